@@ -1,0 +1,1 @@
+//! A distributed lock for async Rust services over Redis or Valkey.

@@ -1,0 +1,2 @@
+//! Jobs of this workspace: `cargo xtask <job>`.
+fn main() {}
