@@ -1,1 +1,27 @@
-//! A distributed lock for async Rust services over Redis or Valkey.
+//! A distributed lock for async Rust services, over Redis or Valkey.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod builder;
+mod clock;
+mod config;
+mod error;
+mod fencing;
+mod global;
+mod guard;
+mod inspect;
+mod key;
+mod lock;
+mod manager;
+mod session;
+mod store;
+mod sync;
+mod token;
+
+pub use crate::builder::LockManagerBuilder;
+pub use crate::error::{Cause, LockError, LossReason};
+pub use crate::fencing::FencingToken;
+pub use crate::global::default_manager;
+pub use crate::guard::LockGuard;
+pub use crate::inspect::LockInfo;
+pub use crate::lock::Lock;
+pub use crate::manager::LockManager;

@@ -1,0 +1,170 @@
+//! Settings for a manager.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::LockError;
+use crate::clock::{Clock, SystemClock};
+use crate::config::Config;
+use crate::manager::LockManager;
+use crate::session::Session;
+use crate::store::{AnyStore, MemoryStore, RedisStore, UserConnection};
+
+/// Sets up a [`LockManager`]. Made by [`LockManager::builder`].
+///
+/// Settings are checked when the manager is made, so each method takes any value.
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::LockManager;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = LockManager::builder()
+///     .prefix("shop:")
+///     .default_ttl(Duration::from_secs(10))
+///     .max_hold(Duration::from_secs(600))
+///     .connect("memory://")
+///     .await?;
+/// # let _ = locks; Ok(()) }
+/// ```
+#[derive(Debug, Clone, Default)]
+#[must_use = "a builder does nothing until `connect` or `from_connection`"]
+pub struct LockManagerBuilder {
+    config: Config,
+}
+
+impl LockManagerBuilder {
+    /// What stands before every key on the server. `lock:` by default.
+    ///
+    /// The empty prefix gives the bare key, so that any client that locks the same key with
+    /// `SET key token NX PX ttl` excludes us, and we it.
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.config.prefix = prefix.into();
+        self
+    }
+
+    /// The lease of locks that do not name one: how long a crashed holder blocks others. 30 s by default.
+    ///
+    /// From 10 ms to 24 days. The watchdog renews a lease at a third of it, so a live holder may hold for longer.
+    pub fn default_ttl(mut self, ttl: Duration) -> Self {
+        self.config.default_ttl = ttl;
+        self
+    }
+
+    /// How long the server may take to answer one command before that counts as an error. 1 s by default.
+    pub fn command_deadline(mut self, limit: Duration) -> Self {
+        self.config.command_deadline = limit;
+        self
+    }
+
+    /// How much of a lease is not trusted, for clocks that run at different speeds. A hundredth of the ttl and
+    /// 2 ms by default; smaller than every ttl in use.
+    pub fn drift(mut self, drift: Duration) -> Self {
+        self.config.drift = Some(drift);
+        self
+    }
+
+    /// Ends every hold after this time, however well it is renewed: a stuck task does not keep a lock for ever.
+    /// Without limit by default; a lock can set its own.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.config.max_hold = Some(most);
+        self
+    }
+
+    /// Lengthens each lease by a random part of it, up to this fraction (0 to 1, 0 by default), so that many
+    /// locks taken at once do not end at once.
+    pub fn ttl_jitter(mut self, fraction: f64) -> Self {
+        self.config.ttl_jitter = fraction;
+        self
+    }
+
+    /// How often a waiter asks where the server can not push messages to us: over
+    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half.
+    pub fn poll_interval(mut self, interval: Duration) -> Self {
+        self.config.poll_interval = interval;
+        self
+    }
+
+    /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
+    ///
+    /// | URL | what |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | one Redis or Valkey master |
+    /// | `rediss://..` | the same over TLS, with feature `tls-rustls` |
+    /// | `redis+unix:///path/to/socket` | over a Unix socket |
+    /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that can not work, a refused password, or
+    /// where there is no tokio runtime; [`Unavailable`](LockError::Unavailable) where nobody answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a dropped future leaves nothing behind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder().ttl_jitter(0.1).connect("memory://").await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
+        self.config.check()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        if let Some(name) = url.strip_prefix("memory://") {
+            tracing::warn!(
+                "locks are kept in the memory of this process: other processes do not see them"
+            );
+            let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&clock)));
+            return Ok(LockManager::new(Session::start(self.config, store, clock)?));
+        }
+        let store = RedisStore::open(url, self.config.command_deadline)?;
+        let session = Session::start(self.config, AnyStore::Redis(store), clock)?;
+        if let AnyStore::Redis(store) = &session.shared.store {
+            store
+                .ready()
+                .await
+                .map_err(|error| error.into_lock_error())?;
+        }
+        Ok(LockManager::new(session))
+    }
+
+    /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or
+    /// anything else that speaks for one master.
+    ///
+    /// Such a connection can not take messages for us, so waiting for a lock asks every
+    /// [`poll_interval`](Self::poll_interval). A `MultiplexedConnection` does not reconnect: prefer the others.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting that can not work, or where there is no tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://127.0.0.1")?;
+    /// let connection = client.get_connection_manager().await?;
+    /// let locks = lock_core::LockManager::builder().from_connection(connection)?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    // Named like `LockManager::from_connection`, of which it is the long form.
+    #[expect(
+        clippy::wrong_self_convention,
+        reason = "it converts the connection, not the builder"
+    )]
+    pub fn from_connection<C>(self, connection: C) -> Result<LockManager, LockError>
+    where
+        C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        self.config.check()?;
+        let connection = UserConnection::new(connection);
+        let store = AnyStore::Redis(RedisStore::over(connection, self.config.command_deadline));
+        let session = Session::start(self.config, store, Arc::new(SystemClock))?;
+        Ok(LockManager::new(session))
+    }
+}

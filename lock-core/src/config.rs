@@ -1,0 +1,142 @@
+//! The settings of a manager, checked.
+
+use std::time::Duration;
+
+use crate::LockError;
+use crate::key::check_prefix;
+use crate::session::Terms;
+
+/// Shorter leases are shorter than a scheduling hiccup.
+const MIN_TTL: Duration = Duration::from_millis(10);
+/// Longer ones are no leases any more, and overflow the timers of some clients.
+const MAX_TTL: Duration = Duration::from_secs(24 * 24 * 3600);
+
+#[derive(Debug, Clone)]
+pub(crate) struct Config {
+    pub(crate) prefix: String,
+    pub(crate) default_ttl: Duration,
+    pub(crate) command_deadline: Duration,
+    pub(crate) drift: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) ttl_jitter: f64,
+    pub(crate) poll_interval: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            prefix: "lock:".to_owned(),
+            default_ttl: Duration::from_secs(30),
+            command_deadline: Duration::from_secs(1),
+            drift: None,
+            max_hold: None,
+            ttl_jitter: 0.0,
+            poll_interval: Duration::from_millis(100),
+        }
+    }
+}
+
+impl Config {
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        check_prefix(&self.prefix)?;
+        // Before any ttl is worked out: a fraction that is no number can not be multiplied with.
+        if !(0.0..=1.0).contains(&self.ttl_jitter) {
+            return Err(LockError::config(
+                "the ttl jitter is a fraction of the ttl: choose it between 0 and 1",
+            ));
+        }
+        self.terms(self.default_ttl)?;
+        if let Some(most) = self.max_hold {
+            check_max_hold(most)?;
+        }
+        if self.command_deadline.is_zero() {
+            return Err(LockError::config(
+                "the command deadline is zero: give the server time to answer, for example 1 s",
+            ));
+        }
+        if self.poll_interval.is_zero() {
+            return Err(LockError::config(
+                "the poll interval is zero: that would keep the server busy, use for example 100 ms",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The terms of a lease of `ttl`, lengthened by the jitter.
+    pub(crate) fn terms(&self, ttl: Duration) -> Result<Terms, LockError> {
+        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
+            return Err(LockError::config(format!(
+                "a ttl of {ttl:?} is out of range: choose one from 10 ms to 24 days"
+            )));
+        }
+        let ttl = match self.ttl_jitter {
+            // The common case costs no random number.
+            0.0 => ttl,
+            jitter => ttl.mul_f64(1.0 + jitter * fastrand::f64()),
+        };
+        // The server counts whole milliseconds; so must the deadline.
+        let ttl = Duration::from_millis(ttl.as_millis() as u64);
+        let drift = self
+            .drift
+            .unwrap_or_else(|| ttl / 100 + Duration::from_millis(2));
+        if drift >= ttl {
+            return Err(LockError::config(format!(
+                "a drift of {drift:?} leaves nothing of a ttl of {ttl:?}: make the ttl longer or the drift smaller"
+            )));
+        }
+        Ok(Terms { ttl, drift })
+    }
+}
+
+pub(crate) fn check_max_hold(most: Duration) -> Result<(), LockError> {
+    if most.is_zero() {
+        return Err(LockError::config(
+            "max_hold is zero: leave it out for no limit, or give a time",
+        ));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(change: impl FnOnce(&mut Config)) -> bool {
+        let mut config = Config::default();
+        change(&mut config);
+        matches!(config.check(), Err(LockError::InvalidConfig { .. }))
+    }
+
+    #[test]
+    fn settings_that_can_not_work_are_refused() {
+        assert!(!refused(|_| ()));
+        assert!(refused(|c| c.default_ttl = Duration::ZERO));
+        assert!(refused(
+            |c| c.default_ttl = MAX_TTL + Duration::from_millis(1)
+        ));
+        assert!(!refused(|c| c.default_ttl = MAX_TTL));
+        assert!(refused(|c| c.drift = Some(Duration::from_secs(30))));
+        assert!(refused(|c| c.max_hold = Some(Duration::ZERO)));
+        assert!(refused(|c| c.command_deadline = Duration::ZERO));
+        assert!(refused(|c| c.ttl_jitter = f64::NAN));
+        assert!(refused(|c| c.prefix = "{a}".to_owned()));
+    }
+
+    #[test]
+    fn drift_is_one_percent_and_two_milliseconds() {
+        let terms = Config::default().terms(Duration::from_secs(10)).unwrap();
+        assert_eq!(terms.drift, Duration::from_millis(102));
+    }
+
+    #[test]
+    fn jitter_only_lengthens() {
+        let config = Config {
+            ttl_jitter: 0.5,
+            ..Config::default()
+        };
+        let ttl = Duration::from_secs(1);
+        let drawn: Vec<_> = (0..50).map(|_| config.terms(ttl).unwrap().ttl).collect();
+        assert!(drawn.iter().all(|t| (ttl..=ttl * 3 / 2).contains(t)));
+        assert!(drawn.iter().any(|t| *t != drawn[0]));
+    }
+}

@@ -1,0 +1,224 @@
+//! What can go wrong, sorted by what the caller can do about it.
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The error of every operation in this crate.
+///
+/// Each variant asks for a different reaction: wait or give up ([`Busy`](Self::Busy),
+/// [`TimedOut`](Self::TimedOut)), stop working on the protected resource ([`Lost`](Self::Lost)), look at the
+/// server ([`Unavailable`](Self::Unavailable)), or repair the program ([`InvalidKey`](Self::InvalidKey),
+/// [`InvalidConfig`](Self::InvalidConfig), [`NotInstalled`](Self::NotInstalled)).
+///
+/// No variant ever shows an ownership token or a password.
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::{LockError, LockManager};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+/// let locks = LockManager::connect("memory://").await?;
+/// let lock = locks.lock("report");
+/// let _held = lock.acquire().await?;
+/// match lock.acquire_within(Duration::from_millis(20)).await {
+///     Err(LockError::TimedOut { key, .. }) => assert_eq!(key, "report"),
+///     other => panic!("{other:?}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Another holder has the lock, and the caller asked not to wait.
+    #[error("lock `{key}` is held by another: try again{}", Later(*retry_after))]
+    Busy {
+        /// The key as the caller wrote it.
+        key: String,
+        /// What is left of the holder's lease, if it does not renew; `None` where the server did not say.
+        retry_after: Option<Duration>,
+    },
+    /// The lock did not become free within the time given.
+    #[error(
+        "lock `{key}` was not free within {waited:?}: wait longer, or hold it for a shorter time"
+    )]
+    TimedOut {
+        /// The key as the caller wrote it.
+        key: String,
+        /// How long the caller waited.
+        waited: Duration,
+    },
+    /// The lock was held and is no longer: stop touching what it protects.
+    #[error("lock `{key}` was lost ({reason}): stop touching what it protects")]
+    Lost {
+        /// The key as the caller wrote it.
+        key: String,
+        /// Why it was lost.
+        reason: LossReason,
+    },
+    /// The server did not answer, or can not serve locks now. The lock is not held.
+    #[error("the lock server is not available ({source}): check that it runs and can be reached")]
+    Unavailable {
+        /// What the connection or the server said.
+        source: Cause,
+    },
+    /// The key can not be used.
+    #[error("lock key {key:?} can not be used: {reason}")]
+    InvalidKey {
+        /// The key, cut after 64 characters.
+        key: String,
+        /// What is wrong with it and what would do.
+        reason: &'static str,
+    },
+    /// A setting, a URL or the server's set-up makes locking impossible: trying again will not help.
+    #[error("lock configuration: {reason}")]
+    InvalidConfig {
+        /// What is wrong and what to do.
+        reason: String,
+    },
+    /// The name is taken on the server by something that is not a lock.
+    #[error(
+        "`{key}` on the server is a {kind}, not a lock: choose another key or prefix, or delete it there"
+    )]
+    ForeignKey {
+        /// The key as the caller wrote it.
+        key: String,
+        /// What is there.
+        kind: String,
+    },
+    /// No default manager was installed.
+    #[error(
+        "no default lock manager: call `LockManager::install_default` at start-up, or name one with `client = ..`"
+    )]
+    NotInstalled,
+    /// The manager was shut down.
+    #[error("the lock manager was shut down: acquire before `shutdown`, or connect a new one")]
+    ShutDown,
+}
+
+impl LockError {
+    /// True for [`Busy`](Self::Busy) and [`TimedOut`](Self::TimedOut): another holder has the lock, and nothing is wrong.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let _held = lock.acquire().await?;
+    /// let error = lock.acquire_within(std::time::Duration::ZERO).await.unwrap_err();
+    /// assert!(error.is_contention());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_contention(&self) -> bool {
+        matches!(self, Self::Busy { .. } | Self::TimedOut { .. })
+    }
+
+    pub(crate) fn config(reason: impl Into<String>) -> Self {
+        Self::InvalidConfig {
+            reason: reason.into(),
+        }
+    }
+
+    pub(crate) fn unavailable(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Unavailable {
+            source: Cause(Arc::from(source.into())),
+        }
+    }
+}
+
+/// Why a lock that was held is lost.
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::{LockManager, LossReason};
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = LockManager::connect("memory://").await?;
+/// let guard = locks.lock("job").max_hold(Duration::from_millis(30)).acquire().await?;
+/// assert_eq!(guard.lost().await, LossReason::MaxHold);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LossReason {
+    /// The lease ended without a confirmed renewal: the server was out of reach, this process was paused,
+    /// or renewal was switched off.
+    Expired,
+    /// The server says that the lock is gone or another's: it was deleted, or the server lost its data.
+    Taken,
+    /// Somebody called [`Lock::force_release`](crate::Lock::force_release).
+    ForceReleased,
+    /// The hold reached `max_hold`.
+    MaxHold,
+    /// The manager was shut down while the lock was held.
+    ShutDown,
+}
+
+impl fmt::Display for LossReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "the lease ended before it was renewed",
+            Self::Taken => "the server no longer has it",
+            Self::ForceReleased => "it was force-released",
+            Self::MaxHold => "it was held for `max_hold`",
+            Self::ShutDown => "the manager was shut down",
+        })
+    }
+}
+
+/// The error underneath an [`Unavailable`](LockError::Unavailable), kept whole.
+///
+/// # Examples
+///
+/// ```
+/// use std::error::Error;
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// # use lock_core::{LockError, LockManager};
+/// let error = LockManager::connect("redis://127.0.0.1:1").await.unwrap_err();
+/// assert!(error.source().is_some(), "says what the socket said");
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Cause(Arc<dyn StdError + Send + Sync>);
+
+impl Cause {
+    pub(crate) fn new(error: Arc<dyn StdError + Send + Sync>) -> Self {
+        Self(error)
+    }
+}
+
+impl fmt::Debug for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Cause {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl StdError for Cause {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0.source()
+    }
+}
+
+/// " in 1.5s", or " later" where the server did not say when.
+struct Later(Option<Duration>);
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(after) => write!(f, " in {after:?} at the latest if it does not renew"),
+            None => f.write_str(" later"),
+        }
+    }
+}

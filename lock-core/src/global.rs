@@ -1,0 +1,51 @@
+//! The manager that is used where none is named.
+
+use std::sync::{PoisonError, RwLock};
+
+use once_cell::sync::Lazy;
+
+use crate::{LockError, LockManager};
+
+static DEFAULT: Lazy<RwLock<Option<LockManager>>> = Lazy::new(RwLock::default);
+
+impl LockManager {
+    /// Makes this the manager that `#[distributed_lock]` uses where no `client` is given. Returns the one before.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// locks.clone().install_default();
+    /// assert!(lock_core::default_manager().is_ok());
+    /// # Ok(()) }
+    /// ```
+    pub fn install_default(self) -> Option<LockManager> {
+        DEFAULT
+            .write()
+            .unwrap_or_else(PoisonError::into_inner)
+            .replace(self)
+    }
+}
+
+/// The manager that was installed with [`LockManager::install_default`].
+///
+/// # Errors
+///
+/// [`NotInstalled`](LockError::NotInstalled) where none was.
+///
+/// # Examples
+///
+/// ```
+/// assert!(matches!(
+///     lock_core::default_manager(),
+///     Err(lock_core::LockError::NotInstalled)
+/// ));
+/// ```
+pub fn default_manager() -> Result<LockManager, LockError> {
+    DEFAULT
+        .read()
+        .unwrap_or_else(PoisonError::into_inner)
+        .clone()
+        .ok_or(LockError::NotInstalled)
+}

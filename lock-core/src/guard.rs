@@ -1,0 +1,246 @@
+//! The proof that a lock is held.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tracing::Span;
+use tracing::field::Empty;
+
+use crate::clock::Moment;
+use crate::error::{LockError, LossReason};
+use crate::fencing::FencingToken;
+use crate::session::{Entry, Session, Status, confirmed};
+
+/// Proof that a lock is held, and the way to let go of it.
+///
+/// **Release on drop is not immediate.** Dropping marks the guard and queues the release, which the manager's task
+/// then sends; [`release`](Self::release) waits for the server's word. At the end of `main`, call
+/// [`LockManager::shutdown`](crate::LockManager::shutdown), or the queue may not be empty when the process ends and
+/// the lock stays for its ttl.
+///
+/// While the guard lives, the watchdog renews the lease (unless [`renew(false)`](crate::Lock::renew)). If that fails in
+/// time, the lock is lost: [`is_held`](Self::is_held) turns false and [`lost`](Self::lost) resolves *before* the
+/// server may give it to another.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+/// let guard = lock.acquire().await?;
+/// tokio::select! {
+///     () = async { /* the work */ } => guard.release().await?,
+///     reason = guard.lost() => panic!("stop: {reason}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "if unused the lock is released at once"]
+#[clippy::has_significant_drop]
+pub struct LockGuard {
+    session: Arc<Session>,
+    entry: Arc<Entry>,
+    span: Span,
+    since: Moment,
+}
+
+impl fmt::Debug for LockGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockGuard")
+            .field("key", &self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LockGuard {
+    pub(crate) fn new(session: Arc<Session>, entry: Arc<Entry>) -> Self {
+        let span = tracing::debug_span!(
+            "lock.hold",
+            key = entry.key.name(),
+            fencing_token = entry.fencing_token().get(),
+            outcome = Empty,
+            held_ms = Empty
+        );
+        Self {
+            since: session.shared.now(),
+            session,
+            entry,
+            span,
+        }
+    }
+
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.entry.key.name()
+    }
+
+    /// The number of this hold, larger than that of every earlier hold of this lock. See [`FencingToken`].
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.entry.fencing_token()
+    }
+
+    /// Whether the lock is certainly still held. Local, no I/O; counts from before the request that granted or last
+    /// renewed the lease, less the drift, so it is never true after the server may have let go. Once false, always false.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.ttl(Duration::from_millis(20)).renew(false).acquire().await?;
+    /// assert!(guard.is_held());
+    /// tokio::time::sleep(Duration::from_millis(20)).await;
+    /// assert!(!guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.status() == Status::Held
+    }
+
+    /// What is left of the confirmed lease; zero once it is lost. The watchdog renews it when a third has passed.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match self.status() {
+            Status::Held => self.session.shared.now().until(self.entry.lease.end()),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// Resolves when the lock is lost, with the reason, *before* the server may give it to another. Never resolves while
+    /// the lock is held.
+    ///
+    /// It follows the local deadline, not the success or failure of a renewal, so a server that hangs, a network
+    /// that swallows replies, or a renewal task that starves can not delay it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it only watches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.ttl(Duration::from_millis(20)).renew(false).acquire().await?;
+    /// assert_eq!(guard.lost().await, lock_core::LossReason::Expired);
+    /// # Ok(()) }
+    /// ```
+    pub async fn lost(&self) -> LossReason {
+        let lease = &self.entry.lease;
+        loop {
+            let mut changed = pin!(lease.changed());
+            changed.as_mut().enable();
+            let now = self.session.shared.now();
+            if let Status::Lost(reason) = lease.status(now) {
+                return reason;
+            }
+            let _ = tokio::time::timeout(now.until(lease.end()), changed).await;
+        }
+    }
+
+    /// Releases the lock and waits for the server's word.
+    ///
+    /// The next waiter, wherever it is, has the lock when this returns.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](LockError::Lost) where the lock was no longer ours: what was done since may have overlapped with
+    /// another holder. [`Unavailable`](LockError::Unavailable) where the server does not answer: the release is then
+    /// repeated in the background until the ttl ends.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future leaves the release to the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// lock.acquire().await?.release().await?;
+    /// assert!(!lock.inspect().await?.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<(), LockError> {
+        self.release_in_place().await
+    }
+
+    async fn release_in_place(&self) -> Result<(), LockError> {
+        use tracing::Instrument;
+        let span = tracing::debug_span!("lock.release", key = self.key(), outcome = Empty);
+        let result = confirmed(&self.session, Arc::clone(&self.entry))
+            .instrument(span.clone())
+            .await;
+        span.record(
+            "outcome",
+            match &result {
+                Ok(()) => "released",
+                Err(LockError::Lost { .. }) => "lost",
+                Err(_) => "unconfirmed",
+            },
+        );
+        result
+    }
+
+    /// Releases after the work is done, where a failure can only be reported.
+    pub(crate) async fn release_quietly(self) {
+        if let Err(error) = self.release_in_place().await {
+            tracing::warn!(key = self.key(), %error, "the lock was not released cleanly");
+        }
+    }
+
+    /// Runs a future until it ends or the lock is lost.
+    pub(crate) async fn run_while_held<T>(
+        &self,
+        body: impl Future<Output = T>,
+    ) -> Result<T, LockError> {
+        let body = pin!(body);
+        tokio::select! {
+            // The loss first: a body that is always ready must not outrun it.
+            biased;
+            reason = self.lost() => Err(self.lost_error(reason)),
+            value = body => Ok(value),
+        }
+    }
+
+    pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
+        LockError::Lost {
+            key: self.key().to_owned(),
+            reason,
+        }
+    }
+
+    fn status(&self) -> Status {
+        self.entry.lease.status(self.session.shared.now())
+    }
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        let now = self.session.shared.now();
+        let before = self.entry.lease.release(now);
+        if !self.span.is_disabled() {
+            self.span
+                .record("held_ms", self.since.until(now).as_millis() as u64);
+            self.span.record(
+                "outcome",
+                match before {
+                    Status::Held => "dropped",
+                    Status::Lost(_) => "lost",
+                    Status::Pending | Status::Released => "released",
+                },
+            );
+        }
+        if before == Status::Held {
+            self.session.undo_later(Arc::clone(&self.entry));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! What a lock looks like from outside.
+
+use std::time::Duration;
+
+use crate::store::{Snapshot, SnapshotState};
+
+/// A look at a lock, taken by [`Lock::inspect`](crate::Lock::inspect). Old the moment it is read: for people and dashboards, not for
+/// deciding.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+/// let _guard = lock.acquire().await?;
+/// let info = lock.inspect().await?;
+/// assert!(info.is_held() && info.remaining().is_some());
+/// assert_eq!(info.waiters(), 0);
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockInfo {
+    remaining: Option<Duration>,
+    holder: Option<String>,
+    foreign: Option<String>,
+    waiters: u64,
+}
+
+impl LockInfo {
+    pub(crate) fn new(snapshot: Snapshot) -> Self {
+        let mut info = Self {
+            remaining: None,
+            holder: None,
+            foreign: None,
+            waiters: snapshot.waiting,
+        };
+        match snapshot.state {
+            SnapshotState::Free => {}
+            SnapshotState::Held { remaining, client } => {
+                info.remaining = Some(remaining);
+                // Enough to tell managers apart, too little to forge a token.
+                info.holder = Some(client.chars().take(8).collect());
+            }
+            SnapshotState::Foreign { kind } => info.foreign = Some(kind),
+        }
+        info
+    }
+
+    /// Whether somebody held it.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.remaining.is_some()
+    }
+
+    /// What was left of the holder's lease on the server.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining
+    }
+
+    /// The first eight characters of the holder's client id.
+    #[must_use]
+    pub fn holder(&self) -> Option<&str> {
+        self.holder.as_deref()
+    }
+
+    /// The type of what stands under the lock's name, where that is no lock.
+    #[must_use]
+    pub fn foreign(&self) -> Option<&str> {
+        self.foreign.as_deref()
+    }
+
+    /// How many were queued for it.
+    #[must_use]
+    pub fn waiters(&self) -> u64 {
+        self.waiters
+    }
+}

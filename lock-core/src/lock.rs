@@ -1,0 +1,335 @@
+//! The handle to a lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::Instrument;
+use tracing::field::Empty;
+
+use crate::LockError;
+use crate::config::check_max_hold;
+use crate::guard::LockGuard;
+use crate::inspect::LockInfo;
+use crate::key::LockKey;
+use crate::session::{Limit, Request, Session, acquire};
+use crate::store::{Forced, Store};
+
+/// A name that one holder at a time can hold, across all processes that use the same server.
+///
+/// A `Lock` is a cheap handle: making, cloning or dropping it does no I/O. The [`LockGuard`] it gives is the proof that
+/// the lock is held.
+///
+/// # Which method?
+///
+/// | you want | use |
+/// |---|---|
+/// | to wait as long as it takes | [`acquire`](Self::acquire) |
+/// | to wait, but not for ever | [`acquire_within`](Self::acquire_within) |
+/// | to do something else when it is busy | [`try_acquire`](Self::try_acquire) |
+/// | a scope that is cancelled when the lock is lost | [`with`](Self::with) |
+///
+/// Waiters get the lock in the order in which they asked, over all processes.
+///
+/// # What no lock can promise
+///
+/// A process that is paused (by the kernel, a debugger, a sleeping laptop) may go on after its lease. The guard knows
+/// it ([`LockGuard::is_held`]), but a write that was already under way does not: only a resource that checks the
+/// [`fencing_token`](LockGuard::fencing_token) is safe. And a single master with asynchronous replication can lose a
+/// lock at failover.
+///
+/// # Examples
+///
+/// ```
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = lock_core::LockManager::connect("memory://").await?;
+/// let lock = locks.lock("stock:42").ttl(Duration::from_secs(10));
+/// let guard = lock.acquire_within(Duration::from_secs(2)).await?;
+/// assert!(guard.is_held());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct Lock {
+    session: Arc<Session>,
+    name: Arc<str>,
+    key: Result<Arc<LockKey>, LockError>,
+    ttl: Option<Duration>,
+    max_hold: Option<Duration>,
+    renew: bool,
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lock")
+            .field("key", &self.name)
+            .field("ttl", &self.ttl)
+            .field("max_hold", &self.max_hold)
+            .field("renew", &self.renew)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Lock {
+    pub(crate) fn new(session: Arc<Session>, key: &str) -> Self {
+        Self {
+            key: LockKey::new(&session.shared.config.prefix, key).map(Arc::new),
+            name: key.into(),
+            session,
+            ttl: None,
+            max_hold: None,
+            renew: true,
+        }
+    }
+
+    /// The key as it was given.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.name
+    }
+
+    /// The lease: how long a crashed holder blocks others. From 10 ms to 24 days; the manager's default if not set.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Whether the watchdog renews the lease while the guard lives. True by default; with `false` the lock is lost
+    /// one ttl after it was acquired.
+    #[must_use]
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.renew = renew;
+        self
+    }
+
+    /// Ends the hold after this time, however well it is renewed.
+    #[must_use]
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.max_hold = Some(most);
+        self
+    }
+
+    /// Waits for the lock without limit, in FIFO order.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable) once the server has not answered for one ttl,
+    /// [`InvalidKey`](LockError::InvalidKey), [`InvalidConfig`](LockError::InvalidConfig),
+    /// [`ForeignKey`](LockError::ForeignKey), [`ShutDown`](LockError::ShutDown).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or a lock that was granted at that
+    /// moment, is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.acquire().await?;
+    /// guard.release().await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<LockGuard, LockError> {
+        self.take(Limit::Forever).await
+    }
+
+    /// Waits for the lock, at most this long. Zero asks once, and does not queue.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](LockError::TimedOut) where others held it all the time ([`Busy`](LockError::Busy) for a wait of
+    /// zero); [`Unavailable`](LockError::Unavailable) where the server did not answer. Both by the time given. Else as
+    /// [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let _guard = lock.acquire_within(Duration::from_secs(1)).await?;
+    /// assert!(lock.acquire_within(Duration::from_millis(10)).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, limit: Duration) -> Result<LockGuard, LockError> {
+        self.take(if limit.is_zero() {
+            Limit::Try
+        } else {
+            Limit::Within(limit)
+        })
+        .await
+    }
+
+    /// Takes the lock if it is free and nobody queues for it; never waits for another holder.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) after at most two command deadlines. A lock
+    /// that another holds is `Ok(None)`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.try_acquire().await?;
+    /// assert!(guard.is_some());
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        match self.take(Limit::Try).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(LockError::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs `body` while holding the lock; releases it on every path.
+    ///
+    /// When the lock is lost the body is cancelled at its next await and the result is [`Lost`](LockError::Lost). A
+    /// release that fails after the body completed is traced, not returned: the work is done.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let fence = lock.with(async |guard| guard.fencing_token()).await?;
+    /// assert!(fence.get() > 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn with<T>(&self, body: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, LockError> {
+        let guard = self.acquire().await?;
+        let outcome = guard.run_while_held(body(&guard)).await;
+        guard.release_quietly().await;
+        outcome
+    }
+
+    /// What the lock looks like on the server at this moment.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable), [`InvalidKey`](LockError::InvalidKey), [`InvalidConfig`](LockError::InvalidConfig).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// assert!(!lock.inspect().await?.is_held());
+    /// let _guard = lock.acquire().await?;
+    /// assert!(lock.inspect().await?.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self) -> Result<LockInfo, LockError> {
+        let key = self.key.clone()?;
+        match self.session.shared.store.inspect(&key).await {
+            Ok(snapshot) => Ok(LockInfo::new(snapshot)),
+            Err(error) => Err(error.into_lock_error()),
+        }
+    }
+
+    /// Takes the lock away from whoever holds it, and gives it to the next waiter. For operators.
+    ///
+    /// The old holder is told at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)), but it may be in the middle of
+    /// something: for that moment two may work. True if somebody held it.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect), and [`ForeignKey`](LockError::ForeignKey) where the name holds something else, which is left alone.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may or may not have taken the lock away.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let stuck = lock.acquire().await?;
+    /// assert!(lock.force_release().await?);
+    /// assert!(!stuck.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release(&self) -> Result<bool, LockError> {
+        let key = self.key.clone()?;
+        match self.session.shared.store.force_release(&key).await {
+            Ok(Forced::TakenAway) => Ok(true),
+            Ok(Forced::NotHeld) => Ok(false),
+            Ok(Forced::Foreign { kind }) => Err(LockError::ForeignKey {
+                key: key.name().to_owned(),
+                kind,
+            }),
+            Err(error) => Err(error.into_lock_error()),
+        }
+    }
+
+    async fn take(&self, limit: Limit) -> Result<LockGuard, LockError> {
+        let request = self.request()?;
+        let span = tracing::debug_span!(
+            "lock.acquire",
+            key = &*self.name,
+            outcome = Empty,
+            waited_ms = Empty
+        );
+        let started = Instant::now();
+        let result = acquire(&self.session, request, limit)
+            .instrument(span.clone())
+            .await;
+        if !span.is_disabled() {
+            span.record("waited_ms", started.elapsed().as_millis() as u64);
+            span.record("outcome", outcome(&result));
+        }
+        result.map(|entry| LockGuard::new(Arc::clone(&self.session), entry))
+    }
+
+    fn request(&self) -> Result<Request, LockError> {
+        let config = &self.session.shared.config;
+        let max_hold = self.max_hold.or(config.max_hold);
+        if let Some(most) = max_hold {
+            check_max_hold(most)?;
+        }
+        Ok(Request {
+            key: self.key.clone()?,
+            terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,
+            renew: self.renew,
+            max_hold,
+        })
+    }
+}
+
+fn outcome<T>(result: &Result<T, LockError>) -> &'static str {
+    match result {
+        Ok(_) => "acquired",
+        Err(LockError::Busy { .. }) => "busy",
+        Err(LockError::TimedOut { .. }) => "timed out",
+        Err(LockError::Unavailable { .. }) => "unavailable",
+        Err(_) => "refused",
+    }
+}

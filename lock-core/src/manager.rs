@@ -1,0 +1,121 @@
+//! The entry point: a connection, its settings, and the session behind all its locks.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::LockError;
+use crate::builder::LockManagerBuilder;
+use crate::lock::Lock;
+use crate::session::Session;
+
+/// Makes [`Lock`]s on one server, and keeps those that are held alive.
+///
+/// Cheap to clone; clones share one connection and one background task. The task runs on the tokio runtime in which
+/// the manager was made, so a manager should not outlive that runtime: give each `#[tokio::test]` its own.
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::LockManager;
+/// use std::time::Duration;
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = LockManager::connect("memory://").await?;
+/// let guard = locks.lock("report:daily").acquire().await?;
+/// // .. runs alone ..
+/// guard.release().await?;
+/// locks.shutdown(Duration::from_secs(5)).await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug, Clone)]
+pub struct LockManager {
+    session: Arc<Session>,
+}
+
+impl LockManager {
+    pub(crate) fn new(session: Arc<Session>) -> Self {
+        Self { session }
+    }
+
+    /// Connects with the default settings. See [`LockManagerBuilder::connect`] for URLs and errors.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManagerBuilder::connect`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a dropped future leaves nothing behind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub async fn connect(url: &str) -> Result<Self, LockError> {
+        Self::builder().connect(url).await
+    }
+
+    /// Settings other than the default.
+    pub fn builder() -> LockManagerBuilder {
+        LockManagerBuilder::default()
+    }
+
+    /// Uses a connection that the program already has. See [`LockManagerBuilder::from_connection`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManagerBuilder::from_connection`].
+    pub fn from_connection<C>(connection: C) -> Result<Self, LockError>
+    where
+        C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        Self::builder().from_connection(connection)
+    }
+
+    /// A handle to the lock named `key`. No I/O; a key that can not be used is reported when it is acquired.
+    ///
+    /// A key is 1 to 1024 bytes, with braces only as one `{tag}`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let order = locks.lock(format!("order:{}", 42));
+    /// assert_eq!(order.key(), "order:42");
+    /// # Ok(()) }
+    /// ```
+    pub fn lock(&self, key: impl AsRef<str>) -> Lock {
+        Lock::new(Arc::clone(&self.session), key.as_ref())
+    }
+
+    /// Ends the service of this manager and all its clones: the last line of `main`.
+    ///
+    /// From now on acquiring fails with [`ShutDown`](LockError::ShutDown), also for those who wait already. Then
+    /// it waits until guards in use are released and the releases that dropped guards have queued are
+    /// confirmed. Guards that are still alive shortly before `limit` are lost
+    /// ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks released.
+    ///
+    /// Returns how many locks are left to their ttl: 0 if all is clean.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future stops the waiting; acquiring stays refused. Call it again to wait on.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// drop(locks.lock("a").acquire().await?);
+    /// assert_eq!(locks.shutdown(Duration::from_secs(5)).await, 0);
+    /// # Ok(()) }
+    /// ```
+    pub async fn shutdown(&self, limit: Duration) -> usize {
+        self.session.shutdown(limit).await
+    }
+}

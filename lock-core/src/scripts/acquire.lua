@@ -1,0 +1,59 @@
+-- Takes the lock, or says who has it, or joins the queue. Asking again with the same token is the
+-- refresh of a waiter and the retry of a call whose reply was lost: it never takes a second place.
+--
+-- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' where the client polls)  6 fence gap
+-- Returns one of
+--   n                                   granted, with this fencing token
+--   {'busy', pttl}                      held by another, and we do not wait
+--   {'queued', pttl, depth, last, own}  we wait; every later grant mints above `last`; `own` is the holder
+--                                       where it is a token of the same client, else ''
+--   {'foreign', kind}                   the name is taken by something that is not a lock
+--
+-- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the
+-- first write, since a script does not roll back.
+local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, gap = ARGV[1], ARGV[2], tonumber(ARGV[6])
+
+if redis.call('EXISTS', lock, queue) == 0 then
+  local minted = mint(fence, gap)
+  redis.call('SET', lock, token, 'PX', ttl)
+  return minted
+end
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then
+  return {'foreign', redis.call('TYPE', lock)['ok']}
+end
+if holder == token then
+  local minted = mint(fence, gap)
+  redis.call('PEXPIRE', lock, ttl)
+  return minted
+end
+
+if not holder then
+  -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
+  local minted
+  holder, minted = grant_next(lock, queue, waiters, fence, gap, token)
+  if not holder then
+    minted = mint(fence, gap)
+    redis.call('SET', lock, token, 'PX', ttl)
+    return minted
+  end
+  if holder == token then return minted end
+end
+
+local pttl = redis.call('PTTL', lock)
+if pttl == -1 then return {'foreign', 'string without a ttl'} end
+if ARGV[3] == 'try' then return {'busy', pttl} end
+
+local t = redis.call('TIME')
+local client = string.sub(token, 1, 36)
+if redis.call('HSET', waiters, token, ttl) == 1 then redis.call('RPUSH', queue, token) end
+local alive_until = t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[4]
+redis.call('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. ARGV[5])
+-- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
+redis.call('PEXPIRE', queue, 30000)
+redis.call('PEXPIRE', waiters, 30000)
+local own = string.sub(holder, 1, 36) == client and holder or ''
+return {'queued', pttl, redis.call('LLEN', queue), redis.call('GET', fence) or '0', own}

@@ -1,0 +1,16 @@
+-- Takes the lock from whoever holds it, tells that client, and gives it to the next waiter.
+--
+-- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- ARGV  1 fence gap  2 channel prefix
+-- Returns 1 taken away, 0 nobody held it, {'foreign', kind} the name is no lock and was left alone
+--
+-- Atomic so that the holder that is told is the one that lost the lock.
+local lock = KEYS[1]
+local holder = redis.pcall('GET', lock)
+if not holder then return 0 end
+if type(holder) == 'table' then return {'foreign', redis.call('TYPE', lock)['ok']} end
+redis.pcall('PUBLISH', ARGV[2] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
+if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1]), '') then
+  redis.call('DEL', lock)
+end
+return 1

@@ -1,0 +1,23 @@
+-- Undoes whatever a token has left: the lock, a place in the queue, or nothing. The lock goes straight to
+-- the first live waiter, so nobody can come in between and nobody else has to be woken.
+--
+-- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- ARGV  1 token  2 fence gap
+-- Returns 0 the token does not hold the lock, 1 released, 2 handed over to a waiter
+--
+-- Atomic because compare, delete and grant are one script: the lock of another holder is never touched.
+local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token = ARGV[1]
+
+if redis.pcall('GET', lock) == token then
+  if grant_next(lock, queue, waiters, fence, tonumber(ARGV[2]), '') then return 2 end
+  redis.call('DEL', lock)
+  return 1
+end
+
+-- HDEL comes first and always: a replica refuses it, so that it can not answer "not yours" by mistake.
+if redis.call('HDEL', waiters, token) == 1 then
+  redis.call('LREM', queue, 1, token)
+  if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
+end
+return 0

@@ -1,0 +1,193 @@
+//! One acquisition, from before its first request until its last trace is gone.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::lease::{Lease, Terms};
+use super::wait::{Granted, Wait};
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+use crate::token::Token;
+
+/// What the user asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Arc<LockKey>,
+    pub(crate) terms: Terms,
+    /// Whether the watchdog renews the lease.
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+/// Registered with the session before the first request is sent, so that whatever the request leaves on the
+/// server has somebody to clean it up.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) sequence: u64,
+    pub(crate) token: Token,
+    pub(crate) key: Arc<LockKey>,
+    pub(crate) terms: Terms,
+    pub(crate) lease: Lease,
+    pub(crate) wait: Mutex<Wait>,
+    /// Tells the one task that waits that `wait` has news.
+    pub(crate) woken: Notify,
+    renew: bool,
+    max_hold: Option<Duration>,
+    fence: AtomicU64,
+    renew_at: AtomicU64,
+    /// A request had no clear answer: it may still take effect.
+    pub(crate) ambiguous: AtomicBool,
+    /// Somebody is already releasing what this entry left on the server.
+    pub(crate) undoing: AtomicBool,
+    pub(crate) in_line: AtomicBool,
+}
+
+impl Entry {
+    pub(crate) fn new(sequence: u64, token: Token, request: Request) -> Self {
+        Self {
+            sequence,
+            token,
+            key: request.key,
+            terms: request.terms,
+            renew: request.renew,
+            max_hold: request.max_hold,
+            lease: Lease::new(),
+            wait: Mutex::default(),
+            woken: Notify::new(),
+            fence: AtomicU64::new(0),
+            renew_at: AtomicU64::new(Moment::NEVER.0),
+            ambiguous: AtomicBool::new(false),
+            undoing: AtomicBool::new(false),
+            in_line: AtomicBool::new(false),
+        }
+    }
+
+    pub(crate) fn fencing_token(&self) -> FencingToken {
+        FencingToken::new(self.fence.load(Ordering::Relaxed))
+    }
+
+    /// Begins the hold. False where the grant came too late to be of use.
+    pub(crate) fn hold(&self, now: Moment, granted: Granted) -> bool {
+        self.fence.store(granted.fence, Ordering::Relaxed);
+        let renew_at = if self.renew {
+            // Spread out, so that locks taken together are not renewed at one instant.
+            let third = self.terms.third();
+            granted.sent_at + third.mul_f64(0.9 + fastrand::f64() / 10.0)
+        } else if granted.pushed {
+            // The lease began before the grant. One renewal gives the holder the ttl that was asked for.
+            now
+        } else {
+            Moment::NEVER
+        };
+        self.renew_at.store(renew_at.0, Ordering::Relaxed);
+        self.lease
+            .grant(now, self.terms.deadline(granted.sent_at), self.max_hold)
+    }
+
+    /// When the lease wants its next renewal.
+    pub(crate) fn renew_at(&self) -> Moment {
+        Moment(self.renew_at.load(Ordering::Relaxed))
+    }
+
+    /// A renewal is on its way: the next one only after its answer.
+    pub(crate) fn renewing(&self) {
+        self.renew_at.store(Moment::NEVER.0, Ordering::Relaxed);
+    }
+
+    /// The server confirmed a renewal sent at `sent_at`. Returns when the next is due.
+    pub(crate) fn renewed(&self, now: Moment, sent_at: Moment) -> Moment {
+        self.lease.renew(now, self.terms.deadline(sent_at));
+        let next = if self.renew {
+            sent_at + self.terms.third()
+        } else {
+            Moment::NEVER
+        };
+        self.renew_at.store(next.0, Ordering::Relaxed);
+        next
+    }
+
+    /// A renewal got no answer: it moved nothing, and is repeated soon.
+    pub(crate) fn not_renewed(&self, now: Moment) -> Moment {
+        let pause =
+            (self.terms.ttl / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
+        let next = now + pause.mul_f64(0.5 + fastrand::f64());
+        self.renew_at.store(next.0, Ordering::Relaxed);
+        next
+    }
+
+    /// News for the waiting task: applies it, then wakes the task.
+    pub(crate) fn tell(&self, news: impl FnOnce(&mut Wait)) {
+        news(&mut crate::sync::lock(&self.wait));
+        self.woken.notify_one();
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use crate::LossReason;
+    use crate::session::lease::Status;
+    use crate::token::ClientId;
+
+    const T0: Moment = Moment(1 << 50);
+
+    fn request(key: &str, renew: bool) -> Request {
+        Request {
+            key: Arc::new(LockKey::new("lock:", key).unwrap()),
+            terms: Terms {
+                ttl: Duration::from_secs(3),
+                drift: Duration::from_millis(32),
+            },
+            renew,
+            max_hold: None,
+        }
+    }
+
+    pub(crate) fn entry(sequence: u64, key: &str) -> Arc<Entry> {
+        let token = ClientId::random().token(sequence);
+        Arc::new(Entry::new(sequence, token, request(key, true)))
+    }
+
+    fn granted(pushed: bool) -> Granted {
+        Granted {
+            fence: 1,
+            sent_at: T0,
+            pushed,
+        }
+    }
+
+    #[test]
+    fn the_first_renewal_is_due_a_third_into_the_lease() {
+        let entry = entry(1, "a");
+        assert!(entry.hold(T0, granted(false)));
+        let due = T0.until(entry.renew_at());
+        assert!(due <= Duration::from_secs(1) && due >= Duration::from_millis(899));
+    }
+
+    #[test]
+    fn a_fixed_lease_is_renewed_once_if_it_was_pushed_and_else_never() {
+        let fixed = || Entry::new(1, ClientId::random().token(1), request("a", false));
+        let direct = fixed();
+        direct.hold(T0, granted(false));
+        assert_eq!(direct.renew_at(), Moment::NEVER);
+        let pushed = fixed();
+        pushed.hold(T0, granted(true));
+        assert_eq!(pushed.renew_at(), T0);
+        assert_eq!(pushed.renewed(T0, T0), Moment::NEVER);
+    }
+
+    #[test]
+    fn an_unconfirmed_renewal_moves_nothing() {
+        let entry = entry(1, "a");
+        entry.hold(T0, granted(false));
+        let end = entry.lease.end();
+        entry.renewing();
+        entry.not_renewed(T0 + Duration::from_secs(1));
+        assert_eq!(entry.lease.end(), end);
+        assert_eq!(entry.lease.status(end), Status::Lost(LossReason::Expired));
+    }
+}

@@ -1,0 +1,209 @@
+//! Where locks live. A store knows keys, tokens and leases; it knows nothing of guards.
+
+mod memory;
+mod redis;
+
+use std::future::Future;
+use std::sync::Weak;
+use std::time::Duration;
+
+use crate::error::{Cause, LockError};
+use crate::key::LockKey;
+use crate::token::{ClientId, Token};
+
+pub(crate) use self::memory::MemoryStore;
+pub(crate) use self::redis::{RedisStore, UserConnection};
+
+/// Whether a caller that finds the lock held joins the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Try,
+    Wait,
+}
+
+/// One attempt to take a lock, or to keep a place in its queue.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) token: &'a Token,
+    pub(crate) ttl: Duration,
+    pub(crate) mode: Mode,
+    /// How long a waiter counts as alive after this call.
+    pub(crate) alive_for: Duration,
+}
+
+/// The answer to an [`Attempt`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Answer {
+    Granted { fence: u64 },
+    Busy { remaining: Duration },
+    Queued(Place),
+    Foreign { kind: String },
+}
+
+/// A place in the queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Place {
+    /// What is left of the holder's lease.
+    pub(crate) remaining: Duration,
+    /// How many wait, we among them.
+    pub(crate) depth: u64,
+    /// Grants made after this answer carry a larger fencing token.
+    pub(crate) last_fence: u64,
+    /// The holder's sequence number, where the holder is an acquisition of this same client.
+    pub(crate) own_holder: Option<u64>,
+}
+
+/// The answer to a release.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Released {
+    /// The token did not hold the lock; its place in the queue, if any, is gone.
+    NotHeld,
+    Free,
+    HandedOver,
+}
+
+/// A lease to renew.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Renewal<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) token: &'a Token,
+    pub(crate) ttl: Duration,
+}
+
+/// What a lock looks like from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Snapshot {
+    pub(crate) state: SnapshotState,
+    pub(crate) waiting: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SnapshotState {
+    Free,
+    Held { remaining: Duration, client: String },
+    Foreign { kind: String },
+}
+
+/// The answer to a forced release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Forced {
+    TakenAway,
+    NotHeld,
+    Foreign { kind: String },
+}
+
+/// Why a store could not answer.
+#[derive(Debug, Clone)]
+pub(crate) enum StoreError {
+    /// The request may have been carried out, or may still be: the connection broke, or no reply came.
+    Ambiguous(Cause),
+    /// Not carried out, and a later try may succeed: unreachable, loading, out of memory, read-only.
+    NotNow(Cause),
+    /// Not carried out, and it never will be until somebody repairs the set-up.
+    Misconfigured(String),
+}
+
+impl StoreError {
+    pub(crate) fn into_lock_error(self) -> LockError {
+        match self {
+            Self::Ambiguous(source) | Self::NotNow(source) => LockError::Unavailable { source },
+            Self::Misconfigured(reason) => LockError::InvalidConfig { reason },
+        }
+    }
+}
+
+/// What a store tells its client without being asked.
+pub(crate) trait Events: Send + Sync {
+    /// A waiting token was given the lock named `lock` on the server.
+    fn granted(&self, token: &str, fence: u64, lock: &str);
+    /// Somebody force-released the lock that this token held.
+    fn revoked(&self, token: &str);
+    /// Messages may have been missed: everybody who waits must ask again.
+    fn interrupted(&self);
+}
+
+/// Where a store sends its events. Weak, because the session owns the store.
+pub(crate) type EventSink = Weak<dyn Events>;
+
+/// The five operations on a lock, each atomic and each safe to repeat with the same token.
+///
+/// Every call carries the store's own time limit: it returns, with an error if need be.
+pub(crate) trait Store: Send + Sync {
+    fn acquire(
+        &self,
+        attempt: Attempt<'_>,
+    ) -> impl Future<Output = Result<Answer, StoreError>> + Send;
+
+    fn release(
+        &self,
+        key: &LockKey,
+        token: &Token,
+    ) -> impl Future<Output = Result<Released, StoreError>> + Send;
+
+    /// For each renewal, whether its token still held the lock.
+    fn extend(
+        &self,
+        renewals: &[Renewal<'_>],
+    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+
+    fn inspect(&self, key: &LockKey) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
+
+    fn force_release(
+        &self,
+        key: &LockKey,
+    ) -> impl Future<Output = Result<Forced, StoreError>> + Send;
+
+    /// True where grants are pushed to us; false where only asking finds them.
+    fn pushes(&self) -> bool;
+}
+
+/// The stores a manager can run on. An enum instead of a trait object: no allocation for each call.
+#[derive(Debug)]
+pub(crate) enum AnyStore {
+    Memory(MemoryStore),
+    Redis(RedisStore),
+}
+
+/// Calls the same method on whichever store it is.
+macro_rules! on_store {
+    ($self:ident, $store:ident => $call:expr) => {
+        match $self {
+            AnyStore::Memory($store) => $call,
+            AnyStore::Redis($store) => $call,
+        }
+    };
+}
+
+impl AnyStore {
+    /// Tells the store where its events go, and who asks.
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink) {
+        on_store!(self, store => store.attach(client, sink));
+    }
+}
+
+impl Store for AnyStore {
+    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        on_store!(self, store => store.acquire(attempt).await)
+    }
+
+    async fn release(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
+        on_store!(self, store => store.release(key, token).await)
+    }
+
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+        on_store!(self, store => store.extend(renewals).await)
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        on_store!(self, store => store.inspect(key).await)
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        on_store!(self, store => store.force_release(key).await)
+    }
+
+    fn pushes(&self) -> bool {
+        on_store!(self, store => store.pushes())
+    }
+}

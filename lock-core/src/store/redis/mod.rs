@@ -1,0 +1,240 @@
+//! Locks on one Redis or Valkey master.
+
+mod error;
+mod link;
+mod reply;
+mod script;
+mod user;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::Either;
+use once_cell::sync::OnceCell;
+use redis::{Cmd, RedisResult, Value};
+use tokio::time::{Instant, timeout};
+
+use self::error::{classify, no_reply};
+use self::link::Link;
+use self::script::Script;
+pub(crate) use self::user::UserConnection;
+use super::{
+    Answer, Attempt, EventSink, Forced, Mode, Released, Renewal, Snapshot, Store, StoreError,
+};
+use crate::LockError;
+use crate::key::{LockKey, RESERVED};
+use crate::token::{ClientId, Token};
+
+/// One counter for the whole database: a counter for each lock would stay for ever.
+const FENCE: &str = "lock-core:fence";
+
+/// A lock store on a Redis server.
+pub(crate) struct RedisStore {
+    conduit: Conduit,
+    /// No reply within this time is an error.
+    limit: Duration,
+    /// The channel that grants for this client are sent on.
+    channel: OnceCell<String>,
+}
+
+/// How requests reach the server.
+enum Conduit {
+    /// A connection of our own, made again when it breaks; grants arrive on it.
+    Link(std::sync::Arc<Link>),
+    /// The user's connection. We can not subscribe on it, so grants are found by asking.
+    User(UserConnection),
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// A store behind a URL. Nothing is sent before [`ready`](Self::ready).
+    pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
+        Ok(Self {
+            conduit: Conduit::Link(Link::open(url, limit)?),
+            limit,
+            channel: OnceCell::new(),
+        })
+    }
+
+    pub(crate) fn over(connection: UserConnection, limit: Duration) -> Self {
+        Self {
+            conduit: Conduit::User(connection),
+            limit,
+            channel: OnceCell::new(),
+        }
+    }
+
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink) {
+        let channel = format!("{RESERVED}client:{}", client.as_str());
+        if let Conduit::Link(link) = &self.conduit {
+            link.attach(channel.clone(), sink);
+        }
+        let _ = self.channel.set(channel);
+    }
+
+    /// Makes the first connection, so that a wrong address or password shows at start-up.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        match &self.conduit {
+            Conduit::Link(link) => match timeout(self.limit, link.connection()).await {
+                Ok(connected) => connected.map(drop).map_err(classify),
+                Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
+            },
+            Conduit::User(_) => Ok(()),
+        }
+    }
+
+    fn channel(&self) -> &str {
+        let pushed = self.pushes();
+        self.channel
+            .get()
+            .filter(|_| pushed)
+            .map_or("", String::as_str)
+    }
+
+    /// Runs a script by its hash, and by its text where the server has lost it.
+    async fn run(
+        &self,
+        script: &Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
+        self.run_within(self.limit, script, keys, args).await
+    }
+
+    async fn run_within(
+        &self,
+        limit: Duration,
+        script: &Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
+        let started = tracing::enabled!(tracing::Level::TRACE).then(Instant::now);
+        let call = async {
+            match self.request(script.by_hash(keys, args)).await {
+                Err(error) if error.code() == Some("NOSCRIPT") => {
+                    self.request(script.by_text(keys, args)).await
+                }
+                answer => answer,
+            }
+        };
+        let result = match timeout(limit, call).await {
+            Ok(answer) => answer.map_err(classify),
+            Err(_) => {
+                if let Conduit::Link(link) = &self.conduit {
+                    link.went_silent();
+                }
+                Err(StoreError::Ambiguous(no_reply(limit)))
+            }
+        };
+        if let Some(started) = started {
+            let micros = started.elapsed().as_micros() as u64;
+            tracing::trace!(
+                script = script.name,
+                micros,
+                ok = result.is_ok(),
+                "script call"
+            );
+        }
+        result
+    }
+
+    fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
+        match &self.conduit {
+            Conduit::Link(link) => Either::Left(link.request(command)),
+            Conduit::User(connection) => Either::Right(connection.request(command)),
+        }
+    }
+}
+
+/// An argument of a script. Numbers are written without an allocation each.
+#[derive(Clone, Copy)]
+enum Arg<'a> {
+    Text(&'a str),
+    Millis(Duration),
+    Number(u64),
+}
+
+impl Store for RedisStore {
+    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        let LockKey {
+            lock,
+            queue,
+            waiters,
+            ..
+        } = attempt.key;
+        let value = self
+            .run(
+                &script::ACQUIRE,
+                &[lock, queue, waiters, FENCE],
+                &[
+                    Arg::Text(attempt.token.as_str()),
+                    Arg::Millis(attempt.ttl),
+                    Arg::Text(match attempt.mode {
+                        Mode::Try => "try",
+                        Mode::Wait => "wait",
+                    }),
+                    Arg::Millis(attempt.alive_for),
+                    Arg::Text(self.channel()),
+                    Arg::Number(0),
+                ],
+            )
+            .await?;
+        reply::acquired(value)
+    }
+
+    async fn release(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
+        let value = self
+            .run(
+                &script::RELEASE,
+                &[&key.lock, &key.queue, &key.waiters, FENCE],
+                &[Arg::Text(token.as_str()), Arg::Number(0)],
+            )
+            .await?;
+        reply::released(&value)
+    }
+
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+        let keys: Vec<&str> = renewals.iter().map(|r| &*r.key.lock).collect();
+        let args: Vec<Arg<'_>> = renewals
+            .iter()
+            .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
+            .collect();
+        // A renewal without an answer must leave time for another one.
+        let shortest = renewals.iter().map(|r| r.ttl / 3).min();
+        let limit = shortest.map_or(self.limit, |third| third.min(self.limit));
+        let value = self
+            .run_within(limit, &script::EXTEND, &keys, &args)
+            .await?;
+        reply::extended(value, renewals.len())
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        let value = self
+            .run(&script::INSPECT, &[&key.lock, &key.queue], &[])
+            .await?;
+        reply::inspected(value)
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        let value = self
+            .run(
+                &script::FORCE_RELEASE,
+                &[&key.lock, &key.queue, &key.waiters, FENCE],
+                &[Arg::Number(0), Arg::Text("lock-core:client:")],
+            )
+            .await?;
+        reply::forced(value)
+    }
+
+    fn pushes(&self) -> bool {
+        match &self.conduit {
+            Conduit::Link(link) => link.pushes(),
+            Conduit::User(_) => false,
+        }
+    }
+}

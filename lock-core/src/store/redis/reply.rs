@@ -1,0 +1,167 @@
+//! What the scripts answer, as values.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::error::garbled;
+use crate::store::{Answer, Forced, Place, Released, Snapshot, SnapshotState, StoreError};
+
+type Parsed<T> = Result<T, StoreError>;
+
+pub(super) fn acquired(value: Value) -> Parsed<Answer> {
+    match value {
+        Value::Int(fence) if fence > 0 => Ok(Answer::Granted {
+            fence: fence as u64,
+        }),
+        Value::Array(parts) => match (text(parts.first()), &parts[..]) {
+            (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
+                remaining: millis(pttl)?,
+            }),
+            (Some("queued"), [_, pttl, depth, last, own]) => Ok(Answer::Queued(Place {
+                remaining: millis(pttl)?,
+                depth: number(depth)?,
+                last_fence: number(last)?,
+                own_holder: text(Some(own))
+                    .and_then(|token| token.rsplit_once(':'))
+                    .and_then(|(_, sequence)| sequence.parse().ok()),
+            })),
+            (Some("foreign"), [_, kind]) => Ok(Answer::Foreign { kind: word(kind)? }),
+            _ => Err(garbled()),
+        },
+        _ => Err(garbled()),
+    }
+}
+
+pub(super) fn released(value: &Value) -> Parsed<Released> {
+    match value {
+        Value::Int(0) => Ok(Released::NotHeld),
+        Value::Int(1) => Ok(Released::Free),
+        Value::Int(2) => Ok(Released::HandedOver),
+        _ => Err(garbled()),
+    }
+}
+
+pub(super) fn extended(value: Value, expected: usize) -> Parsed<Vec<bool>> {
+    match value {
+        Value::Array(flags) if flags.len() == expected => flags
+            .iter()
+            .map(|flag| number(flag).map(|n| n == 1))
+            .collect(),
+        _ => Err(garbled()),
+    }
+}
+
+pub(super) fn inspected(value: Value) -> Parsed<Snapshot> {
+    let Value::Array(parts) = value else {
+        return Err(garbled());
+    };
+    let (state, waiting) = match (text(parts.first()), &parts[..]) {
+        (Some("free"), [_, waiting]) => (SnapshotState::Free, waiting),
+        (Some("held"), [_, waiting, pttl, client]) => {
+            let held = SnapshotState::Held {
+                remaining: millis(pttl)?,
+                client: word(client)?,
+            };
+            (held, waiting)
+        }
+        (Some("foreign"), [_, waiting, kind]) => {
+            (SnapshotState::Foreign { kind: word(kind)? }, waiting)
+        }
+        _ => return Err(garbled()),
+    };
+    Ok(Snapshot {
+        state,
+        waiting: number(waiting)?,
+    })
+}
+
+pub(super) fn forced(value: Value) -> Parsed<Forced> {
+    match value {
+        Value::Int(0) => Ok(Forced::NotHeld),
+        Value::Int(1) => Ok(Forced::TakenAway),
+        Value::Array(parts) => match &parts[..] {
+            [_, kind] => Ok(Forced::Foreign { kind: word(kind)? }),
+            _ => Err(garbled()),
+        },
+        _ => Err(garbled()),
+    }
+}
+
+fn text(value: Option<&Value>) -> Option<&str> {
+    match value? {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+fn word(value: &Value) -> Parsed<String> {
+    text(Some(value)).map(str::to_owned).ok_or_else(garbled)
+}
+
+fn number(value: &Value) -> Parsed<u64> {
+    match value {
+        Value::Int(n) => u64::try_from(*n).ok(),
+        other => text(Some(other)).and_then(|digits| digits.parse().ok()),
+    }
+    .ok_or_else(garbled)
+}
+
+/// A PTTL. It is negative for a key that ran out while the script ran (possible before Redis 7.2).
+fn millis(value: &Value) -> Parsed<Duration> {
+    match value {
+        Value::Int(n) => Ok(Duration::from_millis(u64::try_from(*n).unwrap_or(0))),
+        _ => Err(garbled()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn every_answer_of_acquire_is_understood() {
+        assert_eq!(
+            acquired(Value::Int(9)).unwrap(),
+            Answer::Granted { fence: 9 }
+        );
+        let queued = Value::Array(vec![
+            bulk("queued"),
+            Value::Int(1500),
+            Value::Int(3),
+            bulk("1763700000000000"),
+            bulk("0a-b:42"),
+        ]);
+        let Answer::Queued(place) = acquired(queued).unwrap() else {
+            panic!("queued expected")
+        };
+        assert_eq!(place.remaining, Duration::from_millis(1500));
+        assert_eq!(place.last_fence, 1_763_700_000_000_000);
+        assert_eq!(place.own_holder, Some(42));
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_grant() {
+        let garbage = [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(0),
+            Value::Int(-1),
+            Value::Array(vec![]),
+            Value::Array(vec![bulk("queued")]),
+            Value::Array(vec![bulk("granted"), Value::Int(1)]),
+            bulk("1"),
+        ];
+        for value in garbage {
+            assert!(acquired(value.clone()).is_err(), "{value:?}");
+            assert!(extended(value.clone(), 1).is_err(), "{value:?}");
+            assert!(inspected(value).is_err());
+        }
+        assert!(released(&Value::Int(3)).is_err());
+    }
+}

@@ -1,0 +1,62 @@
+//! The scripts: kept as files, sent by their hash.
+
+use once_cell::sync::Lazy;
+use redis::{Cmd, cmd};
+
+use super::Arg;
+
+/// A Lua script and its hash, computed once.
+pub(super) struct Script {
+    pub(super) name: &'static str,
+    source: &'static str,
+    hash: String,
+}
+
+macro_rules! script {
+    ($name:literal, $($file:literal),+) => {
+        Lazy::new(|| Script::new($name, concat!($(include_str!(concat!("../../scripts/", $file))),+)))
+    };
+}
+
+pub(super) static ACQUIRE: Lazy<Script> = script!("acquire", "grant.lua", "acquire.lua");
+pub(super) static RELEASE: Lazy<Script> = script!("release", "grant.lua", "release.lua");
+pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
+pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
+pub(super) static FORCE_RELEASE: Lazy<Script> =
+    script!("force_release", "grant.lua", "force_release.lua");
+
+impl Script {
+    fn new(name: &'static str, source: &'static str) -> Self {
+        Self {
+            name,
+            source,
+            hash: redis::Script::new(source).get_hash().to_owned(),
+        }
+    }
+
+    pub(super) fn by_hash(&self, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
+        call("EVALSHA", &self.hash, keys, args)
+    }
+
+    /// The text goes to the node of the keys and is kept there: `SCRIPT LOAD` would ask every node of a
+    /// cluster, and fail on a dead one just after a failover.
+    pub(super) fn by_text(&self, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
+        call("EVAL", self.source, keys, args)
+    }
+}
+
+fn call(verb: &str, script: &str, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
+    let mut command = cmd(verb);
+    command.arg(script).arg(keys.len());
+    for key in keys {
+        command.arg(*key);
+    }
+    for arg in args {
+        match arg {
+            Arg::Text(text) => command.arg(*text),
+            Arg::Millis(duration) => command.arg(duration.as_millis() as u64),
+            Arg::Number(number) => command.arg(*number),
+        };
+    }
+    command
+}
