@@ -191,7 +191,7 @@ impl LockGuard {
     }
 
     /// Releases after the work is done, where a failure can only be reported.
-    pub(crate) async fn release_quietly(self) {
+    pub(crate) async fn release_quietly(&self) {
         if let Err(error) = self.release_in_place().await {
             tracing::warn!(key = self.key(), %error, "the lock was not released cleanly");
         }

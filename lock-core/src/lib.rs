@@ -17,6 +17,11 @@ mod store;
 mod sync;
 mod token;
 
+#[cfg(feature = "macros")]
+#[doc(hidden)]
+#[path = "private.rs"]
+pub mod __private;
+
 pub use crate::builder::LockManagerBuilder;
 pub use crate::error::{Cause, LockError, LossReason};
 pub use crate::fencing::FencingToken;
@@ -25,3 +30,6 @@ pub use crate::guard::LockGuard;
 pub use crate::inspect::LockInfo;
 pub use crate::lock::Lock;
 pub use crate::manager::LockManager;
+/// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
+#[cfg(feature = "macros")]
+pub use lock_macros::distributed_lock;

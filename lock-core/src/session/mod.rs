@@ -5,6 +5,8 @@ mod entry;
 mod lease;
 mod line;
 mod task;
+#[cfg(test)]
+mod tests;
 mod undo;
 mod wait;
 
@@ -250,6 +252,11 @@ impl Shared {
             let entry = Entry::new(sequence, self.client.token(sequence), request);
             let _ = releases.send(Arc::new(entry));
         }
+    }
+
+    #[cfg(test)]
+    fn lines_waiting(&self) -> usize {
+        lock(&self.registry).lines.all().count()
     }
 
     fn entry_of(&self, token: &str) -> Option<Arc<Entry>> {

@@ -1,0 +1,219 @@
+//! The session on a clock that tests move by hand, over a real memory store.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Limit, Request, Session, acquire};
+use crate::clock::Clock;
+use crate::clock::manual::ManualClock;
+use crate::config::Config;
+use crate::guard::LockGuard;
+use crate::key::LockKey;
+use crate::store::{Answer, AnyStore, Attempt, Events, MemoryStore, Mode, Store};
+use crate::{LockError, LossReason};
+
+const TTL: Duration = Duration::from_secs(9);
+/// Longer than any test runs; a limit against hanging, not a measure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct Rig {
+    session: Arc<Session>,
+    clock: ManualClock,
+}
+
+impl Rig {
+    /// A session over the named memory server. All sessions of one name must share the clock.
+    fn new(name: &str, clock: &ManualClock) -> Self {
+        let clock = clock.clone();
+        let shared: Arc<dyn Clock> = Arc::new(clock.clone());
+        let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&shared)));
+        Self {
+            session: Session::start(Config::default(), store, shared).unwrap(),
+            clock,
+        }
+    }
+
+    async fn take(&self, key: &str, renew: bool, limit: Limit) -> Result<LockGuard, LockError> {
+        let request = Request {
+            key: Arc::new(LockKey::new("lock:", key)?),
+            terms: self.session.shared.config.terms(TTL)?,
+            renew,
+            max_hold: None,
+        };
+        let entry = acquire(&self.session, request, limit).await?;
+        Ok(LockGuard::new(Arc::clone(&self.session), entry))
+    }
+}
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it takes too long")
+}
+
+#[tokio::test]
+async fn a_guard_is_not_held_from_its_deadline_on() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", false, Limit::Forever).await.unwrap();
+    let drift = TTL / 100 + Duration::from_millis(2);
+    rig.clock.advance(TTL - drift - Duration::from_nanos(1));
+    assert!(guard.is_held());
+    rig.clock.advance(Duration::from_nanos(1));
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Duration::ZERO);
+    assert_eq!(soon(guard.lost()).await, LossReason::Expired);
+}
+
+#[tokio::test]
+async fn a_jump_of_the_lease_clock_is_seen_without_any_call() {
+    // As after a suspend: the lease clock jumps, timers do not.
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let lost = async { soon(guard.lost()).await };
+    let jump = async {
+        tokio::task::yield_now().await;
+        rig.clock.advance(TTL);
+    };
+    let (reason, ()) = tokio::join!(lost, jump);
+    assert_eq!(reason, LossReason::Expired);
+}
+
+#[tokio::test]
+async fn the_watchdog_renews_at_a_third_and_the_guard_outlives_its_ttl() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    for _ in 0..12 {
+        let before = guard.remaining();
+        rig.clock.advance(TTL / 3);
+        // The heartbeat sees the time and the renewal is confirmed.
+        soon(async {
+            while guard.remaining() < before {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        })
+        .await;
+    }
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn a_waiter_takes_over_from_a_holder_whose_lease_ended() {
+    let clock = ManualClock::new();
+    let (dead, alive) = (Rig::new("takeover", &clock), Rig::new("takeover", &clock));
+    let guard = dead.take("a", false, Limit::Forever).await.unwrap();
+    let waiting = alive.take("a", true, Limit::Forever);
+    let expiry = async {
+        while alive.session.shared.lines_waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        clock.advance(TTL);
+    };
+    let (taken, ()) = tokio::join!(soon(waiting), expiry);
+    let taken = taken.unwrap();
+    assert!(taken.is_held() && !guard.is_held());
+    assert!(taken.fencing_token() > guard.fencing_token());
+    assert!(matches!(
+        guard.release().await,
+        Err(LockError::Lost {
+            reason: LossReason::Expired,
+            ..
+        })
+    ));
+    assert!(taken.is_held(), "the late release touched nothing");
+}
+
+#[tokio::test]
+async fn a_grant_after_a_wait_beyond_patience_has_a_full_lease() {
+    let clock = ManualClock::new();
+    let (one, two) = (Rig::new("patience", &clock), Rig::new("patience", &clock));
+    let first = one.take("a", true, Limit::Forever).await.unwrap();
+    let waiting = two.take("a", true, Limit::Forever);
+    let release = async {
+        while two.session.shared.lines_waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        // The waiter's last question is now half a lease old.
+        clock.advance(TTL / 2);
+        first.release().await.unwrap();
+    };
+    let (second, ()) = tokio::join!(soon(waiting), release);
+    let second = second.unwrap();
+    assert!(second.remaining() > TTL * 2 / 3 - TTL / 50);
+}
+
+#[tokio::test]
+async fn nothing_is_left_registered_when_all_is_over() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    assert!(rig.take("a", true, Limit::Try).await.is_err());
+    let late = rig.take("a", true, Limit::Within(Duration::from_millis(5)));
+    assert!(matches!(late.await, Err(LockError::TimedOut { .. })));
+    drop(guard);
+    assert_eq!(rig.session.shutdown(PATIENCE).await, 0);
+    assert_eq!(rig.session.shared.lines_waiting(), 0);
+    assert!(matches!(
+        rig.take("a", true, Limit::Try).await,
+        Err(LockError::ShutDown)
+    ));
+}
+
+#[tokio::test]
+async fn shutdown_takes_a_lock_from_a_guard_that_does_not_let_go() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    assert_eq!(rig.session.shutdown(Duration::from_millis(100)).await, 0);
+    assert_eq!(soon(guard.lost()).await, LossReason::ShutDown);
+}
+
+#[tokio::test]
+async fn shutdown_ends_those_who_wait() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let waiting = rig.take("a", true, Limit::Forever);
+    let end = async {
+        while rig.session.shared.lines_waiting() == 0 {
+            tokio::task::yield_now().await;
+        }
+        let shutdown = rig.session.shutdown(PATIENCE);
+        let release = async {
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+        };
+        tokio::join!(shutdown, release).0
+    };
+    let (waited, left) = tokio::join!(waiting, end);
+    assert!(matches!(waited, Err(LockError::ShutDown)));
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
+    let rig = Rig::new("", &ManualClock::new());
+    let shared = &rig.session.shared;
+    // What a zombie request leaves behind: the lock is granted to a token that no entry stands for.
+    let key = LockKey::new("lock:", "a").unwrap();
+    let token = shared.client.token(999_999);
+    let attempt = Attempt {
+        key: &key,
+        token: &token,
+        ttl: TTL,
+        mode: Mode::Try,
+        alive_for: TTL,
+    };
+    let Answer::Granted { fence } = shared.store.acquire(attempt).await.unwrap() else {
+        panic!("it was free")
+    };
+    shared.granted(token.as_str(), fence, &key.lock);
+    let guard = soon(rig.take("a", true, Limit::Forever)).await.unwrap();
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn a_forced_release_is_announced_to_the_holder() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let key = LockKey::new("lock:", "a").unwrap();
+    rig.session.shared.store.force_release(&key).await.unwrap();
+    assert_eq!(soon(guard.lost()).await, LossReason::ForceReleased);
+    assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+}
