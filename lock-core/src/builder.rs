@@ -128,7 +128,7 @@ impl LockManagerBuilder {
             store
                 .ready()
                 .await
-                .map_err(|error| error.into_lock_error())?;
+                .map_err(crate::store::StoreError::into_lock_error)?;
         }
         Ok(LockManager::new(session))
     }
@@ -152,11 +152,6 @@ impl LockManagerBuilder {
     /// let locks = lock_core::LockManager::builder().from_connection(connection)?;
     /// # let _ = locks; Ok(()) }
     /// ```
-    // Named like `LockManager::from_connection`, of which it is the long form.
-    #[expect(
-        clippy::wrong_self_convention,
-        reason = "it converts the connection, not the builder"
-    )]
     pub fn from_connection<C>(self, connection: C) -> Result<LockManager, LockError>
     where
         C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,

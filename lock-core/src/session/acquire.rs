@@ -160,19 +160,20 @@ impl Acquisition<'_> {
 
     /// Sends one request. The outer error is the caller's own time running out.
     async fn ask(&self, mode: Mode) -> Result<Result<Answer, StoreError>, LockError> {
-        let attempt = self.shared.attempt(self.pending.entry(), mode);
+        let attempt = self.pending.entry().attempt(mode);
         let call = self.shared.store.acquire(attempt);
         match self.until() {
-            Some(end) => match timeout_at(end, call).await {
-                Ok(answer) => Ok(answer),
-                Err(_) => {
+            Some(end) => {
+                if let Ok(answer) = timeout_at(end, call).await {
+                    Ok(answer)
+                } else {
                     self.pending
                         .entry()
                         .ambiguous
                         .store(true, Ordering::Relaxed);
                     Err(LockError::unavailable(NoAnswer))
                 }
-            },
+            }
             None => Ok(call.await),
         }
     }

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::REFRESH;
 use super::lease::{Lease, Terms};
 use super::wait::{Granted, Wait};
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::store::{Attempt, Mode};
 use crate::token::Token;
 
 /// What the user asked for.
@@ -117,6 +119,19 @@ impl Entry {
         let next = now + pause.mul_f64(0.5 + fastrand::f64());
         self.renew_at.store(next.0, Ordering::Relaxed);
         next
+    }
+
+    /// One request for this acquisition.
+    pub(crate) fn attempt(&self, mode: Mode) -> Attempt<'_> {
+        // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
+        let alive_for = (REFRESH.min(self.terms.third()) * 3).max(Duration::from_secs(5));
+        Attempt {
+            key: &self.key,
+            token: &self.token,
+            ttl: self.terms.ttl,
+            mode,
+            alive_for,
+        }
     }
 
     /// News for the waiting task: applies it, then wakes the task.

@@ -30,7 +30,7 @@ use crate::clock::{Clock, Moment};
 use crate::config::Config;
 use crate::error::LossReason;
 use crate::key::LockKey;
-use crate::store::{AnyStore, Attempt, Events, Mode, Store};
+use crate::store::{AnyStore, Events, Store};
 use crate::sync::lock;
 use crate::token::ClientId;
 
@@ -220,19 +220,6 @@ impl Shared {
         }
     }
 
-    /// One request for this entry.
-    fn attempt<'a>(&self, entry: &'a Entry, mode: Mode) -> Attempt<'a> {
-        // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
-        let alive_for = (REFRESH.min(entry.terms.third()) * 3).max(Duration::from_secs(5));
-        Attempt {
-            key: &entry.key,
-            token: &entry.token,
-            ttl: entry.terms.ttl,
-            mode,
-            alive_for,
-        }
-    }
-
     /// A grant for somebody who has gone: a request that was long given up reached the server after all. The lock
     /// goes on to the next at once.
     fn decline(&self, token: &str, lock: &str) {
@@ -274,10 +261,10 @@ impl Events for Shared {
     }
 
     fn revoked(&self, token: &str) {
-        if let Some(entry) = self.entry_of(token) {
-            if entry.lease.lose(LossReason::ForceReleased) {
-                self.due_at(self.now());
-            }
+        if let Some(entry) = self.entry_of(token)
+            && entry.lease.lose(LossReason::ForceReleased)
+        {
+            self.due_at(self.now());
         }
     }
 

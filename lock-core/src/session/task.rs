@@ -164,10 +164,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
 /// Asks on behalf of everybody in this process who waits for the same lock.
 async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
     let sent_at = shared.now();
-    let answer = shared
-        .store
-        .acquire(shared.attempt(&entry, Mode::Wait))
-        .await;
+    let answer = shared.store.acquire(entry.attempt(Mode::Wait)).await;
     let now = shared.now();
     let mut remaining = Duration::MAX;
     match answer {
@@ -177,10 +174,10 @@ async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
             lock(&entry.wait).queued(sent_at, place.last_fence);
             // The holder is one of ours that does not know it yet: its message was lost.
             let registry = lock(&shared.registry);
-            if let Some(holder) = place.own_holder.and_then(|own| registry.entries.get(&own)) {
-                if holder.lease.status(now) == Status::Pending {
-                    holder.tell(wait::Wait::interrupted);
-                }
+            if let Some(holder) = place.own_holder.and_then(|own| registry.entries.get(&own))
+                && holder.lease.status(now) == Status::Pending
+            {
+                holder.tell(wait::Wait::interrupted);
             }
         }
         // The waiter finds out for itself what is wrong.

@@ -56,7 +56,8 @@ async fn a_guard_is_not_held_from_its_deadline_on() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", false, Limit::Forever).await.unwrap();
     let drift = TTL / 100 + Duration::from_millis(2);
-    rig.clock.advance(TTL - drift - Duration::from_nanos(1));
+    rig.clock
+        .advance(TTL.saturating_sub(drift + Duration::from_nanos(1)));
     assert!(guard.is_held());
     rig.clock.advance(Duration::from_nanos(1));
     assert!(!guard.is_held());
@@ -138,7 +139,7 @@ async fn a_grant_after_a_wait_beyond_patience_has_a_full_lease() {
     };
     let (second, ()) = tokio::join!(soon(waiting), release);
     let second = second.unwrap();
-    assert!(second.remaining() > TTL * 2 / 3 - TTL / 50);
+    assert!(second.remaining() > TTL * 6 / 10);
 }
 
 #[tokio::test]

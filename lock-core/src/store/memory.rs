@@ -39,13 +39,12 @@ impl MemoryStore {
         } else {
             let mut servers = lock(&SERVERS);
             servers.retain(|_, server| server.strong_count() > 0);
-            match servers.get(name).and_then(Weak::upgrade) {
-                Some(server) => server,
-                None => {
-                    let server = Server::new(clock);
-                    servers.insert(name.to_owned(), Arc::downgrade(&server));
-                    server
-                }
+            if let Some(server) = servers.get(name).and_then(Weak::upgrade) {
+                server
+            } else {
+                let server = Server::new(clock);
+                servers.insert(name.to_owned(), Arc::downgrade(&server));
+                server
             }
         };
         Self {
@@ -171,11 +170,10 @@ impl State {
         while let Some(waiter) = self.locks.get_mut(&key.lock)?.queue.pop_front() {
             let slot = self.locks.get_mut(&key.lock)?;
             let ours = asking == Some(&waiter.token);
-            let alive = slot
-                .alive
-                .get(waiter.token.client())
-                .is_some_and(|until| *until > now);
-            if !ours && !(alive && self.clients.contains_key(waiter.token.client())) {
+            let client = waiter.token.client();
+            let alive = slot.alive.get(client).is_some_and(|until| *until > now)
+                && self.clients.contains_key(client);
+            if !(ours || alive) {
                 continue;
             }
             let fence = self.mint(now);
@@ -192,12 +190,12 @@ impl State {
 
     /// Forgets a name that nobody holds or waits for.
     fn tidy(&mut self, key: &LockKey) {
-        if let Some(slot) = self.locks.get_mut(&key.lock) {
-            if slot.queue.is_empty() {
-                slot.alive.clear();
-                if slot.holder.is_none() {
-                    self.locks.remove(&key.lock);
-                }
+        if let Some(slot) = self.locks.get_mut(&key.lock)
+            && slot.queue.is_empty()
+        {
+            slot.alive.clear();
+            if slot.holder.is_none() {
+                self.locks.remove(&key.lock);
             }
         }
     }

@@ -140,13 +140,13 @@ impl Link {
             }
             other => other?,
         };
-        if let Some((channel, _)) = self.subscription.get().filter(|_| self.pushes()) {
-            if let Err(error) = connection.subscribe(channel).await {
-                if error.is_io_error() {
-                    return Err(error);
-                }
-                self.poll_instead(&error);
+        if let Some((channel, _)) = self.subscription.get().filter(|_| self.pushes())
+            && let Err(error) = connection.subscribe(channel).await
+        {
+            if error.is_io_error() {
+                return Err(error);
             }
+            self.poll_instead(&error);
         }
         Ok(Live {
             generation,

@@ -122,14 +122,13 @@ impl RedisStore {
                 answer => answer,
             }
         };
-        let result = match timeout(limit, call).await {
-            Ok(answer) => answer.map_err(classify),
-            Err(_) => {
-                if let Conduit::Link(link) = &self.conduit {
-                    link.went_silent();
-                }
-                Err(StoreError::Ambiguous(no_reply(limit)))
+        let result = if let Ok(answer) = timeout(limit, call).await {
+            answer.map_err(classify)
+        } else {
+            if let Conduit::Link(link) = &self.conduit {
+                link.went_silent();
             }
+            Err(StoreError::Ambiguous(no_reply(limit)))
         };
         if let Some(started) = started {
             let micros = started.elapsed().as_micros() as u64;
