@@ -14,6 +14,7 @@
 //! - [`Child`]: another process, driven line by line.
 //! - [`eventually`]: a condition that comes true soon, without a fixed sleep.
 
+mod admin;
 pub mod binary;
 pub mod clock;
 mod port;

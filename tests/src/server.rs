@@ -10,10 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, FromRedisValue, IntoConnectionInfo, RedisConnectionInfo};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
+use redis::{AsyncConnectionConfig, FromRedisValue, IntoConnectionInfo};
 
+use crate::admin;
 use crate::binary::ServerBinary;
 use crate::port;
 use crate::supervise::Supervised;
@@ -235,7 +234,7 @@ impl TestServer {
 
     /// Calls of each command since the start or [`reset_stats`](Self::reset_stats),
     /// by its lower-case name (`evalsha`, `config|get`). Commands a script ran
-    /// count as well; of this helper, only an earlier call's `info` shows.
+    /// count as well; what this server is asked through its own methods counts, too.
     pub async fn commandstats(&self) -> BTreeMap<String, u64> {
         let text: String = self.ask(redis::cmd("INFO").arg("commandstats")).await;
         parse_commandstats(&text)
@@ -254,30 +253,17 @@ impl TestServer {
     ///
     /// When the server cannot be reached.
     pub async fn client_kill_all(&self) -> u64 {
-        let mut connection = quiet_connection(self.url()).await;
         let mut killed = 0;
         for kind in ["normal", "pubsub"] {
-            killed += redis::cmd("CLIENT")
-                .arg("KILL")
-                .arg("TYPE")
-                .arg(kind)
-                .arg("SKIPME")
-                .arg("yes")
-                .query_async::<u64>(&mut connection)
-                .await
-                .expect("CLIENT KILL is known to every server");
+            let mut command = redis::cmd("CLIENT");
+            command.arg("KILL").arg("TYPE").arg(kind);
+            killed += self.ask::<u64>(command.arg("SKIPME").arg("yes")).await;
         }
         killed
     }
 
-    /// On a connection of its own, which a fault of the test cannot break and
-    /// which belongs to no runtime but the caller's.
     async fn ask<T: FromRedisValue>(&self, command: &redis::Cmd) -> T {
-        let mut connection = quiet_connection(self.url()).await;
-        command
-            .query_async(&mut connection)
-            .await
-            .unwrap_or_else(|error| panic!("{:?} refused: {error}", self.binary))
+        admin::ask(self.addr(), command).await
     }
 
     fn process(&self) -> MutexGuard<'_, Supervised> {
@@ -303,24 +289,14 @@ impl Drop for TestServer {
 pub async fn connect(url: impl IntoConnectionInfo) -> MultiplexedConnection {
     let info = url.into_connection_info().expect("a valid URL");
     let addr = info.addr().clone();
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(LIMIT))
+        .set_response_timeout(Some(LIMIT));
     redis::Client::open(info)
         .expect("a usable URL")
-        .get_multiplexed_async_connection_with_config(&config())
+        .get_multiplexed_async_connection_with_config(&config)
         .await
         .unwrap_or_else(|error| panic!("no connection to {addr}: {error}"))
-}
-
-/// A connection that sends nothing but what it is told, so that counts of
-/// commands stay those of the test.
-async fn quiet_connection(url: String) -> MultiplexedConnection {
-    let info = url.into_connection_info().expect("a valid URL");
-    connect(info.set_redis_settings(RedisConnectionInfo::default().set_skip_set_lib_name())).await
-}
-
-fn config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(LIMIT))
-        .set_response_timeout(Some(LIMIT))
 }
 
 enum Failure {
@@ -380,17 +356,12 @@ async fn launch(
 
 /// Whether PING gets an answer; a demand for a password is one too.
 async fn answers(port: u16) -> bool {
-    let ping = async {
-        let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).await?;
-        stream.write_all(b"PING\r\n").await?;
-        let mut reply = [0; 7];
-        stream.read_exact(&mut reply).await?;
-        Ok::<_, std::io::Error>(&reply == b"+PONG\r\n" || &reply == b"-NOAUTH")
-    };
-    matches!(
-        tokio::time::timeout(Duration::from_secs(1), ping).await,
-        Ok(Ok(true))
-    )
+    let ping = redis::cmd("PING");
+    let reply = admin::exchange((Ipv4Addr::LOCALHOST, port).into(), &ping);
+    match tokio::time::timeout(Duration::from_secs(1), reply).await {
+        Ok(Ok(reply)) => reply == b"+PONG\r\n" || reply.starts_with(b"-NOAUTH"),
+        _ => false,
+    }
 }
 
 /// Lines such as `cmdstat_get:calls=1,usec=2,...`.
