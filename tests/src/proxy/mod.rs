@@ -49,12 +49,27 @@ struct Shared {
     cut_to_server: AtomicBool,
     cut_to_client: AtomicBool,
     refuse: AtomicBool,
-    accepted: AtomicU64,
+    accepted: Count,
     live: AtomicU64,
+    lost_requests: Count,
+    lost_replies: Count,
     hold: watch::Sender<bool>,
     resets: watch::Sender<u64>,
     rules: Mutex<Rules>,
     seen: watch::Sender<Vec<Request>>,
+}
+
+#[derive(Default)]
+struct Count(AtomicU64);
+
+impl Count {
+    fn add(&self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::SeqCst)
+    }
 }
 
 impl Shared {
@@ -223,13 +238,26 @@ impl Proxy {
     /// Connections that were accepted so far, without refused ones.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        self.shared.accepted.load(Ordering::SeqCst)
+        self.shared.accepted.get()
     }
 
     /// Connections that one side at least still has open.
     #[must_use]
     pub fn live_connections(&self) -> u64 {
         self.shared.live.load(Ordering::SeqCst)
+    }
+
+    /// Requests, and ends of connections, that a cut has swallowed so far.
+    #[must_use]
+    pub fn lost_requests(&self) -> u64 {
+        self.shared.lost_requests.get()
+    }
+
+    /// Replies, pushes, and ends of connections, that a cut has swallowed so
+    /// far.
+    #[must_use]
+    pub fn lost_replies(&self) -> u64 {
+        self.shared.lost_replies.get()
     }
 
     /// How many requests for which `matches` holds have come so far.
@@ -313,7 +341,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, target: SocketAddr) 
         if shared.refuse.load(Ordering::SeqCst) {
             continue;
         }
-        let id = shared.accepted.fetch_add(1, Ordering::SeqCst) + 1;
+        shared.accepted.add();
+        let id = shared.accepted.get();
         shared.live.fetch_add(1, Ordering::SeqCst);
         let reset = shared.resets.subscribe();
         let shared = Arc::clone(&shared);

@@ -101,6 +101,9 @@ impl Relay<'_> {
                 () = self.client_closed.notified() => break,
                 read = client.read(&mut buffer) => read,
             };
+            if self.is_reset() {
+                break;
+            }
             match read {
                 Ok(size) if size > 0 => splitter.push(&buffer[..size]),
                 _ => break,
@@ -159,6 +162,7 @@ impl Relay<'_> {
                     let _ = hold.wait_for(|hold| !hold).await;
                     cut |= self.shared.cut_to_server.load(Ordering::SeqCst);
                     if cut {
+                        self.shared.lost_requests.add();
                         continue;
                     }
                     let loss = verdict.drop_reply.map(|(mode, slot)| Loss {
@@ -176,6 +180,7 @@ impl Relay<'_> {
                     cut |= self.shared.cut_to_server.load(Ordering::SeqCst);
                     if cut {
                         // The end is lost like everything else.
+                        self.shared.lost_requests.add();
                         let _ = reset.changed().await;
                     }
                     return;
@@ -241,7 +246,8 @@ impl Relay<'_> {
                 }
                 cut |= self.shared.cut_to_client.load(Ordering::SeqCst);
                 match item {
-                    _ if cut => {}
+                    _ if self.is_reset() => break,
+                    _ if cut => self.shared.lost_replies.add(),
                     // The client may have gone; what the server still says is
                     // then taken and forgotten.
                     Downward::Frame { bytes, .. } => drop(client.write_all(&bytes).await),
@@ -254,15 +260,21 @@ impl Relay<'_> {
             }
         };
         tokio::select! {
-            biased;
-            _ = reset.changed() => {
-                let _ = client.as_ref().set_zero_linger();
-                // Or the drop would say goodbye before the reset.
-                client.forget();
-            }
+            _ = reset.changed() => {}
             () = write => {}
         }
+        if self.is_reset() {
+            let _ = client.as_ref().set_zero_linger();
+            // Or the drop would say goodbye before the reset.
+            client.forget();
+        }
         self.client_closed.notify_one();
+    }
+
+    /// To be asked as well as waited for: the loops are woken one by one, and
+    /// one that is still asleep may see the consequences before the cause.
+    fn is_reset(&self) -> bool {
+        self.reset.has_changed().unwrap_or(true)
     }
 
     fn due(&self) -> Instant {
