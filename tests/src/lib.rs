@@ -1,1 +1,33 @@
-//! Harness of the integration tests.
+//! Harness of the integration tests: real servers, a proxy that misbehaves on
+//! command, helper processes, and clocks that two processes can compare.
+//!
+//! Nothing here knows the library under test: it speaks to servers and
+//! processes only, so a mistake in the library cannot hide in its own tests.
+//!
+//! Which part do you need?
+//!
+//! - [`TestServer`]: a real server of your own, which can be paused, killed
+//!   and started again.
+//! - [`servers`]: every server the contract suite has to run on.
+//! - [`Proxy`]: a network between client and server that loses, delays and
+//!   holds messages.
+//! - [`Child`]: another process, driven line by line.
+//! - [`eventually`]: a condition that comes true soon, without a fixed sleep.
+
+mod admin;
+pub mod binary;
+pub mod clock;
+mod port;
+pub mod process;
+pub mod proxy;
+pub mod resp;
+pub mod server;
+mod supervise;
+mod wait;
+
+pub use binary::{ServerBinary, servers};
+pub use clock::{boottime_now, monotonic_now};
+pub use process::Child;
+pub use proxy::{DropMode, Dropped, Held, Proxy, Request};
+pub use server::{TestServer, TestServerBuilder, connect};
+pub use wait::{LIMIT, eventually};

@@ -1,0 +1,128 @@
+//! What each job does.
+
+use std::path::Path;
+
+use crate::run::{Steps, cargo};
+use crate::server;
+
+const JOBS: &str = "the jobs are `test [-- <arguments of cargo test>]` and `ci`";
+
+/// A job somebody asked for.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Job {
+    /// Every test, on a server that is installed if need be.
+    Test { extra: Vec<String> },
+    /// All that must hold before a change is taken.
+    Ci,
+}
+
+/// Reads the command line; the error is a sentence for its author.
+pub(crate) fn parse(args: &[String]) -> Result<Job, String> {
+    let Some((job, rest)) = args.split_first() else {
+        return Err(format!("no job is named; {JOBS}"));
+    };
+    match (job.as_str(), rest) {
+        ("test", []) => Ok(Job::Test { extra: Vec::new() }),
+        ("test", [dashes, extra @ ..]) if dashes == "--" => Ok(Job::Test {
+            extra: extra.to_vec(),
+        }),
+        ("ci", []) => Ok(Job::Ci),
+        ("test" | "ci", [argument, ..]) => {
+            Err(format!("`{job}` does not take `{argument}`; {JOBS}"))
+        }
+        _ => Err(format!("there is no job `{job}`; {JOBS}")),
+    }
+}
+
+/// Does the job; the error is a sentence that says what failed.
+pub(crate) fn run(job: &Job) -> Result<(), String> {
+    let mut steps = Steps::default();
+    match job {
+        Job::Test { extra } => test(&mut steps, extra),
+        Job::Ci => {
+            check(&mut steps)?;
+            test(&mut steps, &[])
+        }
+    }
+}
+
+fn check(steps: &mut Steps) -> Result<(), String> {
+    steps.run("format", cargo(&["fmt", "--all", "--check"]))?;
+    let clippy = |which: &[&str]| {
+        let mut command = cargo(&["clippy", "--all-targets"]);
+        command.args(which).args(["--", "-D", "warnings"]);
+        command
+    };
+    steps.run("clippy", clippy(&["--workspace"]))?;
+    let core = ["-p", "lock-core"];
+    steps.run(
+        "clippy, all features",
+        clippy(&[&core[..], &["--all-features"]].concat()),
+    )?;
+    steps.run(
+        "clippy, no features",
+        clippy(&[&core[..], &["--no-default-features"]].concat()),
+    )?;
+    let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
+    docs.env("RUSTDOCFLAGS", "-D warnings");
+    steps.run("documentation", docs)
+}
+
+fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
+    steps.begin("redis-server");
+    let server = server::find_or_install()?;
+    println!("{} at {}", server.name, server.path.display());
+
+    // First, because the runner of documentation tests has more to say after
+    // its summary. They must pass where there is no server.
+    let mut docs = cargo(&["test", "--workspace", "--doc"]);
+    docs.env_remove(server::VARIABLE);
+    steps.run("documentation tests", docs)?;
+
+    let mut tests = cargo(&["test", "--workspace"]);
+    tests
+        .args(["--lib", "--bins", "--tests", "--examples"])
+        .args(extra)
+        .env(server::VARIABLE, Path::new(&server.path));
+    steps.run("tests", tests)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Job, parse};
+
+    fn parsed(line: &str) -> Result<Job, String> {
+        let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+        parse(&args)
+    }
+
+    #[test]
+    fn jobs_are_known_by_name() {
+        assert_eq!(parsed("ci"), Ok(Job::Ci));
+        assert_eq!(parsed("test"), Ok(Job::Test { extra: vec![] }));
+    }
+
+    #[test]
+    fn what_follows_the_dashes_is_for_cargo_test() {
+        let extra = vec!["--test".into(), "proxy".into(), "--".into(), "held".into()];
+        assert_eq!(
+            parsed("test -- --test proxy -- held"),
+            Ok(Job::Test { extra })
+        );
+        assert_eq!(parsed("test --"), Ok(Job::Test { extra: vec![] }));
+    }
+
+    #[test]
+    fn an_unknown_job_is_told_the_known_ones() {
+        for line in ["", "bench", "--help"] {
+            let usage = parsed(line).unwrap_err();
+            assert!(usage.contains("`test") && usage.contains("`ci`"), "{usage}");
+        }
+    }
+
+    #[test]
+    fn a_stray_argument_is_refused() {
+        assert!(parsed("ci -- x").unwrap_err().contains("`--`"));
+        assert!(parsed("test proxy").unwrap_err().contains("`proxy`"));
+    }
+}

@@ -1,0 +1,193 @@
+//! The server the tests run on: found, or installed where that is possible.
+
+use std::env;
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Names the server program; the tests read it too.
+pub(crate) const VARIABLE: &str = "REDIS_SERVER_BIN";
+
+const PROGRAM: &str = "redis-server";
+const PACKAGE: &str = "redis-server";
+const OLDEST: (u32, u32) = (7, 0);
+
+/// A server program that is new enough.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Server {
+    pub(crate) path: PathBuf,
+    /// Product and version, such as `Redis 7.0.15`.
+    pub(crate) name: String,
+}
+
+/// The server of `REDIS_SERVER_BIN`, else of `PATH`, else of Debian's package.
+pub(crate) fn find_or_install() -> Result<Server, String> {
+    if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
+        let path = PathBuf::from(path);
+        if !path.is_file() {
+            return Err(format!("{VARIABLE} names no file: {}", path.display()));
+        }
+        // Tests run in the folders of their packages. Links stay: the program
+        // may be one that looks at the name it is called by.
+        let path = std::path::absolute(&path)
+            .map_err(|error| format!("cannot resolve {}: {error}", path.display()))?;
+        return check(path);
+    }
+    if let Some(path) = in_path(PROGRAM) {
+        return check(path);
+    }
+    if in_path("apt-get").is_some() {
+        println!("installing Debian's {PACKAGE} package");
+        install()?;
+        if let Some(path) = in_path(PROGRAM) {
+            return check(path);
+        }
+    }
+    Err(format!(
+        "the tests need {PROGRAM} {}.{} or newer, which was not found: \
+         install it, or name it in {VARIABLE}",
+        OLDEST.0, OLDEST.1
+    ))
+}
+
+fn check(path: PathBuf) -> Result<Server, String> {
+    let output = Command::new(&path)
+        .arg("--version")
+        .output()
+        .map_err(|error| format!("cannot run {}: {error}", path.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let name = accept(&text).map_err(|why| format!("{} {why}", path.display()))?;
+    Ok(Server { path, name })
+}
+
+/// Name and version from the output of `--version`, if new enough.
+fn accept(text: &str) -> Result<String, String> {
+    let product = text.split_whitespace().next().unwrap_or_default();
+    let version = text
+        .split_whitespace()
+        .find_map(|word| word.strip_prefix("v="))
+        .unwrap_or_default();
+    let mut numbers = version.split('.').map(str::parse::<u32>);
+    let (Some(Ok(major)), Some(Ok(minor))) = (numbers.next(), numbers.next()) else {
+        return Err(format!("does not tell its version: {:?}", text.trim()));
+    };
+    if (major, minor) < OLDEST {
+        return Err(format!(
+            "is {product} {version}, but the tests need {}.{} or newer",
+            OLDEST.0, OLDEST.1
+        ));
+    }
+    Ok(format!("{product} {version}"))
+}
+
+fn install() -> Result<(), String> {
+    let fetch = || apt_get(&["install", "-y", "--no-install-recommends", PACKAGE]);
+    // Its list of packages may be old, or not there at all.
+    let installed = fetch() || (apt_get(&["update"]) && fetch());
+    if !installed {
+        return Err(format!(
+            "the tests need {PROGRAM}, and `apt-get install {PACKAGE}` failed: \
+             install it by hand, or name it in {VARIABLE}"
+        ));
+    }
+    stop_service();
+    Ok(())
+}
+
+fn apt_get(args: &[&str]) -> bool {
+    succeeds(
+        as_root("env")
+            .arg("DEBIAN_FRONTEND=noninteractive")
+            // In this run level the package does not start its service. The
+            // program that tells the run level wants the one before as well.
+            .args(["RUNLEVEL=1", "PREVLEVEL=N"])
+            .arg("apt-get")
+            .args(args),
+    )
+}
+
+/// The tests start servers of their own. Where the package started one all the
+/// same, as under systemd, it ends here: nobody had it before this job.
+fn stop_service() {
+    let mut stop = if Path::new("/run/systemd/system").exists() {
+        let mut stop = as_root("systemctl");
+        stop.args(["stop", PACKAGE]);
+        stop
+    } else if in_path("service").is_some() || Path::new("/usr/sbin/service").exists() {
+        let mut stop = as_root("service");
+        stop.args([PACKAGE, "stop"]);
+        stop
+    } else {
+        return;
+    };
+    if !succeeds(&mut stop) {
+        println!("the service {PACKAGE} could not be stopped; the tests do not use it");
+    }
+}
+
+/// `program`, through sudo if that is needed and there; it never asks.
+fn as_root(program: &str) -> Command {
+    let is_root = Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|output| output.stdout.trim_ascii() == b"0");
+    if is_root || in_path("sudo").is_none() {
+        return Command::new(program);
+    }
+    let mut command = Command::new("sudo");
+    command.args(["-n", program]);
+    command
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    command.status().is_ok_and(|status| status.success())
+}
+
+fn in_path(program: &str) -> Option<PathBuf> {
+    search(program, &env::var_os("PATH").unwrap_or_default())
+}
+
+fn search(program: &str, path: &OsStr) -> Option<PathBuf> {
+    env::split_paths(path)
+        .map(|dir| dir.join(program))
+        .find(|file| file.is_file())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+
+    use super::{accept, search};
+
+    #[test]
+    fn versions_from_seven_on_are_accepted() {
+        for (text, name) in [
+            ("Redis server v=7.0.15 sha=0:0 bits=64", "Redis 7.0.15"),
+            ("Redis server v=8.6.2 sha=0:0 bits=64", "Redis 8.6.2"),
+            ("Redis server v=10.0 sha=0:0", "Redis 10.0"),
+            ("Valkey server v=8.0.1 sha=0:0 bits=64\n", "Valkey 8.0.1"),
+        ] {
+            assert_eq!(accept(text).as_deref(), Ok(name));
+        }
+    }
+
+    #[test]
+    fn an_older_version_is_named_in_the_refusal() {
+        let refusal = accept("Redis server v=6.2.14 sha=0:0 bits=64").unwrap_err();
+        assert!(refusal.contains("6.2.14") && refusal.contains("7.0"));
+    }
+
+    #[test]
+    fn other_output_is_refused() {
+        for text in ["", "ls (GNU coreutils) 9.1", "Redis server v=seven"] {
+            assert!(accept(text).unwrap_err().contains("version"));
+        }
+    }
+
+    #[test]
+    fn a_program_is_found_in_the_first_folder_that_has_it() {
+        let found = search("sh", OsStr::new("/nonexistent:/bin:/usr/bin"));
+        assert_eq!(found.as_deref(), Some("/bin/sh".as_ref()));
+        assert_eq!(search("no-such-program", OsStr::new("/bin")), None);
+    }
+}
