@@ -1,0 +1,219 @@
+//! The arguments as they are written: their shape, not yet their sense.
+
+use proc_macro2::TokenStream;
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream};
+use syn::{Error, Expr, Ident, LitBool, LitStr, Path, Result, Token, parenthesized, token};
+
+/// Every argument, in the order in which the docs explain them.
+const NAMES: &str = "key, ttl, wait, renew, max_hold, on_busy, on_lost, client, guard and crate";
+
+/// What stands between the parentheses of `#[distributed_lock(..)]`.
+#[derive(Default)]
+pub(crate) struct Arguments {
+    pub(crate) key: Option<Key>,
+    pub(crate) ttl: Option<Expr>,
+    pub(crate) wait: Option<Expr>,
+    pub(crate) renew: Option<bool>,
+    pub(crate) max_hold: Option<Expr>,
+    pub(crate) on_busy: Option<OnBusy>,
+    pub(crate) on_lost: Option<OnLost>,
+    pub(crate) client: Option<Expr>,
+    pub(crate) guard: Option<Ident>,
+    pub(crate) krate: Option<Path>,
+}
+
+/// The three ways to write a key.
+pub(crate) enum Key {
+    /// `key = "order:{id}"`
+    Literal(LitStr),
+    /// `key = ("order:{}", order.id)`: the literal, and all that follows it.
+    Format(LitStr, TokenStream),
+    /// `key = order.lock_name()`
+    Expr(Expr),
+}
+
+/// What the caller gets when the lock is busy.
+pub(crate) enum OnBusy {
+    Error,
+    Skip,
+    Return(Expr),
+}
+
+/// What becomes of the body when the lock is lost under it.
+#[derive(Clone, Copy)]
+pub(crate) enum OnLost {
+    Cancel,
+    Continue,
+}
+
+impl Parse for Arguments {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let mut arguments = Self::default();
+        while !input.is_empty() {
+            arguments.parse_one(input)?;
+            if !input.is_empty() {
+                input.parse::<Token![,]>()?;
+            }
+        }
+        Ok(arguments)
+    }
+}
+
+impl Arguments {
+    fn parse_one(&mut self, input: ParseStream<'_>) -> Result<()> {
+        if input.peek(LitStr) {
+            return Err(input.error("an argument without a name: write `key = \"..\"`"));
+        }
+        let name = input.call(Ident::parse_any)?;
+        match name.to_string().as_str() {
+            "key" => set(&mut self.key, &name, input, Key::parse),
+            "ttl" => set(&mut self.ttl, &name, input, Expr::parse),
+            "wait" => set(&mut self.wait, &name, input, Expr::parse),
+            "renew" => set(&mut self.renew, &name, input, renew),
+            "max_hold" => set(&mut self.max_hold, &name, input, Expr::parse),
+            "on_busy" => set(&mut self.on_busy, &name, input, OnBusy::parse),
+            "on_lost" => set(&mut self.on_lost, &name, input, OnLost::parse),
+            "client" => set(&mut self.client, &name, input, Expr::parse),
+            "guard" => set(&mut self.guard, &name, input, guard),
+            "crate" => set(&mut self.krate, &name, input, krate),
+            _ => Err(Error::new(
+                name.span(),
+                format!("unknown argument `{name}`: the arguments are {NAMES}"),
+            )),
+        }
+    }
+}
+
+/// Reads ` = value` into the place of the argument, which must be empty.
+fn set<T>(
+    place: &mut Option<T>,
+    name: &Ident,
+    input: ParseStream<'_>,
+    value: impl FnOnce(ParseStream<'_>) -> Result<T>,
+) -> Result<()> {
+    if place.is_some() {
+        return Err(Error::new(name.span(), format!("`{name}` is given twice")));
+    }
+    if !input.peek(Token![=]) {
+        return Err(Error::new(
+            name.span(),
+            format!("`{name}` has no value: write `{name} = ..`"),
+        ));
+    }
+    input.parse::<Token![=]>()?;
+    if at_end(input) {
+        return Err(Error::new(
+            name.span(),
+            format!("`{name}` has no value: write one after the `=`"),
+        ));
+    }
+    *place = Some(value(input)?);
+    Ok(())
+}
+
+/// Nothing more belongs to this argument.
+fn at_end(input: ParseStream<'_>) -> bool {
+    input.is_empty() || input.peek(Token![,])
+}
+
+/// Reads one token as a `T` that ends the argument, or fails on that token with `message`.
+fn only<T: Parse>(input: ParseStream<'_>, message: &str) -> Result<T> {
+    let ahead = input.fork();
+    if ahead.parse::<T>().is_ok() && at_end(&ahead) {
+        return input.parse();
+    }
+    Err(input.error(message))
+}
+
+impl Key {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        // Parentheses around a string and whatever follows it are a format string and its arguments. The arguments
+        // stay tokens, because `name = value` is one of them and no expression.
+        if input.peek(token::Paren) {
+            let ahead = input.fork();
+            let inside;
+            parenthesized!(inside in ahead);
+            if inside.peek(LitStr) && at_end(&ahead) {
+                let inside;
+                parenthesized!(inside in input);
+                let literal = inside.parse()?;
+                return Ok(if inside.is_empty() {
+                    Self::Literal(literal)
+                } else {
+                    Self::Format(literal, inside.parse()?)
+                });
+            }
+        }
+        let ahead = input.fork();
+        if ahead.parse::<LitStr>().is_ok() && at_end(&ahead) {
+            return input.parse().map(Self::Literal);
+        }
+        input.parse().map(Self::Expr)
+    }
+}
+
+impl OnBusy {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        if input.peek(Token![return]) {
+            let keyword = input.parse::<Token![return]>()?;
+            if !input.peek(Token![=]) {
+                return Err(Error::new(
+                    keyword.span,
+                    "the value to return follows a second `=`: write `on_busy = return = value`",
+                ));
+            }
+            input.parse::<Token![=]>()?;
+            return input.parse().map(Self::Return);
+        }
+        let message = "`on_busy` takes `error`, `skip` or `return = value`";
+        let word: Ident = only(input, message)?;
+        match word.to_string().as_str() {
+            "error" => Ok(Self::Error),
+            "skip" => Ok(Self::Skip),
+            _ => Err(Error::new(word.span(), message)),
+        }
+    }
+}
+
+impl OnLost {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let message = "`on_lost` takes `cancel` or `continue`";
+        let span = input.span();
+        // `continue` is a keyword, so no plain identifier.
+        let word = input
+            .call(Ident::parse_any)
+            .map_err(|_| Error::new(span, message))?;
+        match word.to_string().as_str() {
+            "cancel" if at_end(input) => Ok(Self::Cancel),
+            "continue" if at_end(input) => Ok(Self::Continue),
+            _ => Err(Error::new(span, message)),
+        }
+    }
+}
+
+fn renew(input: ParseStream<'_>) -> Result<bool> {
+    only::<LitBool>(input, "`renew` takes `true` or `false`").map(|literal| literal.value)
+}
+
+fn guard(input: ParseStream<'_>) -> Result<Ident> {
+    only(
+        input,
+        "`guard` takes the name that the guard gets in the body, such as `guard = held`",
+    )
+}
+
+fn krate(input: ParseStream<'_>) -> Result<Path> {
+    let message = "`crate` takes the path of lock-core, such as `crate = my_crate::lock_core`";
+    if input.peek(LitStr) {
+        let literal: LitStr = only(input, message)?;
+        return literal
+            .parse_with(Path::parse_mod_style)
+            .map_err(|_| Error::new(literal.span(), message));
+    }
+    let span = input.span();
+    match input.call(Path::parse_mod_style) {
+        Ok(path) if at_end(input) => Ok(path),
+        _ => Err(Error::new(span, message)),
+    }
+}
