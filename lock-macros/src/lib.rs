@@ -267,7 +267,7 @@ use proc_macro::TokenStream;
 /// #[distributed_lock(key = "ledger", guard = held)]
 /// async fn write() -> Result<u64, LockError> {
 ///     assert!(held.is_held());
-///     Ok(held.fencing_token())
+///     Ok(held.fencing_token().get())
 /// }
 ///
 /// # #[tokio::main]

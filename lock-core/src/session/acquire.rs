@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::entry::{Entry, Request};
 use super::wait::{Granted, Next};
@@ -13,6 +13,9 @@ use crate::LockError;
 use crate::error::Cause;
 use crate::store::{Answer, Mode, Store, StoreError};
 use crate::sync::lock;
+
+/// How much longer than asked a caller waits for its own clean-up.
+const GRACE: Duration = Duration::from_millis(100);
 
 /// How long a caller is ready to wait.
 #[derive(Debug, Clone, Copy)]
@@ -68,6 +71,19 @@ impl Pending<'_> {
         self.session.shared.leave_line(&entry);
         self.session.shared.watch(&entry);
         entry
+    }
+
+    /// Leaves the queue before the caller hears that its time is over, so that the lock is not handed to somebody who
+    /// has just left. What a slow server does not confirm in time is left to the background.
+    async fn withdraw(&mut self) {
+        let entry = Arc::clone(self.entry());
+        let shared = &self.session.shared;
+        shared.leave_line(&entry);
+        entry.lease.release(shared.now());
+        let release = shared.store.release(&entry.key, &entry.token);
+        if let Ok(Ok(_)) = timeout(GRACE, release).await {
+            self.came_to_nothing();
+        }
     }
 
     /// The server answered that it holds nothing of this acquisition; unless an earlier request is still out.
@@ -136,7 +152,15 @@ impl Acquisition<'_> {
                     lock(&entry.wait).queued(sent_at, place.last_fence);
                     self.shared.join_line(entry, place.remaining);
                     tracing::trace!(depth = place.depth, "waiting in the queue");
-                    self.wait().await?
+                    match self.wait().await {
+                        Ok(next) => next,
+                        Err(error) => {
+                            if error.is_contention() {
+                                self.pending.withdraw().await;
+                            }
+                            return Err(error);
+                        }
+                    }
                 }
                 Err(error) => {
                     self.after(error).await?;

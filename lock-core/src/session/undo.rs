@@ -65,12 +65,12 @@ pub(crate) async fn confirmed(
         session,
         entry: Some(Arc::clone(&entry)),
     };
-    let mut tries = 0;
+    let (mut tries, mut perhaps_done) = (0, false);
     loop {
         tries += 1;
         match shared.store.release(&entry.key, &entry.token).await {
             Ok(Released::Free | Released::HandedOver) => break,
-            Ok(Released::NotHeld) if tries > 1 && shared.now() < entry.lease.end() => break,
+            Ok(Released::NotHeld) if perhaps_done && shared.now() < entry.lease.end() => break,
             Ok(Released::NotHeld) => {
                 handover.done();
                 return Err(lost(crate::LossReason::Taken));
@@ -79,7 +79,10 @@ pub(crate) async fn confirmed(
             Err(error) if tries >= 3 || shared.now() >= entry.lease.end() => {
                 return Err(error.into_lock_error());
             }
-            Err(_) => sleep(Duration::from_millis(10 * tries)).await,
+            Err(error) => {
+                perhaps_done |= matches!(error, StoreError::Ambiguous(_));
+                sleep(Duration::from_millis(10 * tries)).await;
+            }
         }
     }
     handover.done();

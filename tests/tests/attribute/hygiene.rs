@@ -1,0 +1,155 @@
+//! Names of the caller never meet names of ours.
+
+use lock_core::LockManager;
+
+use crate::memory;
+
+/// A module whose own items have the names that generated code is tempted to use.
+#[allow(dead_code, non_upper_case_globals)]
+mod shadowed {
+    use ::lock_core::{LockManager, distributed_lock};
+
+    pub(super) struct Result;
+    pub(super) struct Option;
+    pub(super) struct String;
+    pub(super) struct Duration;
+    pub(super) struct LockError;
+    pub(super) struct LockGuard;
+    pub(super) struct Options;
+    pub(super) struct Box;
+    pub(super) trait FromLockError {}
+    pub(super) trait Skip {}
+    pub(super) trait Future {}
+    #[allow(non_snake_case)]
+    pub(super) fn Ok() {}
+    #[allow(non_snake_case)]
+    pub(super) fn Err() {}
+    #[allow(non_snake_case)]
+    pub(super) fn Some() {}
+    pub(super) const None: () = ();
+    pub(super) mod lock_core {}
+    pub(super) mod std {}
+    pub(super) mod core {}
+    #[allow(unused_macros)]
+    macro_rules! format {
+        ($($tokens:tt)*) => {
+            compile_error!("the wrong format!")
+        };
+    }
+    #[allow(unused_macros)]
+    macro_rules! concat {
+        ($($tokens:tt)*) => {
+            compile_error!("the wrong concat!")
+        };
+    }
+
+    #[distributed_lock(
+        key = "hygiene:{id}",
+        ttl = "1s",
+        wait = "1s",
+        max_hold = "1s",
+        on_busy = return = ::core::result::Result::Ok(0),
+        client = locks,
+    )]
+    pub(super) async fn call(
+        locks: &LockManager,
+        id: u32,
+    ) -> ::core::result::Result<u32, ::lock_core::LockError> {
+        ::core::result::Result::Ok(id)
+    }
+
+    #[distributed_lock(key = "hygiene:skip", on_busy = skip, on_lost = continue, client = locks)]
+    pub(super) async fn skip(locks: &LockManager) -> ::core::option::Option<u32> {
+        ::core::option::Option::Some(1)
+    }
+}
+
+#[tokio::test]
+async fn items_with_the_names_of_the_standard_library() {
+    let locks = memory().await;
+    assert_eq!(shadowed::call(&locks, 7).await.unwrap(), 7);
+    assert_eq!(shadowed::skip(&locks).await, Some(1));
+}
+
+#[tokio::test]
+async fn parameters_with_the_names_of_our_locals() {
+    #[allow(clippy::too_many_arguments)]
+    #[lock_core::distributed_lock(key = "hygiene:{key}:{hold}:{options}", client = client, guard = guard)]
+    async fn sum(
+        client: &LockManager,
+        key: u32,
+        hold: u32,
+        options: u32,
+        entered: u32,
+        outcome: u32,
+        output: u32,
+        error: u32,
+        duration: u32,
+    ) -> Result<u32, lock_core::LockError> {
+        assert!(guard.is_held());
+        Ok(key + hold + options + entered + outcome + output + error + duration)
+    }
+    assert_eq!(
+        sum(&memory().await, 1, 2, 3, 4, 5, 6, 7, 8).await.unwrap(),
+        36
+    );
+}
+
+#[tokio::test]
+async fn the_values_given_see_the_parameters_and_not_our_locals() {
+    use std::time::Duration;
+    #[lock_core::distributed_lock(
+        key = key,
+        ttl = options,
+        wait = hold,
+        on_busy = return = error,
+        client = client,
+    )]
+    async fn given(
+        client: &LockManager,
+        key: &str,
+        options: Duration,
+        hold: Duration,
+        error: u32,
+    ) -> u32 {
+        0
+    }
+    let locks = memory().await;
+    let _held = locks.lock("hygiene:given").acquire().await.unwrap();
+    assert_eq!(
+        given(
+            &locks,
+            "hygiene:given",
+            Duration::from_secs(1),
+            Duration::ZERO,
+            9
+        )
+        .await,
+        9
+    );
+}
+
+#[tokio::test]
+async fn items_of_the_body_do_not_change_the_return_type() {
+    #[lock_core::distributed_lock(key = "hygiene:items", client = locks)]
+    async fn parsed(locks: &LockManager) -> Result<u32, lock_core::LockError> {
+        use std::io::Result;
+        fn seven() -> Result<u32> {
+            "7".parse().map_err(std::io::Error::other)
+        }
+        Ok(seven().unwrap())
+    }
+    assert_eq!(parsed(&memory().await).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_function_made_by_a_macro() {
+    macro_rules! locked {
+        ($name:ident, $key:literal, $ttl:literal, $parameter:ident, $output:ty, $body:block) => {
+            #[lock_core::distributed_lock(key = $key, ttl = $ttl, client = locks)]
+            async fn $name(locks: &LockManager, $parameter: u32) -> $output $body
+        };
+    }
+    locked!(made, "hygiene:{id}", "5s", id, Result<u32, lock_core::LockError>, { Ok(id) });
+    assert_eq!(made(&memory().await, 3).await.unwrap(), 3);
+}

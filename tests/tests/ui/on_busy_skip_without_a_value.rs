@@ -1,0 +1,10 @@
+use lock_core::distributed_lock;
+
+#[distributed_lock(key = "order:{id}", on_busy = skip)]
+async fn work(id: u64) -> u64 {
+    id
+}
+
+fn main() {
+    let _ = work(1);
+}

@@ -1,0 +1,13 @@
+use lock_core::{LockError, distributed_lock};
+
+#[distributed_lock(key = "order:{id}")]
+fn work(id: u64) -> impl Future<Output = Result<(), LockError>> {
+    async move {
+        let _ = id;
+        Ok(())
+    }
+}
+
+fn main() {
+    let _ = work(1);
+}

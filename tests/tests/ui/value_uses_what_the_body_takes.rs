@@ -1,0 +1,10 @@
+use lock_core::distributed_lock;
+
+#[distributed_lock(key = "order:{id}", on_busy = return = name)]
+async fn work(id: u64, name: String) -> String {
+    name + "!"
+}
+
+fn main() {
+    let _ = work(1, String::new());
+}
