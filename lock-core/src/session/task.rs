@@ -162,7 +162,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
 }
 
 /// Asks on behalf of everybody in this process who waits for the same lock.
-async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
+pub(super) async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
     let sent_at = shared.now();
     let answer = shared.store.acquire(entry.attempt(Mode::Wait)).await;
     let now = shared.now();
@@ -189,7 +189,9 @@ async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
         }
     }
     if matches!(entry.lease.status(now), Status::Released) {
-        // It left while we asked, and our question may have put it back into the queue.
+        // It left while we asked, and our question may have put it back into the queue. This may also overtake its own
+        // release, which must not take that for a loss.
+        entry.released_twice.store(true, Ordering::SeqCst);
         let _ = shared.store.release(&entry.key, &entry.token).await;
     }
     let after = shared.check_after(entry.terms, remaining.min(entry.terms.ttl));
