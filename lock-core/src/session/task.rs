@@ -133,8 +133,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
         match answer {
             Ok(held) => {
                 let lost = held.iter().filter(|held| !**held).count();
-                tracing::Span::current()
-                    .record("outcome", if lost == 0 { "renewed" } else { "some lost" });
+                span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
                 for (entry, held) in batch.iter().zip(held) {
                     if held {
                         next = next.min(entry.renewed(now, sent_at)).min(entry.lease.end());
@@ -144,7 +143,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
                 }
             }
             Err(error) => {
-                tracing::Span::current().record("outcome", "failed");
+                span.record("outcome", "failed");
                 tracing::warn!(
                     locks = batch.len(),
                     ?error,
@@ -157,7 +156,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
         }
         shared.due_at(next);
     }
-    .instrument(span)
+    .instrument(span.clone())
     .await;
 }
 
