@@ -79,7 +79,7 @@ pub(crate) async fn lost_resolves_before_another_is_granted(rig: &Rig) {
 }
 
 pub(crate) async fn the_watchdog_keeps_a_guard_beyond_three_ttls(rig: &Rig) {
-    let ttl = Duration::from_millis(1500);
+    let ttl = Duration::from_secs(2);
     let lock = rig.lock("kept").await.ttl(ttl);
     let other = rig.lock("kept").await;
     let guard = lock.acquire().await.unwrap();
@@ -91,8 +91,8 @@ pub(crate) async fn the_watchdog_keeps_a_guard_beyond_three_ttls(rig: &Rig) {
 }
 
 pub(crate) async fn max_hold_ends_a_renewed_hold(rig: &Rig) {
-    let ttl = Duration::from_millis(900);
-    let most = ttl * 3;
+    let ttl = Duration::from_secs(2);
+    let most = ttl * 3 / 2;
     let lock = rig.lock("capped").await.ttl(ttl).max_hold(most);
     let called = boottime_now();
     let guard = lock.acquire().await.unwrap();

@@ -14,7 +14,7 @@ use super::rig::{LONG, Rig, drive_until_queued, free, queued, waiters};
 pub(crate) async fn a_wait_that_ends_says_timed_out_and_leaves_the_queue(rig: &Rig) {
     let (first, second) = (rig.lock("a").await, rig.lock("a").await);
     let guard = first.acquire().await.unwrap();
-    let limit = Duration::from_millis(150);
+    let limit = Duration::from_secs(1);
     let error = second.acquire_within(limit).await.unwrap_err();
     match &error {
         LockError::TimedOut { key, waited } => {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder};
 use lock_tests::{LIMIT, TestServer, eventually, servers};
+use redis::aio::ConnectionManagerConfig;
 
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
@@ -137,7 +138,14 @@ impl Rig {
             }
             Backend::Connection { server } => {
                 let client = redis::Client::open(server.url()).unwrap();
-                let connection = client.get_connection_manager().await.unwrap();
+                // Its own limit would be half a second.
+                let config = ConnectionManagerConfig::new()
+                    .set_connection_timeout(Some(LIMIT))
+                    .set_response_timeout(Some(LIMIT));
+                let connection = client
+                    .get_connection_manager_with_config(config)
+                    .await
+                    .unwrap();
                 builder.from_connection(connection).unwrap()
             }
         }
