@@ -67,8 +67,7 @@ impl Capture {
     #[must_use]
     pub fn text(&self) -> String {
         let heard = lock(&self.heard);
-        let all = heard.spans.iter().chain(&heard.events);
-        all.map(|said| format!("{said:?}\n")).collect()
+        format!("{:?}\n{:?}", heard.spans, heard.events)
     }
 }
 

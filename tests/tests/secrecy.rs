@@ -14,7 +14,7 @@ const PASSWORD: &str = "hunter2-S3cr3t";
 struct Witness {
     capture: Capture,
     secrets: BTreeSet<String>,
-    shown: String,
+    shown: Vec<String>,
 }
 
 impl Witness {
@@ -22,20 +22,21 @@ impl Witness {
         Self {
             capture: Capture::start(),
             secrets: BTreeSet::from([PASSWORD.to_owned()]),
-            shown: String::new(),
+            shown: Vec::new(),
         }
     }
 
     fn shown(&mut self, value: &impl Debug) {
-        self.shown += &format!("{value:?}\n{value:#?}\n");
+        self.shown.push(format!("{value:?}\n{value:#?}\n"));
     }
 
     fn error(&mut self, error: &LockError) {
         self.shown(error);
-        self.shown += &format!("{error}\n");
+        self.shown.push(format!("{error}\n"));
         let mut cause = std::error::Error::source(error);
         while let Some(source) = cause {
-            self.shown += &format!("{source}\n{source:?}\n{source:#?}\n");
+            self.shown
+                .push(format!("{source}\n{source:?}\n{source:#?}\n"));
             cause = source.source();
         }
     }
@@ -70,11 +71,14 @@ impl Witness {
     }
 
     fn verdict(self) {
-        let text = format!("{}{}", self.capture.text(), self.shown);
+        let text = self.capture.text() + &self.shown.concat();
         assert!(text.contains("lock.acquire"), "nothing was captured");
         for secret in &self.secrets {
-            let found = text.lines().find(|line| line.contains(secret));
-            assert_eq!(found, None, "this shows {secret}");
+            if let Some(at) = text.find(secret) {
+                let around = text[..at].chars().rev().take(300);
+                let before: String = around.collect::<Vec<_>>().iter().rev().collect();
+                panic!("{secret} is shown after: {before}");
+            }
         }
     }
 }
