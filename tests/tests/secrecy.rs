@@ -142,7 +142,7 @@ async fn a_whole_life_shows_neither_token_nor_password() {
     witness.error(&guard.release().await.unwrap_err());
     let kept = locks
         .lock("kept")
-        .ttl(Duration::from_secs(1))
+        .ttl(Duration::from_secs(3))
         .acquire()
         .await
         .unwrap();
@@ -204,15 +204,15 @@ async fn errors_show_neither_token_nor_password() {
 
     // A server that vanishes: holders, waiters and releases all have something to say.
     let locks = LockManager::builder()
-        .command_deadline(Duration::from_millis(100))
+        .command_deadline(LIMIT)
         .connect(&url)
         .await
         .unwrap();
-    let lock = locks.lock("a").ttl(Duration::from_secs(1));
+    let lock = locks.lock("a").ttl(Duration::from_secs(3));
     let guard = lock.acquire().await.unwrap();
     let dropped = locks
         .lock("b")
-        .ttl(Duration::from_millis(500))
+        .ttl(Duration::from_secs(1))
         .acquire()
         .await
         .unwrap();
@@ -242,7 +242,7 @@ async fn spans_tell_key_outcome_and_times() {
     let witness = Witness::start();
     let builder = LockManager::builder().command_deadline(LIMIT);
     let locks = builder.connect(&server.url()).await.unwrap();
-    let lock = locks.lock("order:42").ttl(Duration::from_secs(1));
+    let lock = locks.lock("order:42").ttl(Duration::from_secs(3));
 
     let guard = lock.acquire().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
@@ -288,8 +288,8 @@ async fn spans_tell_key_outcome_and_times() {
         number(span, "held_ms");
         number(span, "fencing_token");
     }
-    // The first was held until it was renewed, which is due after a third of its ttl, less a tenth.
-    assert!(number(&holds[0], "held_ms") >= 250);
+    // The first was held until it was renewed, which is due after about a third of its ttl.
+    assert!(number(&holds[0], "held_ms") >= 500);
     // A renewal is for many locks, so it tells how many.
     assert_eq!(
         witness.capture.spans("lock.renew")[0].field("locks"),

@@ -77,7 +77,7 @@ pub(crate) async fn sixty_four_tasks_all_get_it(rig: &Rig) {
 pub(crate) async fn at_no_instant_do_two_guards_report_held(rig: &Rig) {
     let first = rig.lock("brief").await;
     let guard = first
-        .ttl(Duration::from_millis(400))
+        .ttl(Duration::from_secs(1))
         .renew(false)
         .acquire()
         .await

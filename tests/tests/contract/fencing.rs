@@ -44,7 +44,7 @@ pub(crate) async fn tokens_grow_over_every_way_a_hold_can_end(rig: &Rig) {
     drop(guard);
     held.release().await.unwrap();
 
-    let dead = rig.hold_and_die("a", Duration::from_millis(200));
+    let dead = rig.hold_and_die("a", Duration::from_secs(1));
     assert!(dead > growing.0);
     growing.0 = dead;
     let guard = growing.guard("after an expiry", second.acquire().await.unwrap());

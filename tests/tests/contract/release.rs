@@ -35,16 +35,12 @@ pub(crate) async fn drop_releases_in_the_background(rig: &Rig) {
 }
 
 pub(crate) async fn late_release_says_lost_and_leaves_the_new_holder(rig: &Rig) {
-    let first = rig
-        .lock("a")
-        .await
-        .ttl(Duration::from_millis(300))
-        .renew(false);
+    let first = rig.lock("a").await.ttl(Duration::from_secs(1)).renew(false);
     let late = first.acquire().await.unwrap();
     let dropped_late = rig
         .lock("b")
         .await
-        .ttl(Duration::from_millis(300))
+        .ttl(Duration::from_secs(1))
         .renew(false)
         .acquire()
         .await
@@ -70,7 +66,7 @@ pub(crate) async fn late_release_says_lost_and_leaves_the_new_holder(rig: &Rig) 
 
 pub(crate) async fn a_guard_outlives_its_manager(rig: &Rig) {
     let locks = rig.manager().await;
-    let ttl = Duration::from_secs(2);
+    let ttl = Duration::from_secs(3);
     let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
     drop(locks);
     // Still renewed, still releasable.

@@ -47,7 +47,7 @@ pub(crate) async fn a_guard_dropped_on_a_plain_thread_releases(rig: &Rig) {
 }
 
 pub(crate) async fn a_guard_dropped_after_its_runtime_is_gone_within_the_ttl(rig: &Rig) {
-    let ttl = Duration::from_millis(300);
+    let ttl = Duration::from_secs(1);
     let guard =
         in_a_runtime_of_its_own(async { rig.lock("a").await.ttl(ttl).acquire().await.unwrap() });
     drop(guard);
