@@ -201,7 +201,8 @@ impl fmt::Debug for Cause {
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.0, f)
+        // On one line: a parser of replies explains itself on several.
+        f.write_str(&self.0.to_string().trim_end().replace('\n', ", "))
     }
 }
 

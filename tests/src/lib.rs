@@ -12,10 +12,12 @@
 //! - [`Proxy`]: a network between client and server that loses, delays and
 //!   holds messages.
 //! - [`Child`]: another process, driven line by line.
+//! - [`Capture`]: what is said through `tracing`.
 //! - [`eventually`]: a condition that comes true soon, without a fixed sleep.
 
 mod admin;
 pub mod binary;
+pub mod capture;
 pub mod clock;
 mod port;
 pub mod process;
@@ -26,6 +28,7 @@ mod supervise;
 mod wait;
 
 pub use binary::{ServerBinary, servers};
+pub use capture::{Capture, Said};
 pub use clock::{boottime_now, monotonic_now};
 pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};

@@ -23,6 +23,7 @@ end
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
+  if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 if holder == token then

@@ -7,7 +7,10 @@
 -- Atomic per lock, which is all that is asked: a lease is only ever renewed by the token that holds it.
 local renewed = {}
 for i = 1, #KEYS do
-  if redis.pcall('GET', KEYS[i]) == ARGV[2 * i - 1] then
+  local holder = redis.pcall('GET', KEYS[i])
+  -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
+  if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
+  if holder == ARGV[2 * i - 1] then
     redis.call('PEXPIRE', KEYS[i], ARGV[2 * i])
     renewed[i] = 1
   else

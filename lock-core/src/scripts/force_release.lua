@@ -8,7 +8,11 @@
 local lock = KEYS[1]
 local holder = redis.pcall('GET', lock)
 if not holder then return 0 end
-if type(holder) == 'table' then return {'foreign', redis.call('TYPE', lock)['ok']} end
+if type(holder) == 'table' then
+  if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
+  return {'foreign', redis.call('TYPE', lock)['ok']}
+end
+if redis.call('PTTL', lock) == -1 then return {'foreign', 'string without a ttl'} end
 redis.pcall('PUBLISH', ARGV[2] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
 if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1]), '') then
   redis.call('DEL', lock)

@@ -133,8 +133,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
         match answer {
             Ok(held) => {
                 let lost = held.iter().filter(|held| !**held).count();
-                tracing::Span::current()
-                    .record("outcome", if lost == 0 { "renewed" } else { "some lost" });
+                span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
                 for (entry, held) in batch.iter().zip(held) {
                     if held {
                         next = next.min(entry.renewed(now, sent_at)).min(entry.lease.end());
@@ -144,7 +143,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
                 }
             }
             Err(error) => {
-                tracing::Span::current().record("outcome", "failed");
+                span.record("outcome", "failed");
                 tracing::warn!(
                     locks = batch.len(),
                     ?error,
@@ -157,12 +156,12 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
         }
         shared.due_at(next);
     }
-    .instrument(span)
+    .instrument(span.clone())
     .await;
 }
 
 /// Asks on behalf of everybody in this process who waits for the same lock.
-async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
+pub(super) async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
     let sent_at = shared.now();
     let answer = shared.store.acquire(entry.attempt(Mode::Wait)).await;
     let now = shared.now();
@@ -189,7 +188,9 @@ async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
         }
     }
     if matches!(entry.lease.status(now), Status::Released) {
-        // It left while we asked, and our question may have put it back into the queue.
+        // It left while we asked, and our question may have put it back into the queue. This may also overtake its own
+        // release, which must not take that for a loss.
+        entry.released_by_refresh.store(true, Ordering::SeqCst);
         let _ = shared.store.release(&entry.key, &entry.token).await;
     }
     let after = shared.check_after(entry.terms, remaining.min(entry.terms.ttl));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Limit, Request, Session, acquire};
+use super::{Entry, Limit, Request, Session, acquire};
 use crate::clock::Clock;
 use crate::clock::manual::ManualClock;
 use crate::config::Config;
@@ -33,14 +33,18 @@ impl Rig {
         }
     }
 
-    async fn take(&self, key: &str, renew: bool, limit: Limit) -> Result<LockGuard, LockError> {
+    async fn entry(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Entry>, LockError> {
         let request = Request {
             key: Arc::new(LockKey::new("lock:", key)?),
             terms: self.session.shared.config.terms(TTL)?,
             renew,
             max_hold: None,
         };
-        let entry = acquire(&self.session, request, limit).await?;
+        acquire(&self.session, request, limit).await
+    }
+
+    async fn take(&self, key: &str, renew: bool, limit: Limit) -> Result<LockGuard, LockError> {
+        let entry = self.entry(key, renew, limit).await?;
         Ok(LockGuard::new(Arc::clone(&self.session), entry))
     }
 }
@@ -63,6 +67,20 @@ async fn a_guard_is_not_held_from_its_deadline_on() {
     assert!(!guard.is_held());
     assert_eq!(guard.remaining(), Duration::ZERO);
     assert_eq!(soon(guard.lost()).await, LossReason::Expired);
+}
+
+#[tokio::test]
+async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
+    let rig = Rig::new("", &ManualClock::new());
+    let shared = &rig.session.shared;
+    let entry = rig.entry("a", true, Limit::Forever).await.unwrap();
+    // The holder lets go, and its thread stands still before the request is out. A refresh that was sent while it
+    // waited is answered only now, sees that it has left, and cleans up.
+    entry.lease.release(shared.now());
+    super::task::refresh(Arc::clone(shared), Arc::clone(&entry)).await;
+    assert!(rig.take("a", true, Limit::Try).await.is_ok(), "free by now");
+    let released = super::confirmed(&rig.session, entry).await;
+    assert!(released.is_ok(), "{released:?}");
 }
 
 #[tokio::test]

@@ -45,8 +45,8 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, entry: Arc<Entry>) {
 
 /// The holder releases and waits for the answer.
 ///
-/// A call whose reply was lost is repeated; that the token is gone then is success, as long as the lease was not
-/// over. On an error the session goes on trying in the background.
+/// A call whose reply was lost is repeated, and a refresh that was under way may release as well; that the token is
+/// gone then is success, as long as the lease was not over. On an error the session goes on trying in the background.
 pub(crate) async fn confirmed(
     session: &super::Session,
     entry: Arc<Entry>,
@@ -70,7 +70,12 @@ pub(crate) async fn confirmed(
         tries += 1;
         match shared.store.release(&entry.key, &entry.token).await {
             Ok(Released::Free | Released::HandedOver) => break,
-            Ok(Released::NotHeld) if perhaps_done && shared.now() < entry.lease.end() => break,
+            Ok(Released::NotHeld)
+                if (perhaps_done || entry.released_by_refresh.load(Ordering::SeqCst))
+                    && shared.now() < entry.lease.end() =>
+            {
+                break;
+            }
             Ok(Released::NotHeld) => {
                 handover.done();
                 return Err(lost(crate::LossReason::Taken));

@@ -76,6 +76,11 @@ pub(super) fn garbled() -> StoreError {
 }
 
 pub(super) fn bad_url(error: &RedisError) -> LockError {
+    if error.to_string().contains("TLS") && cfg!(not(feature = "tls-rustls")) {
+        return LockError::config(
+            "this build can not speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
+        );
+    }
     LockError::config(format!(
         "the URL is not understood ({error}): write `redis://host:port`, `rediss://`, `redis+unix:///path` or `memory://`"
     ))

@@ -1,0 +1,317 @@
+//! What a user of the server must be allowed, exactly: the line that the README gives.
+
+use std::fmt::Debug;
+use std::time::Duration;
+
+use lock_core::{LockError, LockManager, LossReason};
+use lock_tests::{Capture, LIMIT, TestServer, eventually};
+use redis::aio::MultiplexedConnection;
+use tokio::time::timeout;
+
+/// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
+const COMMANDS: [&str; 19] = [
+    "evalsha",
+    "eval",
+    "exists",
+    "get",
+    "set",
+    "del",
+    "type",
+    "pttl",
+    "pexpire",
+    "time",
+    "hset",
+    "hdel",
+    "hmget",
+    "rpush",
+    "lpop",
+    "lrem",
+    "llen",
+    "publish",
+    "subscribe",
+];
+const KEYS: &str = "~lock:* ~lock-core:*";
+const CHANNELS: &str = "&lock-core:*";
+
+struct Guarded {
+    server: TestServer,
+    admin: MultiplexedConnection,
+}
+
+impl Guarded {
+    /// A server where everybody but its administrator has to be let in.
+    async fn start() -> Self {
+        let server = TestServer::start().await;
+        let admin = server.connection().await;
+        Self { server, admin }
+    }
+
+    /// The user `app`, with these commands and nothing else.
+    async fn allow(&mut self, commands: impl IntoIterator<Item = &str>) {
+        let mut command = redis::cmd("ACL");
+        command
+            .arg("SETUSER")
+            .arg("app")
+            .arg("reset")
+            .arg("on")
+            .arg(">secret");
+        for pattern in KEYS.split(' ').chain([CHANNELS]) {
+            command.arg(pattern);
+        }
+        for name in commands {
+            command.arg(format!("+{name}"));
+        }
+        let () = command.query_async(&mut self.admin).await.unwrap();
+    }
+
+    async fn allow_all_but(&mut self, missing: &str) {
+        self.allow(COMMANDS.into_iter().filter(|name| *name != missing))
+            .await;
+    }
+
+    /// So that every script is sent anew.
+    async fn forget(&mut self) {
+        let mut flush = redis::cmd("SCRIPT");
+        let () = flush
+            .arg("FLUSH")
+            .query_async(&mut self.admin)
+            .await
+            .unwrap();
+        let () = redis::cmd("FLUSHALL")
+            .query_async(&mut self.admin)
+            .await
+            .unwrap();
+        let mut list = redis::cmd("RPUSH");
+        let () = list
+            .arg("lock:foreign")
+            .arg("x")
+            .query_async(&mut self.admin)
+            .await
+            .unwrap();
+    }
+
+    async fn locks(&self) -> Result<LockManager, LockError> {
+        LockManager::builder()
+            .command_deadline(LIMIT)
+            .poll_interval(Duration::from_millis(10))
+            .connect(&format!("redis://app:secret@{}", self.server.addr()))
+            .await
+    }
+}
+
+/// Everything that a lock does. Answers whether the old holder was told of the forced release by a message.
+async fn whole_life(guarded: &mut Guarded) -> Result<bool, String> {
+    fn step<T, E: Debug>(name: &str, result: Result<T, E>) -> Result<T, String> {
+        result.map_err(|error| format!("{name}: {error:?}"))
+    }
+
+    guarded.forget().await;
+    let locks = step("connect", guarded.locks().await)?;
+    let others = step("connect", guarded.locks().await)?;
+    let (lock, other) = (locks.lock("a"), others.lock("a"));
+
+    // Taken, waited for, left, handed over.
+    let guard = step("acquire", lock.acquire().await)?;
+    let busy = step("try_acquire", other.try_acquire().await)?;
+    assert!(busy.is_none());
+    let short = Duration::from_millis(100);
+    match other.acquire_within(short).await {
+        Err(LockError::TimedOut { .. }) => {}
+        result => return step("wait", result).map(|_| unreachable!("it is held")),
+    }
+    // The place in the queue was given back. This also looks, so a refused look shows here.
+    for _ in 0..500 {
+        if step("inspect", lock.inspect().await)?.waiters() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    if step("inspect", lock.inspect().await)?.waiters() != 0 {
+        return Err("leave: still queued".to_owned());
+    }
+    let waiting = tokio::spawn({
+        let other = other.clone().ttl(Duration::from_secs(3));
+        async move { other.acquire().await }
+    });
+    while step("inspect", lock.inspect().await)?.waiters() == 0 && !waiting.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    step("release", guard.release().await)?;
+    let guard = step(
+        "wait",
+        timeout(LIMIT, waiting).await.expect("granted").unwrap(),
+    )?;
+    step("release", guard.release().await)?;
+
+    // Renewed, or lost for want of it.
+    let ttl = Duration::from_millis(900);
+    let guard = step("acquire", lock.clone().ttl(ttl).acquire().await)?;
+    if let Ok(reason) = timeout(ttl * 2, guard.lost()).await {
+        return Err(format!("renew: {reason}"));
+    }
+    step("release", guard.release().await)?;
+
+    // A name that is taken is told by its kind.
+    match locks.lock("foreign").try_acquire().await {
+        Err(LockError::ForeignKey { kind, .. }) => assert_eq!(kind, "list"),
+        result => return step("foreign", result).map(|_| unreachable!("a list is no lock")),
+    }
+
+    // Taken away.
+    let guard = step(
+        "acquire",
+        lock.clone().ttl(Duration::from_secs(2)).acquire().await,
+    )?;
+    assert!(step("force_release", other.force_release().await)?);
+    let told = timeout(LIMIT, guard.lost()).await.expect("lost") == LossReason::ForceReleased;
+    assert!(step("inspect", other.inspect().await)?.waiters() == 0);
+    Ok(told)
+}
+
+#[tokio::test]
+async fn a_user_with_the_listed_permissions_can_do_everything() {
+    let mut guarded = Guarded::start().await;
+    guarded.allow(COMMANDS).await;
+    assert_eq!(whole_life(&mut guarded).await, Ok(true));
+    println!(
+        "ACL SETUSER app on >secret {KEYS} {CHANNELS} +{}",
+        COMMANDS.join(" +")
+    );
+}
+
+#[tokio::test]
+async fn without_any_one_of_its_commands_something_is_refused() {
+    // Not the two that can be done without; they have tests of their own.
+    for missing in COMMANDS
+        .into_iter()
+        .filter(|name| !["publish", "subscribe"].contains(name))
+    {
+        let mut guarded = Guarded::start().await;
+        guarded.allow_all_but(missing).await;
+        let refused = whole_life(&mut guarded).await;
+        println!("without {missing}: {refused:?}");
+        assert!(refused.is_err(), "{missing} is not needed");
+    }
+}
+
+#[tokio::test]
+async fn a_get_that_is_refused_is_a_matter_of_configuration_and_no_loss() {
+    let mut guarded = Guarded::start().await;
+    guarded.allow(COMMANDS).await;
+    let lock = guarded.locks().await.unwrap().lock("a");
+    let guard = lock.acquire().await.unwrap();
+    guarded.allow_all_but("get").await;
+    // Nobody knows now who holds it: nothing may be made of that.
+    let refused = [
+        lock.acquire().await.map(drop),
+        lock.inspect().await.map(drop),
+        lock.force_release().await.map(drop),
+        guard.release().await,
+    ];
+    for result in refused {
+        assert!(
+            matches!(result, Err(LockError::InvalidConfig { .. })),
+            "{result:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_database_other_than_the_first_needs_select() {
+    let mut guarded = Guarded::start().await;
+    guarded.allow(COMMANDS).await;
+    let url = format!("redis://app:secret@{}/1", guarded.server.addr());
+    let refused = LockManager::connect(&url).await;
+    assert!(
+        matches!(refused, Err(LockError::InvalidConfig { .. })),
+        "{refused:?}"
+    );
+    guarded.allow(COMMANDS.into_iter().chain(["select"])).await;
+    let locks = LockManager::connect(&url).await.unwrap();
+    locks
+        .lock("a")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_users_own_connection_needs_no_subscribe() {
+    let mut guarded = Guarded::start().await;
+    guarded.allow_all_but("subscribe").await;
+    let url = format!("redis://app:secret@{}", guarded.server.addr());
+    let connection = redis::Client::open(url)
+        .unwrap()
+        .get_connection_manager()
+        .await
+        .unwrap();
+    let lock = LockManager::from_connection(connection).unwrap().lock("a");
+    let guard = lock.acquire().await.unwrap();
+    assert!(
+        lock.acquire_within(Duration::from_millis(50))
+            .await
+            .is_err()
+    );
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_subscribe_waiting_polls_and_a_warning_says_so() {
+    let capture = Capture::start();
+    let mut guarded = Guarded::start().await;
+    guarded.allow_all_but("subscribe").await;
+    // A forced release is found at the next renewal.
+    assert_eq!(whole_life(&mut guarded).await, Ok(false));
+    let warned = capture.events().into_iter().any(|event| {
+        event.level == tracing::Level::WARN
+            && event.message().contains("waiting for locks will poll")
+    });
+    assert!(warned);
+}
+
+#[tokio::test]
+async fn without_channels_waiting_polls() {
+    let mut guarded = Guarded::start().await;
+    guarded.allow(COMMANDS).await;
+    let mut command = redis::cmd("ACL");
+    command.arg("SETUSER").arg("app").arg("resetchannels");
+    let () = command.query_async(&mut guarded.admin).await.unwrap();
+    assert_eq!(whole_life(&mut guarded).await, Ok(false));
+}
+
+#[tokio::test]
+async fn without_publish_a_hand_over_is_found_by_the_refresh() {
+    let mut guarded = Guarded::start().await;
+    guarded.allow_all_but("publish").await;
+    assert_eq!(whole_life(&mut guarded).await, Ok(false));
+}
+
+#[tokio::test]
+async fn a_key_outside_the_pattern_is_a_matter_of_configuration() {
+    let mut guarded = Guarded::start().await;
+    guarded.allow(COMMANDS).await;
+    let locks = LockManager::builder()
+        .prefix("elsewhere:")
+        .connect(&format!("redis://app:secret@{}", guarded.server.addr()))
+        .await
+        .unwrap();
+    match locks.lock("a").acquire().await {
+        Err(error @ LockError::InvalidConfig { .. }) => {
+            assert!(
+                error
+                    .to_string()
+                    .contains("check the password, the ACL rules"),
+                "{error}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    // What a refused acquire would have left is nothing.
+    eventually("nothing is left", LIMIT, async || {
+        guarded.server.keys().await.is_empty()
+    })
+    .await;
+}

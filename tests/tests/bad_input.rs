@@ -1,0 +1,423 @@
+//! Bad input is refused with a typed error whose one sentence says what to do.
+
+use std::error::Error;
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use lock_core::{Lock, LockError, LockManager, LockManagerBuilder, default_manager};
+use lock_tests::{LIMIT, TestServer};
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The error as its user reads it: one sentence, which says `phrase`.
+fn says(error: &LockError, phrase: &str) {
+    let text = error.to_string();
+    assert!(text.contains(phrase), "{text:?} does not say {phrase:?}");
+    assert!(!text.contains('\n'), "{text:?} is more than a line");
+    assert!(
+        !text.ends_with('.') && !text.contains(". "),
+        "{text:?} is more than a sentence"
+    );
+}
+
+fn is_config<T>(result: Result<T, LockError>, phrase: &str) {
+    match result.err() {
+        Some(error @ LockError::InvalidConfig { .. }) => says(&error, phrase),
+        other => panic!("InvalidConfig expected, {phrase:?}: {other:?}"),
+    }
+}
+
+fn is_unavailable<T>(result: Result<T, LockError>) -> LockError {
+    match result.err() {
+        Some(error @ LockError::Unavailable { .. }) => {
+            says(&error, "check that it runs and can be reached");
+            error
+        }
+        other => panic!("Unavailable expected: {other:?}"),
+    }
+}
+
+async fn memory() -> LockManager {
+    LockManager::connect("memory://").await.unwrap()
+}
+
+/// Every way to ask for a lock refuses alike.
+async fn each_way(lock: &Lock, check: impl Fn(LockError)) {
+    check(lock.acquire().await.unwrap_err());
+    check(lock.acquire_within(LIMIT).await.unwrap_err());
+    check(lock.acquire_within(Duration::ZERO).await.unwrap_err());
+    check(lock.try_acquire().await.unwrap_err());
+    check(lock.with(async |_| ()).await.unwrap_err());
+}
+
+#[tokio::test]
+async fn keys_that_can_not_be_used_are_refused_by_every_call() {
+    let locks = memory().await;
+    let long = "x".repeat(1025);
+    let multibyte = "ä".repeat(513);
+    let cases = [
+        ("", "name what the lock protects"),
+        (&long, "hash the long part"),
+        (&multibyte, "hash the long part"),
+        ("{", "one non-empty `{tag}`"),
+        ("a}", "one non-empty `{tag}`"),
+        ("}{", "one non-empty `{tag}`"),
+        ("{}", "one non-empty `{tag}`"),
+        ("{a}{b}", "one non-empty `{tag}`"),
+        ("{{a}}", "one non-empty `{tag}`"),
+    ];
+    for (key, phrase) in cases {
+        let lock = locks.lock(key);
+        let check = |error: LockError| match &error {
+            LockError::InvalidKey { key: shown, .. } => {
+                says(&error, phrase);
+                assert!(key.starts_with(shown) && shown.chars().count() <= 64);
+            }
+            other => panic!("{key:?}: {other:?}"),
+        };
+        each_way(&lock, check).await;
+        check(lock.inspect().await.unwrap_err());
+        check(lock.force_release().await.unwrap_err());
+    }
+}
+
+#[tokio::test]
+async fn a_reserved_key_is_refused_where_it_would_collide() {
+    let bare = LockManager::builder()
+        .prefix("")
+        .connect("memory://")
+        .await
+        .unwrap();
+    match bare.lock("lock-core:fence").acquire().await {
+        Err(error @ LockError::InvalidKey { .. }) => says(&error, "use another name or a prefix"),
+        other => panic!("{other:?}"),
+    }
+    assert!(
+        memory()
+            .await
+            .lock("lock-core:fence")
+            .acquire()
+            .await
+            .is_ok()
+    );
+}
+
+#[tokio::test]
+async fn times_of_a_lock_that_can_not_work_are_refused() {
+    let lock = memory().await.lock("a");
+    let ms = Duration::from_millis;
+    for ttl in [Duration::ZERO, ms(9), DAY * 24 + ms(1), Duration::MAX] {
+        each_way(&lock.clone().ttl(ttl), |error| {
+            is_config(Err::<(), _>(error), "choose one from 10 ms to 24 days");
+        })
+        .await;
+    }
+    for ttl in [ms(10), DAY * 24] {
+        // A lease of 10 ms may be over before a busy machine has seen it begin; it is not refused.
+        let acquired = lock.clone().ttl(ttl).acquire().await;
+        let fits = !matches!(acquired, Err(LockError::InvalidConfig { .. }));
+        assert!(fits, "{acquired:?}");
+    }
+    each_way(&lock.clone().max_hold(Duration::ZERO), |error| {
+        is_config(Err::<(), _>(error), "leave it out for no limit");
+    })
+    .await;
+    let drifting = LockManager::builder()
+        .drift(ms(500))
+        .connect("memory://")
+        .await
+        .unwrap();
+    for ttl in [ms(400), ms(500)] {
+        each_way(&drifting.lock("a").ttl(ttl), |error| {
+            is_config(
+                Err::<(), _>(error),
+                "make the ttl longer or the drift smaller",
+            );
+        })
+        .await;
+    }
+}
+
+#[tokio::test]
+async fn settings_of_a_manager_that_can_not_work_are_refused() {
+    type Tweak = fn(LockManagerBuilder) -> LockManagerBuilder;
+    let cases: [(Tweak, &str); 16] = [
+        (
+            |b| b.default_ttl(Duration::ZERO),
+            "choose one from 10 ms to 24 days",
+        ),
+        (
+            |b| b.default_ttl(Duration::from_millis(9)),
+            "choose one from 10 ms to 24 days",
+        ),
+        (
+            |b| b.default_ttl(DAY * 25),
+            "choose one from 10 ms to 24 days",
+        ),
+        (
+            |b| b.drift(Duration::from_secs(30)),
+            "make the ttl longer or the drift smaller",
+        ),
+        (
+            |b| b.drift(Duration::MAX),
+            "make the ttl longer or the drift smaller",
+        ),
+        (|b| b.max_hold(Duration::ZERO), "leave it out for no limit"),
+        (
+            |b| b.command_deadline(Duration::ZERO),
+            "give the server time to answer",
+        ),
+        (
+            |b| b.poll_interval(Duration::ZERO),
+            "use for example 100 ms",
+        ),
+        (|b| b.ttl_jitter(f64::NAN), "choose it between 0 and 1"),
+        (|b| b.ttl_jitter(-0.1), "choose it between 0 and 1"),
+        (|b| b.ttl_jitter(1.1), "choose it between 0 and 1"),
+        (|b| b.ttl_jitter(f64::INFINITY), "choose it between 0 and 1"),
+        (|b| b.prefix("a{b}"), "put the `{tag}` into the keys"),
+        (|b| b.prefix("}"), "put the `{tag}` into the keys"),
+        (|b| b.prefix("lock-core:mine"), "choose another"),
+        (|b| b.prefix("x".repeat(1025)), "choose a shorter one"),
+    ];
+    for (tweak, phrase) in cases {
+        // Before anything is asked of a server: the address does not matter.
+        for url in ["memory://", "redis://127.0.0.1:1"] {
+            is_config(tweak(LockManager::builder()).connect(url).await, phrase);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_url_that_is_not_understood_is_refused() {
+    let urls = [
+        "",
+        "garbage",
+        "127.0.0.1:6379",
+        "http://127.0.0.1:6379",
+        "redis://",
+        "redis://127.0.0.1:notaport",
+        "redis://127.0.0.1:99999",
+        "redis://127.0.0.1/notadatabase",
+        "redis://127.0.0.1/?protocol=resp9",
+        "memory:/x",
+        "memory",
+        "redis+unix://",
+    ];
+    for url in urls {
+        let result = LockManager::connect(url).await;
+        assert!(result.is_err(), "{url:?} was understood");
+        is_config(result, "write `redis://host:port`");
+    }
+}
+
+#[tokio::test]
+async fn tls_without_its_feature_names_the_feature() {
+    let server = TestServer::start().await;
+    let url = server.url().replace("redis://", "rediss://");
+    match LockManager::connect(&url).await {
+        // A build of the whole workspace with all features has it; then a plain server is no TLS server.
+        Err(LockError::Unavailable { .. }) => {}
+        result => is_config(result, "feature `tls-rustls`"),
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_password_is_a_matter_of_configuration() {
+    let server = TestServer::builder()
+        .arg("--requirepass", "right")
+        .start()
+        .await;
+    let address = server.addr();
+    for credentials in ["", ":wrong@", "nobody:right@"] {
+        let url = format!("redis://{credentials}{address}");
+        is_config(LockManager::connect(&url).await, "check the password");
+        let url = format!("{url}/?protocol=resp2");
+        let lock = LockManager::connect(&url)
+            .await
+            .map(|locks| locks.lock("a"));
+        match lock {
+            // RESP2 needs no greeting, so without a password the first command is the first to be refused.
+            Ok(lock) => is_config(lock.acquire().await, "check the password"),
+            Err(error) => is_config(Err::<(), _>(error), "check the password"),
+        }
+    }
+    let locks = LockManager::connect(&format!("redis://:right@{address}"))
+        .await
+        .unwrap();
+    assert!(locks.lock("a").acquire().await.is_ok());
+}
+
+#[tokio::test]
+async fn a_database_that_does_not_exist_is_a_matter_of_configuration() {
+    let server = TestServer::start().await;
+    let url = format!("{}/9999", server.url());
+    is_config(LockManager::connect(&url).await, "the server refused");
+}
+
+#[test]
+fn outside_a_runtime_connecting_says_so() {
+    let polled = |url: &str| {
+        let mut connecting = pin!(LockManager::connect(url));
+        match connecting
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()))
+        {
+            Poll::Ready(result) => result,
+            Poll::Pending => panic!("it waits for what can not come"),
+        }
+    };
+    for url in ["memory://", "redis://127.0.0.1:6379"] {
+        is_config(polled(url), "connect inside one");
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (_server, connection) = runtime.block_on(async {
+        let server = TestServer::start().await;
+        let connection = server.connection().await;
+        (server, connection)
+    });
+    is_config(
+        LockManager::from_connection(connection),
+        "connect inside one",
+    );
+}
+
+#[test]
+fn a_missing_default_manager_says_how_to_install_one() {
+    let error = default_manager().unwrap_err();
+    assert!(matches!(error, LockError::NotInstalled));
+    says(&error, "call `LockManager::install_default` at start-up");
+}
+
+#[tokio::test]
+async fn a_manager_that_was_shut_down_says_so() {
+    let locks = memory().await;
+    locks.shutdown(LIMIT).await;
+    each_way(&locks.lock("a"), |error| {
+        assert!(matches!(error, LockError::ShutDown));
+        says(&error, "connect a new one");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn something_else_under_the_name_is_told_by_its_kind_and_left_alone() {
+    let server = TestServer::start().await;
+    let mut connection = server.connection().await;
+    let commands = [
+        ("list", "RPUSH lock:list x"),
+        ("hash", "HSET lock:hash field x"),
+        ("set", "SADD lock:set x"),
+        ("string without a ttl", "SET lock:string without a ttl x"),
+    ];
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    for (kind, command) in commands {
+        // The name of the key is the kind, which may hold spaces.
+        let (verb, rest) = command.split_once(' ').unwrap();
+        let rest = rest.strip_prefix(&format!("lock:{kind} ")).unwrap();
+        let mut command = redis::cmd(verb);
+        command.arg(format!("lock:{kind}"));
+        let () = command
+            .arg(rest.split(' ').collect::<Vec<_>>())
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        let mut dump = redis::cmd("DUMP");
+        dump.arg(format!("lock:{kind}"));
+        let before: Vec<u8> = dump.query_async(&mut connection).await.unwrap();
+
+        let lock = locks.lock(kind);
+        let check = |error: LockError| match &error {
+            LockError::ForeignKey { key, kind: shown } => {
+                assert_eq!((&**key, &**shown), (kind, kind));
+                says(&error, "choose another key or prefix, or delete it there");
+            }
+            other => panic!("{kind}: {other:?}"),
+        };
+        each_way(&lock, check).await;
+        check(lock.force_release().await.unwrap_err());
+        let info = lock.inspect().await.unwrap();
+        assert_eq!(
+            (info.foreign(), info.is_held(), info.waiters()),
+            (Some(kind), false, 0)
+        );
+
+        let after: Vec<u8> = dump.query_async(&mut connection).await.unwrap();
+        assert_eq!(before, after, "{kind} was touched");
+        assert_eq!(server.pttl(&format!("lock:{kind}")).await, -1);
+    }
+}
+
+#[tokio::test]
+async fn a_refused_connection_is_unavailable_and_keeps_its_cause() {
+    // A port that was free a moment ago.
+    let address = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let error = is_unavailable(LockManager::connect(&format!("redis://{address}")).await);
+    let mut cause: Option<&(dyn Error + 'static)> = error.source();
+    assert!(cause.is_some());
+    let mut refused = false;
+    while let Some(source) = cause {
+        refused |= source
+            .downcast_ref::<io::Error>()
+            .map_or(source.to_string().contains("refused"), |io| {
+                io.kind() == io::ErrorKind::ConnectionRefused
+            });
+        cause = source.source();
+    }
+    assert!(refused, "{error:?}");
+    let nowhere = LockManager::connect("redis+unix:///nonexistent/redis.sock").await;
+    assert!(is_unavailable(nowhere).source().is_some());
+}
+
+/// A server of another kind: greets each connection, then keeps it.
+async fn stranger(greeting: &'static [u8]) -> (SocketAddr, AbortHandle) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepting = tokio::spawn(async move {
+        let mut kept = Vec::new();
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let _ = stream.write_all(greeting).await;
+            kept.push(stream);
+        }
+    });
+    (address, accepting.abort_handle())
+}
+
+#[tokio::test]
+async fn a_server_that_never_answers_is_unavailable_by_the_command_deadline() {
+    let (address, accepting) = stranger(b"").await;
+    let deadline = Duration::from_millis(200);
+    let started = Instant::now();
+    let builder = LockManager::builder().command_deadline(deadline);
+    let error = is_unavailable(builder.connect(&format!("redis://{address}")).await);
+    assert!(error.source().is_some());
+    assert!(started.elapsed() >= deadline, "it was given its time");
+    assert!(started.elapsed() < LIMIT);
+    accepting.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_talks_otherwise_is_unavailable() {
+    for greeting in [
+        &b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"[..],
+        b"\0\x01\x02\xff\xfe garbage without an end",
+        b"220 mail.example ESMTP\r\n",
+    ] {
+        let (address, accepting) = stranger(greeting).await;
+        let connecting = LockManager::builder().command_deadline(Duration::from_millis(500));
+        let result = connecting.connect(&format!("redis://{address}")).await;
+        assert!(is_unavailable(result).source().is_some());
+        accepting.abort();
+    }
+}

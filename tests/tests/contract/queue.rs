@@ -1,0 +1,181 @@
+//! P7 and P8: who waits, in which order, and for how long.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::LockError;
+use lock_tests::{LIMIT, eventually};
+use tokio::sync::mpsc::unbounded_channel;
+use tokio::time::timeout;
+
+use super::rig::{LONG, Rig, drive_until_queued, free, queued, waiters};
+
+pub(crate) async fn a_wait_that_ends_says_timed_out_and_leaves_the_queue(rig: &Rig) {
+    let (first, second) = (rig.lock("a").await, rig.lock("a").await);
+    let guard = first.acquire().await.unwrap();
+    let limit = Duration::from_secs(1);
+    let error = second.acquire_within(limit).await.unwrap_err();
+    match &error {
+        LockError::TimedOut { key, waited } => {
+            assert_eq!(key, "a");
+            assert!(*waited >= limit);
+        }
+        other => panic!("{other:?}"),
+    }
+    assert!(error.is_contention());
+    waiters(&first, 0).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert!(
+        !first.inspect().await.unwrap().is_held(),
+        "handed to nobody"
+    );
+}
+
+pub(crate) async fn a_wait_of_zero_says_busy(rig: &Rig) {
+    let (first, second) = (rig.lock("a").await, rig.lock("a").await);
+    let _guard = first.acquire().await.unwrap();
+    match second.acquire_within(Duration::ZERO).await {
+        Err(LockError::Busy { key, retry_after }) => {
+            assert_eq!(key, "a");
+            let after = retry_after.expect("the backend knows the lease");
+            assert!(after <= LONG && after > LONG / 2, "{after:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(first.inspect().await.unwrap().waiters(), 0);
+}
+
+pub(crate) async fn try_acquire_of_a_held_lock_is_none(rig: &Rig) {
+    let (first, second) = (rig.lock("a").await, rig.lock("a").await);
+    let guard = first.try_acquire().await.unwrap().expect("free");
+    // Not from the same manager either: a lock is not reentrant.
+    assert!(first.try_acquire().await.unwrap().is_none());
+    assert!(second.try_acquire().await.unwrap().is_none());
+    assert_eq!(first.inspect().await.unwrap().waiters(), 0);
+    guard.release().await.unwrap();
+    assert!(second.try_acquire().await.unwrap().is_some());
+}
+
+pub(crate) async fn a_cancelled_wait_leaves_the_queue(rig: &Rig) {
+    let (first, second) = (rig.lock("a").await, rig.lock("a").await);
+    let guard = first.acquire().await.unwrap();
+    for lock in [&first, &second] {
+        let mut waiting = Box::pin(lock.acquire());
+        drive_until_queued(&mut waiting, &first, 1).await;
+        drop(waiting);
+        waiters(&first, 0).await;
+    }
+    // From the middle of the queue, too: those around it keep their places.
+    let before = queued(&first, 1).await;
+    let middle = queued(&second, 2).await;
+    let after = queued(&first, 3).await;
+    middle.abort();
+    waiters(&first, 2).await;
+    guard.release().await.unwrap();
+    let before = before.await.unwrap();
+    assert!(!after.is_finished());
+    before.release().await.unwrap();
+    after.await.unwrap().release().await.unwrap();
+    free(&first).await;
+}
+
+pub(crate) async fn fifo_order_over_managers(rig: &Rig) {
+    const WAITERS: u64 = 9;
+    let locks = [
+        rig.lock("a").await,
+        rig.lock("a").await,
+        rig.lock("a").await,
+    ];
+    let guard = rig.lock("a").await.acquire().await.unwrap();
+    let (granted, mut order) = unbounded_channel();
+    for place in 0..WAITERS {
+        let (lock, granted) = (locks[place as usize % 3].clone(), granted.clone());
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            granted.send(place).unwrap();
+            guard.release().await.unwrap();
+        });
+        waiters(&locks[0], place + 1).await;
+    }
+    guard.release().await.unwrap();
+    for place in 0..WAITERS {
+        assert_eq!(order.recv().await, Some(place));
+    }
+}
+
+/// Tries without pause until it has the lock; then the waiter must have had it before.
+async fn try_hard(rig: &Rig, waiter_was_granted: Arc<AtomicBool>) {
+    let newcomer = rig.lock("a").await;
+    loop {
+        if let Some(guard) = newcomer.try_acquire().await.unwrap() {
+            assert!(
+                waiter_was_granted.load(Ordering::SeqCst),
+                "the newcomer overtook"
+            );
+            return guard.release().await.unwrap();
+        }
+        tokio::task::yield_now().await;
+    }
+}
+
+/// A queued waiter that raises a flag once it holds.
+async fn waiter(rig: &Rig) -> (Arc<AtomicBool>, tokio::task::JoinHandle<()>) {
+    let lock = rig.lock("a").await;
+    let granted = Arc::new(AtomicBool::new(false));
+    let task = tokio::spawn({
+        let (lock, granted) = (lock.clone(), Arc::clone(&granted));
+        async move {
+            let guard = lock.acquire().await.unwrap();
+            granted.store(true, Ordering::SeqCst);
+            guard.release().await.unwrap();
+        }
+    });
+    eventually("it is queued, or has been granted", LIMIT, async || {
+        granted.load(Ordering::SeqCst) || lock.inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    (granted, task)
+}
+
+pub(crate) async fn a_newcomer_never_overtakes_a_live_queue(rig: &Rig) {
+    for _ in 0..5 {
+        let guard = rig.lock("a").await.acquire().await.unwrap();
+        let (granted, task) = waiter(rig).await;
+        let let_go = async {
+            tokio::task::yield_now().await;
+            guard.release().await.unwrap();
+        };
+        tokio::join!(try_hard(rig, granted), let_go);
+        task.await.unwrap();
+    }
+}
+
+pub(crate) async fn a_newcomer_does_not_overtake_when_the_holder_dies(rig: &Rig) {
+    // Nobody hands this lock over: whoever asks first after the lease finds it free, and that is the newcomer.
+    let (granted, task) = loop {
+        rig.hold_and_die("a", Duration::from_secs(1));
+        let (granted, task) = waiter(rig).await;
+        if !granted.load(Ordering::SeqCst) {
+            break (granted, task);
+        }
+        // A busy machine: the lease was over before anybody could queue.
+        task.await.unwrap();
+    };
+    try_hard(rig, granted).await;
+    task.await.unwrap();
+}
+
+pub(crate) async fn a_dead_waiter_is_skipped(rig: &Rig) {
+    let lock = rig.lock("a").await;
+    let guard = lock.acquire().await.unwrap();
+    // Where the server cannot know that it is dead, the lock is its own for that ttl.
+    rig.queue_and_die("a", Duration::from_millis(500), 1);
+    let next = queued(&rig.lock("a").await, 2).await;
+    guard.release().await.unwrap();
+    let next = timeout(LIMIT, next).await.expect("granted").unwrap();
+    assert!(next.is_held());
+    next.release().await.unwrap();
+    free(&lock).await;
+}

@@ -1,0 +1,234 @@
+//! What a case runs on.
+
+use std::future::Future;
+use std::io::Write;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder};
+use lock_tests::{LIMIT, TestServer, eventually, servers};
+use redis::aio::ConnectionManagerConfig;
+
+/// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
+pub(crate) const LONG: Duration = Duration::from_secs(3600);
+
+/// A backend that any number of managers share, as processes share a server.
+pub(crate) struct Rig {
+    backend: Backend,
+    name: String,
+}
+
+enum Backend {
+    /// The store lives as long as a manager of it does.
+    Memory {
+        url: String,
+        _anchor: LockManager,
+    },
+    Url {
+        server: TestServer,
+        query: &'static str,
+    },
+    Connection {
+        server: TestServer,
+    },
+}
+
+/// Runs a case on locks in this process.
+pub(super) async fn memory(case: impl AsyncFn(&Rig)) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let url = format!(
+        "memory://contract-{}",
+        COUNT.fetch_add(1, Ordering::Relaxed)
+    );
+    let backend = Backend::Memory {
+        _anchor: LockManager::connect(&url).await.unwrap(),
+        url,
+    };
+    Rig::new(backend, "memory".to_owned()).run(case).await;
+}
+
+/// Runs a case on every listed server, as a program with default settings does.
+pub(super) async fn redis(case: impl AsyncFn(&Rig)) {
+    on_each_server("", |server| Backend::Url { server, query: "" }, case).await;
+}
+
+/// Runs a case on every listed server over RESP2, which has no messages for us.
+pub(super) async fn resp2(case: impl AsyncFn(&Rig)) {
+    let query = "/?protocol=resp2";
+    on_each_server(" over RESP2", |server| Backend::Url { server, query }, case).await;
+}
+
+/// Runs a case on every listed server over connections that the program brings along.
+pub(super) async fn from_connection(case: impl AsyncFn(&Rig)) {
+    on_each_server(
+        " over a user's connection",
+        |server| Backend::Connection { server },
+        case,
+    )
+    .await;
+}
+
+async fn on_each_server(
+    how: &str,
+    backend: impl Fn(TestServer) -> Backend,
+    case: impl AsyncFn(&Rig),
+) {
+    static SAID: Once = Once::new();
+    SAID.call_once(|| {
+        let names: Vec<_> = servers()
+            .iter()
+            .map(lock_tests::ServerBinary::name)
+            .collect();
+        // Not `eprintln`, which the test runner keeps to itself: who ran is part of the result.
+        let _ = writeln!(
+            std::io::stderr(),
+            "the contract suite runs on memory, {}",
+            names.join(", ")
+        );
+    });
+    for binary in servers() {
+        let server = TestServer::builder().binary(binary.path()).start().await;
+        let name = format!("{}{how}", binary.name());
+        Rig::new(backend(server), name).run(&case).await;
+    }
+}
+
+impl Rig {
+    fn new(backend: Backend, name: String) -> Self {
+        Self { backend, name }
+    }
+
+    async fn run(self, case: impl AsyncFn(&Self)) {
+        struct Named<'a>(&'a str);
+        impl Drop for Named<'_> {
+            fn drop(&mut self) {
+                if std::thread::panicking() {
+                    eprintln!("the case above failed on {}", self.0);
+                }
+            }
+        }
+        let _named = Named(&self.name);
+        // The limit only ends a case that hangs.
+        tokio::time::timeout(LIMIT * 4, case(&self))
+            .await
+            .expect("the case ends");
+    }
+
+    /// A manager of its own: another process, as far as the backend can tell.
+    pub(crate) async fn manager(&self) -> LockManager {
+        self.manager_with(|builder| builder).await
+    }
+
+    pub(crate) async fn manager_with(
+        &self,
+        tweak: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> LockManager {
+        // A busy machine answers late, which is not what a case is about; and polling may be brisk.
+        let builder = LockManager::builder()
+            .command_deadline(Duration::from_secs(10))
+            .default_ttl(LONG)
+            .poll_interval(Duration::from_millis(10));
+        let builder = tweak(builder);
+        match &self.backend {
+            Backend::Memory { url, .. } => builder.connect(url).await.unwrap(),
+            Backend::Url { server, query } => {
+                let url = format!("{}{query}", server.url());
+                builder.connect(&url).await.unwrap()
+            }
+            Backend::Connection { server } => {
+                let client = redis::Client::open(server.url()).unwrap();
+                // Its own limit would be half a second.
+                let config = ConnectionManagerConfig::new()
+                    .set_connection_timeout(Some(LIMIT))
+                    .set_response_timeout(Some(LIMIT));
+                let connection = client
+                    .get_connection_manager_with_config(config)
+                    .await
+                    .unwrap();
+                builder.from_connection(connection).unwrap()
+            }
+        }
+    }
+
+    /// The lock `key` of a manager of its own.
+    pub(crate) async fn lock(&self, key: &str) -> Lock {
+        self.manager().await.lock(key)
+    }
+
+    /// The server underneath.
+    pub(crate) fn server(&self) -> &TestServer {
+        match &self.backend {
+            Backend::Memory { .. } => panic!("this case needs a server"),
+            Backend::Url { server, .. } | Backend::Connection { server } => server,
+        }
+    }
+
+    /// Takes `key` as a process that dies then: nobody renews it, and nobody lets go of it.
+    pub(crate) fn hold_and_die(&self, key: &str, ttl: Duration) -> u64 {
+        let guard = in_a_runtime_of_its_own(async {
+            self.lock(key).await.ttl(ttl).acquire().await.unwrap()
+        });
+        guard.fencing_token().get()
+    }
+
+    /// Queues for `key` as a process that dies then.
+    pub(crate) fn queue_and_die(&self, key: &str, ttl: Duration, queued: u64) {
+        in_a_runtime_of_its_own(async {
+            let lock = self.lock(key).await.ttl(ttl);
+            let waiting = tokio::spawn({
+                let lock = lock.clone();
+                async move { lock.acquire().await.map(drop) }
+            });
+            waiters(&lock, queued).await;
+            drop(waiting);
+        });
+    }
+}
+
+/// Runs a future to its end on one thread, with a runtime that is gone, with all its tasks, when this returns.
+///
+/// What one thread does has an order: of two tasks that are woken, the first woken runs first.
+pub(crate) fn in_a_runtime_of_its_own<T>(life: impl Future<Output = T>) -> T {
+    tokio::task::block_in_place(|| {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(life)
+    })
+}
+
+/// Waits until so many are queued for the lock.
+pub(crate) async fn waiters(lock: &Lock, count: u64) {
+    eventually(&format!("{count} are queued"), LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == count
+    })
+    .await;
+}
+
+/// Waits until nobody holds the lock and nobody is queued for it.
+pub(crate) async fn free(lock: &Lock) {
+    eventually("the lock is free and nobody is queued", LIMIT, async || {
+        let info = lock.inspect().await.unwrap();
+        !info.is_held() && info.waiters() == 0
+    })
+    .await;
+}
+
+/// A task that waits for the lock and is queued, as number `place`, when this returns.
+pub(crate) async fn queued(lock: &Lock, place: u64) -> tokio::task::JoinHandle<LockGuard> {
+    let waiting = lock.clone();
+    let task = tokio::spawn(async move { waiting.acquire().await.unwrap() });
+    waiters(lock, place).await;
+    task
+}
+
+/// Polls `future` while waiting until so many are queued; it must not end by itself.
+pub(crate) async fn drive_until_queued<F: Future + Unpin>(future: &mut F, lock: &Lock, count: u64) {
+    tokio::select! {
+        biased;
+        _ = future => panic!("it was to wait"),
+        () = waiters(lock, count) => {}
+    }
+}
