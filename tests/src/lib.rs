@@ -12,11 +12,13 @@
 //! - [`Proxy`]: a network between client and server that loses, delays and
 //!   holds messages.
 //! - [`Child`]: another process, driven line by line.
+//! - [`History`]: who held a lock when, and whether that was right.
 //! - [`eventually`]: a condition that comes true soon, without a fixed sleep.
 
 mod admin;
 pub mod binary;
 pub mod clock;
+pub mod history;
 mod port;
 pub mod process;
 pub mod proxy;
@@ -27,6 +29,7 @@ mod wait;
 
 pub use binary::{ServerBinary, servers};
 pub use clock::{boottime_now, monotonic_now};
+pub use history::{History, Hold, Violation};
 pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};
 pub use server::{TestServer, TestServerBuilder, connect};
