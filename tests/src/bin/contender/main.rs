@@ -1,7 +1,7 @@
 //! Helper of the tests across processes: takes locks as it is told, an order a line, and says what happened, a
 //! line each, with stamps in nanoseconds of the clock that all processes of the machine share.
 //!
-//! `contender URL current|multi`, the flavour being that of its tokio runtime. It says `ready TASKS` once it is
+//! `contender URL current|multi [DRIFT_MS]`, the flavour being that of its tokio runtime. It says `ready TASKS` once it is
 //! connected (how many tasks its runtime has then), and ends with its input.
 //!
 //! | order | answer |
@@ -29,7 +29,7 @@ use std::collections::HashMap;
 use std::io::BufRead;
 use std::time::Duration;
 
-use lock_core::LockManager;
+use lock_core::{LockManager, LockManagerBuilder};
 use lock_tests::boottime_now;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -40,9 +40,13 @@ fn stamp() -> u64 {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [url, flavour] = &args[..] else {
-        panic!("contender URL current|multi");
+    let [url, flavour, drift @ ..] = &args[..] else {
+        panic!("contender URL current|multi [DRIFT_MS]");
     };
+    let mut settings = LockManager::builder();
+    if let Some(drift) = drift.first() {
+        settings = settings.drift(millis(drift));
+    }
     let mut runtime = match flavour.as_str() {
         "multi" => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),
@@ -51,7 +55,7 @@ fn main() {
         .enable_all()
         .build()
         .expect("a runtime")
-        .block_on(serve(url, orders()));
+        .block_on(serve(settings, url, orders()));
 }
 
 /// The lines of the input, read by a thread so that a runtime with one thread is free for its tasks.
@@ -67,8 +71,8 @@ fn orders() -> UnboundedReceiver<String> {
     orders
 }
 
-async fn serve(url: &str, mut orders: UnboundedReceiver<String>) {
-    let locks = LockManager::connect(url).await.expect("a server");
+async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedReceiver<String>) {
+    let locks = settings.connect(url).await.expect("a server");
     let mut holds: HashMap<String, UnboundedSender<hold::Order>> = HashMap::new();
     let mut crowd = work::Crowd::default();
     let mut many = many::Many::default();
