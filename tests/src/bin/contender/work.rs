@@ -78,7 +78,7 @@ async fn rely_on(guard: &LockGuard, owner: &str) {
             return;
         }
         println!("seen {owner} {now}");
-        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..1_500))).await;
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..4_000))).await;
     }
     let now = stamp();
     if guard.is_held() {
