@@ -8,6 +8,9 @@ use lock_tests::{Child, History, LIMIT, TestServer, boottime_now, eventually};
 
 pub(crate) const NO_ENV: [(&str, &str); 0] = [];
 
+/// So long that a wait for it would be noticed, and that no slow machine loses the lock.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
 /// The only key that is meant to stay.
 pub(crate) const FENCE: &str = "lock-core:fence";
 
@@ -159,8 +162,8 @@ impl Contender {
 
 /// A handle of the test's own, to look at a lock from outside.
 pub(crate) async fn observer(server: &TestServer, key: &str) -> Lock {
-    let locks = LockManager::connect(&server.url()).await.unwrap();
-    locks.lock(key)
+    let patient = LockManager::builder().command_deadline(LIMIT);
+    patient.connect(&server.url()).await.unwrap().lock(key)
 }
 
 /// Waits until the server holds nothing but the fencing counter.

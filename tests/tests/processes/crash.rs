@@ -2,13 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::LockManager;
 use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually};
 
-use crate::contender::{Contender, FENCE, nanos, nothing_is_left, observer, stamp};
-
-/// So long that a wait for it would be noticed.
-const LONG: Duration = Duration::from_secs(60);
+use crate::contender::{Contender, FENCE, LONG, nanos, nothing_is_left, observer, stamp};
 
 #[tokio::test]
 async fn a_killed_holder_costs_one_ttl() {
@@ -17,7 +13,7 @@ async fn a_killed_holder_costs_one_ttl() {
     let [mut holder, mut waiter] = Contender::several(&server).await;
     let first = holder.acquire("a", "k", TTL).await;
     let lock = observer(&server, "k").await;
-    waiter.queue("b", &lock, TTL, 1).await;
+    waiter.queue("b", &lock, LONG, 1).await;
     let killed = stamp();
     holder.child.kill();
     let second = waiter.granted("b").await;
@@ -84,14 +80,14 @@ async fn a_paused_waiter_costs_at_most_its_ttl_and_queues_again() {
 
 #[tokio::test]
 async fn a_process_killed_while_it_waits_leaves_nothing() {
-    const TTL: Duration = Duration::from_secs(1);
+    const TTL: Duration = Duration::from_secs(3);
     let server = TestServer::start().await;
     let [mut holder, mut waiter] = Contender::several(&server).await;
     let lock = observer(&server, "k").await;
 
     // The holder goes on: its release finds the dead waiter, and clears up.
-    holder.acquire("a", "k", TTL).await;
-    waiter.queue("b", &lock, TTL, 1).await;
+    holder.acquire("a", "k", LONG).await;
+    waiter.queue("b", &lock, LONG, 1).await;
     waiter.child.kill();
     holder.release("a").await;
     assert_eq!(server.keys().await, [FENCE]);
@@ -177,7 +173,6 @@ async fn a_request_that_outlives_its_process_leaves_nothing_after_the_ttl() {
 
 /// A script is sent by its hash only where the server knows it.
 async fn know_the_scripts(server: &TestServer) {
-    let locks = LockManager::connect(&server.url()).await.unwrap();
-    let guard = locks.lock("warm-up").acquire().await.unwrap();
+    let guard = observer(server, "warm-up").await.acquire().await.unwrap();
     guard.release().await.unwrap();
 }

@@ -6,7 +6,7 @@ use lock_tests::TestServer;
 
 use crate::contender::Contender;
 
-const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(4);
 
 /// A holder is paused between its last look at the lock and its write; meanwhile another process gets the lock
 /// and writes. Answers the fencing tokens of the writes in the order in which the resource took them.

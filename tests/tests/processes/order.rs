@@ -4,9 +4,8 @@ use std::time::Duration;
 
 use lock_tests::TestServer;
 
-use crate::contender::{Contender, observer};
+use crate::contender::{Contender, LONG, observer};
 
-const TTL: Duration = Duration::from_secs(60);
 const WAITERS: usize = 12;
 
 #[tokio::test]
@@ -16,18 +15,18 @@ async fn waiters_of_different_processes_are_served_as_they_queued_and_nobody_ove
     let mut processes: [Contender; 3] = Contender::several(&server).await;
     let mut newcomer = Contender::start(&server.url(), "multi").await;
     let mut first = Contender::start(&server.url(), "current").await;
-    first.acquire("f", "k", Duration::from_secs(1)).await;
+    first.acquire("f", "k", Duration::from_secs(3)).await;
     // Not in turns only: now one process has several in a row, now another.
     let order: Vec<usize> = (0..WAITERS).map(|n| (n * n + n / 3) % 3).collect();
     for (n, process) in order.iter().enumerate() {
         let place = n as u64 + 1;
         processes[*process]
-            .queue(&format!("w{n}"), &lock, TTL, place)
+            .queue(&format!("w{n}"), &lock, LONG, place)
             .await;
     }
     // From here on it takes the lock in any gap it finds.
-    newcomer.order(&format!("hammer h k {}", TTL.as_millis()));
-    newcomer.order(&format!("try t k {}", TTL.as_millis()));
+    newcomer.order(&format!("hammer h k {}", LONG.as_millis()));
+    newcomer.order(&format!("try t k {}", LONG.as_millis()));
     newcomer.answer("busy t").await;
 
     // The lease runs out, so for a moment nobody has the lock: the queue goes before who asks first.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lock_tests::TestServer;
 
-use crate::contender::{Contender, Grant, nanos, observer};
+use crate::contender::{Contender, Grant, LONG, nanos, observer};
 
-const TTL: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(2);
 
 #[tokio::test]
 async fn a_holder_paused_past_its_ttl_wakes_up_without_the_lock() {
@@ -14,7 +14,7 @@ async fn a_holder_paused_past_its_ttl_wakes_up_without_the_lock() {
     let [mut paused, mut next] = Contender::several(&server).await;
     let first = paused.acquire("a", "k", TTL).await;
     let lock = observer(&server, "k").await;
-    next.queue("b", &lock, TTL, 1).await;
+    next.queue("b", &lock, LONG, 1).await;
     paused.child.stop();
     let second = next.granted("b").await;
     assert!(second.granted >= first.ends);
@@ -69,7 +69,7 @@ async fn a_server_stopped_for_a_ttl_costs_the_lock_before_another_gets_it() {
     let [mut holder, mut waiter] = Contender::several(&server).await;
     let first = holder.acquire("a", "k", TTL).await;
     let lock = observer(&server, "k").await;
-    waiter.queue("b", &lock, TTL, 1).await;
+    waiter.queue("b", &lock, LONG, 1).await;
     server.stop();
     let (lost, reason) = holder.lost("a").await;
     assert_eq!(reason, "Expired");
@@ -82,9 +82,9 @@ async fn a_server_stopped_for_a_ttl_costs_the_lock_before_another_gets_it() {
     waiter.release("b").await;
 
     // Both have recovered by themselves.
-    holder.acquire("c", "k", TTL).await;
+    holder.acquire("c", "k", LONG).await;
     holder.release("c").await;
-    waiter.acquire("d", "k", TTL).await;
+    waiter.acquire("d", "k", LONG).await;
 }
 
 /// The lease ends on the server while it stands still, and the waiter is served the moment it runs on.
@@ -94,7 +94,7 @@ async fn a_server_stopped_for_longer_than_the_ttl_finds_the_holder_gone() {
     let [mut holder, mut waiter] = Contender::several(&server).await;
     holder.acquire("a", "k", TTL).await;
     let lock = observer(&server, "k").await;
-    waiter.queue("b", &lock, TTL, 1).await;
+    waiter.queue("b", &lock, LONG, 1).await;
     server.stop();
     tokio::time::sleep(TTL + TTL / 2).await;
     server.cont();

@@ -43,7 +43,8 @@ fn main() {
     let [url, flavour, drift @ ..] = &args[..] else {
         panic!("contender URL current|multi [DRIFT_MS]");
     };
-    let mut settings = LockManager::builder();
+    // A machine full of other tests may be slow; that is not what is tested.
+    let mut settings = LockManager::builder().command_deadline(Duration::from_secs(10));
     if let Some(drift) = drift.first() {
         settings = settings.drift(millis(drift));
     }
