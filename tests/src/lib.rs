@@ -13,12 +13,14 @@
 //!   holds messages.
 //! - [`Child`]: another process, driven line by line.
 //! - [`Capture`]: what is said through `tracing`.
+//! - [`History`]: who held a lock when, and whether that was right.
 //! - [`eventually`]: a condition that comes true soon, without a fixed sleep.
 
 mod admin;
 pub mod binary;
 pub mod capture;
 pub mod clock;
+pub mod history;
 mod port;
 pub mod process;
 pub mod proxy;
@@ -30,6 +32,7 @@ mod wait;
 pub use binary::{ServerBinary, servers};
 pub use capture::{Capture, Said};
 pub use clock::{boottime_now, monotonic_now};
+pub use history::{History, Hold, Violation};
 pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};
 pub use server::{TestServer, TestServerBuilder, connect};

@@ -102,6 +102,11 @@ impl Child {
         limited(&what, self.lines.recv()).await
     }
 
+    /// Its next line, if one has come already.
+    pub fn try_line(&mut self) -> Option<String> {
+        self.lines.try_recv().ok()
+    }
+
     /// Its next line.
     ///
     /// # Panics

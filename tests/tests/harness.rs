@@ -155,6 +155,7 @@ async fn a_helper_answers_line_by_line() {
     assert_eq!(child.expect("ready").await, "hello one two");
     child.send("x y");
     assert_eq!(child.recv_line().await, "echo x y");
+    assert_eq!(child.try_line(), None);
     child.send("exit");
     assert_eq!(child.wait().await.code(), Some(7));
     assert_eq!(child.next_line().await, None);

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use super::REFRESH;
-use super::lease::{Lease, Terms};
+use super::lease::{Lease, Status, Terms};
 use super::wait::{Granted, Wait};
+use crate::LossReason;
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
@@ -98,6 +99,18 @@ impl Entry {
         Moment(self.renew_at.load(Ordering::Relaxed))
     }
 
+    /// When a lock that was lost is given back. The drift is the time in which the old holder hears of its loss: a
+    /// release at once would let the next one in while the tasks that await `lost()` have yet to run.
+    pub(crate) fn clean_up_at(&self) -> Moment {
+        match self.lease.status(Moment(0)) {
+            Status::Lost(LossReason::Expired | LossReason::MaxHold) => {
+                self.lease.end() + self.terms.drift
+            }
+            // Somebody else has ended it already.
+            _ => Moment(0),
+        }
+    }
+
     /// A renewal is on its way: the next one only after its answer.
     pub(crate) fn renewing(&self) {
         self.renew_at.store(Moment::NEVER.0, Ordering::Relaxed);
@@ -147,8 +160,6 @@ impl Entry {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::LossReason;
-    use crate::session::lease::Status;
     use crate::token::ClientId;
 
     const T0: Moment = Moment(1 << 50);

@@ -132,7 +132,8 @@ impl Session {
         if timeout_at(end - grace, shared.until_idle()).await.is_err() {
             let left: Vec<_> = lock(&shared.registry).entries.values().cloned().collect();
             for entry in left {
-                if entry.lease.lose(LossReason::ShutDown) {
+                let lost = matches!(entry.lease.status(shared.now()), Status::Lost(_));
+                if lost || entry.lease.lose(LossReason::ShutDown) {
                     self.undo_later(entry);
                 }
             }

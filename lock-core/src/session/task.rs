@@ -76,7 +76,14 @@ fn sweep(shared: &Arc<Shared>, jobs: &mut FuturesUnordered<Job>) -> Duration {
                     }
                     next = next.min(entry.renew_at()).min(entry.lease.end());
                 }
-                Status::Lost(_) => over.push(Arc::clone(entry)),
+                Status::Lost(_) => {
+                    let clean_up_at = entry.clean_up_at();
+                    if clean_up_at <= now {
+                        over.push(Arc::clone(entry));
+                    } else {
+                        next = next.min(clean_up_at);
+                    }
+                }
                 Status::Pending | Status::Released => {}
             }
         }

@@ -1,0 +1,87 @@
+//! Tasks that take one lock again and again.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use lock_core::{Lock, LockGuard};
+use tokio::task::JoinSet;
+
+use crate::stamp;
+
+/// No lock is awaited for longer, so that every task hears of the end.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The tasks, and how they are told to end.
+#[derive(Default)]
+pub(crate) struct Crowd {
+    over: Arc<AtomicBool>,
+    tasks: JoinSet<Vec<[u64; 3]>>,
+}
+
+impl Crowd {
+    /// Random short holds, each look at the lock reported when it happens: this process may be killed.
+    pub(crate) fn work(&mut self, lock: &Lock, owner: &str, tasks: usize) {
+        for task in 0..tasks {
+            let (lock, over) = (lock.clone(), Arc::clone(&self.over));
+            let owner = format!("{owner}.{task}");
+            self.tasks.spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    let asked = stamp();
+                    if let Ok(guard) = lock.acquire_within(PATIENCE).await {
+                        let fence = guard.fencing_token().get();
+                        println!("hold {owner} {fence} {asked} {}", stamp());
+                        rely_on(&guard, &owner).await;
+                        // Lost is no failure here: the history tells whether that was in time.
+                        let _ = guard.release().await;
+                    }
+                }
+                Vec::new()
+            });
+        }
+    }
+
+    /// Holds of no length. In a runtime with one thread the order of asking is the order in which the
+    /// server is asked, so the stamps can be held against the fencing tokens.
+    pub(crate) fn race(&mut self, lock: &Lock, tasks: usize) {
+        for _ in 0..tasks {
+            let (lock, over) = (lock.clone(), Arc::clone(&self.over));
+            self.tasks.spawn(async move {
+                let mut log = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let asked = stamp();
+                    let guard = lock.acquire().await.expect("a server");
+                    let fence = guard.fencing_token().get();
+                    log.push([fence, asked, stamp()]);
+                    guard.release().await.expect("a lock that is held");
+                }
+                log
+            });
+        }
+    }
+
+    pub(crate) async fn stop(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        while let Some(log) = self.tasks.join_next().await {
+            for [fence, asked, granted] in log.expect("no panic") {
+                println!("grant {fence} {asked} {granted}");
+            }
+        }
+        println!("done");
+    }
+}
+
+async fn rely_on(guard: &LockGuard, owner: &str) {
+    for _ in 0..fastrand::u32(1..6) {
+        let now = stamp();
+        if !guard.is_held() {
+            return;
+        }
+        println!("seen {owner} {now}");
+        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..4_000))).await;
+    }
+    let now = stamp();
+    if guard.is_held() {
+        println!("seen {owner} {now}");
+    }
+}

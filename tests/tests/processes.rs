@@ -1,0 +1,20 @@
+//! The promises of the lock between real processes, which are paused and killed by signals.
+
+#[path = "processes/capacity.rs"]
+mod capacity;
+#[path = "processes/contender.rs"]
+mod contender;
+#[path = "processes/crash.rs"]
+mod crash;
+#[path = "processes/ending.rs"]
+mod ending;
+#[path = "processes/exclusion.rs"]
+mod exclusion;
+#[path = "processes/fencing.rs"]
+mod fencing;
+#[path = "processes/order.rs"]
+mod order;
+#[path = "processes/pause.rs"]
+mod pause;
+#[path = "processes/wire.rs"]
+mod wire;

@@ -1,0 +1,141 @@
+//! Many waiters, and many holds.
+
+use std::time::Duration;
+
+use lock_tests::{LIMIT, TestServer, eventually};
+
+use crate::contender::{Contender, FENCE, nothing_is_left, observer, stamp};
+
+const PROCESSES: usize = 4;
+const TASKS: usize = 16;
+const ALL: usize = PROCESSES * TASKS;
+
+/// Forty turns of every waiter: one turn more or less does not show.
+const ACQUISITIONS: u64 = 40 * ALL as u64;
+
+#[tokio::test]
+async fn sixty_four_waiters_in_four_processes_take_turns_at_two_commands_each() {
+    let server = TestServer::start().await;
+    let lock = observer(&server, "race").await;
+    let barrier = lock.acquire().await.unwrap();
+    let mut racers = Vec::new();
+    for _ in 0..PROCESSES {
+        // One thread each, so that the order of asking is known.
+        let mut racer = Contender::start(&server.url(), "current").await;
+        racer.order(&format!("race race {TASKS} 30000"));
+        racers.push(racer);
+    }
+    eventually("all have queued", LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == ALL as u64
+    })
+    .await;
+    server.reset_stats().await;
+    let start = stamp();
+    barrier.release().await.unwrap();
+    eventually("all had many turns", LIMIT * 10, async || {
+        commands(&server).await > 2 * ACQUISITIONS
+    })
+    .await;
+    let end = stamp();
+    for racer in &mut racers {
+        racer.order("stop");
+    }
+
+    let mut total = 0;
+    let mut shares = Vec::new();
+    for racer in &mut racers {
+        let mut grants = grants(racer).await;
+        total += grants.len() as u64;
+        shares.push(
+            grants
+                .iter()
+                .filter(|(_, _, granted)| (start..end).contains(granted))
+                .count(),
+        );
+        // The server is asked in the order of the stamps, and mints a larger fencing token for each grant:
+        // so first come, first served, without a tolerance.
+        grants.sort_by_key(|(_, asked, _)| *asked);
+        assert!(
+            grants.is_sorted_by_key(|(fence, ..)| *fence),
+            "one that asked later was served earlier"
+        );
+    }
+    // The first question of each came before the counting.
+    let commands = commands(&server).await + ALL as u64;
+    assert!(
+        commands * 10 <= total * 22,
+        "{commands} commands for {total} acquisitions"
+    );
+    let (least, most) = (*shares.iter().min().unwrap(), *shares.iter().max().unwrap());
+    assert!(most * 9 <= least * 10, "unfair: {shares:?}");
+    println!("{total} acquisitions, {commands} commands, by process {shares:?}");
+}
+
+/// Script calls by clients. What the scripts call in turn is counted under other names.
+async fn commands(server: &TestServer) -> u64 {
+    let stats = server.commandstats().await;
+    let calls = |name| stats.get(name).copied().unwrap_or_default();
+    calls("evalsha") + calls("eval")
+}
+
+/// Fencing token, asked, granted.
+async fn grants(racer: &mut Contender) -> Vec<(u64, u64, u64)> {
+    let mut grants = Vec::new();
+    loop {
+        let line = racer.child.recv_line().await;
+        let Some(words) = line.strip_prefix("grant ") else {
+            assert_eq!(line, "done");
+            return grants;
+        };
+        let numbers: Vec<u64> = words.split(' ').map(|word| word.parse().unwrap()).collect();
+        grants.push((numbers[0], numbers[1], numbers[2]));
+    }
+}
+
+#[tokio::test]
+async fn ten_thousand_guards_are_kept_for_a_minute_by_one_task_in_batches() {
+    const GUARDS: usize = 10_000;
+    const TTL: Duration = Duration::from_secs(15);
+    // Leases are renewed when a third has passed.
+    const ROUND: Duration = Duration::from_secs(5);
+    const ROUNDS: u64 = 12;
+
+    let server = TestServer::start().await;
+    let mut holder = Contender::start(&server.url(), "current").await;
+    // In parts, so that a slow machine is not taken for one that hangs.
+    for part in 0..4 {
+        let (count, ttl) = (GUARDS / 4, TTL.as_millis());
+        holder.order(&format!("fill many:{part}: {count} {ttl}"));
+        holder.answer("filled").await;
+    }
+    assert_eq!(server.keys().await.len(), GUARDS + 1);
+
+    let before = commands(&server).await;
+    tokio::time::sleep(ROUND * ROUNDS as u32).await;
+    let calls = commands(&server).await - before;
+
+    holder.order("count");
+    let counts = holder.answer("holds").await;
+    // A guard that was lost once would not be held now.
+    assert_eq!(counts[0], GUARDS.to_string(), "guards still held");
+    assert_eq!(
+        counts[1],
+        holder.tasks.to_string(),
+        "tasks with all the guards, and with none"
+    );
+    // The session's, and the one that drives the connection.
+    assert_eq!(holder.tasks, 2);
+    assert_eq!(server.keys().await.len(), GUARDS + 1);
+    assert!(
+        calls < 200 * ROUNDS,
+        "{calls} renewal calls in {ROUNDS} rounds"
+    );
+    println!("{} renewal calls per round", calls / ROUNDS);
+
+    holder.order("empty");
+    holder.answer("emptied").await;
+    holder.order("shutdown");
+    assert_eq!(holder.answer("left").await, ["0"]);
+    assert_eq!(server.keys().await, [FENCE]);
+    nothing_is_left(&server, LIMIT).await;
+}
