@@ -7,8 +7,8 @@ use std::time::Duration;
 use lock_core::LockManager;
 use lock_tests::{LIMIT, Proxy, TestServer};
 
-use crate::support::{LONG, Section, Way, direct, is_acquire, ms, until_clean, until_queued};
 use crate::support::{KEY, NAME, WAYS, behind, in_time, until_gone, warm_server};
+use crate::support::{LONG, Section, Way, direct, is_acquire, ms, until_clean, until_queued};
 
 const CANCELLED: usize = 400;
 const TASKS: usize = 20;

@@ -75,7 +75,11 @@ async fn relay(client: TcpStream, target: SocketAddr, forgery: Forgery) {
 
 /// What a broken or strange server may say instead of an answer to an acquire.
 const FORGERIES: [(&str, &[u8], bool); 11] = [
-    ("no protocol at all", b"HTTP/1.1 400 Bad Request\r\n\r\n", false),
+    (
+        "no protocol at all",
+        b"HTTP/1.1 400 Bad Request\r\n\r\n",
+        false,
+    ),
     ("zeros", &[0; 64], false),
     ("a cut array", b"*5\r\n$6\r\nque", true),
     ("a cut number", b":17", true),

@@ -26,7 +26,10 @@ async fn a_waiter_whose_message_was_lost_finds_its_grant_long_before_the_ttl() {
     assert!(granted.is_some() && granted != holders, "handed over");
     let next = in_time("the waiter", waiter).await.unwrap().unwrap();
     let waited = start.elapsed();
-    assert!(waited < ttl / 2, "found by the ttl, not by asking: {waited:?}");
+    assert!(
+        waited < ttl / 2,
+        "found by the ttl, not by asking: {waited:?}"
+    );
     assert_eq!(server.get(KEY).await, granted, "it is that same grant");
     next.release().await.unwrap();
     until_clean(&server).await;
@@ -55,7 +58,10 @@ async fn a_line_whose_messages_are_all_lost_moves_on() {
         in_time("a waiter", waiter).await.unwrap();
     }
     let waited = start.elapsed();
-    assert!(waited < ttl / 2 * 3, "by the ttl, not by asking: {waited:?}");
+    assert!(
+        waited < ttl / 2 * 3,
+        "by the ttl, not by asking: {waited:?}"
+    );
     until_clean(&server).await;
 }
 
@@ -79,10 +85,16 @@ async fn many_waiters_of_one_manager_ask_once_an_interval() {
     tokio::time::sleep(ms(7000)).await;
     let asked = proxy.requests().len() - before;
     let intervals = start.elapsed().as_secs() as usize / 3 + 1;
-    assert!(asked <= intervals, "{asked} requests in {intervals} intervals");
+    assert!(
+        asked <= intervals,
+        "{asked} requests in {intervals} intervals"
+    );
     // They are kept alive by it all the same.
     eventually("a refresh", LIMIT, async || proxy.requests().len() > before).await;
-    assert_eq!(proxy.count(is_acquire), WAITERS + proxy.requests().len() - before);
+    assert_eq!(
+        proxy.count(is_acquire),
+        WAITERS + proxy.requests().len() - before
+    );
     guard.release().await.unwrap();
     for waiter in waiters {
         in_time("a waiter", waiter).await.unwrap().unwrap();

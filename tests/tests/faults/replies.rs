@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 use lock_core::{LockError, LockGuard};
 use lock_tests::{DropMode, LIMIT, Proxy};
 
-use crate::support::{KEY, LONG, NAME, WAYS, Way, in_time, is_acquire, is_release, ms, warm_server};
+use crate::support::{
+    KEY, LONG, NAME, WAYS, Way, in_time, is_acquire, is_release, ms, warm_server,
+};
 use crate::support::{assert_unavailable, behind, direct, until_clean, until_gone};
 
 /// Loses the reply to an acquire while another manager waits for the same lock. Returns whether the call came

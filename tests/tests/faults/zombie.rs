@@ -7,12 +7,7 @@ use crate::support::{KEY, LONG, NAME, QUEUE, in_time, is_acquire, is_release, ms
 use crate::support::{behind, direct, queue_len, until_clean, until_gone};
 
 /// Makes an acquire of `ttl_ms` hang in the network, its caller gone and cleaned up after.
-async fn make_zombie(
-    server: &TestServer,
-    proxy: &Proxy,
-    locks: &LockManager,
-    ttl_ms: u64,
-) -> Held {
+async fn make_zombie(server: &TestServer, proxy: &Proxy, locks: &LockManager, ttl_ms: u64) -> Held {
     let lock = locks.lock(NAME).ttl(ms(ttl_ms));
     let held = proxy.hold_next_request_matching(is_acquire);
     let caller = tokio::spawn(async move { lock.acquire().await });
