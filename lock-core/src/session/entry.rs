@@ -45,6 +45,8 @@ pub(crate) struct Entry {
     pub(crate) ambiguous: AtomicBool,
     /// Somebody is already releasing what this entry left on the server.
     pub(crate) undoing: AtomicBool,
+    /// A refresh that was answered late releases, too: the holder's own release may come second and find nothing.
+    pub(crate) released_by_refresh: AtomicBool,
     pub(crate) in_line: AtomicBool,
 }
 
@@ -64,6 +66,7 @@ impl Entry {
             renew_at: AtomicU64::new(Moment::NEVER.0),
             ambiguous: AtomicBool::new(false),
             undoing: AtomicBool::new(false),
+            released_by_refresh: AtomicBool::new(false),
             in_line: AtomicBool::new(false),
         }
     }

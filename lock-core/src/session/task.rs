@@ -190,6 +190,7 @@ async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
     }
     if matches!(entry.lease.status(now), Status::Released) {
         // It left while we asked, and our question may have put it back into the queue.
+        entry.released_by_refresh.store(true, Ordering::SeqCst);
         let _ = shared.store.release(&entry.key, &entry.token).await;
     }
     let after = shared.check_after(entry.terms, remaining.min(entry.terms.ttl));

@@ -70,7 +70,12 @@ pub(crate) async fn confirmed(
         tries += 1;
         match shared.store.release(&entry.key, &entry.token).await {
             Ok(Released::Free | Released::HandedOver) => break,
-            Ok(Released::NotHeld) if tries > 1 && shared.now() < entry.lease.end() => break,
+            Ok(Released::NotHeld)
+                if (tries > 1 || entry.released_by_refresh.load(Ordering::SeqCst))
+                    && shared.now() < entry.lease.end() =>
+            {
+                break;
+            }
             Ok(Released::NotHeld) => {
                 handover.done();
                 return Err(lost(crate::LossReason::Taken));
