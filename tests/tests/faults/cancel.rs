@@ -90,10 +90,7 @@ async fn cancel_many(managers: &[LockManager], longest: Duration) {
         in_time("the cancelled callers", task).await.unwrap();
     }
     sections.iter().for_each(Section::assert_exclusive);
-    println!(
-        "granted {:?}",
-        sections.each_ref().map(|section| section.entered())
-    );
+    println!("granted {:?}", sections.each_ref().map(Section::entered));
     for locks in managers {
         assert_eq!(locks.shutdown(LIMIT).await, 0);
     }
@@ -111,10 +108,7 @@ async fn four_hundred_cancelled_acquires_leave_nothing() {
 async fn four_hundred_cancelled_acquires_leave_nothing_on_a_slow_network() {
     let server = TestServer::start().await;
     let proxy = Proxy::start(&server);
-    let managers = [
-        LockManager::connect(&proxy.url()).await.unwrap(),
-        LockManager::connect(&proxy.url()).await.unwrap(),
-    ];
+    let managers = [behind(&proxy, LIMIT).await, behind(&proxy, LIMIT).await];
     proxy.delay(ms(2));
     cancel_many(&managers, ms(12)).await;
     until_clean(&server).await;

@@ -88,3 +88,31 @@ async fn a_guard_outlives_its_connection() {
     guard.release().await.unwrap();
     until_clean(&server).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_release_is_never_called_lost_because_a_question_was_still_under_way() {
+    // Without messages, and with a question every few hundred microseconds, almost every grant is found by one,
+    // and the next release meets its answer.
+    let server = TestServer::start().await;
+    let locks = lock_core::LockManager::builder()
+        .poll_interval(std::time::Duration::from_micros(300))
+        .connect(&format!("{}/?protocol=resp2", server.url()))
+        .await
+        .unwrap();
+    let tasks: Vec<_> = (0..8)
+        .map(|task| {
+            let lock = locks.lock(format!("k{}", task % 4)).ttl(LONG);
+            tokio::spawn(async move {
+                for _ in 0..300 {
+                    let guard = lock.acquire().await.unwrap();
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for task in tasks {
+        in_time("the tasks", task).await.unwrap();
+    }
+    assert_eq!(locks.shutdown(lock_tests::LIMIT).await, 0);
+    until_clean(&server).await;
+}

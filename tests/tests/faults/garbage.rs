@@ -9,7 +9,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::support::{KEY, LONG, NAME, in_time, ms, until_clean, warm_server};
+use crate::support::{KEY, LONG, NAME, connect, in_time, ms, until_clean, warm_server};
 
 /// What stands in for the server's next words, and whether the connection ends then.
 type Forgery = Arc<Mutex<Option<(&'static [u8], bool)>>>;
@@ -93,11 +93,7 @@ const FORGERIES: [(&str, &[u8], bool); 11] = [
 ];
 
 async fn manager(forger: &Forger) -> LockManager {
-    LockManager::builder()
-        .command_deadline(ms(300))
-        .connect(&format!("redis://{}", forger.addr))
-        .await
-        .unwrap()
+    connect(&format!("redis://{}", forger.addr), ms(300)).await
 }
 
 #[tokio::test]

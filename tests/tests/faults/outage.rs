@@ -5,8 +5,13 @@ use std::time::{Duration, Instant};
 use lock_core::{LockError, LockManager, LossReason};
 use lock_tests::{LIMIT, Proxy, TestServer, boottime_now, eventually};
 
-use crate::support::{KEY, LONG, NAME, assert_unavailable, direct, in_time, ms, until_queued};
+use crate::support::{KEY, LONG, NAME, assert_unavailable, connect, in_time, ms, until_queued};
 use crate::support::{behind, until_clean, until_gone, warm_server};
+
+/// A manager with the usual deadline.
+async fn usual(server: &TestServer) -> LockManager {
+    connect(&server.url(), ms(1000)).await
+}
 
 #[tokio::test]
 async fn a_stopped_server_costs_the_guard_on_time_and_the_manager_recovers() {
@@ -14,7 +19,7 @@ async fn a_stopped_server_costs_the_guard_on_time_and_the_manager_recovers() {
     let mut late = Vec::new();
     for _ in 0..3 {
         let server = warm_server().await;
-        let locks = direct(&server).await;
+        let locks = usual(&server).await;
         let ttl = ms(1000);
         let lock = locks.lock(NAME).ttl(ttl);
         let guard = lock.acquire().await.unwrap();
@@ -73,7 +78,7 @@ async fn returns_within(limit: Duration, locks: &LockManager) {
 #[tokio::test]
 async fn a_wait_of_one_second_ends_in_time_without_a_server() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     server.kill();
     returns_within(ms(1200), &locks).await;
 }
@@ -81,7 +86,7 @@ async fn a_wait_of_one_second_ends_in_time_without_a_server() {
 #[tokio::test]
 async fn a_wait_of_one_second_ends_in_time_while_the_server_hangs() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     server.stop();
     returns_within(ms(1200), &locks).await;
     server.cont();
@@ -92,8 +97,8 @@ async fn a_wait_of_one_second_ends_in_time_while_the_server_hangs() {
 #[tokio::test]
 async fn a_wait_of_one_second_ends_in_time_when_the_server_dies_meanwhile() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await;
-    let other = direct(&server).await;
+    let locks = usual(&server).await;
+    let other = usual(&server).await;
     let guard = other.lock(NAME).acquire().await.unwrap();
     let start = Instant::now();
     let lock = locks.lock(NAME);
@@ -110,7 +115,7 @@ async fn a_wait_of_one_second_ends_in_time_when_the_server_dies_meanwhile() {
 #[tokio::test]
 async fn every_call_says_unavailable_without_a_server_and_works_after_its_restart() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     let guard = locks.lock(NAME).acquire().await.unwrap();
     server.kill();
     assert_unavailable(locks.lock("a").try_acquire().await, "");
@@ -149,7 +154,7 @@ async fn an_acquire_outlasts_an_outage_shorter_than_its_ttl() {
 #[tokio::test]
 async fn an_acquire_gives_up_after_an_outage_of_one_ttl() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     server.kill();
     let lock = locks.lock(NAME).ttl(ms(500));
     assert_unavailable(in_time("its end", lock.acquire()).await, "");
@@ -158,8 +163,8 @@ async fn an_acquire_gives_up_after_an_outage_of_one_ttl() {
 #[tokio::test]
 async fn a_waiter_outlasts_a_restart_that_empties_the_queue() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await;
-    let holder = direct(&server).await;
+    let locks = usual(&server).await;
+    let holder = usual(&server).await;
     let guard = holder.lock(NAME).ttl(LONG).acquire().await.unwrap();
     let lock = locks.lock(NAME).ttl(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
@@ -174,7 +179,7 @@ async fn a_waiter_outlasts_a_restart_that_empties_the_queue() {
 #[tokio::test]
 async fn a_server_that_restarts_empty_costs_the_guard_and_fencing_still_grows() {
     let server = warm_server().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     let lock = locks.lock(NAME).ttl(ms(6000));
     let guard = lock.acquire().await.unwrap();
     server.restart().await;
@@ -198,13 +203,13 @@ async fn a_restart_that_keeps_its_data_keeps_the_lock() {
         .arg("--appendfsync", "always")
         .start()
         .await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     let lock = locks.lock(NAME).ttl(ms(20_000));
     let guard = lock.acquire().await.unwrap();
     let value = server.get(KEY).await;
     server.restart().await;
     assert_eq!(server.get(KEY).await, value);
-    let other = direct(&server).await;
+    let other = usual(&server).await;
     assert!(other.lock(NAME).try_acquire().await.unwrap().is_none());
     assert!(guard.is_held());
     let fence = guard.fencing_token();

@@ -4,7 +4,7 @@ use lock_core::{LockError, LockManager};
 use lock_tests::{LIMIT, TestServer, eventually};
 
 use crate::support::{KEY, LONG, NAME, command, direct, in_time, ms, try_command, until_queued};
-use crate::support::{assert_unavailable, renewed, until_clean, until_gone, warm_server};
+use crate::support::{assert_unavailable, connect, renewed, until_clean, until_gone, warm_server};
 
 /// All ways to ask for a free lock are refused with this word.
 async fn refuses(locks: &LockManager, word: &str) {
@@ -179,11 +179,7 @@ async fn a_server_busy_with_a_script_refuses_and_recovers() {
 #[tokio::test]
 async fn a_server_that_sleeps_answers_nobody_and_keeps_nothing_of_it() {
     let server = warm_server().await;
-    let locks = LockManager::builder()
-        .command_deadline(ms(200))
-        .connect(&server.url())
-        .await
-        .unwrap();
+    let locks = connect(&server.url(), ms(200)).await;
     let mut connection = server.connection().await;
     let asleep = tokio::spawn(async move {
         redis::cmd("DEBUG")

@@ -14,7 +14,7 @@ fn deadline(guard: &LockGuard) -> Duration {
 }
 
 /// How far two readings of one deadline may be apart: the clock and the guard are not read at one instant.
-const READING: Duration = ms(100);
+const READING: Duration = ms(250);
 
 #[tokio::test]
 async fn an_unconfirmed_renewal_moves_nothing_and_the_next_one_repairs() {

@@ -20,17 +20,26 @@ pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
+/// A manager straight on the server, which no slow machine makes give up.
 pub(crate) async fn direct(server: &TestServer) -> LockManager {
-    LockManager::connect(&server.url()).await.unwrap()
+    connect(&server.url(), LIMIT).await
 }
 
 /// A manager behind the proxy, which takes a request for lost after `deadline`.
 pub(crate) async fn behind(proxy: &Proxy, deadline: Duration) -> LockManager {
-    LockManager::builder()
-        .command_deadline(deadline)
-        .connect(&proxy.url())
-        .await
-        .unwrap()
+    connect(&proxy.url(), deadline).await
+}
+
+/// Connects, however short the deadline is for a machine that has other things to do.
+pub(crate) async fn connect(url: &str, deadline: Duration) -> LockManager {
+    let mut connected = None;
+    eventually("a connection", LIMIT, async || {
+        let builder = LockManager::builder().command_deadline(deadline);
+        connected = builder.connect(url).await.ok();
+        connected.is_some()
+    })
+    .await;
+    connected.unwrap()
 }
 
 /// A server that knows the scripts, so that each operation is one request.
