@@ -1,0 +1,19 @@
+//! One server, and everything that can go wrong between it and a manager: lost and late messages, outages,
+//! states in which a server refuses, callers that vanish.
+//!
+//! A lock's ttl tells which way it was cleaned up. Where a test says "at once" the ttl is [`support::LONG`],
+//! beyond every time limit, so only a clean-up can have removed the key.
+
+mod cancel;
+mod connections;
+mod garbage;
+mod guards;
+mod messages;
+mod outage;
+mod refusal;
+mod renewal;
+mod replies;
+mod state;
+mod support;
+mod takeover;
+mod zombie;

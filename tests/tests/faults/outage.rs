@@ -1,0 +1,221 @@
+//! The server is stopped, killed, restarted (P2, P10, P11).
+
+use std::time::{Duration, Instant};
+
+use lock_core::{LockError, LockManager, LossReason};
+use lock_tests::{LIMIT, Proxy, TestServer, boottime_now, eventually};
+
+use crate::support::{KEY, LONG, NAME, assert_unavailable, connect, in_time, ms, until_queued};
+use crate::support::{behind, until_clean, until_gone, warm_server};
+
+/// A manager with the usual deadline.
+async fn usual(server: &TestServer) -> LockManager {
+    connect(&server.url(), ms(1000)).await
+}
+
+#[tokio::test]
+async fn a_stopped_server_costs_the_guard_on_time_and_the_manager_recovers() {
+    // The instant depends on when this machine runs the task that looks; all else is asserted each time.
+    let mut late = Vec::new();
+    for _ in 0..3 {
+        let server = warm_server().await;
+        let locks = usual(&server).await;
+        let ttl = ms(1000);
+        let lock = locks.lock(NAME).ttl(ttl);
+        let guard = lock.acquire().await.unwrap();
+        let granted = boottime_now();
+        server.stop();
+        let reason = in_time("the loss", guard.lost()).await;
+        let lost_at = boottime_now();
+        assert_eq!(reason, LossReason::Expired);
+        assert!(!guard.is_held());
+
+        let waiter = tokio::spawn({
+            let lock = locks.lock("other").ttl(LONG);
+            async move { lock.acquire().await }
+        });
+        server.cont();
+        let again = in_time("the lock", lock.acquire()).await.unwrap();
+        assert!(!guard.is_held() && again.is_held());
+        in_time("a lock asked for meanwhile", waiter)
+            .await
+            .unwrap()
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        again.release().await.unwrap();
+        drop(guard);
+        until_clean(&server).await;
+        // Granted was read after the server had granted.
+        if lost_at <= granted + ttl {
+            return;
+        }
+        late.push(lost_at.saturating_sub(granted));
+    }
+    panic!("lost() fired after the lease of 1 s: {late:?}");
+}
+
+/// Measures how long the call takes; the machine may be busy, so the best of three counts.
+async fn returns_within(limit: Duration, locks: &LockManager) {
+    let mut took = Vec::new();
+    for _ in 0..3 {
+        let start = Instant::now();
+        let outcome = locks.lock(NAME).acquire_within(ms(1000)).await;
+        let elapsed = start.elapsed();
+        match outcome {
+            Err(LockError::Unavailable { .. } | LockError::TimedOut { .. }) => {}
+            other => panic!("{other:?}"),
+        }
+        if elapsed < limit {
+            return;
+        }
+        took.push(elapsed);
+    }
+    panic!("took {took:?}");
+}
+
+#[tokio::test]
+async fn a_wait_of_one_second_ends_in_time_without_a_server() {
+    let server = TestServer::start().await;
+    let locks = usual(&server).await;
+    server.kill();
+    returns_within(ms(1200), &locks).await;
+}
+
+#[tokio::test]
+async fn a_wait_of_one_second_ends_in_time_while_the_server_hangs() {
+    let server = TestServer::start().await;
+    let locks = usual(&server).await;
+    server.stop();
+    returns_within(ms(1200), &locks).await;
+    server.cont();
+    assert_eq!(locks.shutdown(LIMIT).await, 0);
+    until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn a_wait_of_one_second_ends_in_time_when_the_server_dies_meanwhile() {
+    let server = TestServer::start().await;
+    let locks = usual(&server).await;
+    let other = usual(&server).await;
+    let guard = other.lock(NAME).acquire().await.unwrap();
+    let start = Instant::now();
+    let lock = locks.lock(NAME);
+    let waiter = tokio::spawn(async move { lock.acquire_within(ms(1000)).await });
+    until_queued(&server, 1).await;
+    server.kill();
+    match in_time("the waiter", waiter).await.unwrap() {
+        Err(LockError::Unavailable { .. } | LockError::TimedOut { .. }) => {}
+        other => panic!("{other:?} after {:?}", start.elapsed()),
+    }
+    drop(guard);
+}
+
+#[tokio::test]
+async fn every_call_says_unavailable_without_a_server_and_works_after_its_restart() {
+    let server = TestServer::start().await;
+    let locks = usual(&server).await;
+    let guard = locks.lock(NAME).acquire().await.unwrap();
+    server.kill();
+    assert_unavailable(locks.lock("a").try_acquire().await, "");
+    assert_unavailable(locks.lock("a").inspect().await, "");
+    assert_unavailable(guard.release().await, "");
+    server.restart().await;
+    let guard = in_time("the lock", locks.lock(NAME).acquire())
+        .await
+        .unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    assert_eq!(locks.shutdown(LIMIT).await, 0);
+    until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn an_acquire_outlasts_an_outage_shorter_than_its_ttl() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, ms(1000)).await;
+    server.kill();
+    let before = proxy.connections();
+    let lock = locks.lock(NAME).ttl(LONG);
+    let caller = tokio::spawn(async move { lock.acquire().await });
+    eventually("it tries more than once", LIMIT, async || {
+        proxy.connections() > before + 2
+    })
+    .await;
+    assert!(!caller.is_finished());
+    server.restart().await;
+    let guard = in_time("the lock", caller).await.unwrap().unwrap();
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn an_acquire_gives_up_after_an_outage_of_one_ttl() {
+    let server = TestServer::start().await;
+    let locks = usual(&server).await;
+    server.kill();
+    let lock = locks.lock(NAME).ttl(ms(500));
+    assert_unavailable(in_time("its end", lock.acquire()).await, "");
+}
+
+#[tokio::test]
+async fn a_waiter_outlasts_a_restart_that_empties_the_queue() {
+    let server = TestServer::start().await;
+    let locks = usual(&server).await;
+    let holder = usual(&server).await;
+    let guard = holder.lock(NAME).ttl(LONG).acquire().await.unwrap();
+    let lock = locks.lock(NAME).ttl(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    until_queued(&server, 1).await;
+    server.restart().await;
+    let next = in_time("the waiter", waiter).await.unwrap().unwrap();
+    assert!(next.fencing_token() > guard.fencing_token());
+    next.release().await.unwrap();
+    drop(guard);
+}
+
+#[tokio::test]
+async fn a_server_that_restarts_empty_costs_the_guard_and_fencing_still_grows() {
+    let server = warm_server().await;
+    let locks = usual(&server).await;
+    let lock = locks.lock(NAME).ttl(ms(6000));
+    let guard = lock.acquire().await.unwrap();
+    server.restart().await;
+    assert!(!server.exists("lock-core:fence").await, "it is empty");
+    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Taken);
+    let again = in_time("the lock", lock.acquire()).await.unwrap();
+    assert!(again.fencing_token() > guard.fencing_token());
+    match guard.release().await {
+        Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LossReason::Taken),
+        other => panic!("{other:?}"),
+    }
+    assert!(again.is_held() && server.exists(KEY).await);
+    again.release().await.unwrap();
+    until_gone(&server, KEY).await;
+}
+
+#[tokio::test]
+async fn a_restart_that_keeps_its_data_keeps_the_lock() {
+    let server = TestServer::builder()
+        .arg("--appendonly", "yes")
+        .arg("--appendfsync", "always")
+        .start()
+        .await;
+    let locks = usual(&server).await;
+    let lock = locks.lock(NAME).ttl(ms(20_000));
+    let guard = lock.acquire().await.unwrap();
+    let value = server.get(KEY).await;
+    server.restart().await;
+    assert_eq!(server.get(KEY).await, value);
+    let other = usual(&server).await;
+    assert!(other.lock(NAME).try_acquire().await.unwrap().is_none());
+    assert!(guard.is_held());
+    let fence = guard.fencing_token();
+    guard.release().await.unwrap();
+    let next = other.lock(NAME).acquire().await.unwrap();
+    assert!(next.fencing_token() > fence);
+    next.release().await.unwrap();
+    until_clean(&server).await;
+}

@@ -1,0 +1,74 @@
+//! What an expired holder sends arrives after another one took over (P3).
+
+use lock_core::{LockError, LossReason};
+use lock_tests::{LIMIT, Proxy, TestServer, eventually};
+
+use crate::support::{KEY, LONG, NAME, in_time, is_extend, is_release, ms, warm_server};
+use crate::support::{behind, direct, until_gone};
+
+async fn script_calls(server: &TestServer) -> u64 {
+    let stats = server.commandstats().await;
+    stats.get("evalsha").copied().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn a_late_release_says_lost_and_leaves_the_new_holder_alone() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, LIMIT).await;
+    let guard = locks.lock(NAME).ttl(ms(500)).acquire().await.unwrap();
+    let held = proxy.hold_next_request_matching(is_release);
+    let release = tokio::spawn(guard.release());
+    held.wait().await;
+
+    let other = direct(&server).await.lock(NAME).ttl(LONG).renew(false);
+    let rival = in_time("the takeover", other.acquire()).await.unwrap();
+    let (value, pttl) = (server.get(KEY).await, server.pttl(KEY).await);
+    held.deliver();
+    match in_time("the late release", release).await.unwrap() {
+        Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LossReason::Taken),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.get(KEY).await, value);
+    let after = server.pttl(KEY).await;
+    assert!((1..=pttl).contains(&after), "{after} after {pttl}");
+    assert!(rival.is_held());
+    rival.release().await.unwrap();
+    until_gone(&server, KEY).await;
+}
+
+#[tokio::test]
+async fn a_late_renewal_does_not_move_the_new_holders_lease() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, ms(200)).await;
+    let held = proxy.hold_next_request_matching(is_extend);
+    let guard = locks.lock(NAME).ttl(ms(900)).acquire().await.unwrap();
+    held.wait().await;
+    // Nothing of this manager gets through any more, on other connections neither.
+    proxy.cut_to_server(true);
+
+    let other = direct(&server).await.lock(NAME).ttl(LONG).renew(false);
+    let rival = in_time("the takeover", other.acquire()).await.unwrap();
+    assert!(!guard.is_held(), "two believers");
+    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Expired);
+
+    let (value, pttl) = (server.get(KEY).await, server.pttl(KEY).await);
+    let calls = script_calls(&server).await;
+    proxy.cut_to_server(false);
+    held.deliver();
+    eventually("the late renewal is carried out", LIMIT, async || {
+        script_calls(&server).await > calls
+    })
+    .await;
+    assert_eq!(server.get(KEY).await, value);
+    let after = server.pttl(KEY).await;
+    assert!((1..=pttl).contains(&after), "{after} after {pttl}");
+    assert!(rival.is_held());
+    assert!(!guard.is_held(), "a lease that was lost came back");
+    drop(guard);
+    assert_eq!(locks.shutdown(LIMIT).await, 0);
+    assert_eq!(server.get(KEY).await, value);
+    rival.release().await.unwrap();
+    until_gone(&server, KEY).await;
+}
