@@ -120,7 +120,7 @@ async fn a_whole_life_shows_neither_token_nor_password() {
     witness.token(&token(&url, "a").await);
     witness.shown(&guard);
     witness.shown(&lock.inspect().await.unwrap());
-    let brief = Duration::from_millis(30);
+    let brief = Duration::from_millis(300);
     witness.error(&other.acquire_within(Duration::ZERO).await.unwrap_err());
     witness.error(&other.acquire_within(brief).await.unwrap_err());
     let waiting = tokio::spawn({
@@ -246,7 +246,7 @@ async fn spans_tell_key_outcome_and_times() {
 
     let guard = lock.acquire().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
-    let limit = Duration::from_millis(40);
+    let limit = Duration::from_millis(400);
     assert!(lock.acquire_within(limit).await.is_err());
     eventually("it was renewed", LIMIT, async || {
         let renewals = witness.capture.spans("lock.renew");
@@ -282,7 +282,7 @@ async fn spans_tell_key_outcome_and_times() {
     for span in &acquires {
         number(span, "waited_ms");
     }
-    assert!(number(&acquires[2], "waited_ms") >= 40);
+    assert!(number(&acquires[2], "waited_ms") >= 400);
     let holds = witness.spans("lock.hold", key);
     for span in &holds {
         number(span, "held_ms");
