@@ -30,7 +30,6 @@ pub struct Hold(LockGuard);
 
 impl Hold {
     /// What `guard = name` binds.
-    #[must_use]
     pub fn guard(&self) -> &LockGuard {
         &self.0
     }
