@@ -39,7 +39,23 @@ impl LockManagerBuilder {
     /// What stands before every key on the server. `lock:` by default.
     ///
     /// The empty prefix gives the bare key, so that any client that locks the same key with
-    /// `SET key token NX PX ttl` excludes us, and we it.
+    /// `SET key token NX PX ttl` excludes us, and we it. Two services with the same prefix share their locks.
+    ///
+    /// At most 1024 bytes, without braces, and not under `lock-core:`, which is kept for what belongs to locks.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .prefix("shop:")
+    ///     .connect("memory://")
+    ///     .await?;
+    /// // On the server this lock is `shop:order:42`.
+    /// let order = locks.lock("order:42");
+    /// assert_eq!(order.key(), "order:42");
+    /// # Ok(()) }
+    /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.prefix = prefix.into();
         self
@@ -47,13 +63,42 @@ impl LockManagerBuilder {
 
     /// The lease of locks that do not name one: how long a crashed holder blocks others. 30 s by default.
     ///
-    /// From 10 ms to 24 days. The watchdog renews a lease at a third of it, so a live holder may hold for longer.
+    /// From 10 ms to 24 days, in whole milliseconds. The watchdog renews a lease when a third of it has passed, so a
+    /// live holder may hold for longer.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .default_ttl(Duration::from_secs(10))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// let guard = locks.lock("a").acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.config.default_ttl = ttl;
         self
     }
 
-    /// How long the server may take to answer one command before that counts as an error. 1 s by default.
+    /// How long the server may take to answer one command before that counts as an error. 1 s by default, not zero.
+    ///
+    /// It also bounds the making of a connection. A renewal gets at most a third of the ttl, whatever is set here.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .command_deadline(Duration::from_millis(250))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
     pub fn command_deadline(mut self, limit: Duration) -> Self {
         self.config.command_deadline = limit;
         self
@@ -61,13 +106,43 @@ impl LockManagerBuilder {
 
     /// How much of a lease is not trusted, for clocks that run at different speeds. A hundredth of the ttl and
     /// 2 ms by default; smaller than every ttl in use.
+    ///
+    /// A guard believes in its lease for the ttl less the drift.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .drift(Duration::from_millis(500))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// let guard = locks.lock("a").ttl(Duration::from_secs(10)).acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_millis(9500));
+    /// # Ok(()) }
+    /// ```
     pub fn drift(mut self, drift: Duration) -> Self {
         self.config.drift = Some(drift);
         self
     }
 
     /// Ends every hold after this time, however well it is renewed: a stuck task does not keep a lock for ever.
-    /// Without limit by default; a lock can set its own.
+    /// Without limit by default, not zero; a lock can set [its own](crate::Lock::max_hold).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .max_hold(Duration::from_millis(30))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// let guard = locks.lock("a").acquire().await?;
+    /// assert_eq!(guard.lost().await, lock_core::LossReason::MaxHold);
+    /// # Ok(()) }
+    /// ```
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.config.max_hold = Some(most);
         self
@@ -75,13 +150,41 @@ impl LockManagerBuilder {
 
     /// Lengthens each lease by a random part of it, up to this fraction (0 to 1, 0 by default), so that many
     /// locks taken at once do not end at once.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .ttl_jitter(0.1)
+    ///     .connect("memory://")
+    ///     .await?;
+    /// // The lease is between 10 and 11 seconds.
+    /// let guard = locks.lock("a").ttl(Duration::from_secs(10)).acquire().await?;
+    /// # drop(guard); Ok(()) }
+    /// ```
     pub fn ttl_jitter(mut self, fraction: f64) -> Self {
         self.config.ttl_jitter = fraction;
         self
     }
 
     /// How often a waiter asks where the server can not push messages to us: over
-    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half.
+    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; not zero.
+    ///
+    /// A shorter interval hands locks over sooner and costs the server a command for each waiter and interval.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .poll_interval(Duration::from_millis(20))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.config.poll_interval = interval;
         self
@@ -109,8 +212,12 @@ impl LockManagerBuilder {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder().ttl_jitter(0.1).connect("memory://").await?;
-    /// # let _ = locks; Ok(()) }
+    /// let locks = lock_core::LockManager::builder().connect("memory://").await?;
+    /// assert!(locks.lock("a").try_acquire().await?.is_some());
+    ///
+    /// let refused = lock_core::LockManager::builder().connect("localhost:6379").await;
+    /// assert!(matches!(refused, Err(lock_core::LockError::InvalidConfig { .. })));
+    /// # Ok(()) }
     /// ```
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
         self.config.check()?;

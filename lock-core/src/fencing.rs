@@ -30,6 +30,18 @@ impl FencingToken {
     }
 
     /// The number itself.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.acquire().await?;
+    /// // As a database driver takes it.
+    /// let fence = i64::try_from(guard.fencing_token().get()).expect("below 2^53");
+    /// assert!(fence > 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn get(self) -> u64 {
         self.0

@@ -72,13 +72,35 @@ impl LockGuard {
         }
     }
 
-    /// The key of the lock.
+    /// The key of the lock, without the prefix.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.key(), "a");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         self.entry.key.name()
     }
 
     /// The number of this hold, larger than that of every earlier hold of this lock. See [`FencingToken`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.acquire().await?;
+    /// let first = guard.fencing_token();
+    /// guard.release().await?;
+    /// assert!(lock.acquire().await?.fencing_token() > first);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
         self.entry.fencing_token()
@@ -104,7 +126,22 @@ impl LockGuard {
         self.status() == Status::Held
     }
 
-    /// What is left of the confirmed lease; zero once it is lost. The watchdog renews it when a third has passed.
+    /// What is left of the confirmed lease; zero once it is lost. Local, no I/O. The watchdog renews it when a third has passed.
+    ///
+    /// Not the time that the lock may still be held, but the time for which it is held if nothing more is heard
+    /// from the server.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.lock("a").ttl(Duration::from_secs(10)).acquire().await?;
+    /// let left = guard.remaining();
+    /// assert!(left > Duration::ZERO && left < Duration::from_secs(10));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.status() {

@@ -47,30 +47,87 @@ impl LockInfo {
     }
 
     /// Whether somebody held it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// assert!(!lock.inspect().await?.is_held());
+    /// let _guard = lock.acquire().await?;
+    /// assert!(lock.inspect().await?.is_held());
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.remaining.is_some()
     }
 
-    /// What was left of the holder's lease on the server.
+    /// What was left of the holder's lease on the server, in whole milliseconds; `None` where nobody held it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let lock = lock.ttl(Duration::from_secs(5));
+    /// let _guard = lock.acquire().await?;
+    /// let left = lock.inspect().await?.remaining();
+    /// assert!(left.is_some_and(|left| left <= Duration::from_secs(5)));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining
     }
 
-    /// The first eight characters of the holder's client id.
+    /// The first eight characters of the holder's client id; `None` where nobody held it.
+    ///
+    /// Every manager has an id of its own, made at random: two locks with the same holder are held by the same manager.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let _guard = lock.acquire().await?;
+    /// let info = lock.inspect().await?;
+    /// assert_eq!(info.holder().map(str::len), Some(8));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref()
     }
 
-    /// The type of what stands under the lock's name, where that is no lock.
+    /// The type of what stands under the lock's name, where that is no lock: acquiring is then
+    /// [`ForeignKey`](crate::LockError::ForeignKey). `None` for a lock, held or free.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// assert_eq!(lock.inspect().await?.foreign(), None);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn foreign(&self) -> Option<&str> {
         self.foreign.as_deref()
     }
 
-    /// How many were queued for it.
+    /// How many were queued for it, over all processes. Waiters that have crashed count until they are skipped.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let _guard = lock.acquire().await?;
+    /// assert_eq!(lock.inspect().await?.waiters(), 0);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn waiters(&self) -> u64 {
         self.waiters

@@ -1,5 +1,139 @@
-//! A distributed lock for async Rust services, over Redis or Valkey.
+//! A distributed lock for async Rust services, over one Redis or Valkey server.
+//!
+//! A lock has a name, and one holder at a time across all processes that use the same server. While it is held its
+//! lease is renewed; waiters get it in the order in which they asked; and a holder that loses it is told *before* the
+//! server may give it to another.
+//!
+//! # Which type to start with?
+//!
+//! | You want | Use |
+//! |---|---|
+//! | a function that runs in one place at a time | [`#[distributed_lock]`](macro@distributed_lock) |
+//! | a scope in the middle of a function | [`Lock::acquire`], which gives a [`LockGuard`] |
+//! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
+//! | to leave the work out where another does it | [`Lock::try_acquire`] |
+//! | a resource that refuses a holder from the past | [`LockGuard::fencing_token`] |
+//!
+//! All begin with a [`LockManager`], one for each server and program. A [`Lock`] is a cheap handle; the [`LockGuard`]
+//! is the proof that it is held.
+//!
+//! # Examples
+//!
+//! `memory://` keeps the locks in this process, for tests and for a first try. In production the URL is
+//! `redis://host:6379`; nothing else changes.
+//!
+//! ```
+//! use lock_core::{LockError, LockManager};
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let locks = LockManager::connect("memory://").await?;
+//! let lock = locks.lock("order:42").ttl(Duration::from_secs(10));
+//!
+//! let guard = lock.acquire().await?;
+//! assert!(lock.try_acquire().await?.is_none(), "one holder at a time");
+//! guard.release().await?;
+//!
+//! // The last line of `main`: waits for the releases that dropped guards have queued.
+//! locks.shutdown(Duration::from_secs(5)).await;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The same with the attribute:
+//!
+#![cfg_attr(feature = "macros", doc = "```")]
+#![cfg_attr(not(feature = "macros"), doc = "```ignore")]
+//! use lock_core::{LockError, LockManager, distributed_lock};
+//!
+//! #[distributed_lock(key = "order:{order}", ttl = "10s", wait = "5s")]
+//! async fn ship(order: u64) -> Result<(), LockError> {
+//!     // Nobody else ships this order now.
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! LockManager::connect("memory://").await?.install_default();
+//! ship(42).await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # Waiting
+//!
+//! Waiters stand in a queue on the server. A release gives the lock to the first of them that lives, in the same step,
+//! and sends one message, to that waiter. So a hand-over costs the same however many wait, and a newcomer does not
+//! overtake. A waiter that is cancelled leaves the queue at once; one that has crashed is skipped.
+//!
+//! Waiters ask again every few seconds (at least three times in a ttl), and when the holder's lease should have ended.
+//! So a message that is lost costs a moment and not a ttl. Where the server can not push messages to us
+//! ([`from_connection`](LockManager::from_connection), RESP2), waiters ask every
+//! [`poll_interval`](LockManagerBuilder::poll_interval).
+//!
+//! # Lease and loss
+//!
+//! The server keeps a lock for its ttl: that is how long a crashed holder blocks the others. While the guard lives, the
+//! watchdog renews the lease when a third of it has passed, so a live holder may hold for longer.
+//!
+//! The guard knows the end of its lease by itself. It counts from *before* the request was sent, less a
+//! [`drift`](LockManagerBuilder::drift), and only a confirmed renewal moves it. From that end on
+//! [`is_held`](LockGuard::is_held) is false and [`lost`](LockGuard::lost) resolves, whether the server hangs, the
+//! network swallows replies, or the machine was suspended (the last on Linux only).
+//!
+//! ```text
+//! acquire ──► Held ──► released         by `release`, or by drop, in the background
+//!               └────► Lost(reason)     no renewal in time, deleted, force-released, max_hold, shut down
+//! ```
+//!
+//! A hold that is lost is lost for good: stop touching what the lock protects. `with` and the attribute stop the body
+//! at its next await.
+//!
+//! # How it works on the server
+//!
+//! A lock is a string: the key with its [`prefix`](LockManagerBuilder::prefix), its value a token that is new for each
+//! acquisition, with a ttl. That is the common form of a Redis lock, so other clients can share it. Each operation is one
+//! Lua script, and so atomic: acquire, release with hand-over (it compares the token first, so a late release never touches
+//! another's lock), renewal of many locks at once. Besides there are, under `lock-core:`, for each lock that is waited for a
+//! list (the queue) and a hash (its waiters), which vanish with the last waiter; one counter for
+//! fencing tokens, which stays; and one channel for each manager.
+//!
+//! A manager has one connection and one background task. Acquire and release cost one round trip each.
+//!
+//! # What no lock can promise
+//!
+//! A process that is paused after its last check may act after its lease. The guard knows it when the process wakes up;
+//! a write that was already under way does not. Only a resource that checks the [`FencingToken`] is safe. And a single
+//! master with asynchronous replication can lose a lock at failover, as can a server that restarts without its data.
+//! Use the lock for efficiency, so that work is not done twice; for correctness, use it with fencing tokens.
+//!
+//! # Cancel safety
+//!
+//! Every future of this crate may be dropped at any await. An acquisition is registered before its request is sent, so
+//! whatever the request leaves on the server (the lock, a place in the queue) is released in the background, at
+//! once where the server can be reached, else within the ttl. The page of each method says what a drop means.
+//!
+//! # Runtime
+//!
+//! The crate needs tokio with its timer and I/O enabled, in either flavor. The task of a manager runs on the runtime in which
+//! the manager was made. When that runtime is gone, guards may still be dropped anywhere, but their locks stay for
+//! their ttl: call [`shutdown`](LockManager::shutdown) before.
+//!
+//! # Feature flags
+//!
+//! | Feature | Default | What |
+//! |---|---|---|
+//! | `macros` | yes | the attribute [`#[distributed_lock]`](macro@distributed_lock) |
+//! | `tls-rustls` | no | `rediss://` URLs, with rustls |
 #![cfg_attr(docsrs, feature(doc_cfg))]
+#![cfg_attr(
+    not(feature = "macros"),
+    allow(
+        rustdoc::broken_intra_doc_links,
+        reason = "the attribute's page is there with the feature only"
+    )
+)]
 
 mod builder;
 mod clock;
@@ -33,3 +167,8 @@ pub use crate::manager::LockManager;
 /// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
+
+/// The examples of the README, as tests.
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../../README.md")]
+struct Readme;

@@ -83,13 +83,37 @@ impl Lock {
         }
     }
 
-    /// The key as it was given.
+    /// The key as it was given, without the prefix.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// assert_eq!(locks.lock("order:42").key(), "order:42");
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn key(&self) -> &str {
         &self.name
     }
 
-    /// The lease: how long a crashed holder blocks others. From 10 ms to 24 days; the manager's default if not set.
+    /// The lease: how long a crashed holder blocks others. From 10 ms to 24 days, in whole milliseconds; the
+    /// manager's default if not set.
+    ///
+    /// A live holder may hold for longer: the watchdog renews the lease when a third of it has passed. A ttl that can
+    /// not be used is [`InvalidConfig`](LockError::InvalidConfig) when the lock is acquired.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.lock("a").ttl(Duration::from_secs(5)).acquire().await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
@@ -98,13 +122,38 @@ impl Lock {
 
     /// Whether the watchdog renews the lease while the guard lives. True by default; with `false` the lock is lost
     /// one ttl after it was acquired.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let lock = locks.lock("a").ttl(Duration::from_millis(30)).renew(false);
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.lost().await, lock_core::LossReason::Expired);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn renew(mut self, renew: bool) -> Self {
         self.renew = renew;
         self
     }
 
-    /// Ends the hold after this time, however well it is renewed.
+    /// Ends the hold after this time, however well it is renewed: a task that is stuck does not keep the lock for
+    /// ever. The manager's [`max_hold`](crate::LockManagerBuilder::max_hold) if not set; not zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let lock = locks.lock("a").max_hold(Duration::from_millis(30));
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.lost().await, lock_core::LossReason::MaxHold);
+    /// # Ok(()) }
+    /// ```
     #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.max_hold = Some(most);

@@ -59,6 +59,18 @@ impl LockManager {
     }
 
     /// Settings other than the default.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .default_ttl(Duration::from_secs(10))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::default()
     }
@@ -68,6 +80,16 @@ impl LockManager {
     /// # Errors
     ///
     /// As [`LockManagerBuilder::from_connection`].
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://127.0.0.1")?;
+    /// let connection = client.get_connection_manager().await?;
+    /// let locks = lock_core::LockManager::from_connection(connection)?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
     pub fn from_connection<C>(connection: C) -> Result<Self, LockError>
     where
         C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,

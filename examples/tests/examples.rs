@@ -1,0 +1,194 @@
+//! The examples do what they tell: each is run as a program, and its output is read.
+
+mod program;
+
+use std::time::{Duration, Instant};
+
+use lock_examples::PrivateServer;
+
+use program::{Running, run};
+
+/// The rows of a table in the output: the lines that begin with two spaces, a number and two spaces.
+fn rows(output: &str) -> Vec<Vec<&str>> {
+    output
+        .lines()
+        .map(|line| {
+            line.split("  ")
+                .map(str::trim)
+                .filter(|cell| !cell.is_empty())
+        })
+        .map(Iterator::collect::<Vec<_>>)
+        .filter(|cells| cells.len() > 1 && cells[0].parse::<u64>().is_ok())
+        .collect()
+}
+
+fn quickstart_has_eight_turns(url: Option<&str>) {
+    let output = run("quickstart", url).success();
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 8, "{output}");
+    let tokens: Vec<u64> = rows.iter().map(|row| row[3].parse().unwrap()).collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{output}");
+    let mut tasks: Vec<&str> = rows.iter().map(|row| row[0]).collect();
+    tasks.sort_unstable();
+    assert_eq!(tasks, ["1", "2", "3", "4", "5", "6", "7", "8"]);
+    for (way, count) in [("guard", 4), ("attribute", 4)] {
+        assert_eq!(rows.iter().filter(|row| row[1] == way).count(), count);
+    }
+    assert!(
+        output.contains("The balance is 80: 8 of 8 deposits"),
+        "{output}"
+    );
+}
+
+#[test]
+fn quickstart_runs_without_a_server_and_says_so() {
+    quickstart_has_eight_turns(None);
+    let output = run("quickstart", None).success();
+    assert!(output.starts_with("REDIS_URL is not set"), "{output}");
+}
+
+#[test]
+fn quickstart_runs_on_the_server_of_redis_url() {
+    let server = PrivateServer::start().unwrap();
+    quickstart_has_eight_turns(Some(&server.url()));
+}
+
+fn service_charges_once_and_reports_once(url: Option<&str>) {
+    let output = run("annotated_service", url).success();
+    let count = |what: &str| output.lines().filter(|line| line.trim() == what).count();
+    assert_eq!(count("201 order 7 is charged"), 1, "{output}");
+    assert_eq!(count("200 order 7 was charged before"), 4, "{output}");
+    assert_eq!(count("201 order 8 is charged"), 1, "{output}");
+    assert_eq!(count("202 a report runs already"), 1, "{output}");
+    assert_eq!(count("200 2 orders today"), 1, "{output}");
+}
+
+#[test]
+fn the_service_charges_once_and_reports_once() {
+    service_charges_once_and_reports_once(None);
+}
+
+#[test]
+fn the_service_runs_on_the_server_of_redis_url() {
+    let server = PrivateServer::start().unwrap();
+    service_charges_once_and_reports_once(Some(&server.url()));
+}
+
+#[test]
+fn the_lock_of_a_killed_worker_is_taken_over() {
+    let output = run("workers", None).success();
+    let rows = rows(&output);
+    let killed = rows
+        .iter()
+        .position(|row| row[2].starts_with("is killed"))
+        .unwrap_or_else(|| panic!("nobody was killed:\n{output}"));
+    let victim = rows[killed][1];
+    let next = rows[killed..]
+        .iter()
+        .find(|row| row[2].starts_with("holds"))
+        .unwrap_or_else(|| panic!("nobody took over:\n{output}"));
+    assert_ne!(next[1], victim, "{output}");
+    assert!(rows[killed + 1..].iter().all(|row| row[1] != victim));
+
+    let tokens: Vec<u64> = rows
+        .iter()
+        .filter_map(|row| row[2].strip_prefix("holds the lock, fencing token "))
+        .map(|token| token.parse().unwrap())
+        .collect();
+    assert!(tokens.len() >= 8, "{output}");
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{output}");
+    assert!(
+        output.contains("nobody holds the lock and nobody waits"),
+        "{output}"
+    );
+}
+
+#[test]
+fn workers_run_on_the_server_of_redis_url_and_leave_it_clean() {
+    let server = PrivateServer::start().unwrap();
+    let output = run("workers", Some(&server.url())).success();
+    assert!(
+        output.starts_with("The lock lives on the server of REDIS_URL"),
+        "{output}"
+    );
+}
+
+/// How a program that runs is ended.
+fn ended_workers_leave_nothing_behind(signal: &str, status: Option<i32>) {
+    let mut workers = Running::start("workers", None);
+    let server = workers.line_with("redis://127.0.0.1:");
+    let address = server
+        .split("redis://")
+        .nth(1)
+        .unwrap()
+        .trim_end_matches('.')
+        .to_owned();
+    workers.line_with("holds the lock");
+    let family = workers.family();
+    assert!(family.len() >= 5, "four workers and a server: {family:?}");
+    workers.signal(signal);
+    assert_eq!(workers.end().status.code(), status);
+
+    let start = Instant::now();
+    while family.iter().any(|pid| program::lives(*pid))
+        || std::net::TcpStream::connect(&address).is_ok()
+    {
+        assert!(
+            start.elapsed() < Duration::from_secs(60),
+            "left behind by {signal}: {family:?}"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn interrupted_workers_leave_nothing_behind() {
+    ended_workers_leave_nothing_behind("INT", Some(1));
+}
+
+#[test]
+fn terminated_workers_leave_nothing_behind() {
+    ended_workers_leave_nothing_behind("TERM", Some(1));
+}
+
+#[test]
+fn killed_workers_leave_nothing_behind() {
+    ended_workers_leave_nothing_behind("KILL", None);
+}
+
+#[test]
+fn an_address_without_a_server_is_one_sentence() {
+    for example in ["quickstart", "annotated_service", "workers"] {
+        // Port 1: nobody has listened there for decades.
+        let complaint = run(example, Some("redis://me:secret@127.0.0.1:1")).failure();
+        assert!(complaint.contains("is not available"), "{complaint}");
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    }
+}
+
+#[test]
+fn a_url_that_is_none_is_one_sentence() {
+    for example in ["quickstart", "annotated_service", "workers"] {
+        let complaint = run(example, Some("localhost:6379")).failure();
+        assert!(
+            complaint.starts_with(&format!("{example}: lock configuration")),
+            "{complaint}"
+        );
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    }
+}
+
+#[test]
+fn a_missing_redis_server_is_named() {
+    let complaint = program::command("workers", None)
+        .env("REDIS_SERVER_BIN", "/nonexistent/redis-server")
+        .output()
+        .map(program::Ended::new)
+        .unwrap()
+        .failure();
+    assert!(
+        complaint.contains("/nonexistent/redis-server"),
+        "{complaint}"
+    );
+    assert!(complaint.contains("REDIS_URL"), "{complaint}");
+}
