@@ -103,7 +103,7 @@ async fn a_release_is_never_called_lost_because_a_question_was_still_under_way()
         .map(|task| {
             let lock = locks.lock(format!("k{}", task % 4)).ttl(LONG);
             tokio::spawn(async move {
-                for _ in 0..300 {
+                for _ in 0..100 {
                     let guard = lock.acquire().await.unwrap();
                     guard.release().await.unwrap();
                 }

@@ -17,10 +17,10 @@ async fn usual(server: &TestServer) -> LockManager {
 async fn a_stopped_server_costs_the_guard_on_time_and_the_manager_recovers() {
     // The instant depends on when this machine runs the task that looks; all else is asserted each time.
     let mut late = Vec::new();
-    for _ in 0..3 {
+    for _ in 0..5 {
         let server = warm_server().await;
         let locks = usual(&server).await;
-        let ttl = ms(1000);
+        let ttl = ms(3000);
         let lock = locks.lock(NAME).ttl(ttl);
         let guard = lock.acquire().await.unwrap();
         let granted = boottime_now();
@@ -53,7 +53,7 @@ async fn a_stopped_server_costs_the_guard_on_time_and_the_manager_recovers() {
         }
         late.push(lost_at.saturating_sub(granted));
     }
-    panic!("lost() fired after the lease of 1 s: {late:?}");
+    panic!("lost() fired after the lease of 3 s: {late:?}");
 }
 
 /// Measures how long the call takes; the machine may be busy, so the best of three counts.

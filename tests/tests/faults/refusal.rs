@@ -3,8 +3,13 @@
 use lock_core::{LockError, LockManager};
 use lock_tests::{LIMIT, TestServer, eventually};
 
-use crate::support::{KEY, LONG, NAME, command, direct, in_time, ms, try_command, until_queued};
+use crate::support::{KEY, LONG, NAME, command, in_time, ms, try_command, until_queued};
 use crate::support::{assert_unavailable, connect, renewed, until_clean, until_gone, warm_server};
+
+/// A manager whose clean-up of an unanswered request, which waits for one deadline, ends within a test.
+async fn usual(server: &TestServer) -> LockManager {
+    connect(&server.url(), ms(5000)).await
+}
 
 /// All ways to ask for a free lock are refused with this word.
 async fn refuses(locks: &LockManager, word: &str) {
@@ -27,8 +32,8 @@ async fn recovers(server: &TestServer, locks: &LockManager) {
 #[tokio::test]
 async fn a_full_server_refuses_new_locks_but_renews_releases_and_hands_over() {
     let server = warm_server().await;
-    let locks = direct(&server).await;
-    let other = direct(&server).await;
+    let locks = usual(&server).await;
+    let other = usual(&server).await;
     let kept = locks.lock("renewed").ttl(ms(1500)).acquire().await.unwrap();
     let released = locks.lock("released").ttl(LONG).acquire().await.unwrap();
     let contended = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
@@ -62,7 +67,7 @@ async fn a_full_server_refuses_new_locks_but_renews_releases_and_hands_over() {
 async fn a_server_made_a_replica_refuses_and_works_again_as_a_master() {
     let server = warm_server().await;
     let master = TestServer::start().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     let guard = locks.lock(NAME).ttl(ms(3000)).acquire().await.unwrap();
     command::<()>(&server, &format!("REPLICAOF 127.0.0.1 {}", master.port())).await;
     eventually("it has taken over the master's data", LIMIT, async || {
@@ -80,7 +85,7 @@ async fn a_server_made_a_replica_refuses_and_works_again_as_a_master() {
 #[tokio::test]
 async fn a_replica_never_calls_a_lock_it_may_not_release_lost() {
     let server = warm_server().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     let kept = locks.lock("renewed").ttl(ms(6000)).acquire().await.unwrap();
     let released = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
     // A master that does not exist: the data stays as it is.
@@ -102,7 +107,7 @@ async fn a_replica_never_calls_a_lock_it_may_not_release_lost() {
 #[tokio::test]
 async fn a_server_without_its_replicas_refuses_and_keeps_what_is_held() {
     let server = warm_server().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     let kept = locks.lock("renewed").ttl(ms(6000)).acquire().await.unwrap();
     let released = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
     command::<()>(&server, "CONFIG SET min-replicas-to-write 1").await;
@@ -119,7 +124,7 @@ async fn a_server_without_its_replicas_refuses_and_keeps_what_is_held() {
 #[tokio::test]
 async fn a_server_that_can_not_save_refuses_until_it_can() {
     let server = warm_server().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     // A folder in the place of the file: the snapshot can not be put there.
     let file = server.dir().join("dump.rdb");
     std::fs::create_dir(&file).unwrap();
@@ -152,7 +157,7 @@ async fn until_saved(server: &TestServer, status: &str) {
 #[tokio::test]
 async fn a_server_busy_with_a_script_refuses_and_recovers() {
     let server = warm_server().await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     let guard = locks.lock(NAME).ttl(ms(6000)).acquire().await.unwrap();
     command::<()>(&server, "CONFIG SET lua-time-limit 100").await;
     let mut connection = server.connection().await;
@@ -209,7 +214,7 @@ async fn a_server_that_loads_its_data_refuses_and_is_waited_for() {
         .arg("--loading-process-events-interval-bytes", "1024")
         .start()
         .await;
-    let locks = direct(&server).await;
+    let locks = usual(&server).await;
     command::<()>(&server, "DEBUG POPULATE 2000 load 10").await;
     command::<()>(&server, "SAVE").await;
     let meanwhile = async {
