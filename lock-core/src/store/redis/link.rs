@@ -112,7 +112,8 @@ impl Link {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        let live = self.connect().await?;
+        // Boxed: it runs once, and its size would be in the future of every acquire.
+        let live = Box::pin(self.connect()).await?;
         *lock(&self.live) = Some(live.clone());
         self.unanswered.store(0, Ordering::Relaxed);
         Ok(live)
