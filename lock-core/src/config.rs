@@ -97,6 +97,15 @@ pub(crate) fn check_max_hold(most: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
+pub(crate) fn check_at_least(least: Duration) -> Result<(), LockError> {
+    if least > MAX_TTL {
+        return Err(LockError::config(format!(
+            "at_least = {least:?} is out of range: choose at most 24 days"
+        )));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

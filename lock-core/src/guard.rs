@@ -12,6 +12,7 @@ use crate::clock::Moment;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::session::{Entry, Session, Status, confirmed};
+use crate::view::LockView;
 
 /// Proof that a lock is held, and the way to let go of it.
 ///
@@ -39,10 +40,13 @@ use crate::session::{Entry, Session, Status, confirmed};
 #[must_use = "if unused the lock is released at once"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
-    session: Arc<Session>,
-    entry: Arc<Entry>,
+    view: LockView,
     span: Span,
     since: Moment,
+}
+
+tokio::task_local! {
+    static CURRENT: LockView;
 }
 
 impl fmt::Debug for LockGuard {
@@ -66,8 +70,7 @@ impl LockGuard {
         );
         Self {
             since: session.shared.now(),
-            session,
-            entry,
+            view: LockView { session, entry },
             span,
         }
     }
@@ -85,7 +88,7 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn key(&self) -> &str {
-        self.entry.key.name()
+        self.view.key()
     }
 
     /// The number of this hold, larger than that of every earlier hold of this lock. See [`FencingToken`].
@@ -103,7 +106,7 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.entry.fencing_token()
+        self.view.fencing_token()
     }
 
     /// Whether the lock is certainly still held. Local, no I/O; counts from before the request that granted or last
@@ -123,7 +126,7 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.status() == Status::Held
+        self.view.is_held()
     }
 
     /// What is left of the confirmed lease; zero once it is lost. Local, no I/O. The watchdog renews it when a third has passed.
@@ -144,10 +147,7 @@ impl LockGuard {
     /// ```
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.status() {
-            Status::Held => self.session.shared.now().until(self.entry.lease.end()),
-            _ => Duration::ZERO,
-        }
+        self.view.remaining()
     }
 
     /// Resolves when the lock is lost, with the reason, *before* the server may give it to another. Never resolves while
@@ -171,16 +171,39 @@ impl LockGuard {
     /// # Ok(()) }
     /// ```
     pub async fn lost(&self) -> LossReason {
-        let lease = &self.entry.lease;
-        loop {
-            let mut changed = pin!(lease.changed());
-            changed.as_mut().enable();
-            let now = self.session.shared.now();
-            if let Status::Lost(reason) = lease.status(now) {
-                return reason;
-            }
-            let _ = tokio::time::timeout(now.until(lease.end()), changed).await;
-        }
+        self.view.lost().await
+    }
+
+    /// A view of this hold, for code that wants to know about the lock and does not decide when it ends.
+    #[must_use]
+    pub fn view(&self) -> LockView {
+        self.view.clone()
+    }
+
+    /// Inside a function under `#[distributed_lock]`, the hold that it runs under: the innermost, where such functions
+    /// call each other. `None` elsewhere, and in tasks that the function spawns.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// assert!(lock_core::LockGuard::current().is_none());
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn current() -> Option<LockView> {
+        CURRENT.try_with(LockView::clone).ok()
+    }
+
+    /// Resolves with the loss, as an error.
+    pub(crate) async fn lost_error(&self) -> LockError {
+        let reason = self.lost().await;
+        self.view.lost_error(reason)
+    }
+
+    /// Runs a future with this hold as the current one.
+    pub(crate) async fn as_current<T>(&self, body: impl Future<Output = T>) -> T {
+        CURRENT.scope(self.view(), body).await
     }
 
     /// Releases the lock and waits for the server's word.
@@ -213,7 +236,7 @@ impl LockGuard {
     async fn release_in_place(&self) -> Result<(), LockError> {
         use tracing::Instrument;
         let span = tracing::debug_span!("lock.release", key = self.key(), outcome = Empty);
-        let result = confirmed(&self.session, Arc::clone(&self.entry))
+        let result = confirmed(&self.view.session, Arc::clone(&self.view.entry))
             .instrument(span.clone())
             .await;
         span.record(
@@ -243,27 +266,17 @@ impl LockGuard {
         tokio::select! {
             // The loss first: a body that is always ready must not outrun it.
             biased;
-            reason = self.lost() => Err(self.lost_error(reason)),
+            error = self.lost_error() => Err(error),
             value = body => Ok(value),
         }
-    }
-
-    pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
-        LockError::Lost {
-            key: self.key().to_owned(),
-            reason,
-        }
-    }
-
-    fn status(&self) -> Status {
-        self.entry.lease.status(self.session.shared.now())
     }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let now = self.session.shared.now();
-        let before = self.entry.lease.release(now);
+        let LockView { session, entry } = &self.view;
+        let now = session.shared.now();
+        let before = entry.lease.release(now);
         if !self.span.is_disabled() {
             self.span
                 .record("held_ms", self.since.until(now).as_millis() as u64);
@@ -277,7 +290,7 @@ impl Drop for LockGuard {
             );
         }
         if before == Status::Held {
-            self.session.undo_later(Arc::clone(&self.entry));
+            session.undo_later(Arc::clone(entry));
         }
     }
 }

@@ -150,10 +150,11 @@ mod session;
 mod store;
 mod sync;
 mod token;
+mod view;
 
 #[cfg(feature = "macros")]
 #[doc(hidden)]
-#[path = "private.rs"]
+#[path = "private/mod.rs"]
 pub mod __private;
 
 pub use crate::builder::LockManagerBuilder;
@@ -164,6 +165,7 @@ pub use crate::guard::LockGuard;
 pub use crate::inspect::LockInfo;
 pub use crate::lock::Lock;
 pub use crate::manager::LockManager;
+pub use crate::view::LockView;
 /// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;

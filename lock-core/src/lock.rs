@@ -8,7 +8,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::LockError;
-use crate::config::check_max_hold;
+use crate::config::{check_at_least, check_max_hold};
 use crate::guard::LockGuard;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
@@ -57,6 +57,7 @@ pub struct Lock {
     key: Result<Arc<LockKey>, LockError>,
     ttl: Option<Duration>,
     max_hold: Option<Duration>,
+    at_least: Duration,
     renew: bool,
 }
 
@@ -79,6 +80,7 @@ impl Lock {
             session,
             ttl: None,
             max_hold: None,
+            at_least: Duration::ZERO,
             renew: true,
         }
     }
@@ -157,6 +159,28 @@ impl Lock {
     #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.max_hold = Some(most);
+        self
+    }
+
+    /// Keeps the lock on the server for at least this long after it was acquired, also when the guard is released or
+    /// dropped earlier. At most 24 days; zero by default.
+    ///
+    /// For scheduled jobs that are quick: a machine whose clock is a little late finds the lock taken, and does not run
+    /// the job a second time.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let nightly = lock_core::LockManager::connect("memory://").await?.lock("nightly").at_least(Duration::from_secs(60));
+    /// nightly.acquire().await?.release().await?;
+    /// assert!(nightly.try_acquire().await?.is_none(), "kept for the rest of the minute");
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn at_least(mut self, least: Duration) -> Self {
+        self.at_least = least;
         self
     }
 
@@ -364,11 +388,13 @@ impl Lock {
         if let Some(most) = max_hold {
             check_max_hold(most)?;
         }
+        check_at_least(self.at_least)?;
         Ok(Request {
             key: self.key.clone()?,
             terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,
             renew: self.renew,
             max_hold,
+            at_least: self.at_least,
         })
     }
 }

@@ -176,6 +176,7 @@ impl Lock<'_> {
                 wait: #wait,
                 renew: #renew,
                 max_hold: #max_hold,
+                at_least: __lock_core::Duration::ZERO,
             };
         }
     }
@@ -184,14 +185,14 @@ impl Lock<'_> {
     fn run(&self, body: &TokenStream) -> TokenStream {
         match self.plan.on_lost {
             OnLost::Cancel => quote_spanned! {site()=>
-                let outcome = __lock_core::run(&hold, &options, #body).await;
+                let outcome = __lock_core::run(&hold, &options, __lock_core::pin!(#body)).await;
                 match outcome {
                     __lock_core::Result::Ok(output) => return output,
                     __lock_core::Result::Err(error) => error,
                 }
             },
             OnLost::Continue => {
-                quote_spanned!(site()=> return __lock_core::run_to_end(&hold, &options, #body).await;)
+                quote_spanned!(site()=> return __lock_core::run_to_end(&hold, &options, __lock_core::pin!(#body)).await;)
             }
         }
     }

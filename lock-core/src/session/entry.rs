@@ -24,6 +24,8 @@ pub(crate) struct Request {
     /// Whether the watchdog renews the lease.
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Duration>,
+    /// The lock is kept at least this long, however early it is let go.
+    pub(crate) at_least: Duration,
 }
 
 /// Registered with the session before the first request is sent, so that whatever the request leaves on the
@@ -40,6 +42,8 @@ pub(crate) struct Entry {
     pub(crate) woken: Notify,
     renew: bool,
     max_hold: Option<Duration>,
+    at_least: Duration,
+    keep_until: AtomicU64,
     fence: AtomicU64,
     renew_at: AtomicU64,
     /// A request had no clear answer: it may still take effect.
@@ -60,6 +64,8 @@ impl Entry {
             terms: request.terms,
             renew: request.renew,
             max_hold: request.max_hold,
+            at_least: request.at_least,
+            keep_until: AtomicU64::new(0),
             lease: Lease::new(),
             wait: Mutex::default(),
             woken: Notify::new(),
@@ -79,6 +85,10 @@ impl Entry {
     /// Begins the hold. False where the grant came too late to be of use.
     pub(crate) fn hold(&self, now: Moment, granted: Granted) -> bool {
         self.fence.store(granted.fence, Ordering::Relaxed);
+        if !self.at_least.is_zero() {
+            let keep_until = now + self.at_least;
+            self.keep_until.store(keep_until.0, Ordering::Relaxed);
+        }
         let renew_at = if self.renew {
             // Spread out, so that locks taken together are not renewed at one instant.
             let third = self.terms.third();
@@ -150,6 +160,13 @@ impl Entry {
         }
     }
 
+    /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.
+    pub(crate) fn keep_for(&self, now: Moment) -> Option<Duration> {
+        let left = now.until(Moment(self.keep_until.load(Ordering::Relaxed)));
+        let left = Duration::from_millis(left.as_millis() as u64);
+        (!left.is_zero()).then_some(left)
+    }
+
     /// News for the waiting task: applies it, then wakes the task.
     pub(crate) fn tell(&self, news: impl FnOnce(&mut Wait)) {
         news(&mut crate::sync::lock(&self.wait));
@@ -173,6 +190,7 @@ pub(crate) mod tests {
             },
             renew,
             max_hold: None,
+            at_least: Duration::ZERO,
         }
     }
 

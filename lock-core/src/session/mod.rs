@@ -236,6 +236,7 @@ impl Shared {
                 terms,
                 renew: false,
                 max_hold: None,
+                at_least: Duration::ZERO,
             };
             let entry = Entry::new(sequence, self.client.token(sequence), request);
             let _ = releases.send(Arc::new(entry));

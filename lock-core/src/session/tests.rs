@@ -39,6 +39,7 @@ impl Rig {
             terms: self.session.shared.config.terms(TTL)?,
             renew,
             max_hold: None,
+            at_least: Duration::ZERO,
         };
         acquire(&self.session, request, limit).await
     }

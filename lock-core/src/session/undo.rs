@@ -10,14 +10,14 @@ use super::Shared;
 use super::entry::Entry;
 use super::lease::Status;
 use crate::LockError;
-use crate::store::{Released, Store, StoreError};
+use crate::store::{Released, Renewal, Store, StoreError};
 
 /// Releases until the server has confirmed it, or until the ttl has done the work.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, entry: Arc<Entry>) {
     let give_up = Instant::now() + entry.terms.ttl;
     let mut pause = Duration::from_millis(10);
     loop {
-        match shared.store.release(&entry.key, &entry.token).await {
+        match let_go(&shared, &entry).await {
             // An acquire that nobody saw answered may still be under way on a connection that broke.
             Ok(Released::NotHeld) if entry.ambiguous.swap(false, Ordering::Relaxed) => {
                 sleep(shared.config.command_deadline.min(entry.terms.ttl)).await;
@@ -68,8 +68,8 @@ pub(crate) async fn confirmed(
     let (mut tries, mut perhaps_done) = (0, false);
     loop {
         tries += 1;
-        match shared.store.release(&entry.key, &entry.token).await {
-            Ok(Released::Free | Released::HandedOver) => break,
+        match let_go(shared, &entry).await {
+            Ok(Released::Free | Released::HandedOver | Released::Kept) => break,
             Ok(Released::NotHeld)
                 if (perhaps_done || entry.released_by_refresh.load(Ordering::SeqCst))
                     && shared.now() < entry.lease.end() =>
@@ -92,6 +92,24 @@ pub(crate) async fn confirmed(
     }
     handover.done();
     Ok(())
+}
+
+/// Releases the lock, or leaves it to its ttl where it has to be kept for a while.
+async fn let_go(shared: &Shared, entry: &Entry) -> Result<Released, StoreError> {
+    let Some(left) = entry.keep_for(shared.now()) else {
+        return shared.store.release(&entry.key, &entry.token).await;
+    };
+    let keep = Renewal {
+        key: &entry.key,
+        token: &entry.token,
+        ttl: left,
+    };
+    let kept = shared.store.extend(&[keep]).await?;
+    Ok(if kept == [true] {
+        Released::Kept
+    } else {
+        Released::NotHeld
+    })
 }
 
 /// Gives an unfinished release to the session, also when the releasing future is dropped.

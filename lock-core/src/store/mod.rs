@@ -61,6 +61,8 @@ pub(crate) enum Released {
     NotHeld,
     Free,
     HandedOver,
+    /// The lock ends by itself, when it has been kept for as long as was asked.
+    Kept,
 }
 
 /// A lease to renew.

@@ -1,0 +1,287 @@
+//! What `#[distributed_lock]` expands to calls of. Not for use by hand: it changes with the attribute.
+
+mod key;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::slice;
+use std::time::Instant;
+
+pub use std::option::Option;
+pub use std::pin::pin;
+pub use std::result::Result;
+pub use std::string::String;
+pub use std::time::Duration;
+pub use std::vec;
+pub use std::{concat, format, format_args, module_path};
+
+pub use self::key::Key;
+use crate::Lock;
+pub use crate::{LockError, LockGuard, LockManager};
+
+/// The arguments of the attribute.
+#[derive(Debug)]
+pub struct Options {
+    /// The path of the function, for traces.
+    pub function: &'static str,
+    /// `ttl`
+    pub ttl: Option<Duration>,
+    /// `wait`: absent without limit, zero for one try.
+    pub wait: Option<Duration>,
+    /// `renew`
+    pub renew: bool,
+    /// `max_hold`
+    pub max_hold: Option<Duration>,
+    /// `at_least`
+    pub at_least: Duration,
+}
+
+impl Options {
+    fn lock(&self, manager: &LockManager, key: &str) -> Lock {
+        let mut lock = manager.lock(key).renew(self.renew).at_least(self.at_least);
+        if let Some(ttl) = self.ttl {
+            lock = lock.ttl(ttl);
+        }
+        if let Some(most) = self.max_hold {
+            lock = lock.max_hold(most);
+        }
+        lock
+    }
+}
+
+/// The locks around one call of the function.
+#[derive(Debug)]
+pub struct Hold(Guards);
+
+/// Almost always one: that case allocates nothing.
+#[derive(Debug)]
+enum Guards {
+    One(LockGuard),
+    Many(Vec<LockGuard>),
+}
+
+impl Hold {
+    /// What `guard = name` binds where there is one key.
+    pub fn guard(&self) -> &LockGuard {
+        &self.guards()[0]
+    }
+
+    /// What `guard = name` binds where there are several: a guard for each key, in the order of the keys, without
+    /// repeats.
+    #[must_use]
+    pub fn guards(&self) -> &[LockGuard] {
+        match &self.0 {
+            Guards::One(guard) => slice::from_ref(guard),
+            Guards::Many(guards) => guards,
+        }
+    }
+
+    /// Resolves when the first of the locks is lost.
+    async fn lost(&self) -> LockError {
+        match self.guards() {
+            [one] => one.lost_error().await,
+            many => {
+                let losses = many.iter().map(|guard| Box::pin(guard.lost_error()));
+                futures_util::future::select_all(losses).await.0
+            }
+        }
+    }
+
+    async fn release(&self) {
+        match self.guards() {
+            [one] => one.release_quietly().await,
+            many => {
+                let releases = many.iter().map(LockGuard::release_quietly);
+                futures_util::future::join_all(releases).await;
+            }
+        }
+    }
+}
+
+/// A key given as an expression.
+pub fn key<K: AsRef<str> + ?Sized>(key: &K) -> String {
+    key.as_ref().to_owned()
+}
+
+/// Stands in a branch that is never taken and tells the compiler a type.
+#[must_use]
+pub fn returned<T>() -> T {
+    unreachable!("this stands in a branch that is never taken")
+}
+
+/// Takes the lock.
+pub async fn enter(
+    client: Option<&LockManager>,
+    options: &Options,
+    key: impl AsRef<str>,
+) -> Result<Hold, LockError> {
+    let lock = match client {
+        Some(manager) => options.lock(manager, key.as_ref()),
+        None => options.lock(&crate::default_manager()?, key.as_ref()),
+    };
+    let guard = match options.wait {
+        None => lock.acquire().await?,
+        Some(limit) => lock.acquire_within(limit).await?,
+    };
+    Ok(Hold(Guards::One(guard)))
+}
+
+/// Takes several locks: all or none. Everybody takes them in the order of their names, so no two callers can wait for
+/// each other; a key that is named twice is taken once.
+pub async fn enter_all(
+    client: Option<&LockManager>,
+    options: &Options,
+    keys: Vec<String>,
+) -> Result<Hold, LockError> {
+    let manager = match client {
+        Some(manager) => manager.clone(),
+        None => crate::default_manager()?,
+    };
+    if keys.is_empty() {
+        return Err(LockError::InvalidKey {
+            key: String::new(),
+            reason: "no key was given: name at least one",
+        });
+    }
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|&at| (&keys[at], at));
+    order.dedup_by_key(|at| &keys[*at]);
+    let started = Instant::now();
+    let mut taken: Vec<(usize, LockGuard)> = Vec::with_capacity(order.len());
+    for at in order {
+        let lock = options.lock(&manager, &keys[at]);
+        let guard = match options.wait {
+            None => lock.acquire().await,
+            Some(Duration::ZERO) => lock.acquire_within(Duration::ZERO).await,
+            // At least a millisecond: zero would mean "one try" and answer "busy" instead of "timed out".
+            Some(limit) => {
+                let left = limit.saturating_sub(started.elapsed());
+                lock.acquire_within(left.max(Duration::from_millis(1)))
+                    .await
+            }
+        };
+        match guard {
+            Ok(guard) => taken.push((at, guard)),
+            Err(error) => {
+                let releases = taken.iter().map(|(_, guard)| guard.release_quietly());
+                futures_util::future::join_all(releases).await;
+                return Err(error);
+            }
+        }
+    }
+    taken.sort_by_key(|(at, _)| *at);
+    let guards: Vec<_> = taken.into_iter().map(|(_, guard)| guard).collect();
+    let hold = Hold(Guards::Many(guards));
+    // The first may have been lost while the last was waited for.
+    if let Some(lost) = hold.guards().iter().find(|guard| !guard.is_held()) {
+        let error = lost.lost_error().await;
+        hold.release().await;
+        return Err(error);
+    }
+    Ok(hold)
+}
+
+/// Runs the body, stops it if a lock is lost, and releases the locks.
+///
+/// The body is pinned by the caller: taken by value it would lie in two places of the caller's future.
+pub async fn run<F: Future>(
+    hold: &Hold,
+    _options: &Options,
+    body: Pin<&mut F>,
+) -> Result<F::Output, LockError> {
+    let outcome = hold.guard().as_current(async {
+        tokio::select! {
+            // The loss first: a body that is always ready must not outrun it.
+            biased;
+            error = hold.lost() => Err(error),
+            value = body => Ok(value),
+        }
+    });
+    let outcome = outcome.await;
+    hold.release().await;
+    outcome
+}
+
+/// Runs the body to its end, whatever happens to the locks, and releases them.
+pub async fn run_to_end<F: Future>(hold: &Hold, options: &Options, body: Pin<&mut F>) -> F::Output {
+    let output = hold.guard().as_current(body).await;
+    for guard in hold.guards() {
+        if !guard.is_held() {
+            tracing::warn!(
+                function = options.function,
+                key = guard.key(),
+                "the lock was lost while the function ran on: its work may have overlapped with another's"
+            );
+        }
+    }
+    hold.release().await;
+    output
+}
+
+/// How a function without the lock returns.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot tell the caller that the lock was not obtained",
+    label = "this type must have room for a `LockError`",
+    note = "return a `Result` whose error type implements `From<LockError>`",
+    note = "or leave the work out when the lock is busy: `on_busy = skip`",
+    note = "or give a value of your own: `on_busy = return = value`"
+)]
+pub trait FromLockError: Sized {
+    /// The return value for `error`.
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<LockError>> FromLockError for Result<T, E> {
+    fn from_lock_error(error: LockError) -> Self {
+        Err(E::from(error))
+    }
+}
+
+/// How a function returns that leaves its work out when the lock is busy.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no value that says that the work was skipped",
+    label = "`on_busy = skip` needs `()`, an `Option`, or a `Result` with a value that implements `Default` and an error that implements `From<LockError>`",
+    note = "give a value of your own: `on_busy = return = value`"
+)]
+pub trait Skip: Sized {
+    /// The return value for `error`.
+    fn skip(error: LockError, function: &'static str) -> Self;
+}
+
+impl Skip for () {
+    fn skip(error: LockError, function: &'static str) -> Self {
+        trace_swallowed(&error, function);
+    }
+}
+
+impl<T> Skip for Option<T> {
+    fn skip(error: LockError, function: &'static str) -> Self {
+        trace_swallowed(&error, function);
+        None
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Default, E: From<LockError>> Skip for Result<T, E> {
+    fn skip(error: LockError, _function: &'static str) -> Self {
+        if is_busy(&error) {
+            Ok(T::default())
+        } else {
+            Err(E::from(error))
+        }
+    }
+}
+
+/// Whether `on_busy` speaks of this error.
+#[must_use]
+pub fn is_busy(error: &LockError) -> bool {
+    error.is_contention()
+}
+
+/// Says what the function's return type has no room for.
+pub fn trace_swallowed(error: &LockError, function: &'static str) {
+    if !is_busy(error) {
+        tracing::error!(function, %error, "the lock failed and the function can not say so");
+    }
+}

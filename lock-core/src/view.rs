@@ -1,0 +1,103 @@
+//! A look at a hold from the side.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::{LockError, LossReason};
+use crate::fencing::FencingToken;
+use crate::session::{Entry, Session, Status};
+
+/// Watches a hold without deciding when it ends: dropping a view releases nothing.
+///
+/// Made by [`LockGuard::view`](crate::LockGuard::view), and by [`LockGuard::current`](crate::LockGuard::current) inside a function
+/// under `#[distributed_lock]`. A view may outlive its guard; then the lock is no longer held for it.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let guard = lock_core::LockManager::connect("memory://").await?.lock("a").acquire().await?;
+/// let view = guard.view();
+/// assert_eq!(view.fencing_token(), guard.fencing_token());
+/// guard.release().await?;
+/// assert!(!view.is_held());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct LockView {
+    pub(crate) session: Arc<Session>,
+    pub(crate) entry: Arc<Entry>,
+}
+
+impl fmt::Debug for LockView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockView")
+            .field("key", &self.key())
+            .field("fencing_token", &self.fencing_token())
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
+
+impl LockView {
+    /// The key of the lock.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.entry.key.name()
+    }
+
+    /// As [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
+    #[must_use]
+    pub fn fencing_token(&self) -> FencingToken {
+        self.entry.fencing_token()
+    }
+
+    /// As [`LockGuard::is_held`](crate::LockGuard::is_held); false once the guard has let go.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.status() == Status::Held
+    }
+
+    /// As [`LockGuard::remaining`](crate::LockGuard::remaining).
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        match self.status() {
+            Status::Held => self.session.shared.now().until(self.entry.lease.end()),
+            _ => Duration::ZERO,
+        }
+    }
+
+    /// As [`LockGuard::lost`](crate::LockGuard::lost). Never resolves once the guard has let go: a lock that was given back was not lost.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it only watches.
+    pub async fn lost(&self) -> LossReason {
+        let lease = &self.entry.lease;
+        loop {
+            let mut changed = pin!(lease.changed());
+            changed.as_mut().enable();
+            let now = self.session.shared.now();
+            match lease.status(now) {
+                Status::Lost(reason) => return reason,
+                Status::Held => {
+                    let _ = tokio::time::timeout(now.until(lease.end()), changed).await;
+                }
+                Status::Pending | Status::Released => std::future::pending().await,
+            }
+        }
+    }
+
+    pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
+        LockError::Lost {
+            key: self.key().to_owned(),
+            reason,
+        }
+    }
+
+    fn status(&self) -> Status {
+        self.entry.lease.status(self.session.shared.now())
+    }
+}
