@@ -47,8 +47,8 @@ async fn run() -> Outcome {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     let address = listener.local_addr()?.to_string();
     println!("The service listens on http://{address}.\n");
-    let stop = Arc::new(Notify::new());
-    let stopped = Arc::clone(&stop);
+    let closing = Arc::new(Notify::new());
+    let stopped = Arc::clone(&closing);
     let service = tokio::spawn(async move {
         axum::serve(listener, routes)
             .with_graceful_shutdown(async move { stopped.notified().await })
@@ -58,7 +58,7 @@ async fn run() -> Outcome {
     let outcome = client(&address).await;
 
     // First no new requests, then no new locks; both wait for what is under way.
-    stop.notify_one();
+    closing.notify_one();
     service.await??;
     locks.shutdown(Duration::from_secs(5)).await;
     outcome
@@ -163,9 +163,9 @@ async fn close(State(shop): State<Arc<Shop>>) -> &'static str {
 /// The other side: asks for the same things several times at once, and says what came back.
 async fn client(address: &str) -> Outcome {
     println!("Five requests charge order 7 at the same time:");
-    let charges = at_once(address, "/orders/7/charge", 5).join_all().await;
+    let answers = at_once(address, "/orders/7/charge", 5).join_all().await;
     let mut charged = 0;
-    for answer in charges {
+    for answer in answers {
         let (status, body) = answer?;
         println!("  {status} {body}");
         charged += u32::from(status == 201);

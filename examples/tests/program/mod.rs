@@ -118,15 +118,15 @@ impl Running {
 
     /// Its next line with these words.
     pub(crate) fn line_with(&mut self, words: &str) -> String {
-        let found = self
-            .lines
-            .by_ref()
-            .lines()
-            .map(|line| line.expect("a line of text"));
-        let mut found = found.filter(|line| line.contains(words));
-        found
-            .next()
-            .unwrap_or_else(|| panic!("it ended without `{words}`"))
+        let lines = self.lines.by_ref().lines();
+        let mut lines = lines.map(|line| line.expect("a line of text"));
+        if let Some(line) = lines.find(|line| line.contains(words)) {
+            return line;
+        }
+        let mut complaint = String::new();
+        let errors = self.child.stderr.as_mut().expect("asked for");
+        let _ = errors.read_to_string(&mut complaint);
+        panic!("it ended without `{words}`: {complaint}")
     }
 
     /// All processes below it, as the kernel lists them.
