@@ -50,7 +50,7 @@ async fn worker(name: &str, key: &str) -> Outcome {
     let say = |what: &str| writeln!(std::io::stdout(), "{name}|{what}");
     let mut orders = tokio::io::BufReader::new(tokio::io::stdin()).lines();
     let url = redis_url().ok_or("REDIS_URL is not set")?;
-    let locks = LockManager::connect(&url).await?;
+    let locks = connect(&url).await?;
     let lock = locks.lock(key).ttl(TTL);
     say("is ready")?;
     let mut at_work = orders.next_line().await?.is_some();
@@ -82,6 +82,12 @@ async fn worker(name: &str, key: &str) -> Outcome {
     Ok(())
 }
 
+/// Five processes that start at once keep a small machine busy: that is no reason to give up on the server.
+async fn connect(url: &str) -> Result<LockManager, LockError> {
+    let patient = LockManager::builder().command_deadline(Duration::from_secs(10));
+    patient.connect(url).await
+}
+
 /// The first process: runs the show, and leaves nothing running behind, however it ends.
 async fn supervise() -> Outcome {
     let mut terminated = signal(SignalKind::terminate())?;
@@ -100,7 +106,7 @@ async fn supervise() -> Outcome {
     // Another run of this program on the same server has a lock of its own.
     let key = format!("workers:{}", std::process::id());
     // Before the workers: an address where nobody answers is told once, not four times.
-    let locks = LockManager::connect(&url).await?;
+    let locks = connect(&url).await?;
 
     let mut show = Show::begin(&url, &key)?;
     let outcome = tokio::select! {

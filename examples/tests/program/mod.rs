@@ -3,8 +3,9 @@
 use std::env;
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Output, Stdio};
+use std::sync::LazyLock;
 
 /// A program that has ended.
 pub(crate) struct Ended {
@@ -66,39 +67,34 @@ pub(crate) fn command(example: &str, url: Option<&str>) -> Command {
     command
 }
 
-/// `cargo test` builds the examples, beside the folder of this test. `cargo test --test examples` does not, so what
-/// is missing is built here, and only then: built alone, an example may ask for other features of its dependencies.
+/// Where the program of an example is. It is built here, as `cargo run --example` does from the workspace: what
+/// `cargo test` makes of an example is another program, or none, and an older one may lie there from before.
 fn binary(example: &str) -> PathBuf {
+    static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(build);
+    EXAMPLES.join(example)
+}
+
+fn build() -> PathBuf {
     let test = env::current_exe().expect("this test has a path");
-    let profile = test
-        .parent()
-        .and_then(|deps| deps.parent())
-        .expect("a test is in target/<profile>/deps");
-    let binary = profile.join("examples").join(example);
-    if !binary.is_file() {
-        let name = match profile.file_name().and_then(|name| name.to_str()) {
-            Some("debug") | None => "dev",
-            Some(name) => name,
-        };
-        let status = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-            .args([
-                "build",
-                "-p",
-                "lock-examples",
-                "--example",
-                example,
-                "--profile",
-                name,
-            ])
-            .status()
-            .expect("cargo runs");
-        assert!(
-            status.success() && binary.is_file(),
-            "{} was not built",
-            binary.display()
-        );
-    }
-    binary
+    let mut above = test.ancestors().skip(2);
+    let (Some(profile), Some(target)) = (above.next(), above.next()) else {
+        panic!("{} is not in target/<profile>/deps", test.display());
+    };
+    let name = match profile.file_name().and_then(|name| name.to_str()) {
+        Some("debug") | None => "dev",
+        Some(name) => name,
+    };
+    let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
+        .args(["build", "--quiet", "--examples", "--profile", name])
+        .arg("--target-dir")
+        .arg(target)
+        .status();
+    assert!(
+        built.is_ok_and(|status| status.success()),
+        "the examples are not built"
+    );
+    profile.join("examples")
 }
 
 /// A program that runs, read line by line.
@@ -118,15 +114,15 @@ impl Running {
 
     /// Its next line with these words.
     pub(crate) fn line_with(&mut self, words: &str) -> String {
-        let found = self
-            .lines
-            .by_ref()
-            .lines()
-            .map(|line| line.expect("a line of text"));
-        let mut found = found.filter(|line| line.contains(words));
-        found
-            .next()
-            .unwrap_or_else(|| panic!("it ended without `{words}`"))
+        let lines = self.lines.by_ref().lines();
+        let mut lines = lines.map(|line| line.expect("a line of text"));
+        if let Some(line) = lines.find(|line| line.contains(words)) {
+            return line;
+        }
+        let mut complaint = String::new();
+        let errors = self.child.stderr.as_mut().expect("asked for");
+        let _ = errors.read_to_string(&mut complaint);
+        panic!("it ended without `{words}`: {complaint}")
     }
 
     /// All processes below it, as the kernel lists them.
