@@ -105,7 +105,7 @@ impl LockManagerBuilder {
     }
 
     /// How much of a lease is not trusted, for clocks that run at different speeds. A hundredth of the ttl and
-    /// 2 ms by default; smaller than every ttl in use.
+    /// 2 ms by default; at least 2 ms, and smaller than every ttl in use.
     ///
     /// A guard believes in its lease for the ttl less the drift.
     ///
@@ -170,7 +170,7 @@ impl LockManagerBuilder {
     }
 
     /// How often a waiter asks where the server can not push messages to us: over
-    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; not zero.
+    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; from 1 ms to 2 s.
     ///
     /// A shorter interval hands locks over sooner and costs the server a command for each waiter and interval.
     ///

@@ -11,6 +11,9 @@ const MIN_TTL: Duration = Duration::from_millis(10);
 /// Longer ones are no leases any more, and overflow the timers of some clients.
 const MAX_TTL: Duration = Duration::from_secs(24 * 24 * 3600);
 
+/// A loss is announced by a timer that counts whole milliseconds.
+const MIN_DRIFT: Duration = Duration::from_millis(2);
+
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) prefix: String,
@@ -54,9 +57,16 @@ impl Config {
                 "the command deadline is zero: give the server time to answer, for example 1 s",
             ));
         }
-        if self.poll_interval.is_zero() {
+        // A waiter that asks less often than every few seconds counts as dead.
+        let polls = Duration::from_millis(1)..=Duration::from_secs(2);
+        if !polls.contains(&self.poll_interval) {
             return Err(LockError::config(
-                "the poll interval is zero: that would keep the server busy, use for example 100 ms",
+                "the poll interval is out of range: choose one from 1 ms to 2 s, for example 100 ms",
+            ));
+        }
+        if self.drift.is_some_and(|drift| drift < MIN_DRIFT) {
+            return Err(LockError::config(
+                "the drift is shorter than timers are exact: choose at least 2 ms",
             ));
         }
         Ok(())
@@ -128,6 +138,8 @@ mod tests {
         assert!(refused(|c| c.max_hold = Some(Duration::ZERO)));
         assert!(refused(|c| c.command_deadline = Duration::ZERO));
         assert!(refused(|c| c.ttl_jitter = f64::NAN));
+        assert!(refused(|c| c.drift = Some(Duration::ZERO)));
+        assert!(refused(|c| c.poll_interval = Duration::MAX));
         assert!(refused(|c| c.prefix = "{a}".to_owned()));
     }
 

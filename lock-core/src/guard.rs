@@ -61,18 +61,20 @@ impl fmt::Debug for LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(session: Arc<Session>, entry: Arc<Entry>) -> Self {
-        let span = tracing::debug_span!(
+        let mut guard = Self {
+            since: session.shared.now(),
+            view: LockView { session, entry },
+            span: Span::none(),
+        };
+        // After the guard, so that a subscriber that panics leaves somebody to release the lock.
+        guard.span = tracing::debug_span!(
             "lock.hold",
-            key = entry.key.name(),
-            fencing_token = entry.fencing_token().get(),
+            key = guard.key(),
+            fencing_token = guard.fencing_token().get(),
             outcome = Empty,
             held_ms = Empty
         );
-        Self {
-            since: session.shared.now(),
-            view: LockView { session, entry },
-            span,
-        }
+        guard
     }
 
     /// The key of the lock, without the prefix.
@@ -230,13 +232,13 @@ impl LockGuard {
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), LockError> {
-        self.release_in_place().await
+        self.release_in_place(3).await
     }
 
-    async fn release_in_place(&self) -> Result<(), LockError> {
+    async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {
         use tracing::Instrument;
         let span = tracing::debug_span!("lock.release", key = self.key(), outcome = Empty);
-        let result = confirmed(&self.view.session, Arc::clone(&self.view.entry))
+        let result = confirmed(&self.view.session, Arc::clone(&self.view.entry), most_tries)
             .instrument(span.clone())
             .await;
         span.record(
@@ -250,9 +252,10 @@ impl LockGuard {
         result
     }
 
-    /// Releases after the work is done, where a failure can only be reported.
+    /// Releases after the work is done, where a failure can only be reported: a server that does not answer must not
+    /// keep back the result, so the background tries again.
     pub(crate) async fn release_quietly(&self) {
-        if let Err(error) = self.release_in_place().await {
+        if let Err(error) = self.release_in_place(1).await {
             tracing::warn!(key = self.key(), %error, "the lock was not released cleanly");
         }
     }

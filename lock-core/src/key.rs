@@ -59,7 +59,9 @@ fn check(prefix: &str, key: &str) -> Result<(), &'static str> {
             "braces are allowed only as one non-empty `{tag}`: escape or remove the others",
         );
     }
-    if prefix.is_empty() && key.starts_with(RESERVED) {
+    // Joined first: a short prefix and a clever key may lead there together.
+    let joined = prefix.bytes().chain(key.bytes());
+    if joined.take(RESERVED.len()).eq(RESERVED.bytes()) {
         return Err(
             "names that start with `lock-core:` are reserved: use another name or a prefix",
         );
@@ -123,6 +125,8 @@ mod tests {
     fn reserved_names_are_refused_only_where_they_would_collide() {
         assert!(LockKey::new("", "lock-core:fence").is_err());
         assert!(LockKey::new("lock:", "lock-core:fence").is_ok());
+        assert!(LockKey::new("lock", "-core:queue:{lock:victim}").is_err());
+        assert!(LockKey::new("lock", "-cor").is_ok());
         assert!(check_prefix("lock-core:x").is_err());
         assert!(check_prefix("a{b}").is_err());
     }

@@ -215,8 +215,8 @@ impl Lock {
     /// # Errors
     ///
     /// [`TimedOut`](LockError::TimedOut) where others held it all the time ([`Busy`](LockError::Busy) for a wait of
-    /// zero); [`Unavailable`](LockError::Unavailable) where the server did not answer. Both by the time given. Else as
-    /// [`acquire`](Self::acquire).
+    /// zero); [`Unavailable`](LockError::Unavailable) where the server did not answer. Both by the time given, and up to a
+    /// tenth of a second for leaving the queue. Else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -330,7 +330,8 @@ impl Lock {
     /// Takes the lock away from whoever holds it, and gives it to the next waiter. For operators.
     ///
     /// The old holder is told at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)), but it may be in the middle of
-    /// something: for that moment two may work. True if somebody held it.
+    /// something: for that moment two may work. A holder to which the server can not push (over
+    /// [`from_connection`](crate::LockManager::from_connection), or with RESP2) hears of it with its next renewal. True if somebody held it.
     ///
     /// # Errors
     ///
@@ -374,12 +375,13 @@ impl Lock {
         let started = Instant::now();
         let result = acquire(&self.session, request, limit)
             .instrument(span.clone())
-            .await;
+            .await
+            .map(|entry| LockGuard::new(Arc::clone(&self.session), entry));
         if !span.is_disabled() {
             span.record("waited_ms", started.elapsed().as_millis() as u64);
             span.record("outcome", outcome(&result));
         }
-        result.map(|entry| LockGuard::new(Arc::clone(&self.session), entry))
+        result
     }
 
     fn request(&self) -> Result<Request, LockError> {

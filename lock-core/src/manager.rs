@@ -121,7 +121,8 @@ impl LockManager {
     /// confirmed. Guards that are still alive shortly before `limit` are lost
     /// ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks released.
     ///
-    /// Returns how many locks are left to their ttl: 0 if all is clean.
+    /// Returns how many acquisitions and releases were not finished, of which locks may be left to their ttl: 0 if all
+    /// is clean.
     ///
     /// # Cancel safety
     ///

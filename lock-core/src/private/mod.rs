@@ -68,7 +68,6 @@ impl Hold {
 
     /// What `guard = name` binds where there are several: a guard for each key, in the order of the keys, without
     /// repeats.
-    #[must_use]
     pub fn guards(&self) -> &[LockGuard] {
         match &self.0 {
             Guards::One(guard) => slice::from_ref(guard),

@@ -6,8 +6,10 @@
 -- Returns one of
 --   n                                   granted, with this fencing token
 --   {'busy', pttl}                      held by another, and we do not wait
---   {'queued', pttl, depth, last, own}  we wait; every later grant mints above `last`; `own` is the holder
---                                       where it is a token of the same client, else ''
+--   {'queued', pttl, joined, depth, last, own}
+--                                       we wait; `joined` is 1 where this call put us into the queue; every
+--                                       later grant mints above `last`; `own` is the holder where it is a
+--                                       token of the same client, else ''
 --   {'foreign', kind}                   the name is taken by something that is not a lock
 --
 -- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the
@@ -50,11 +52,24 @@ if ARGV[3] == 'try' then return {'busy', pttl} end
 
 local t = redis.call('TIME')
 local client = string.sub(token, 1, 36)
-if redis.call('HSET', waiters, token, ttl) == 1 then redis.call('RPUSH', queue, token) end
-local alive_until = t[1] * 1000 + math.floor(t[2] / 1000) + ARGV[4]
+-- A hash without its queue (evicted, deleted) is no place in it.
+if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
+local joined = redis.call('HSET', waiters, token, ttl)
+if joined == 1 then redis.call('RPUSH', queue, token) end
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local alive_until = now + ARGV[4]
 redis.call('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. ARGV[5])
 -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
 redis.call('PEXPIRE', queue, 30000)
 redis.call('PEXPIRE', waiters, 30000)
 local own = string.sub(holder, 1, 36) == client and holder or ''
-return {'queued', pttl, redis.call('LLEN', queue), redis.call('GET', fence) or '0', own}
+local depth = redis.call('LLEN', queue)
+-- Clients that have gone leave their field behind as long as others queue. Rarely, and all at once, they are removed.
+if redis.call('HLEN', waiters) > 2 * depth + 100 then
+  local fields = redis.call('HGETALL', waiters)
+  for i = 1, #fields, 2 do
+    local seen = #fields[i] == 36 and string.match(fields[i + 1], '^(%d+) ')
+    if seen and tonumber(seen) < now then redis.call('HDEL', waiters, fields[i]) end
+  end
+end
+return {'queued', pttl, joined, depth, redis.call('GET', fence) or '0', own}

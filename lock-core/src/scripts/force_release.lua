@@ -12,7 +12,10 @@ if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
-if redis.call('PTTL', lock) == -1 then return {'foreign', 'string without a ttl'} end
+local pttl = redis.call('PTTL', lock)
+if pttl == -1 then return {'foreign', 'string without a ttl'} end
+-- A write that changes nothing comes first: where the server refuses writes, nobody is told of a loss.
+redis.call('PEXPIRE', lock, math.max(pttl, 1))
 redis.pcall('PUBLISH', ARGV[2] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
 if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1]), '') then
   redis.call('DEL', lock)

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::entry::{Entry, Request};
+use super::entry::{Entry, Request, Taken};
 use super::wait::{Granted, Next};
 use super::{Session, Shared};
 use crate::LockError;
@@ -35,6 +35,11 @@ pub(crate) async fn acquire(
     limit: Limit,
 ) -> Result<Arc<Entry>, LockError> {
     let shared = &*session.shared;
+    if session.releases.is_closed() {
+        return Err(LockError::config(
+            "the runtime in which this lock manager was made has ended, and nothing would renew its locks: make one in the runtime that uses it",
+        ));
+    }
     let pending = Pending {
         session,
         entry: Some(shared.register(request)?),
@@ -123,6 +128,13 @@ impl Acquisition<'_> {
             Limit::Within(_) | Limit::Forever => Mode::Wait,
         };
         loop {
+            {
+                let mut wait = lock(&self.pending.entry().wait);
+                if wait.is_shut_down() {
+                    return Err(LockError::ShutDown);
+                }
+                wait.asking();
+            }
             let sent_at = self.shared.now();
             self.pending.sent = true;
             let answer = self.ask(mode).await?;
@@ -169,12 +181,15 @@ impl Acquisition<'_> {
             };
             match next {
                 Next::Take(granted) => {
-                    let entry = self.pending.entry();
-                    if entry.hold(self.shared.now(), granted) {
-                        return Ok(self.pending.complete());
+                    match self.pending.entry().take(self.shared.now(), granted) {
+                        Taken::Held => return Ok(self.pending.complete()),
+                        Taken::TooLate => {
+                            let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
+                            self.after(late).await?;
+                        }
+                        Taken::ShutDown => return Err(LockError::ShutDown),
+                        Taken::Revoked => {}
                     }
-                    let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
-                    self.after(late).await?;
                 }
                 Next::ShutDown => return Err(LockError::ShutDown),
                 Next::AskAgain | Next::Wait => {}
@@ -206,9 +221,18 @@ impl Acquisition<'_> {
     async fn wait(&self) -> Result<Next, LockError> {
         let entry = self.pending.entry();
         loop {
-            let next = lock(&entry.wait).next(self.shared.now(), entry.terms.third());
-            if next != Next::Wait {
-                return Ok(next);
+            {
+                let now = self.shared.now();
+                let mut wait = lock(&entry.wait);
+                let next = wait.next(now, entry.terms.third());
+                if next != Next::Wait {
+                    return Ok(next);
+                }
+                // With a limit of its own, the wait ends there.
+                let patience = matches!(self.limit, Limit::Forever).then_some(entry.terms.ttl);
+                if let Some(error) = wait.hopeless(now, patience) {
+                    return Err(error.into_lock_error());
+                }
             }
             let woken = entry.woken.notified();
             match self.until() {

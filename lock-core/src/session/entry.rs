@@ -28,6 +28,16 @@ pub(crate) struct Request {
     pub(crate) at_least: Duration,
 }
 
+/// What became of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Held,
+    /// It came later than its lease lasts.
+    TooLate,
+    Revoked,
+    ShutDown,
+}
+
 /// Registered with the session before the first request is sent, so that whatever the request leaves on the
 /// server has somebody to clean it up.
 #[derive(Debug)]
@@ -82,8 +92,35 @@ impl Entry {
         FencingToken::new(self.fence.load(Ordering::Relaxed))
     }
 
+    /// Takes a grant, unless something that was said since forbids it.
+    pub(crate) fn take(&self, now: Moment, granted: Granted) -> Taken {
+        // Under the lock, so that a revocation is seen either here or by the lease.
+        let wait = crate::sync::lock(&self.wait);
+        if wait.is_shut_down() {
+            Taken::ShutDown
+        } else if wait.is_revoked() {
+            Taken::Revoked
+        } else if self.hold(now, granted) {
+            Taken::Held
+        } else {
+            Taken::TooLate
+        }
+    }
+
+    /// The lock was taken away by force. True if it was held.
+    pub(crate) fn revoke(&self) -> bool {
+        let mut wait = crate::sync::lock(&self.wait);
+        if self.lease.lose(LossReason::ForceReleased) {
+            return true;
+        }
+        wait.revoked();
+        drop(wait);
+        self.woken.notify_one();
+        false
+    }
+
     /// Begins the hold. False where the grant came too late to be of use.
-    pub(crate) fn hold(&self, now: Moment, granted: Granted) -> bool {
+    fn hold(&self, now: Moment, granted: Granted) -> bool {
         self.fence.store(granted.fence, Ordering::Relaxed);
         if !self.at_least.is_zero() {
             let keep_until = now + self.at_least;

@@ -52,6 +52,8 @@ impl Lines {
         for line in self.0.values_mut().filter(|line| !line.asking) {
             if line.next_check <= now {
                 line.asking = true;
+                // Whoever joins while we ask may want an earlier check than the one after this.
+                line.next_check = Moment::NEVER;
                 asking.extend(line.waiters.values().next().cloned());
             } else {
                 next = next.min(line.next_check);
@@ -64,7 +66,7 @@ impl Lines {
     pub(crate) fn checked(&mut self, lock: &str, now: Moment, after: Duration) -> Option<Moment> {
         let line = self.0.get_mut(lock)?;
         line.asking = false;
-        line.next_check = now + after;
+        line.next_check = line.next_check.min(now + after);
         Some(line.next_check)
     }
 

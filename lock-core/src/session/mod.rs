@@ -51,8 +51,9 @@ pub(crate) struct Shared {
     client: ClientId,
     registry: Mutex<Registry>,
     next_sequence: AtomicU64,
-    /// When the task has something to do next. Too early is harmless; too late never happens.
-    next_due: AtomicU64,
+    /// When a lease or a line wants the task's attention. Too early is harmless; too late never happens.
+    leases_due: AtomicU64,
+    lines_due: AtomicU64,
     wake: Notify,
     idle: Notify,
     releases: WeakUnboundedSender<Arc<Entry>>,
@@ -86,7 +87,7 @@ impl Session {
         let (releases, queued) = unbounded_channel();
         let client = ClientId::random();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
-            store.attach(&client, shared.clone());
+            store.attach(&client, shared.clone(), runtime.clone());
             Shared {
                 config,
                 clock,
@@ -94,7 +95,8 @@ impl Session {
                 client,
                 registry: Mutex::default(),
                 next_sequence: AtomicU64::new(1),
-                next_due: AtomicU64::new(Moment::NEVER.0),
+                leases_due: AtomicU64::new(Moment::NEVER.0),
+                lines_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
                 idle: Notify::new(),
                 releases: releases.downgrade(),
@@ -120,12 +122,15 @@ impl Session {
     /// held shortly before `limit` is taken from its holder. Returns how many locks were left unreleased.
     pub(crate) async fn shutdown(&self, limit: Duration) -> usize {
         let shared = &self.shared;
+        // Longer than anybody waits, and short enough for the timer's arithmetic.
+        let limit = limit.min(Duration::from_secs(365 * 24 * 3600));
         let end = Instant::now() + limit;
         {
             let mut registry = lock(&shared.registry);
             registry.closing = true;
-            for waiter in registry.lines.all() {
-                waiter.tell(wait::Wait::shut_down);
+            // Whatever is not held yet will not be: it waits, or its request is still under way.
+            for entry in registry.entries.values() {
+                entry.tell(wait::Wait::shut_down);
             }
         }
         let grace = (limit / 4).min(Duration::from_millis(250));
@@ -181,23 +186,38 @@ impl Shared {
         }
     }
 
-    /// Makes sure that the task looks again at `moment` or before.
-    fn due_at(&self, moment: Moment) {
-        if moment.0 < self.next_due.fetch_min(moment.0, Ordering::SeqCst) {
+    /// Makes an entry count again that was forgotten, until it is cleaned up.
+    fn remember(&self, entry: &Arc<Entry>) {
+        let mut registry = lock(&self.registry);
+        registry.entries.insert(entry.sequence, Arc::clone(entry));
+    }
+
+    /// Makes sure that the task looks at the leases at `moment` or before.
+    fn lease_due_at(&self, moment: Moment) {
+        self.due_at(&self.leases_due, moment);
+    }
+
+    /// Makes sure that the task looks at the lines at `moment` or before.
+    fn line_due_at(&self, moment: Moment) {
+        self.due_at(&self.lines_due, moment);
+    }
+
+    fn due_at(&self, due: &AtomicU64, moment: Moment) {
+        if moment.0 < due.fetch_min(moment.0, Ordering::SeqCst) {
             self.wake.notify_one();
         }
     }
 
     /// A hold has begun: its renewal and its end are the task's business from now on.
     fn watch(&self, entry: &Entry) {
-        self.due_at(entry.renew_at().min(entry.lease.end()));
+        self.lease_due_at(entry.renew_at().min(entry.lease.end()));
     }
 
     fn join_line(&self, entry: &Arc<Entry>, remaining: Duration) {
         let check_at = self.now() + self.check_after(entry.terms, remaining);
         entry.in_line.store(true, Ordering::Relaxed);
         let next = lock(&self.registry).lines.join(entry, check_at);
-        self.due_at(next);
+        self.line_due_at(next);
     }
 
     fn leave_line(&self, entry: &Entry) {
@@ -223,14 +243,11 @@ impl Shared {
 
     /// A grant for somebody who has gone: a request that was long given up reached the server after all. The lock
     /// goes on to the next at once.
-    fn decline(&self, token: &str, lock: &str) {
+    fn decline(&self, sequence: u64, lock: &str) {
         let name = lock.strip_prefix(self.config.prefix.as_str());
         let key = name.and_then(|name| LockKey::new(&self.config.prefix, name).ok());
-        let parts = self.client.sequence_of(token).zip(key);
         let terms = self.config.terms(self.config.default_ttl);
-        if let (Some((sequence, key)), Ok(terms), Some(releases)) =
-            (parts, terms, self.releases.upgrade())
-        {
+        if let (Some(key), Ok(terms), Some(releases)) = (key, terms, self.releases.upgrade()) {
             let request = Request {
                 key: Arc::new(key),
                 terms,
@@ -239,7 +256,9 @@ impl Shared {
                 at_least: Duration::ZERO,
             };
             let entry = Entry::new(sequence, self.client.token(sequence), request);
-            let _ = releases.send(Arc::new(entry));
+            let entry = Arc::new(entry);
+            self.remember(&entry);
+            let _ = releases.send(entry);
         }
     }
 
@@ -248,25 +267,28 @@ impl Shared {
         lock(&self.registry).lines.all().count()
     }
 
-    fn entry_of(&self, token: &str) -> Option<Arc<Entry>> {
-        let sequence = self.client.sequence_of(token)?;
+    fn entry(&self, sequence: u64) -> Option<Arc<Entry>> {
         lock(&self.registry).entries.get(&sequence).cloned()
     }
 }
 
 impl Events for Shared {
     fn granted(&self, token: &str, fence: u64, lock: &str) {
-        match self.entry_of(token) {
+        let Some(sequence) = self.client.sequence_of(token) else {
+            return;
+        };
+        match self.entry(sequence) {
             Some(entry) => entry.tell(|wait| wait.pushed(fence)),
-            None => self.decline(token, lock),
+            None => self.decline(sequence, lock),
         }
     }
 
     fn revoked(&self, token: &str) {
-        if let Some(entry) = self.entry_of(token)
-            && entry.lease.lose(LossReason::ForceReleased)
+        let entry = self.client.sequence_of(token);
+        if let Some(entry) = entry.and_then(|sequence| self.entry(sequence))
+            && entry.revoke()
         {
-            self.due_at(self.now());
+            self.lease_due_at(self.now());
         }
     }
 

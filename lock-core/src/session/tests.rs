@@ -78,9 +78,9 @@ async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     // The holder lets go, and its thread stands still before the request is out. A refresh that was sent while it
     // waited is answered only now, sees that it has left, and cleans up.
     entry.lease.release(shared.now());
-    super::task::refresh(Arc::clone(shared), Arc::clone(&entry)).await;
+    super::task::clean_up_if_gone(shared, &entry).await;
     assert!(rig.take("a", true, Limit::Try).await.is_ok(), "free by now");
-    let released = super::confirmed(&rig.session, entry).await;
+    let released = super::confirmed(&rig.session, entry, 1).await;
     assert!(released.is_ok(), "{released:?}");
 }
 
@@ -236,4 +236,105 @@ async fn a_forced_release_is_announced_to_the_holder() {
     rig.session.shared.store.force_release(&key).await.unwrap();
     assert_eq!(soon(guard.lost()).await, LossReason::ForceReleased);
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+}
+
+/// Polls a future once.
+async fn once<F: Future + Unpin>(future: &mut F) -> std::task::Poll<F::Output> {
+    std::future::poll_fn(|cx| std::task::Poll::Ready(std::pin::Pin::new(&mut *future).poll(cx)))
+        .await
+}
+
+#[tokio::test]
+async fn a_grant_that_was_taken_back_before_it_was_taken_is_never_held() {
+    let clock = ManualClock::new();
+    let (one, two) = (Rig::new("revoked", &clock), Rig::new("revoked", &clock));
+    let first = one.take("a", true, Limit::Forever).await.unwrap();
+    let mut waiting = Box::pin(two.take("a", true, Limit::Forever));
+    assert!(once(&mut waiting).await.is_pending());
+    // The waiter is granted the lock and loses it again while nobody polls it.
+    first.release().await.unwrap();
+    let key = LockKey::new("lock:", "a").unwrap();
+    one.session.shared.store.force_release(&key).await.unwrap();
+    let third = one.take("a", true, Limit::Try).await.unwrap();
+    assert!(
+        once(&mut waiting).await.is_pending(),
+        "it asks again and queues"
+    );
+    assert!(third.is_held());
+    third.release().await.unwrap();
+    assert!(soon(waiting).await.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn shutdown_reaches_an_acquisition_that_was_granted_and_does_not_know_it() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let mut waiting = Box::pin(rig.take("a", true, Limit::Forever));
+    assert!(once(&mut waiting).await.is_pending());
+    guard.release().await.unwrap();
+    let (left, waited) = tokio::join!(rig.session.shutdown(PATIENCE), waiting);
+    assert!(matches!(waited, Err(LockError::ShutDown)));
+    assert_eq!(left, 0);
+}
+
+#[tokio::test]
+async fn waiters_that_the_server_forgot_are_all_put_back() {
+    let clock = ManualClock::new();
+    let (one, two) = (Rig::new("forgot", &clock), Rig::new("forgot", &clock));
+    let first = one.take("a", true, Limit::Forever).await.unwrap();
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| Box::pin(two.take("a", true, Limit::Forever)))
+        .collect();
+    for waiter in &mut waiting {
+        assert!(once(waiter).await.is_pending());
+    }
+    let shared = &two.session.shared;
+    let tokens: Vec<_> = (1..=3).map(|n| shared.client.token(n)).collect();
+    let key = LockKey::new("lock:", "a").unwrap();
+    for token in &tokens {
+        shared.store.release(&key, token).await.unwrap();
+    }
+    // One of them asks for all, finds that it had no place, and says so.
+    let oldest = shared.entry(1).unwrap();
+    super::task::refresh(Arc::clone(shared), oldest).await;
+    for waiter in &mut waiting {
+        assert!(once(waiter).await.is_pending());
+    }
+    assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 3);
+    first.release().await.unwrap();
+    for waiter in waiting {
+        soon(waiter).await.unwrap().release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_lost_lock_is_cleaned_up_though_the_last_handle_goes_at_once() {
+    let clock = ManualClock::new();
+    let (one, two) = (Rig::new("handle", &clock), Rig::new("handle", &clock));
+    let guard = one.take("a", true, Limit::Forever).await.unwrap();
+    assert!(guard.view().entry.lease.lose(LossReason::Taken));
+    drop((guard, one));
+    assert!(soon(two.take("a", true, Limit::Forever)).await.is_ok());
+}
+
+#[tokio::test]
+async fn shutdown_takes_any_limit() {
+    let rig = Rig::new("", &ManualClock::new());
+    assert_eq!(rig.session.shutdown(Duration::MAX).await, 0);
+}
+
+#[test]
+fn a_manager_whose_runtime_has_ended_grants_nothing() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+    };
+    let rig = runtime()
+        .unwrap()
+        .block_on(async { Rig::new("", &ManualClock::new()) });
+    let refused = runtime()
+        .unwrap()
+        .block_on(rig.take("a", true, Limit::Forever));
+    assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
 }

@@ -12,6 +12,12 @@ use super::lease::Status;
 use crate::LockError;
 use crate::store::{Released, Renewal, Store, StoreError};
 
+/// Cleans up behind a request of an entry that was over, and perhaps forgotten, when the request was answered.
+pub(super) async fn again(shared: Arc<Shared>, entry: Arc<Entry>) {
+    shared.remember(&entry);
+    until_confirmed(shared, entry).await;
+}
+
 /// Releases until the server has confirmed it, or until the ttl has done the work.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, entry: Arc<Entry>) {
     let give_up = Instant::now() + entry.terms.ttl;
@@ -50,6 +56,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, entry: Arc<Entry>) {
 pub(crate) async fn confirmed(
     session: &super::Session,
     entry: Arc<Entry>,
+    most_tries: u32,
 ) -> Result<(), LockError> {
     let shared = &session.shared;
     let before = entry.lease.release(shared.now());
@@ -81,12 +88,12 @@ pub(crate) async fn confirmed(
                 return Err(lost(crate::LossReason::Taken));
             }
             Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),
-            Err(error) if tries >= 3 || shared.now() >= entry.lease.end() => {
+            Err(error) if tries >= most_tries || shared.now() >= entry.lease.end() => {
                 return Err(error.into_lock_error());
             }
             Err(error) => {
                 perhaps_done |= matches!(error, StoreError::Ambiguous(_));
-                sleep(Duration::from_millis(10 * tries)).await;
+                sleep(Duration::from_millis(10 * u64::from(tries))).await;
             }
         }
     }
@@ -120,7 +127,8 @@ struct Handover<'a> {
 
 impl Handover<'_> {
     fn done(mut self) {
-        if let Some(entry) = self.entry.take() {
+        // A request that was never answered may still land: then the background releases once more.
+        if let Some(entry) = self.entry.take_if(|e| !e.ambiguous.load(Ordering::Relaxed)) {
             self.session.shared.forget(&entry);
         }
     }

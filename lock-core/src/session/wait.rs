@@ -12,8 +12,17 @@ pub(crate) struct Wait {
     pushed: Option<u64>,
     answered: Option<Granted>,
     ask_again: bool,
+    /// The grant that is being answered or announced was taken back by force.
+    revoked: bool,
     shut_down: bool,
-    trouble: Option<StoreError>,
+    trouble: Option<Trouble>,
+}
+
+/// Refreshes that fail, one after the other.
+#[derive(Debug)]
+struct Trouble {
+    last: StoreError,
+    since: Moment,
 }
 
 /// The last call that was answered "queued".
@@ -51,6 +60,37 @@ impl Wait {
         }
     }
 
+    /// Another waiter of this process and lock was answered "queued". Grants made after that answer have a larger
+    /// fencing token, whomever they are for, so it serves us as well; unless a grant is already waiting to be taken.
+    pub(crate) fn refreshed(&mut self, sent_at: Moment, floor: u64) {
+        self.trouble = None;
+        if self.asked.is_some() && self.pushed.is_none() {
+            self.queued(sent_at, floor);
+        }
+    }
+
+    /// A request is about to be sent: what was taken back or missed before it does not concern its answer.
+    pub(crate) fn asking(&mut self) {
+        self.revoked = false;
+        self.ask_again = false;
+    }
+
+    /// A message says that the lock was taken from us by force, before we took it.
+    pub(crate) fn revoked(&mut self) {
+        self.pushed = None;
+        self.answered = None;
+        self.revoked = true;
+        self.ask_again = true;
+    }
+
+    pub(crate) fn is_revoked(&self) -> bool {
+        self.revoked
+    }
+
+    pub(crate) fn is_shut_down(&self) -> bool {
+        self.shut_down
+    }
+
     /// A message says that we were granted the lock.
     pub(crate) fn pushed(&mut self, fence: u64) {
         self.pushed = self.pushed.max(Some(fence));
@@ -76,12 +116,23 @@ impl Wait {
     }
 
     /// The refresh on our behalf failed.
-    pub(crate) fn failed(&mut self, error: StoreError) {
-        self.trouble = Some(error);
+    pub(crate) fn failed(&mut self, now: Moment, error: StoreError) {
+        let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        self.trouble = Some(Trouble { last: error, since });
     }
 
-    pub(crate) fn trouble(&mut self) -> Option<StoreError> {
-        self.trouble.take()
+    /// The error of the last refresh, if it failed.
+    pub(crate) fn trouble(&self) -> Option<StoreError> {
+        self.trouble.as_ref().map(|trouble| trouble.last.clone())
+    }
+
+    /// The error that makes waiting on pointless: one that does not go away by itself, or one that has lasted for
+    /// `patience`.
+    pub(crate) fn hopeless(&self, now: Moment, patience: Option<Duration>) -> Option<StoreError> {
+        let trouble = self.trouble.as_ref()?;
+        let lasted = patience.is_some_and(|patience| now > trouble.since + patience);
+        (lasted || matches!(trouble.last, StoreError::Misconfigured(_)))
+            .then(|| trouble.last.clone())
     }
 
     /// Decides. A message may be old, so it counts only if its fencing token is newer than the last answer, and
@@ -165,6 +216,49 @@ mod tests {
         wait.queued(T0, 10);
         wait.pushed(12);
         assert_eq!(wait.next(T0 + ms(1001), PATIENCE), Next::AskAgain);
+    }
+
+    #[test]
+    fn a_neighbours_answer_serves_everybody_who_has_no_grant_to_take() {
+        let mut wait = Wait::default();
+        wait.queued(T0, 10);
+        wait.refreshed(T0 + ms(900), 15);
+        wait.pushed(16);
+        let granted = Granted {
+            fence: 16,
+            sent_at: T0 + ms(900),
+            pushed: true,
+        };
+        // A grant that waits to be taken keeps the floor it was judged by.
+        wait.refreshed(T0 + ms(950), 20);
+        assert_eq!(wait.next(T0 + ms(1500), PATIENCE), Next::Take(granted));
+    }
+
+    #[test]
+    fn a_grant_that_was_taken_back_is_not_taken() {
+        let mut wait = Wait::default();
+        wait.queued(T0, 10);
+        wait.pushed(12);
+        wait.revoked();
+        assert!(wait.is_revoked());
+        assert_eq!(wait.next(T0, PATIENCE), Next::AskAgain);
+        wait.asking();
+        assert!(!wait.is_revoked());
+    }
+
+    #[test]
+    fn trouble_is_hopeless_when_it_lasts_or_can_not_end() {
+        let cause = || crate::error::Cause::new(std::sync::Arc::new(std::fmt::Error));
+        let mut wait = Wait::default();
+        wait.failed(T0, StoreError::NotNow(cause()));
+        wait.failed(T0 + ms(900), StoreError::NotNow(cause()));
+        assert!(wait.hopeless(T0 + ms(900), Some(PATIENCE)).is_none());
+        assert!(wait.hopeless(T0 + ms(1001), Some(PATIENCE)).is_some());
+        assert!(wait.hopeless(T0 + ms(1001), None).is_none());
+        wait.refreshed(T0 + ms(1001), 1);
+        assert!(wait.trouble().is_none());
+        wait.failed(T0, StoreError::Misconfigured(String::new()));
+        assert!(wait.hopeless(T0, None).is_some());
     }
 
     #[test]

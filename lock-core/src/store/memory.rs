@@ -257,7 +257,8 @@ fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Opt
     let own_holder = holder
         .filter(|holder| holder.token.client() == token.client())
         .and_then(|holder| holder.token.as_str().rsplit(':').next()?.parse().ok());
-    if !slot.queue.iter().any(|waiter| waiter.token == *token) {
+    let joined = !slot.queue.iter().any(|waiter| waiter.token == *token);
+    if joined {
         slot.queue.push_back(Waiter {
             token: token.clone(),
             ttl: attempt.ttl,
@@ -267,6 +268,7 @@ fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Opt
         .insert(token.client().into(), now + attempt.alive_for);
     let place = Place {
         remaining,
+        joined,
         depth: slot.queue.len() as u64,
         last_fence,
         own_holder,

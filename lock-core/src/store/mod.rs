@@ -7,6 +7,8 @@ use std::future::Future;
 use std::sync::Weak;
 use std::time::Duration;
 
+use tokio::runtime::Handle;
+
 use crate::error::{Cause, LockError};
 use crate::key::LockKey;
 use crate::token::{ClientId, Token};
@@ -46,6 +48,8 @@ pub(crate) enum Answer {
 pub(crate) struct Place {
     /// What is left of the holder's lease.
     pub(crate) remaining: Duration,
+    /// Whether this call put us into the queue: false where we had a place already.
+    pub(crate) joined: bool,
     /// How many wait, we among them.
     pub(crate) depth: u64,
     /// Grants made after this answer carry a larger fencing token.
@@ -178,9 +182,12 @@ macro_rules! on_store {
 }
 
 impl AnyStore {
-    /// Tells the store where its events go, and who asks.
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink) {
-        on_store!(self, store => store.attach(client, sink));
+    /// Tells the store where its events go, who asks, and where its connections live.
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        match self {
+            Self::Memory(store) => store.attach(client, sink),
+            Self::Redis(store) => store.attach(client, sink, runtime),
+        }
     }
 }
 

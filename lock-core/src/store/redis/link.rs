@@ -7,11 +7,14 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ErrorKind, IntoConnectionInfo, ProtocolVersion, PushInfo,
-    PushKind, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
 use super::error::bad_url;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
 use crate::LockError;
 use crate::store::{EventSink, Events};
 use crate::sync::lock;
@@ -22,22 +25,31 @@ const SILENT_LIMIT: u32 = 2;
 /// The connection is replaced as a whole, and a clean-up is sent on the connection of its acquire as long as
 /// that one lives: on one connection it can not overtake the acquire.
 pub(super) struct Link {
-    client: Client,
+    info: ConnectionInfo,
     connect_limit: Duration,
     live: Mutex<Option<Live>>,
     /// Held while a connection is made, so that many callers make one.
     connecting: tokio::sync::Mutex<()>,
     next_generation: AtomicU64,
-    unanswered: AtomicU32,
     /// False from the moment the server refuses RESP3 or the subscription.
     pushes: AtomicBool,
-    subscription: OnceCell<(String, EventSink)>,
+    attached: OnceCell<Attached>,
+}
+
+/// What the link learns from the session that uses it.
+struct Attached {
+    channel: String,
+    sink: EventSink,
+    runtime: Handle,
 }
 
 #[derive(Clone)]
 pub(super) struct Live {
     generation: u64,
     connection: MultiplexedConnection,
+    made_at: Instant,
+    /// Requests in a row that got no answer in time.
+    unanswered: Arc<AtomicU32>,
 }
 
 impl Link {
@@ -47,30 +59,28 @@ impl Link {
             .map_err(|error| bad_url(&error))?;
         // A URL that names RESP2 means it: no messages, so waiting is by asking.
         let resp3 = !(url.contains("protocol=resp2") || url.contains("protocol=2"));
-        let protocol = if resp3 {
-            ProtocolVersion::RESP3
-        } else {
-            ProtocolVersion::RESP2
-        };
         // Without TCP_NODELAY a lone command can wait for the acknowledgement of the one before it.
         let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let settings = info.redis_settings().clone().set_protocol(protocol);
-        let info = info.set_tcp_settings(tcp).set_redis_settings(settings);
-        let client = Client::open(info).map_err(|error| bad_url(&error))?;
+        let info = info.set_tcp_settings(tcp);
+        Client::open(info.clone()).map_err(|error| bad_url(&error))?;
         Ok(Arc::new(Self {
-            client,
+            info,
             connect_limit,
             live: Mutex::new(None),
             connecting: tokio::sync::Mutex::new(()),
             next_generation: AtomicU64::new(0),
-            unanswered: AtomicU32::new(0),
             pushes: AtomicBool::new(resp3),
-            subscription: OnceCell::new(),
+            attached: OnceCell::new(),
         }))
     }
 
-    pub(super) fn attach(&self, channel: String, sink: EventSink) {
-        let _ = self.subscription.set((channel, sink));
+    pub(super) fn attach(&self, channel: String, sink: EventSink, runtime: Handle) {
+        let attached = Attached {
+            channel,
+            sink,
+            runtime,
+        };
+        let _ = self.attached.set(attached);
     }
 
     pub(super) fn pushes(&self) -> bool {
@@ -87,19 +97,20 @@ impl Link {
             let result = command.query_async(&mut live.connection).await;
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
-                _ => link.unanswered.store(0, Ordering::Relaxed),
+                _ => live.unanswered.store(0, Ordering::Relaxed),
             }
             result
         }
     }
 
-    /// A request timed out. The socket may look healthy for many minutes, so a few of these in a row end it.
-    pub(super) fn went_silent(&self) {
-        if self.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_LIMIT {
-            let generation = lock(&self.live).as_ref().map(|live| live.generation);
-            if let Some(generation) = generation {
-                self.discard(generation);
-            }
+    /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a few of these in a
+    /// row end it.
+    pub(super) fn went_silent(&self, limit: Duration) {
+        let Some(live) = self.current() else { return };
+        // A younger connection is not the one that the request was sent on.
+        let old_enough = live.made_at.elapsed() >= limit;
+        if old_enough && live.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_LIMIT {
+            self.discard(live.generation);
         }
     }
 
@@ -112,10 +123,18 @@ impl Link {
         if let Some(live) = self.current() {
             return Ok(live);
         }
-        // Boxed: it runs once, and its size would be in the future of every acquire.
-        let live = Box::pin(self.connect()).await?;
+        // The connection is driven by the runtime that makes it: that must be the session's, not whichever happens to
+        // ask first after a break.
+        let link = Arc::clone(self);
+        let connect = async move { link.connect().await };
+        let made = match self.attached.get() {
+            Some(attached) => attached.runtime.spawn(connect),
+            None => tokio::spawn(connect),
+        };
+        let live = made.await.map_err(|_| {
+            RedisError::from((ErrorKind::Io, "the runtime of the connection has ended"))
+        })??;
         *lock(&self.live) = Some(live.clone());
-        self.unanswered.store(0, Ordering::Relaxed);
         Ok(live)
     }
 
@@ -124,27 +143,35 @@ impl Link {
     }
 
     async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
+        match self.connect_as(self.pushes()).await {
+            Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
+                self.poll_instead(&error);
+                self.connect_as(false).await
+            }
+            made => made,
+        }
+    }
+
+    async fn connect_as(self: &Arc<Self>, pushes: bool) -> RedisResult<Live> {
         let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
         let mut config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(self.connect_limit))
             .set_response_timeout(None);
-        if self.pushes() {
+        let protocol = if pushes {
             config = config.set_push_sender(self.receiver(generation));
-        }
-        let connected = self
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await;
-        let mut connection = match connected {
-            Err(error) if self.pushes() && error.kind() == ErrorKind::RESP3NotSupported => {
-                return self.connect_without_pushes(generation).await;
-            }
-            other => other?,
+            ProtocolVersion::RESP3
+        } else {
+            ProtocolVersion::RESP2
         };
-        if let Some((channel, _)) = self.subscription.get().filter(|_| self.pushes())
-            && let Err(error) = connection.subscribe(channel).await
+        let settings = self.info.redis_settings().clone().set_protocol(protocol);
+        let mut connection = Client::open(self.info.clone().set_redis_settings(settings))?
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        if let Some(attached) = self.attached.get().filter(|_| pushes)
+            && let Err(error) = connection.subscribe(&attached.channel).await
         {
-            if error.is_io_error() {
+            // Only a permission that is missing is there to stay; else the next connection may do better.
+            if error.code() != Some("NOPERM") {
                 return Err(error);
             }
             self.poll_instead(&error);
@@ -152,26 +179,8 @@ impl Link {
         Ok(Live {
             generation,
             connection,
-        })
-    }
-
-    async fn connect_without_pushes(&self, generation: u64) -> RedisResult<Live> {
-        let config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_limit))
-            .set_response_timeout(None);
-        let mut info = self.client.get_connection_info().clone();
-        let settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP2);
-        info = info.set_redis_settings(settings);
-        let connection = Client::open(info)?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        self.poll_instead(&"RESP3 is not supported");
-        Ok(Live {
-            generation,
-            connection,
+            made_at: Instant::now(),
+            unanswered: Arc::new(AtomicU32::new(0)),
         })
     }
 
@@ -206,7 +215,7 @@ impl Link {
     }
 
     fn events(&self) -> Option<Arc<dyn Events>> {
-        self.subscription.get()?.1.upgrade()
+        self.attached.get()?.sink.upgrade()
     }
 
     /// Forgets a connection, unless a newer one has already taken its place, and wakes those who wait on it.

@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
+use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use self::error::{classify, no_reply};
@@ -69,10 +70,10 @@ impl RedisStore {
         }
     }
 
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink) {
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         let channel = format!("{RESERVED}client:{}", client.as_str());
         if let Conduit::Link(link) = &self.conduit {
-            link.attach(channel.clone(), sink);
+            link.attach(channel.clone(), sink, runtime);
         }
         let _ = self.channel.set(channel);
     }
@@ -125,8 +126,11 @@ impl RedisStore {
         let result = if let Ok(answer) = timeout(limit, call).await {
             answer.map_err(classify)
         } else {
-            if let Conduit::Link(link) = &self.conduit {
-                link.went_silent();
+            // A shorter limit than the server's own says little about the connection.
+            if let Conduit::Link(link) = &self.conduit
+                && limit == self.limit
+            {
+                link.went_silent(limit);
             }
             Err(StoreError::Ambiguous(no_reply(limit)))
         };

@@ -18,8 +18,9 @@ pub(super) fn acquired(value: Value) -> Parsed<Answer> {
             (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
                 remaining: millis(pttl)?,
             }),
-            (Some("queued"), [_, pttl, depth, last, own]) => Ok(Answer::Queued(Place {
+            (Some("queued"), [_, pttl, joined, depth, last, own]) => Ok(Answer::Queued(Place {
                 remaining: millis(pttl)?,
+                joined: number(joined)? == 1,
                 depth: number(depth)?,
                 last_fence: number(last)?,
                 own_holder: text(Some(own))
@@ -59,9 +60,14 @@ pub(super) fn inspected(value: Value) -> Parsed<Snapshot> {
     let (state, waiting) = match (text(parts.first()), &parts[..]) {
         (Some("free"), [_, waiting]) => (SnapshotState::Free, waiting),
         (Some("held"), [_, waiting, pttl, client]) => {
+            // Another client's token may be any bytes, cut anywhere.
+            let client = match client {
+                Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                _ => return Err(garbled()),
+            };
             let held = SnapshotState::Held {
                 remaining: millis(pttl)?,
-                client: word(client)?,
+                client,
             };
             (held, waiting)
         }
@@ -133,6 +139,7 @@ mod tests {
         let queued = Value::Array(vec![
             bulk("queued"),
             Value::Int(1500),
+            Value::Int(1),
             Value::Int(3),
             bulk("1763700000000000"),
             bulk("0a-b:42"),
@@ -141,6 +148,7 @@ mod tests {
             panic!("queued expected")
         };
         assert_eq!(place.remaining, Duration::from_millis(1500));
+        assert!(place.joined && place.depth == 3);
         assert_eq!(place.last_fence, 1_763_700_000_000_000);
         assert_eq!(place.own_holder, Some(42));
     }
