@@ -31,7 +31,7 @@ async fn a_late_release_says_lost_and_leaves_the_new_holder_alone() {
     }
     assert_eq!(server.get(KEY).await, value);
     let after = server.pttl(KEY).await;
-    assert!((1..=pttl).contains(&after), "{after} after {pttl}");
+    assert!((pttl / 2..=pttl).contains(&after), "{after} after {pttl}");
     assert!(rival.is_held());
     rival.release().await.unwrap();
     until_gone(&server, KEY).await;
@@ -63,7 +63,7 @@ async fn a_late_renewal_does_not_move_the_new_holders_lease() {
     .await;
     assert_eq!(server.get(KEY).await, value);
     let after = server.pttl(KEY).await;
-    assert!((1..=pttl).contains(&after), "{after} after {pttl}");
+    assert!((pttl / 2..=pttl).contains(&after), "{after} after {pttl}");
     assert!(rival.is_held());
     assert!(!guard.is_held(), "a lease that was lost came back");
     drop(guard);
