@@ -170,7 +170,7 @@ impl LockManagerBuilder {
     }
 
     /// How often a waiter asks where the server can not push messages to us: over
-    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; from 1 ms to 2 s.
+    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; not zero, and at most 2 s.
     ///
     /// A shorter interval hands locks over sooner and costs the server a command for each waiter and interval.
     ///

@@ -66,7 +66,7 @@ local own = string.sub(holder, 1, 36) == client and holder or ''
 local depth = redis.call('LLEN', queue)
 -- Clients that have gone leave their field behind as long as others queue. Rarely, and all at once, they are removed.
 if redis.call('HLEN', waiters) > 2 * depth + 100 then
-  local fields = redis.call('HGETALL', waiters)
+  local fields = redis.pcall('HGETALL', waiters)
   for i = 1, #fields, 2 do
     local seen = #fields[i] == 36 and string.match(fields[i + 1], '^(%d+) ')
     if seen and tonumber(seen) < now then redis.call('HDEL', waiters, fields[i]) end

@@ -103,3 +103,64 @@ async fn a_flush_of_everything_costs_the_guard_and_waiters_still_get_the_lock() 
     drop(guard);
     until_clean(&server).await;
 }
+
+#[tokio::test]
+async fn a_queue_that_was_deleted_is_made_again_for_everybody() {
+    let server = warm_server().await;
+    let locks = direct(&server).await;
+    // A third of the ttl is the refresh interval, which makes good what the server has lost.
+    let held = locks.lock(NAME).ttl(ms(1500)).acquire().await.unwrap();
+    let waiters: Vec<_> = (0..3)
+        .map(|_| {
+            let lock = locks.lock(NAME).ttl(ms(1500));
+            tokio::spawn(async move { lock.acquire().await })
+        })
+        .collect();
+    until_queued(&server, 3).await;
+    // Only the list: what is known about the waiters stays, and could be mistaken for a place in it.
+    let queue = format!("lock-core:queue:{{lock:{NAME}}}");
+    command(&server, &["DEL", &queue]).await;
+    until_queued(&server, 3).await;
+    held.release().await.unwrap();
+    for waiter in waiters {
+        let guard = in_time("a waiter", waiter).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+    until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn what_dead_clients_leave_in_a_busy_queue_is_tidied_away() {
+    let server = warm_server().await;
+    let locks = direct(&server).await;
+    let held = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = locks.lock(NAME).ttl(LONG);
+        async move { lock.acquire().await }
+    });
+    until_queued(&server, 1).await;
+    let waiters = format!("lock-core:waiters:{{lock:{NAME}}}");
+    for client in 0..150 {
+        let client = format!("{client:036}");
+        command(&server, &["HSET", &waiters, &client, "1000 gone"]).await;
+    }
+    // The next one that joins finds far more clients than waiters.
+    let late = tokio::spawn({
+        let lock = locks.lock(NAME).ttl(LONG);
+        async move { lock.acquire().await }
+    });
+    until_queued(&server, 2).await;
+    let mut connection = server.connection().await;
+    let known: usize = redis::cmd("HLEN")
+        .arg(&waiters)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert_eq!(known, 3, "two waiters and their one client");
+    held.release().await.unwrap();
+    for waiter in [waiter, late] {
+        let guard = in_time("a waiter", waiter).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+    }
+    until_clean(&server).await;
+}

@@ -89,9 +89,10 @@ async fn a_zombie_that_was_repeated_blocks_for_one_ttl_at_most() {
     let fence = guard.fencing_token();
     guard.release().await.unwrap();
     assert!(!server.exists(KEY).await);
+    let minted = server.get("lock-core:fence").await;
     held.deliver();
     eventually("the zombie is carried out", LIMIT, async || {
-        server.exists(KEY).await
+        server.get("lock-core:fence").await != minted
     })
     .await;
     let guard = in_time("the lock", lock.acquire()).await.unwrap();
