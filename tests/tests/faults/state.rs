@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lock_core::LossReason;
 use lock_tests::TestServer;
 
-use crate::support::{LONG, NAME, Section, command, direct, in_time, ms, until_clean};
+use crate::support::{LONG, NAME, QUEUE, Section, command, direct, in_time, ms, until_clean};
 use crate::support::{renewed, until_queued, warm_server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -118,8 +118,7 @@ async fn a_queue_that_was_deleted_is_made_again_for_everybody() {
         .collect();
     until_queued(&server, 3).await;
     // Only the list: what is known about the waiters stays, and could be mistaken for a place in it.
-    let queue = format!("lock-core:queue:{{lock:{NAME}}}");
-    command(&server, &["DEL", &queue]).await;
+    command::<()>(&server, &format!("DEL {QUEUE}")).await;
     until_queued(&server, 3).await;
     held.release().await.unwrap();
     for waiter in waiters {
@@ -140,9 +139,15 @@ async fn what_dead_clients_leave_in_a_busy_queue_is_tidied_away() {
     });
     until_queued(&server, 1).await;
     let waiters = format!("lock-core:waiters:{{lock:{NAME}}}");
+    let mut connection = server.connection().await;
     for client in 0..150 {
-        let client = format!("{client:036}");
-        command(&server, &["HSET", &waiters, &client, "1000 gone"]).await;
+        let added: redis::RedisResult<()> = redis::cmd("HSET")
+            .arg(&waiters)
+            .arg(format!("{client:036}"))
+            .arg("1000 gone")
+            .query_async(&mut connection)
+            .await;
+        added.unwrap();
     }
     // The next one that joins finds far more clients than waiters.
     let late = tokio::spawn({
@@ -150,12 +155,7 @@ async fn what_dead_clients_leave_in_a_busy_queue_is_tidied_away() {
         async move { lock.acquire().await }
     });
     until_queued(&server, 2).await;
-    let mut connection = server.connection().await;
-    let known: usize = redis::cmd("HLEN")
-        .arg(&waiters)
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let known: usize = command(&server, &format!("HLEN {waiters}")).await;
     assert_eq!(known, 3, "two waiters and their one client");
     held.release().await.unwrap();
     for waiter in [waiter, late] {
