@@ -10,7 +10,9 @@ mod duration;
 mod expand;
 mod function;
 mod key;
+mod output;
 mod parse;
+mod template;
 mod validate;
 
 use proc_macro::TokenStream;
@@ -303,7 +305,7 @@ pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStrea
         Err(error) => {
             // The function stays, so that its callers get no errors of their own and editors keep working.
             let mut tokens = TokenStream::from(error.into_compile_error());
-            tokens.extend(item);
+            tokens.extend(TokenStream::from(function::without_key_marks(item.into())));
             tokens
         }
     }

@@ -9,11 +9,11 @@ use std::time::Instant;
 
 pub use std::option::Option;
 pub use std::pin::pin;
+pub use std::primitive::bool;
 pub use std::result::Result;
 pub use std::string::String;
 pub use std::time::Duration;
-pub use std::vec;
-pub use std::{concat, format, format_args, module_path};
+pub use std::{concat, format_args, module_path, vec};
 
 pub use self::key::Key;
 use crate::Lock;
@@ -22,7 +22,7 @@ pub use crate::{LockError, LockGuard, LockManager};
 /// The arguments of the attribute.
 #[derive(Debug)]
 pub struct Options {
-    /// The path of the function, for traces.
+    /// `name`, or the path of the function: for traces.
     pub function: &'static str,
     /// `ttl`
     pub ttl: Option<Duration>,
@@ -33,17 +33,20 @@ pub struct Options {
     /// `max_hold`
     pub max_hold: Option<Duration>,
     /// `at_least`
-    pub at_least: Duration,
+    pub at_least: Option<Duration>,
 }
 
 impl Options {
     fn lock(&self, manager: &LockManager, key: &str) -> Lock {
-        let mut lock = manager.lock(key).renew(self.renew).at_least(self.at_least);
+        let mut lock = manager.lock(key).renew(self.renew);
         if let Some(ttl) = self.ttl {
             lock = lock.ttl(ttl);
         }
         if let Some(most) = self.max_hold {
             lock = lock.max_hold(most);
+        }
+        if let Some(least) = self.at_least {
+            lock = lock.at_least(least);
         }
         lock
     }
@@ -224,8 +227,8 @@ pub async fn run_to_end<F: Future>(hold: &Hold, options: &Options, body: Pin<&mu
     message = "`{Self}` cannot tell the caller that the lock was not obtained",
     label = "this type must have room for a `LockError`",
     note = "return a `Result` whose error type implements `From<LockError>`",
-    note = "or leave the work out when the lock is busy: `on_busy = skip`",
-    note = "or give a value of your own: `on_busy = return = value`"
+    note = "or make an error of your own: `map_err = path`",
+    note = "or give a value instead: `on_busy = skip`, `on_busy = return = value` or `on_busy = call = path`"
 )]
 pub trait FromLockError: Sized {
     /// The return value for `error`.
@@ -242,7 +245,7 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
 /// How a function returns that leaves its work out when the lock is busy.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no value that says that the work was skipped",
-    label = "`on_busy = skip` needs `()`, an `Option`, or a `Result` with a value that implements `Default` and an error that implements `From<LockError>`",
+    label = "`on_busy = skip` needs `()`, an `Option`, or a `Result` with a value that implements `Default` and an error that implements `From<LockError>` (or `map_err`)",
     note = "give a value of your own: `on_busy = return = value`"
 )]
 pub trait Skip: Sized {
@@ -272,6 +275,63 @@ impl<T: Default, E: From<LockError>> Skip for Result<T, E> {
             Err(E::from(error))
         }
     }
+}
+
+/// How a function returns whose work is left out, and nothing is wrong.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no value that says that the work was left out",
+    label = "`when` and `on_busy = skip` need `()`, an `Option`, or a `Result` with a value that implements `Default`",
+    note = "give a value of your own: `on_busy = return = value`"
+)]
+pub trait NotDue: Sized {
+    /// The return value.
+    fn not_due() -> Self;
+}
+
+impl NotDue for () {
+    fn not_due() -> Self {}
+}
+
+impl<T> NotDue for Option<T> {
+    fn not_due() -> Self {
+        None
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Default, E> NotDue for Result<T, E> {
+    fn not_due() -> Self {
+        Ok(T::default())
+    }
+}
+
+/// What has an error of its own.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no `Result`",
+    label = "`map_err` makes the error of a `Result`"
+)]
+pub trait Fallible: Sized {
+    /// `E` of `Result<T, E>`.
+    type Error;
+    /// The return value for an error.
+    fn fail(error: Self::Error) -> Self;
+}
+
+impl<T, E> Fallible for Result<T, E> {
+    type Error = E;
+    fn fail(error: E) -> Self {
+        Err(error)
+    }
+}
+
+/// `map_err = map`
+pub fn mapped<R: Fallible>(error: LockError, map: impl FnOnce(LockError) -> R::Error) -> R {
+    R::fail(map(error))
+}
+
+/// `on_busy = call = function` and `on_lost = call = function`
+pub fn called<T>(error: LockError, function: impl FnOnce(LockError) -> T) -> T {
+    function(error)
 }
 
 /// Whether `on_busy` speaks of this error.
