@@ -8,17 +8,19 @@
 //!         key.write(__lock_core::format_args!("order:{order_id}", order_id = __lock_core::Key::value(&key, &order_id)));
 //!         key.finish()
 //!     };
-//!     let options = __lock_core::Options { function: .., ttl: .., .. };
-//!     let entered = __lock_core::enter(None, &options, keys).await;
-//!     let error = match entered {
-//!         Ok(hold) => {
-//!             let outcome = __lock_core::run(&hold, &options, pin!(async move { .. })).await;
-//!             match outcome {
-//!                 Ok(output) => return output,
-//!                 Err(error) => error,
-//!             }
+//!     let options = &const { __lock_core::Options { function: .., ttl: .., .. } };
+//!     let hold = &__lock_core::Hold::new();
+//!     let entering = __lock_core::enter(None, options, keys);
+//!     let body = pin!(Some(async move { .. }));
+//!     let error = 'lock: {
+//!         match hold.fill(entering.await) {
+//!             Ok(()) => {}
+//!             Err(error) => break 'lock error,
 //!         }
-//!         Err(error) => error,
+//!         match __lock_core::run(hold, body).await {
+//!             Ok(output) => return output,
+//!             Err(error) => error,
+//!         }
 //!     };
 //!     <Result<Receipt, PayError> as __lock_core::FromLockError>::from_lock_error(error)
 //! }
@@ -119,13 +121,25 @@ impl Lock<'_> {
         let statements = body.stream();
         // The body has a block of its own: a `use` in it must not change what the return type beside it means.
         let inside = site().located_at(body.span());
-        let inner = quote_spanned!(inside=> #edge { #statements });
+        let inner = quote_spanned!(inside=> #guard #edge { #statements });
         let mut block = Group::new(Delimiter::Brace, inner);
         block.set_span(body.span());
-        let run = self.run(&quote_spanned!(site()=> async #capture #block));
+        // Pinned by us: taken by value it would lie in two places of the function's future.
+        let body = quote_spanned! {site()=>
+            let body = __lock_core::pin!(__lock_core::Option::Some(async #capture #block));
+        };
+        // Made before the lock is asked for, the body takes the parameters out of the way, so that they are not stored
+        // twice. Where another expression may still need them, it is made after.
+        let (early, late) = if self.plan.parameters_are_needed {
+            (None, Some(body))
+        } else {
+            (Some(body), None)
+        };
+        let run = self.run();
         let busy = self.output.busy(self.plan);
         let failed = self.output.failed(self.plan);
-        // The alias makes a wrong `crate = ..` one error instead of one for each use.
+        // The alias makes a wrong `crate = ..` one error instead of one for each use. The hold is declared before the
+        // body, and so outlives it when the future is dropped.
         quote_spanned! {site()=>
             use #krate::__private as __lock_core;
             #edge
@@ -133,14 +147,17 @@ impl Lock<'_> {
             #client
             #keys
             #options
-            let entered = __lock_core::#enter(#manager, &options, keys).await;
-            let error = match entered {
-                __lock_core::Result::Ok(hold) => {
-                    #guard
-                    #run
+            let hold = &__lock_core::Hold::new();
+            let entering = __lock_core::#enter(#manager, options, keys);
+            #early
+            let error = 'lock: {
+                match hold.fill(entering.await) {
+                    __lock_core::Result::Ok(()) => {}
+                    #busy
+                    __lock_core::Result::Err(error) => break 'lock error,
                 }
-                #busy
-                __lock_core::Result::Err(error) => error,
+                #late
+                #run
             };
             #failed
         }
@@ -152,11 +169,11 @@ impl Lock<'_> {
         match self.plan.keys {
             Keys::One(..) => (
                 quote_spanned!(site()=> enter),
-                name.map(|name| quote_spanned!(site()=> let #name: &__lock_core::LockGuard = __lock_core::Hold::guard(&hold);)),
+                name.map(|name| quote_spanned!(site()=> let #name: &__lock_core::LockGuard = hold.guard();)),
             ),
             Keys::Many(_) => (
                 quote_spanned!(site()=> enter_all),
-                name.map(|name| quote_spanned!(site()=> let #name: &[__lock_core::LockGuard] = __lock_core::Hold::guards(&hold);)),
+                name.map(|name| quote_spanned!(site()=> let #name: &[__lock_core::LockGuard] = hold.guards();)),
             ),
         }
     }
@@ -195,24 +212,36 @@ impl Lock<'_> {
         let wait = time(self.plan.wait.as_ref());
         let max_hold = time(self.plan.max_hold.as_ref());
         let at_least = time(self.plan.at_least.as_ref());
-        quote_spanned! {site()=>
-            let options = __lock_core::Options {
+        let options = quote_spanned! {site()=>
+            __lock_core::Options {
                 function: #name,
                 ttl: #ttl,
                 wait: #wait,
                 renew: #renew,
                 max_hold: #max_hold,
                 at_least: #at_least,
-            };
+            }
+        };
+        // Literals alone make a constant, which takes no room in the function's future.
+        let times = [
+            &self.plan.ttl,
+            &self.plan.wait,
+            &self.plan.max_hold,
+            &self.plan.at_least,
+        ];
+        if times.iter().any(|time| matches!(time, Some(Time::Expr(_)))) {
+            quote_spanned!(site()=> let options = &#options;)
+        } else {
+            quote_spanned!(site()=> let options = &const { #options };)
         }
     }
 
     /// Runs the body. The value of these statements is the error of a lock that was lost.
-    fn run(&self, body: &TokenStream) -> TokenStream {
+    fn run(&self) -> TokenStream {
         let lost = match &self.plan.on_lost {
             OnLost::Continue => {
                 return quote_spanned! {site()=>
-                    return __lock_core::run_to_end(&hold, &options, __lock_core::pin!(#body)).await;
+                    return __lock_core::run_to_end(hold, options, body).await;
                 };
             }
             OnLost::Cancel => quote_spanned!(site()=> error),
@@ -222,8 +251,7 @@ impl Lock<'_> {
             }
         };
         quote_spanned! {site()=>
-            let outcome = __lock_core::run(&hold, &options, __lock_core::pin!(#body)).await;
-            match outcome {
+            match __lock_core::run(hold, body).await {
                 __lock_core::Result::Ok(output) => return output,
                 __lock_core::Result::Err(error) => #lost,
             }

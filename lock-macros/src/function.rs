@@ -378,6 +378,17 @@ impl Bindings {
     pub(crate) fn contains(&self, name: &str) -> bool {
         self.unknown || self.names.iter().any(|bound| bound == name)
     }
+
+    /// Whether one of the names stands anywhere in these tokens.
+    pub(crate) fn are_in(&self, tokens: TokenStream) -> bool {
+        tokens.into_iter().any(|token| match token {
+            TokenTree::Group(group) => self.are_in(group.stream()),
+            TokenTree::Ident(name) => self.contains(&name.unraw().to_string()),
+            // A format string captures.
+            TokenTree::Literal(literal) => literal.to_string().contains('{'),
+            TokenTree::Punct(_) => false,
+        })
+    }
 }
 
 impl<'ast> Visit<'ast> for Bindings {

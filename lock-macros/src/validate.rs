@@ -33,6 +33,8 @@ pub(crate) struct Plan {
     pub(crate) guard: Option<Ident>,
     pub(crate) name: Option<LitStr>,
     pub(crate) krate: Path,
+    /// An expression that is evaluated after the lock was asked for uses a parameter.
+    pub(crate) parameters_are_needed: bool,
 }
 
 /// A duration.
@@ -93,6 +95,23 @@ pub(crate) fn validate(
     let (max_hold, at_least) = limits;
 
     let on_busy = arguments.on_busy.unwrap_or(OnBusy::Error);
+    let on_lost = arguments.on_lost.unwrap_or(OnLost::Cancel);
+    let bindings = Bindings::of(function);
+    let late = [
+        match &on_busy {
+            OnBusy::Return(expr) | OnBusy::Call(expr) => Some(expr),
+            OnBusy::Error | OnBusy::Skip => None,
+        },
+        match &on_lost {
+            OnLost::Call(expr) => Some(expr),
+            OnLost::Cancel | OnLost::Continue => None,
+        },
+        arguments.map_err.as_ref(),
+    ];
+    let parameters_are_needed = late
+        .into_iter()
+        .flatten()
+        .any(|expr| bindings.are_in(expr.to_token_stream()));
     problems.note(output.check(&on_busy));
 
     match (problems.0, keys) {
@@ -106,12 +125,13 @@ pub(crate) fn validate(
             at_least,
             when: arguments.when,
             on_busy,
-            on_lost: arguments.on_lost.unwrap_or(OnLost::Cancel),
+            on_lost,
             map_err: arguments.map_err,
             client: arguments.client,
             guard: arguments.guard,
             name: arguments.name,
             krate: arguments.krate.unwrap_or_else(|| parse_quote!(::lock_core)),
+            parameters_are_needed,
         }),
         (Some(problems), _) => Err(problems),
         (None, None) => unreachable!("a key that is missing is a problem"),

@@ -2,9 +2,11 @@
 
 mod key;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::slice;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
 use std::time::Instant;
 
 pub use std::option::Option;
@@ -53,17 +55,42 @@ impl Options {
 }
 
 /// The locks around one call of the function.
-#[derive(Debug)]
-pub struct Hold(Guards);
+#[derive(Debug, Default)]
+pub struct Hold(OnceLock<Guards>);
 
 /// Almost always one: that case allocates nothing.
 #[derive(Debug)]
-enum Guards {
+pub enum Guards {
+    /// `key`
     One(LockGuard),
+    /// `keys`
     Many(Vec<LockGuard>),
 }
 
+impl Guards {
+    fn list(&self) -> &[LockGuard] {
+        match self {
+            Self::One(guard) => slice::from_ref(guard),
+            Self::Many(guards) => guards,
+        }
+    }
+}
+
 impl Hold {
+    /// Holds nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes what was entered.
+    pub fn fill(&self, entered: Result<Guards, LockError>) -> Result<(), LockError> {
+        self.0.set(entered?).unwrap_or_else(|_| {
+            unreachable!("a call takes its locks once");
+        });
+        Ok(())
+    }
+
     /// What `guard = name` binds where there is one key.
     #[must_use]
     pub fn guard(&self) -> &LockGuard {
@@ -74,10 +101,7 @@ impl Hold {
     /// repeats.
     #[must_use]
     pub fn guards(&self) -> &[LockGuard] {
-        match &self.0 {
-            Guards::One(guard) => slice::from_ref(guard),
-            Guards::Many(guards) => guards,
-        }
+        self.0.get().map_or(&[], Guards::list)
     }
 
     /// Resolves when the first of the locks is lost.
@@ -89,6 +113,14 @@ impl Hold {
                 futures_util::future::select_all(losses).await.0
             }
         }
+    }
+
+    fn is_held(&self) -> bool {
+        self.guards().iter().all(LockGuard::is_held)
+    }
+
+    fn boxed_release(&self) -> Boxed<'_, ()> {
+        Box::pin(self.release())
     }
 
     async fn release(&self) {
@@ -113,34 +145,51 @@ pub fn returned<T>() -> T {
     unreachable!("this stands in a branch that is never taken")
 }
 
+/// A future of a fixed small size.
+///
+/// The futures of the store are several kilobytes, and the caller's future would hold them beside the arguments of its
+/// function: an allocation is cheaper than that, and small against the round trip that follows.
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Takes the lock.
-pub async fn enter(
+pub fn enter<'a>(
     client: Option<&LockManager>,
-    options: &Options,
+    options: &'a Options,
     key: impl AsRef<str>,
-) -> Result<Hold, LockError> {
+) -> Boxed<'a, Result<Guards, LockError>> {
     let lock = match client {
-        Some(manager) => options.lock(manager, key.as_ref()),
-        None => options.lock(&crate::default_manager()?, key.as_ref()),
+        Some(manager) => Ok(options.lock(manager, key.as_ref())),
+        None => crate::default_manager().map(|manager| options.lock(&manager, key.as_ref())),
     };
-    let guard = match options.wait {
-        None => lock.acquire().await?,
-        Some(limit) => lock.acquire_within(limit).await?,
-    };
-    Ok(Hold(Guards::One(guard)))
+    Box::pin(async move {
+        let lock = lock?;
+        let guard = match options.wait {
+            None => lock.acquire().await?,
+            Some(limit) => lock.acquire_within(limit).await?,
+        };
+        Ok(Guards::One(guard))
+    })
 }
 
 /// Takes several locks: all or none. Everybody takes them in the order of their names, so no two callers can wait for
 /// each other; a key that is named twice is taken once.
-pub async fn enter_all(
+pub fn enter_all<'a>(
     client: Option<&LockManager>,
+    options: &'a Options,
+    keys: Vec<String>,
+) -> Boxed<'a, Result<Guards, LockError>> {
+    let manager = match client {
+        Some(manager) => Ok(manager.clone()),
+        None => crate::default_manager(),
+    };
+    Box::pin(async move { take_all(&manager?, options, keys).await })
+}
+
+async fn take_all(
+    manager: &LockManager,
     options: &Options,
     keys: Vec<String>,
-) -> Result<Hold, LockError> {
-    let manager = match client {
-        Some(manager) => manager.clone(),
-        None => crate::default_manager()?,
-    };
+) -> Result<Guards, LockError> {
     if keys.is_empty() {
         return Err(LockError::InvalidKey {
             key: String::new(),
@@ -153,7 +202,7 @@ pub async fn enter_all(
     let started = Instant::now();
     let mut taken: Vec<(usize, LockGuard)> = Vec::with_capacity(order.len());
     for at in order {
-        let lock = options.lock(&manager, &keys[at]);
+        let lock = options.lock(manager, &keys[at]);
         let guard = match options.wait {
             None => lock.acquire().await,
             Some(Duration::ZERO) => lock.acquire_within(Duration::ZERO).await,
@@ -175,40 +224,72 @@ pub async fn enter_all(
     }
     taken.sort_by_key(|(at, _)| *at);
     let guards: Vec<_> = taken.into_iter().map(|(_, guard)| guard).collect();
-    let hold = Hold(Guards::Many(guards));
     // The first may have been lost while the last was waited for.
-    if let Some(lost) = hold.guards().iter().find(|guard| !guard.is_held()) {
+    if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
         let error = lost.lost_error().await;
-        hold.release().await;
+        futures_util::future::join_all(guards.iter().map(LockGuard::release_quietly)).await;
         return Err(error);
     }
-    Ok(hold)
+    Ok(Guards::Many(guards))
 }
 
-/// Runs the body, stops it if a lock is lost, and releases the locks.
-///
-/// The body is pinned by the caller: taken by value it would lie in two places of the caller's future.
+/// Runs the body, drops it if a lock is lost, and releases the locks.
 pub async fn run<F: Future>(
     hold: &Hold,
-    _options: &Options,
-    body: Pin<&mut F>,
+    mut body: Pin<&mut Option<F>>,
 ) -> Result<F::Output, LockError> {
-    let outcome = hold.guard().as_current(async {
-        tokio::select! {
-            // The loss first: a body that is always ready must not outrun it.
-            biased;
-            error = hold.lost() => Err(error),
-            value = body => Ok(value),
-        }
+    let outcome = hold.guard().as_current(WhileHeld {
+        hold,
+        body: body.as_mut(),
+        lost: None,
     });
     let outcome = outcome.await;
-    hold.release().await;
+    // A body that was stopped is gone before others get the locks that are left.
+    body.set(None);
+    hold.boxed_release().await;
     outcome
 }
 
+/// Polls a body that was made and not yet dropped.
+fn poll_body<F: Future>(body: Pin<&mut Option<F>>, context: &mut Context<'_>) -> Poll<F::Output> {
+    match body.as_pin_mut() {
+        Some(body) => body.poll(context),
+        None => unreachable!("the body is dropped after its last poll"),
+    }
+}
+
+/// Runs a body until it ends or a lock is lost.
+struct WhileHeld<'a, F> {
+    hold: &'a Hold,
+    body: Pin<&'a mut Option<F>>,
+    /// Made when the body waits for the first time: one that never waits needs no timer.
+    lost: Option<Boxed<'a, LockError>>,
+}
+
+impl<F: Future> Future for WhileHeld<'_, F> {
+    type Output = Result<F::Output, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // The loss first: a body that is always ready must not outrun it.
+        if this.hold.is_held()
+            && let Poll::Ready(output) = poll_body(this.body.as_mut(), context)
+        {
+            return Poll::Ready(Ok(output));
+        }
+        let lost = this.lost.get_or_insert_with(|| Box::pin(this.hold.lost()));
+        lost.as_mut().poll(context).map(Err)
+    }
+}
+
 /// Runs the body to its end, whatever happens to the locks, and releases them.
-pub async fn run_to_end<F: Future>(hold: &Hold, options: &Options, body: Pin<&mut F>) -> F::Output {
-    let output = hold.guard().as_current(body).await;
+pub async fn run_to_end<F: Future>(
+    hold: &Hold,
+    options: &Options,
+    mut body: Pin<&mut Option<F>>,
+) -> F::Output {
+    let run = poll_fn(|context| poll_body(body.as_mut(), context));
+    let output = hold.guard().as_current(run).await;
     for guard in hold.guards() {
         if !guard.is_held() {
             tracing::warn!(
@@ -218,7 +299,7 @@ pub async fn run_to_end<F: Future>(hold: &Hold, options: &Options, body: Pin<&mu
             );
         }
     }
-    hold.release().await;
+    hold.boxed_release().await;
     output
 }
 

@@ -197,16 +197,20 @@ async fn on_busy_call_gives_the_function_s_value() {
 
 #[tokio::test]
 async fn on_lost_call_gets_the_loss_after_the_body_is_gone() {
-    struct InBody(Arc<AtomicU32>);
+    static DROPPED: AtomicU32 = AtomicU32::new(0);
+    struct InBody;
     impl Drop for InBody {
         fn drop(&mut self) {
-            self.0.fetch_add(1, Ordering::SeqCst);
+            DROPPED.fetch_add(1, Ordering::SeqCst);
         }
     }
     #[distributed_lock(
         key = "behaviour:lost",
         max_hold = "20ms",
-        on_lost = call = |error| Ok(told(error)),
+        on_lost = call = |error| {
+            assert_eq!(DROPPED.load(Ordering::SeqCst), 1, "the body is still there");
+            Ok(told(error))
+        },
         client = locks
     )]
     async fn stuck(locks: &LockManager, in_body: InBody) -> Result<String, LockError> {
@@ -214,12 +218,31 @@ async fn on_lost_call_gets_the_loss_after_the_body_is_gone() {
         std::future::pending().await
     }
     let locks = memory().await;
-    let dropped = Arc::new(AtomicU32::new(0));
-    assert_eq!(
-        stuck(&locks, InBody(Arc::clone(&dropped))).await.unwrap(),
-        "lost behaviour:lost"
+    assert_eq!(stuck(&locks, InBody).await.unwrap(), "lost behaviour:lost");
+}
+
+#[tokio::test]
+async fn a_cancelled_call_drops_its_body_while_it_holds_the_lock() {
+    struct InBody(Arc<Mutex<Option<bool>>>, lock_core::LockView);
+    impl Drop for InBody {
+        fn drop(&mut self) {
+            *self.0.lock().unwrap() = Some(self.1.is_held());
+        }
+    }
+    #[distributed_lock(key = "behaviour:cancelled", client = locks, guard = guard)]
+    async fn stuck(locks: &LockManager, held: Arc<Mutex<Option<bool>>>) -> Result<(), LockError> {
+        let _in_body = InBody(held, guard.view());
+        std::future::pending().await
+    }
+    let locks = memory().await;
+    let held = Arc::new(Mutex::new(None));
+    let call = stuck(&locks, Arc::clone(&held));
+    assert!(
+        tokio::time::timeout(Duration::from_millis(20), call)
+            .await
+            .is_err()
     );
-    assert_eq!(dropped.load(Ordering::SeqCst), 1);
+    assert_eq!(*held.lock().unwrap(), Some(true));
 }
 
 /// Remembers the `function` field of the last event.
