@@ -4,10 +4,11 @@ mod key;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::slice;
 use std::sync::OnceLock;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
+
+use tokio::task::futures::TaskLocalFuture;
 
 pub use std::option::Option;
 pub use std::pin::pin;
@@ -18,7 +19,7 @@ pub use std::time::Duration;
 pub use std::{concat, format_args, module_path, vec};
 
 pub use self::key::Key;
-use crate::Lock;
+use crate::{Lock, LockView};
 pub use crate::{LockError, LockGuard, LockManager};
 
 /// The arguments of the attribute.
@@ -54,27 +55,14 @@ impl Options {
     }
 }
 
-/// The locks around one call of the function.
+/// The locks around one call of the function, in the order of the keys.
+///
+/// Boxed, because it lies in the function's future.
+pub type Guards = Box<[LockGuard]>;
+
+/// Where the function keeps its locks.
 #[derive(Debug, Default)]
 pub struct Hold(OnceLock<Guards>);
-
-/// Almost always one: that case allocates nothing.
-#[derive(Debug)]
-pub enum Guards {
-    /// `key`
-    One(LockGuard),
-    /// `keys`
-    Many(Vec<LockGuard>),
-}
-
-impl Guards {
-    fn list(&self) -> &[LockGuard] {
-        match self {
-            Self::One(guard) => slice::from_ref(guard),
-            Self::Many(guards) => guards,
-        }
-    }
-}
 
 impl Hold {
     /// Holds nothing yet.
@@ -101,7 +89,7 @@ impl Hold {
     /// repeats.
     #[must_use]
     pub fn guards(&self) -> &[LockGuard] {
-        self.0.get().map_or(&[], Guards::list)
+        self.0.get().map_or(&[], |guards| guards)
     }
 
     /// Resolves when the first of the locks is lost.
@@ -167,7 +155,7 @@ pub fn enter<'a>(
             None => lock.acquire().await?,
             Some(limit) => lock.acquire_within(limit).await?,
         };
-        Ok(Guards::One(guard))
+        Ok(Guards::from([guard]))
     })
 }
 
@@ -223,31 +211,27 @@ async fn take_all(
         }
     }
     taken.sort_by_key(|(at, _)| *at);
-    let guards: Vec<_> = taken.into_iter().map(|(_, guard)| guard).collect();
+    let guards: Guards = taken.into_iter().map(|(_, guard)| guard).collect();
     // The first may have been lost while the last was waited for.
     if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
         let error = lost.lost_error().await;
         futures_util::future::join_all(guards.iter().map(LockGuard::release_quietly)).await;
         return Err(error);
     }
-    Ok(Guards::Many(guards))
+    Ok(guards)
 }
 
 /// Runs the body, drops it if a lock is lost, and releases the locks.
-pub async fn run<F: Future>(
-    hold: &Hold,
-    mut body: Pin<&mut Option<F>>,
-) -> Result<F::Output, LockError> {
-    let outcome = hold.guard().as_current(WhileHeld {
-        hold,
-        body: body.as_mut(),
-        lost: None,
-    });
-    let outcome = outcome.await;
-    // A body that was stopped is gone before others get the locks that are left.
-    body.set(None);
-    hold.boxed_release().await;
-    outcome
+pub fn run<'a, F: Future>(
+    hold: &'a Hold,
+    body: Pin<&'a mut Option<F>>,
+) -> impl Future<Output = Result<F::Output, LockError>> {
+    // Not an `async fn`: that would store its arguments twice.
+    async move {
+        let outcome = WhileHeld::current(hold, body).await;
+        hold.boxed_release().await;
+        outcome
+    }
 }
 
 /// Polls a body that was made and not yet dropped.
@@ -266,6 +250,16 @@ struct WhileHeld<'a, F> {
     lost: Option<Boxed<'a, LockError>>,
 }
 
+impl<'a, F: Future> WhileHeld<'a, F> {
+    fn current(hold: &'a Hold, body: Pin<&'a mut Option<F>>) -> TaskLocalFuture<LockView, Self> {
+        hold.guard().as_current(Self {
+            hold,
+            body,
+            lost: None,
+        })
+    }
+}
+
 impl<F: Future> Future for WhileHeld<'_, F> {
     type Output = Result<F::Output, LockError>;
 
@@ -278,7 +272,10 @@ impl<F: Future> Future for WhileHeld<'_, F> {
             return Poll::Ready(Ok(output));
         }
         let lost = this.lost.get_or_insert_with(|| Box::pin(this.hold.lost()));
-        lost.as_mut().poll(context).map(Err)
+        let error = ready!(lost.as_mut().poll(context));
+        // It is gone before others get the locks that are left.
+        this.body.set(None);
+        Poll::Ready(Err(error))
     }
 }
 
