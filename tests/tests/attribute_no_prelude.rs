@@ -32,7 +32,7 @@ async fn value(locks: &LockManager) -> u32 {
 async fn several(
     locks: &LockManager,
     id: Id,
-) -> ::std::result::Result<usize, ::std::string::String> {
+) -> ::std::result::Result<usize, ::std::boxed::Box<LockError>> {
     ::std::result::Result::Ok(held.len())
 }
 
@@ -53,8 +53,8 @@ fn key(id: &Id) -> ::std::string::String {
     ::std::format!("no_prelude:made:{id}")
 }
 
-fn failed(error: LockError) -> ::std::string::String {
-    ::std::format!("{error}")
+fn failed(error: LockError) -> ::std::boxed::Box<LockError> {
+    ::std::boxed::Box::new(error)
 }
 
 fn none(_: LockError) -> ::std::option::Option<u32> {

@@ -80,14 +80,12 @@ impl Hold {
     }
 
     /// What `guard = name` binds where there is one key.
-    #[must_use]
     pub fn guard(&self) -> &LockGuard {
         &self.guards()[0]
     }
 
     /// What `guard = name` binds where there are several: a guard for each key, in the order of the keys, without
     /// repeats.
-    #[must_use]
     pub fn guards(&self) -> &[LockGuard] {
         self.0.get().map_or(&[], |guards| guards)
     }
@@ -161,6 +159,7 @@ pub fn enter<'a>(
 
 /// Takes several locks: all or none. Everybody takes them in the order of their names, so no two callers can wait for
 /// each other; a key that is named twice is taken once.
+#[must_use]
 pub fn enter_all<'a>(
     client: Option<&LockManager>,
     options: &'a Options,
@@ -222,11 +221,14 @@ async fn take_all(
 }
 
 /// Runs the body, drops it if a lock is lost, and releases the locks.
+#[allow(
+    clippy::manual_async_fn,
+    reason = "an async fn stores its arguments twice"
+)]
 pub fn run<'a, F: Future>(
     hold: &'a Hold,
     body: Pin<&'a mut Option<F>>,
 ) -> impl Future<Output = Result<F::Output, LockError>> {
-    // Not an `async fn`: that would store its arguments twice.
     async move {
         let outcome = WhileHeld::current(hold, body).await;
         hold.boxed_release().await;

@@ -1,5 +1,10 @@
 //! What a call costs in memory: the lock's own share is small, and the arguments are not stored once more than needed.
 
+#![allow(
+    clippy::large_types_passed_by_value,
+    reason = "what such arguments cost is the question"
+)]
+
 use std::hint::black_box;
 
 use lock_core::{LockError, LockManager, distributed_lock};
@@ -38,7 +43,7 @@ async fn literal(locks: &LockManager, big: Big) -> Result<u8, LockError> {
     at_least = "10ms",
     when = id > 0,
     on_busy = skip,
-    on_lost = call = |error| Err(error),
+    on_lost = call = Err,
     guard = held,
     client = locks
 )]

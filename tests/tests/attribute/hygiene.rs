@@ -79,7 +79,7 @@ mod shadowed {
         keys = ["hygiene:{id}", "hygiene:several"],
         at_least = "1ms",
         when = id > 0,
-        on_lost = call = |error| ::core::result::Result::Err(error),
+        on_lost = call = ::core::result::Result::Err,
         client = locks,
         guard = hold
     )]
