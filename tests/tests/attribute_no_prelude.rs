@@ -29,10 +29,7 @@ async fn value(locks: &LockManager) -> u32 {
     client = locks,
     guard = held
 )]
-async fn several(
-    locks: &LockManager,
-    id: Id,
-) -> ::std::result::Result<usize, ::std::boxed::Box<LockError>> {
+async fn several(locks: &LockManager, id: Id) -> ::std::result::Result<usize, (LockError,)> {
     ::std::result::Result::Ok(held.len())
 }
 
@@ -53,8 +50,8 @@ fn key(id: &Id) -> ::std::string::String {
     ::std::format!("no_prelude:made:{id}")
 }
 
-fn failed(error: LockError) -> ::std::boxed::Box<LockError> {
-    ::std::boxed::Box::new(error)
+fn failed(error: LockError) -> (LockError,) {
+    (error,)
 }
 
 fn none(_: LockError) -> ::std::option::Option<u32> {
