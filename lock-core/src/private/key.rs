@@ -8,7 +8,7 @@ use std::fmt::{self, Display, Formatter, Write};
 /// What stands in the template is taken as it is. What comes from values is escaped, so that no value can look like a
 /// part of the template: `order:{user}:{id}` gives different keys for different pairs, whatever the values hold.
 ///
-/// The template and its values come through one call of `format_args!`; a [`Value`] says when it is its turn.
+/// The template and its values come through one call of `format_args!`; a `Value` says when it is its turn.
 #[derive(Debug)]
 pub struct Key {
     text: RefCell<String>,
