@@ -217,21 +217,29 @@ fn is_preamble(statement: &Stmt) -> bool {
     }
 }
 
-/// `let id = id;` or `let (x, y) = __arg1;`, as `#[async_trait]` writes them.
+/// `let id = id;` or `let (x, y) = { let __arg1 = __arg1; __arg1 };`, as `#[async_trait]` writes them.
 fn rebinds(statement: &Stmt) -> bool {
     let Stmt::Local(local) = statement else {
         return false;
     };
-    let Some(Expr::Path(value)) = local.init.as_ref().map(|init| &*init.expr) else {
-        return false;
-    };
-    let Some(value) = value.path.get_ident() else {
+    let Some(value) = local.init.as_ref().and_then(|init| last_name(&init.expr)) else {
         return false;
     };
     match &local.pat {
-        Pat::Ident(name) => name.ident == *value,
-        Pat::Type(typed) => matches!(&*typed.pat, Pat::Ident(name) if name.ident == *value),
+        Pat::Ident(name) if name.ident == *value => true,
         _ => value.to_string().starts_with("__arg"),
+    }
+}
+
+/// The name that an expression is, or that a block ends in.
+fn last_name(expr: &Expr) -> Option<&Ident> {
+    match expr {
+        Expr::Path(path) => path.path.get_ident(),
+        Expr::Block(block) => match block.block.stmts.last()? {
+            Stmt::Expr(last, None) => last_name(last),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -49,6 +49,26 @@ impl Payments for Shop {
     }
 }
 
+#[async_trait]
+trait Patterns {
+    async fn pair(&self, pair: (&str, u64)) -> Result<String, LockError>;
+}
+
+#[async_trait]
+impl Patterns for LockManager {
+    // `#[async_trait]` moves the pattern into the body; its names are values all the same.
+    #[distributed_lock(key = "services:{user}:{id:03}", client = self, guard = held)]
+    async fn pair(&self, (user, id): (&str, u64)) -> Result<String, LockError> {
+        Ok(held.key().to_owned())
+    }
+}
+
+#[tokio::test]
+async fn patterns_beneath_async_trait_are_values_of_the_key() {
+    let locks = memory().await;
+    assert_eq!(locks.pair(("a:b", 7)).await.unwrap(), "services:a%3Ab:007");
+}
+
 struct Marked(LockManager);
 
 #[async_trait]
