@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::task::futures::TaskLocalFuture;
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -203,9 +204,10 @@ impl LockGuard {
         self.view.lost_error(reason)
     }
 
+    #[cfg(feature = "macros")]
     /// Runs a future with this hold as the current one.
-    pub(crate) async fn as_current<T>(&self, body: impl Future<Output = T>) -> T {
-        CURRENT.scope(self.view(), body).await
+    pub(crate) fn as_current<F: Future>(&self, body: F) -> TaskLocalFuture<LockView, F> {
+        CURRENT.scope(self.view(), body)
     }
 
     /// Releases the lock and waits for the server's word.

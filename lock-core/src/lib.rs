@@ -146,6 +146,8 @@ mod inspect;
 mod key;
 mod lock;
 mod manager;
+#[cfg(feature = "macros")]
+pub mod recipes;
 mod session;
 mod store;
 mod sync;

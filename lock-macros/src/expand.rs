@@ -3,18 +3,24 @@
 //! ```text
 //! async fn pay(order_id: u64) -> Result<Receipt, PayError> {
 //!     use ::lock_core::__private as __lock_core;
-//!     let key = __lock_core::format!("order:{order_id}");
-//!     let options = __lock_core::Options { function: .., ttl: .., .. };
-//!     let entered = __lock_core::enter(None, &options, key).await;
-//!     let error = match entered {
-//!         Ok(hold) => {
-//!             let outcome = __lock_core::run(&hold, &options, async move { .. }).await;
-//!             match outcome {
-//!                 Ok(output) => return output,
-//!                 Err(error) => error,
-//!             }
+//!     let keys = {
+//!         let key = __lock_core::Key::new(true);
+//!         key.write(__lock_core::format_args!("order:{order_id}", order_id = __lock_core::Key::value(&key, &order_id)));
+//!         key.finish()
+//!     };
+//!     let options = &const { __lock_core::Options { function: .., ttl: .., .. } };
+//!     let hold = &__lock_core::Hold::new();
+//!     let entering = __lock_core::enter(None, options, keys);
+//!     let body = pin!(Some(async move { .. }));
+//!     let error = 'lock: {
+//!         match hold.fill(entering.await) {
+//!             Ok(()) => {}
+//!             Err(error) => break 'lock error,
 //!         }
-//!         Err(error) => error,
+//!         match __lock_core::run(hold, body).await {
+//!             Ok(output) => return output,
+//!             Err(error) => error,
+//!         }
 //!     };
 //!     <Result<Receipt, PayError> as __lock_core::FromLockError>::from_lock_error(error)
 //! }
@@ -25,36 +31,39 @@
 use proc_macro2::{Delimiter, Group, Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
-use syn::visit_mut::{self, VisitMut};
-use syn::{Expr, ExprAsync, Result, Token, Type};
+use syn::{Expr, ExprAsync, Result, Token};
 
-use crate::function::{BoxedFuture, Function};
-use crate::parse::{Arguments, OnBusy, OnLost};
-use crate::validate::{Key, Plan, Time, validate};
+use crate::function::{Function, Rewritten};
+use crate::key::{Keys, Made};
+use crate::output::Output;
+use crate::parse::{Arguments, OnLost};
+use crate::validate::{Plan, Time, validate};
 
 /// The function with the lock around its body.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
     let function: Function = syn::parse2(item)?;
     let arguments: Arguments = syn::parse2(arguments)?;
-    let plan = validate(arguments, &function)?;
+    let output = Output::of(&function);
+    let plan = validate(arguments, &function, &output)?;
 
     let lock = Lock {
         plan: &plan,
-        name: function.signature.ident.unraw().to_string(),
-        output: Output::of(&function),
+        function: function.signature.ident.unraw().to_string(),
+        output,
     };
     let Function {
         attributes,
         inner_attributes,
         visibility,
         signature,
+        key_parts: _,
         body,
-        boxed,
+        rewritten,
     } = function;
     let braces = body.span();
-    let statements = match boxed {
+    let statements = match rewritten {
         None => lock.around(Some(Token![move](site())), &body),
-        Some(boxed) => lock.inside(*boxed),
+        Some(rewritten) => lock.inside(rewritten),
     };
     let mut body = Group::new(Delimiter::Brace, quote!(#(#inner_attributes)* #statements));
     // The function begins and ends where the user's does: lints judge it as the user's code.
@@ -63,40 +72,40 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenS
 }
 
 /// Where our own names live: no local of ours meets a parameter of the same name.
-fn site() -> Span {
+pub(crate) fn site() -> Span {
     Span::mixed_site()
 }
 
 /// The lock around a body.
 struct Lock<'a> {
     plan: &'a Plan,
-    name: String,
+    /// The function's name.
+    function: String,
     output: Output,
 }
 
 impl Lock<'_> {
-    /// A boxed future that takes the lock, in place of one that does not.
-    fn inside(&self, future: BoxedFuture) -> TokenStream {
-        let BoxedFuture {
-            before,
-            mut pin,
-            block,
-            output: _,
-        } = future;
-        let ExprAsync {
-            attrs,
-            capture,
-            block,
-            ..
-        } = block;
-        let statements = block.stmts;
-        let mut body = Group::new(Delimiter::Brace, quote!(#(#statements)*));
-        body.set_span(block.brace_token.span.join());
-        let locked = self.around(capture, &body);
-        pin.args.push(Expr::Verbatim(
-            quote_spanned!(site()=> #(#attrs)* async #capture { #locked }),
-        ));
-        quote!(#(#before)* #pin)
+    /// Puts a future that takes the lock in the place of one that does not.
+    fn inside(&self, mut rewritten: Rewritten) -> TokenStream {
+        let prologue = std::mem::take(&mut rewritten.prologue);
+        if let Some(future) = rewritten.future()
+            && let Expr::Async(ExprAsync {
+                attrs,
+                capture,
+                block,
+                ..
+            }) = future
+        {
+            let statements = &block.stmts;
+            let mut body = Group::new(Delimiter::Brace, quote!(#(#statements)*));
+            body.set_span(block.brace_token.span.join());
+            let locked = self.around(*capture, &body);
+            *future = Expr::Verbatim(
+                quote_spanned!(site()=> #(#attrs)* async #capture { #(#prologue)* #locked }),
+            );
+        }
+        let statements = rewritten.statements;
+        quote!(#(#statements)*)
     }
 
     /// The statements that take the lock, run the body under it and give it back.
@@ -104,37 +113,68 @@ impl Lock<'_> {
         let krate = &self.plan.krate;
         let options = self.options();
         let (client, manager) = self.client();
-        let key = self.key();
-        let guard = self.plan.guard.as_ref().map(|name| {
-            quote_spanned!(site()=> let #name: &__lock_core::LockGuard = __lock_core::Hold::guard(&hold);)
-        });
+        let keys = self.keys();
+        let (enter, guard) = self.enter();
         let edge = self.output.edge();
+        let when = self.plan.when.as_ref();
+        let when = when.map(|when| self.output.unless(when, &self.plan.on_busy));
         let statements = body.stream();
         // The body has a block of its own: a `use` in it must not change what the return type beside it means.
         let inside = site().located_at(body.span());
-        let inner = quote_spanned!(inside=> #edge { #statements });
+        let inner = quote_spanned!(inside=> #guard #edge { #statements });
         let mut block = Group::new(Delimiter::Brace, inner);
         block.set_span(body.span());
-        let run = self.run(&quote_spanned!(site()=> async #capture #block));
-        let busy = self.busy();
-        let failed = self.failed();
-        // The alias makes a wrong `crate = ..` one error instead of one for each use.
+        // Pinned by us: taken by value it would lie in two places of the function's future.
+        let body = quote_spanned! {site()=>
+            let body = __lock_core::pin!(__lock_core::Option::Some(async #capture #block));
+        };
+        // Made before the lock is asked for, the body takes the parameters out of the way, so that they are not stored
+        // twice. Where another expression may still need them, it is made after.
+        let (early, late) = if self.plan.parameters_are_needed {
+            (None, Some(body))
+        } else {
+            (Some(body), None)
+        };
+        let run = self.run();
+        let busy = self.output.busy(self.plan);
+        let failed = self.output.failed(self.plan);
+        // The alias makes a wrong `crate = ..` one error instead of one for each use. The hold is declared before the
+        // body, and so outlives it when the future is dropped.
         quote_spanned! {site()=>
             use #krate::__private as __lock_core;
             #edge
+            #when
             #client
-            #key
+            #keys
             #options
-            let entered = __lock_core::enter(#manager, &options, key).await;
-            let error = match entered {
-                __lock_core::Result::Ok(hold) => {
-                    #guard
-                    #run
+            let hold = &__lock_core::Hold::new();
+            let entering = __lock_core::#enter(#manager, options, keys);
+            #early
+            let error = 'lock: {
+                match hold.fill(entering.await) {
+                    __lock_core::Result::Ok(()) => {}
+                    #busy
+                    __lock_core::Result::Err(error) => break 'lock error,
                 }
-                #busy
-                __lock_core::Result::Err(error) => error,
+                #late
+                #run
             };
             #failed
+        }
+    }
+
+    /// The function that takes the lock or the locks, and the statement that binds the guard.
+    fn enter(&self) -> (TokenStream, Option<TokenStream>) {
+        let name = self.plan.guard.as_ref();
+        match self.plan.keys {
+            Keys::One(..) => (
+                quote_spanned!(site()=> enter),
+                name.map(|name| quote_spanned!(site()=> let #name: &__lock_core::LockGuard = hold.guard();)),
+            ),
+            Keys::Many(_) => (
+                quote_spanned!(site()=> enter_all),
+                name.map(|name| quote_spanned!(site()=> let #name: &[__lock_core::LockGuard] = hold.guards();)),
+            ),
         }
     }
 
@@ -150,137 +190,71 @@ impl Lock<'_> {
         )
     }
 
-    /// The key is complete before the body takes the parameters away.
-    fn key(&self) -> TokenStream {
-        let key = match &self.plan.key {
-            Key::Verbatim(literal) => quote!(#literal),
-            Key::Format(arguments) => quote_spanned!(site()=> __lock_core::format!(#arguments)),
-            Key::Expr(expr) => {
-                let reference = quote_spanned!(located_at(expr)=> &(#expr));
-                quote_spanned!(located_at(expr)=> __lock_core::key(#reference))
-            }
-        };
-        quote_spanned!(site()=> let key = #key;)
+    /// The keys are complete before the body takes the parameters away.
+    fn keys(&self) -> TokenStream {
+        let keys = self.plan.keys.code(Made {
+            escape: self.plan.escape,
+            function: &self.function,
+        });
+        quote_spanned!(site()=> let keys = #keys;)
     }
 
     fn options(&self) -> TokenStream {
-        let name = &self.name;
+        let function = &self.function;
+        let name = match &self.plan.name {
+            Some(name) => name.to_token_stream(),
+            None => {
+                quote_spanned!(site()=> __lock_core::concat!(__lock_core::module_path!(), "::", #function))
+            }
+        };
         let renew = self.plan.renew;
         let ttl = time(self.plan.ttl.as_ref());
         let wait = time(self.plan.wait.as_ref());
         let max_hold = time(self.plan.max_hold.as_ref());
-        quote_spanned! {site()=>
-            let options = __lock_core::Options {
-                function: __lock_core::concat!(__lock_core::module_path!(), "::", #name),
+        let at_least = time(self.plan.at_least.as_ref());
+        let options = quote_spanned! {site()=>
+            __lock_core::Options {
+                function: #name,
                 ttl: #ttl,
                 wait: #wait,
                 renew: #renew,
                 max_hold: #max_hold,
-                at_least: __lock_core::Duration::ZERO,
-            };
+                at_least: #at_least,
+            }
+        };
+        // Literals alone make a constant, which takes no room in the function's future.
+        let times = [
+            &self.plan.ttl,
+            &self.plan.wait,
+            &self.plan.max_hold,
+            &self.plan.at_least,
+        ];
+        if times.iter().any(|time| matches!(time, Some(Time::Expr(_)))) {
+            quote_spanned!(site()=> let options = &#options;)
+        } else {
+            quote_spanned!(site()=> let options = &const { #options };)
         }
     }
 
     /// Runs the body. The value of these statements is the error of a lock that was lost.
-    fn run(&self, body: &TokenStream) -> TokenStream {
-        match self.plan.on_lost {
-            OnLost::Cancel => quote_spanned! {site()=>
-                let outcome = __lock_core::run(&hold, &options, __lock_core::pin!(#body)).await;
-                match outcome {
-                    __lock_core::Result::Ok(output) => return output,
-                    __lock_core::Result::Err(error) => error,
-                }
-            },
+    fn run(&self) -> TokenStream {
+        let lost = match &self.plan.on_lost {
             OnLost::Continue => {
-                quote_spanned!(site()=> return __lock_core::run_to_end(&hold, &options, __lock_core::pin!(#body)).await;)
+                return quote_spanned! {site()=>
+                    return __lock_core::run_to_end(hold, options, body).await;
+                };
             }
-        }
-    }
-
-    /// The arm for a busy lock, where a `Result` has room for the other errors.
-    fn busy(&self) -> Option<TokenStream> {
-        match &self.plan.on_busy {
-            OnBusy::Return(value) if self.output.is_result => Some(quote_spanned! {site()=>
-                __lock_core::Result::Err(error) if __lock_core::is_busy(&error) => return #value,
-            }),
-            _ => None,
-        }
-    }
-
-    /// What the caller gets for `error`.
-    fn failed(&self) -> TokenStream {
-        let output = &self.output.written;
-        match &self.plan.on_busy {
-            OnBusy::Skip => quote_spanned! {located_at(output)=>
-                <#output as __lock_core::Skip>::skip(error, options.function)
-            },
-            OnBusy::Return(value) if !self.output.is_result => quote_spanned! {site()=>
-                __lock_core::trace_swallowed(&error, options.function);
-                #value
-            },
-            OnBusy::Error | OnBusy::Return(_) => quote_spanned! {located_at(output)=>
-                <#output as __lock_core::FromLockError>::from_lock_error(error)
-            },
-        }
-    }
-}
-
-/// What the function's future gives.
-struct Output {
-    /// The type as it was written, with every `impl Trait` in it left to inference.
-    written: TokenStream,
-    /// By its name a `Result`: `io::Result<()>` and an alias `PayResult` are.
-    is_result: bool,
-}
-
-impl Output {
-    fn of(function: &Function) -> Self {
-        let Some(output) = function.output() else {
-            // There is no type to point at, so that messages point at the function's name.
-            return Self {
-                written: quote_spanned!(function.signature.ident.span()=> ()),
-                is_result: false,
-            };
-        };
-        let mut output = output.clone();
-        EraseImplTrait.visit_type_mut(&mut output);
-        let is_result = match &output {
-            Type::Path(path) => path
-                .path
-                .segments
-                .last()
-                .is_some_and(|last| last.ident.to_string().ends_with("Result")),
-            _ => false,
-        };
-        Self {
-            written: output.into_token_stream(),
-            is_result,
-        }
-    }
-
-    /// A branch that is never taken and tells the compiler the type of the block that it stands in, so that `?` and
-    /// an early `return` know what to convert to.
-    fn edge(&self) -> TokenStream {
-        let output = &self.written;
-        quote_spanned! {located_at(output)=>
-            if false {
-                return __lock_core::returned::<#output>();
+            OnLost::Cancel => quote_spanned!(site()=> error),
+            OnLost::Call(function) => {
+                let value = self.output.called(function);
+                quote_spanned!(site()=> return #value)
             }
-        }
-    }
-}
-
-/// Replaces `impl Trait`, which may not stand inside a body, with `_`.
-struct EraseImplTrait;
-
-impl VisitMut for EraseImplTrait {
-    fn visit_type_mut(&mut self, node: &mut Type) {
-        if let Type::ImplTrait(_) = node {
-            *node = Type::Infer(syn::TypeInfer {
-                underscore_token: Token![_](site()),
-            });
-        } else {
-            visit_mut::visit_type_mut(self, node);
+        };
+        quote_spanned! {site()=>
+            match __lock_core::run(hold, body).await {
+                __lock_core::Result::Ok(output) => return output,
+                __lock_core::Result::Err(error) => #lost,
+            }
         }
     }
 }
@@ -304,7 +278,7 @@ fn time(time: Option<&Time>) -> TokenStream {
 }
 
 /// Our names at the place of the user's tokens: messages point there, names still do not clash.
-fn located_at(tokens: &impl ToTokens) -> Span {
+pub(crate) fn located_at(tokens: &impl ToTokens) -> Span {
     let first = tokens.to_token_stream().into_iter().next();
     first.map_or_else(site, |first| site().located_at(first.span()))
 }

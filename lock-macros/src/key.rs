@@ -1,173 +1,348 @@
-//! What a key literal gives away at compile time.
-//!
-//! The library checks every key when it is used; a literal can be checked before the program ever runs. What only the
-//! formatting machinery of Rust can judge (a capture that names nothing, a stray brace) is left to it: its messages
-//! point inside the literal.
+//! Keys: from what is written to the code that makes them.
 
-/// The longest key, in bytes.
-const LONGEST: usize = 1024;
+use proc_macro2::TokenStream;
+use quote::{ToTokens, quote_spanned};
+use syn::ext::IdentExt;
+use syn::parse::{Parse, ParseStream, Parser};
+use syn::punctuated::Punctuated;
+use syn::{Error, Expr, Ident, LitStr, Result, Token};
 
-/// A key literal, read as the format string it is.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Template {
-    /// The text between the placeholders, with `{{` and `}}` read as the braces they stand for.
-    text: String,
-    placeholders: usize,
-    /// A brace was opened or closed in a way that is no format string.
-    malformed: bool,
+use crate::expand::{located_at, site};
+use crate::function::Bindings;
+use crate::parse::{self, ungrouped};
+use crate::template::{Piece, Template, counts};
+
+/// Where a key comes from.
+pub(crate) enum Key {
+    /// The literal is the key.
+    Literal(LitStr),
+    /// The arguments of `format_args!`, each value wrapped for escaping.
+    Format(TokenStream),
+    /// A value that implements `AsRef<str>`.
+    Expr(Expr),
+    /// The path of the function.
+    Function,
 }
 
-impl Template {
-    pub(crate) fn new(literal: &str) -> Self {
-        let mut template = Self {
-            text: String::new(),
-            placeholders: 0,
-            malformed: false,
+/// The key or the keys of a call.
+pub(crate) enum Keys {
+    /// A key, followed by the parameters that are marked with `#[key]`.
+    One(Key, Vec<Ident>),
+    Many(Vec<Key>),
+}
+
+/// What all keys of a function have in common.
+#[derive(Clone, Copy)]
+pub(crate) struct Made<'a> {
+    pub(crate) escape: bool,
+    /// The name of the function.
+    pub(crate) function: &'a str,
+}
+
+impl Key {
+    /// Makes sense of a key for a function whose parameters bind these names.
+    pub(crate) fn new(written: parse::Key, bindings: &Bindings) -> Result<Self> {
+        let (literal, rest) = match written {
+            parse::Key::Expr(expr) => return Ok(Self::Expr(expr)),
+            parse::Key::Literal(literal) => (literal, TokenStream::new()),
+            parse::Key::Format(literal, rest) => (literal, rest),
         };
-        let mut chars = literal.chars().peekable();
-        while let Some(c) = chars.next() {
-            match c {
-                '{' | '}' if chars.next_if_eq(&c).is_some() => template.text.push(c),
-                '{' => {
-                    template.placeholders += 1;
-                    // A format spec holds no brace but an escaped fill, which is no key anyone writes.
-                    if !chars.by_ref().any(|c| c == '}') {
-                        template.malformed = true;
-                    }
-                    template.text.push(PLACEHOLDER);
-                }
-                '}' => template.malformed = true,
-                other => template.text.push(other),
+        let template = Template::new(&literal.value());
+        if let Some(problem) = template.problem() {
+            return Err(Error::new(literal.span(), problem));
+        }
+        if let Some(text) = template.verbatim().filter(|_| rest.is_empty()) {
+            return Ok(Self::Literal(LitStr::new(text, literal.span())));
+        }
+        if template.malformed {
+            // The very token of the user goes into `format_args!`: the compiler then points inside it.
+            return Ok(Self::Format(literal.into_token_stream()));
+        }
+        let arguments = Punctuated::<FormatArgument, Token![,]>::parse_terminated.parse2(rest)?;
+        let mut call = FormatCall::new(&literal, arguments, bindings);
+        for piece in &template.pieces {
+            call.add(piece)?;
+        }
+        Ok(Self::Format(call.finish()))
+    }
+
+    /// An expression of the key, where nothing is appended to it.
+    fn alone(&self, made: Made<'_>) -> TokenStream {
+        match self {
+            Self::Literal(literal) => literal.to_token_stream(),
+            Self::Expr(expr) => {
+                let reference = quote_spanned!(located_at(expr)=> &(#expr));
+                quote_spanned!(located_at(expr)=> __lock_core::key(#reference))
+            }
+            Self::Format(_) | Self::Function => self.with(&[], made),
+        }
+    }
+
+    /// An expression of the key with the values of `parts` appended.
+    fn with(&self, parts: &[Ident], made: Made<'_>) -> TokenStream {
+        let Made { escape, function } = made;
+        let start = match self {
+            Self::Literal(text) => quote_spanned!(site()=> key.text(#text);),
+            Self::Format(arguments) => {
+                quote_spanned!(site()=> key.write(__lock_core::format_args!(#arguments));)
+            }
+            Self::Expr(expr) => {
+                let text = self.alone(made);
+                quote_spanned!(located_at(expr)=> key.text(&#text);)
+            }
+            Self::Function => {
+                quote_spanned!(site()=> key.text(__lock_core::concat!(__lock_core::module_path!(), "::", #function));)
+            }
+        };
+        let parts = parts
+            .iter()
+            .map(|part| quote_spanned!(site().located_at(part.span())=> key.part(&#part);));
+        quote_spanned! {site()=>
+            {
+                let key = __lock_core::Key::new(#escape);
+                #start
+                #(#parts)*
+                key.finish()
             }
         }
-        template
-    }
-
-    /// The key is the literal itself: nothing to format, nothing to unescape.
-    pub(crate) fn is_verbatim(&self, literal: &str) -> bool {
-        self.placeholders == 0 && !self.malformed && self.text == literal
-    }
-
-    /// Why no value of the placeholders could make this a key, in one sentence.
-    pub(crate) fn problem(&self) -> Option<&'static str> {
-        if self.malformed {
-            return None;
-        }
-        if self.text.is_empty() {
-            return Some("the key is empty: a lock needs a name of 1 to 1024 bytes");
-        }
-        if self.text.len() - self.placeholders * PLACEHOLDER.len_utf8() > LONGEST {
-            return Some("the key is too long: a lock's name has at most 1024 bytes");
-        }
-        if !tag_is_well_formed(&self.text) {
-            return Some(
-                "the braces of the key are not one `{tag}`: write at most one non-empty tag (`{{tag}}` in a format string)",
-            );
-        }
-        None
     }
 }
 
-/// Stands for a value in [`Template::text`], so that a tag around a placeholder is not empty.
-const PLACEHOLDER: char = '\0';
-
-/// No braces at all, or one opening brace and one closing brace with something between them.
-fn tag_is_well_formed(text: &str) -> bool {
-    match (text.find('{'), text.find('}')) {
-        (None, None) => true,
-        (Some(open), Some(close)) => {
-            close > open + 1 && !text[open + 1..].contains('{') && !text[close + 1..].contains('}')
+impl Keys {
+    /// An expression of a `&str`, of a `String`, or of a `Vec<String>` where there are several.
+    pub(crate) fn code(&self, made: Made<'_>) -> TokenStream {
+        match self {
+            Self::One(key, parts) if parts.is_empty() => key.alone(made),
+            Self::One(key, parts) => key.with(parts, made),
+            Self::Many(keys) => {
+                let keys = keys.iter().map(|key| match key {
+                    Key::Literal(text) => quote_spanned!(site()=> __lock_core::key(#text)),
+                    other => other.alone(made),
+                });
+                quote_spanned!(site()=> __lock_core::vec![#(#keys),*])
+            }
         }
+    }
+}
+
+/// `order.id` or `id = order.id`.
+struct FormatArgument {
+    name: Option<Ident>,
+    value: Expr,
+}
+
+impl Parse for FormatArgument {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let ahead = input.fork();
+        let named = ahead.call(Ident::parse_any).is_ok()
+            && ahead.peek(Token![=])
+            && !ahead.peek(Token![==])
+            && !ahead.peek(Token![=>]);
+        let name = if named {
+            let name = input.call(Ident::parse_any)?;
+            input.parse::<Token![=]>()?;
+            Some(name)
+        } else {
+            None
+        };
+        Ok(Self {
+            name,
+            value: input.parse()?,
+        })
+    }
+}
+
+/// The arguments of `format_args!` in the making.
+///
+/// The literal goes there as the user wrote it, so that messages point inside it, unless it holds more than Rust's own
+/// placeholders do: fields and method calls become named arguments.
+struct FormatCall<'a> {
+    literal: &'a LitStr,
+    bindings: &'a Bindings,
+    arguments: Vec<(FormatArgument, Use)>,
+    rewritten: String,
+    is_rewritten: bool,
+    /// The next argument that `{}` takes.
+    next: usize,
+}
+
+/// What an argument is used for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Use {
+    /// Escaped, if escaping is on.
+    Value,
+    /// A constant of the program: as much text of the key as the literal itself.
+    Text,
+    /// A width or a precision, which `format_args!` wants to be a plain `usize`.
+    Count,
+}
+
+impl<'a> FormatCall<'a> {
+    fn new(
+        literal: &'a LitStr,
+        arguments: Punctuated<FormatArgument, Token![,]>,
+        bindings: &'a Bindings,
+    ) -> Self {
+        let arguments = arguments.into_iter().map(|argument| {
+            let used = bindings.usage(&argument.value);
+            (argument, used)
+        });
+        Self {
+            literal,
+            bindings,
+            arguments: arguments.collect(),
+            rewritten: String::new(),
+            is_rewritten: false,
+            next: 0,
+        }
+    }
+
+    fn add(&mut self, piece: &Piece) -> Result<()> {
+        let (argument, spec) = match piece {
+            Piece::Text(text) => {
+                let escaped = text.replace('{', "{{").replace('}', "}}");
+                self.rewritten.push_str(&escaped);
+                return Ok(());
+            }
+            Piece::Placeholder { argument, spec } => (argument.trim(), spec),
+        };
+        let (counts, by_order) = counts(spec);
+        if by_order {
+            self.take_next(Use::Count);
+        }
+        for count in counts {
+            self.count(count);
+        }
+        let argument = self.argument(argument)?;
+        self.rewritten.push('{');
+        self.rewritten.push_str(&argument);
+        self.rewritten.push_str(spec);
+        self.rewritten.push('}');
+        Ok(())
+    }
+
+    /// Sees to the argument of one placeholder. Returns how `format_args!` is to know it.
+    fn argument(&mut self, written: &str) -> Result<String> {
+        if written.is_empty() {
+            self.take_next(Use::Value);
+        } else if written.parse::<usize>().is_err() && self.explicit(written).is_none() {
+            if syn::parse_str::<Ident>(written).is_ok() {
+                if self.bindings.contains(written) {
+                    let name = Ident::new(written, self.literal.span());
+                    let value = Expr::Verbatim(name.to_token_stream());
+                    self.push(name, value, Use::Value);
+                }
+                // What is no parameter is a constant, or a mistake that the compiler finds inside the literal.
+                return Ok(written.into());
+            }
+            let value = self.expression(written)?;
+            let used = self.bindings.usage(&value);
+            let name = format!("__part{}", self.arguments.len());
+            self.push(Ident::new(&name, self.literal.span()), value, used);
+            self.is_rewritten = true;
+            return Ok(name);
+        }
+        Ok(written.into())
+    }
+
+    /// A field, a method call, or a keyword: what Rust's own placeholders do not take.
+    fn expression(&self, written: &str) -> Result<Expr> {
+        let span = self.literal.span();
+        let raw = format!("r#{written}");
+        let expr = LitStr::new(written, span).parse::<Expr>();
+        // A parameter `r#type` is `{type}` in a format string.
+        let expr = expr.or_else(|_| LitStr::new(&raw, span).parse());
+        expr.ok().filter(is_path).ok_or_else(|| {
+            Error::new(
+                span,
+                format!("`{{{written}}}` is no name, field or method call: write `key = (\"..{{}}\", expression)`"),
+            )
+        })
+    }
+
+    fn take_next(&mut self, used: Use) {
+        if let Some((_, so_far)) = self.arguments.get_mut(self.next)
+            && used == Use::Count
+        {
+            *so_far = used;
+        }
+        self.next += 1;
+    }
+
+    /// Notes that an argument is a width or precision.
+    fn count(&mut self, written: &str) {
+        let place = written.parse().ok().or_else(|| self.explicit(written));
+        match place {
+            Some(place) => {
+                if let Some((_, used)) = self.arguments.get_mut(place) {
+                    *used = Use::Count;
+                }
+            }
+            // Captured as a count, it can not be wrapped as a value in another place: an explicit argument says so.
+            None if syn::parse_str::<Ident>(written).is_ok() => {
+                let name = Ident::new(written, self.literal.span());
+                let value = Expr::Verbatim(name.to_token_stream());
+                self.push(name, value, Use::Count);
+            }
+            None => {}
+        }
+    }
+
+    fn explicit(&self, name: &str) -> Option<usize> {
+        let named = |(argument, _): &(FormatArgument, Use)| {
+            argument
+                .name
+                .as_ref()
+                .is_some_and(|given| given.unraw() == name)
+        };
+        self.arguments.iter().position(named)
+    }
+
+    fn push(&mut self, name: Ident, value: Expr, used: Use) {
+        let name = Some(name);
+        self.arguments.push((FormatArgument { name, value }, used));
+    }
+
+    fn finish(self) -> TokenStream {
+        let literal = if self.is_rewritten {
+            LitStr::new(&self.rewritten, self.literal.span())
+        } else {
+            self.literal.clone()
+        };
+        let arguments = self.arguments.iter().map(|(argument, used)| {
+            let FormatArgument { name, value } = argument;
+            let name = name.iter();
+            let span = located_at(value);
+            match used {
+                Use::Value => {
+                    let reference = quote_spanned!(span=> &(#value));
+                    quote_spanned!(span=> #(#name =)* __lock_core::Key::value(&key, #reference))
+                }
+                Use::Text | Use::Count => quote_spanned!(span=> #(#name =)* #value),
+            }
+        });
+        quote_spanned!(site()=> #literal #(, #arguments)*)
+    }
+}
+
+/// A name, a field, a method call, or a chain of these.
+fn is_path(expr: &Expr) -> bool {
+    match expr {
+        Expr::Path(_) => true,
+        Expr::Field(field) => is_path(&field.base),
+        Expr::MethodCall(call) => is_path(&call.receiver),
         _ => false,
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn good(literal: &str) {
-        assert_eq!(Template::new(literal).problem(), None, "{literal:?}");
-    }
-
-    #[track_caller]
-    fn refused(literal: &str, because: &str) {
-        let problem = Template::new(literal)
-            .problem()
-            .unwrap_or_else(|| panic!("{literal:?} passed"));
-        assert!(problem.contains(because), "{literal:?} gave: {problem}");
-    }
-
-    #[test]
-    fn plain_text_is_a_verbatim_key() {
-        good("report:daily");
-        assert!(Template::new("report:daily").is_verbatim("report:daily"));
-    }
-
-    #[test]
-    fn placeholders_and_escapes_are_formatted() {
-        assert!(!Template::new("order:{id}").is_verbatim("order:{id}"));
-        assert!(!Template::new("{{order}}").is_verbatim("{{order}}"));
-    }
-
-    #[test]
-    fn an_empty_key_is_refused() {
-        refused("", "empty");
-    }
-
-    #[test]
-    fn a_lone_placeholder_is_a_key() {
-        good("{id}");
-        good("{id:>8}");
-    }
-
-    #[test]
-    fn a_key_has_at_most_1024_bytes() {
-        good(&"k".repeat(1024));
-        refused(&"k".repeat(1025), "too long");
-        refused(&"é".repeat(513), "too long");
-    }
-
-    #[test]
-    fn only_the_fixed_text_counts_towards_the_length() {
-        good(&format!("{}{{a_long_parameter}}", "k".repeat(1024)));
-        refused(&format!("{}{{id}}", "k".repeat(1025)), "too long");
-    }
-
-    #[test]
-    fn escaped_braces_count_once() {
-        good(&format!("{{{{t}}}}{}", "k".repeat(1021)));
-    }
-
-    #[test]
-    fn one_tag_is_well_formed() {
-        good("{{orders}}:1");
-        good("{{orders}}:{id}");
-        good("{{{user}}}:cart");
-    }
-
-    #[test]
-    fn any_other_braces_are_refused() {
-        for literal in [
-            "{{}}",
-            "a{{",
-            "a}}",
-            "}}a{{",
-            "{{a}}{{b}}",
-            "{{a{{b}}",
-            "{{a}}b}}",
-            "{{a:{id}",
-        ] {
-            refused(literal, "`{tag}`");
-        }
-    }
-
-    #[test]
-    fn a_malformed_format_string_is_left_to_the_compiler() {
-        for literal in ["order:{", "order:}", "{a}}"] {
-            good(literal);
-            assert!(!Template::new(literal).is_verbatim(literal), "{literal:?}");
+impl Bindings {
+    fn usage(&self, value: &Expr) -> Use {
+        match ungrouped(value) {
+            Expr::Path(path) => match path.path.get_ident() {
+                Some(name) if self.contains(&name.unraw().to_string()) => Use::Value,
+                _ => Use::Text,
+            },
+            _ => Use::Value,
         }
     }
 }

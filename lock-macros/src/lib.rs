@@ -10,7 +10,9 @@ mod duration;
 mod expand;
 mod function;
 mod key;
+mod output;
 mod parse;
+mod template;
 mod validate;
 
 use proc_macro::TokenStream;
@@ -38,60 +40,153 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// It goes on `async fn`s of every shape: free, generic, with any receiver, in an `impl` or in a trait with a body.
-/// It also goes on what `#[async_trait]` makes of a method, which ends in `Box::pin(async move { .. })`. Put it above
-/// an attribute that turns an `async fn` into another function, such as `#[tokio::main]`.
+/// It goes on `async fn`s of every shape: free, generic, with any receiver, in an `impl` or in a trait with a body,
+/// handlers of web frameworks among them. It works above and beneath `#[instrument]`, `#[async_trait]`, `#[tokio::test]`
+/// and `#[tokio::main]`. A function that returns a stream is refused: the items would be made without the lock.
+///
+/// Inside the function, and in all that it calls, [`LockGuard::current()`] tells the fencing token and whether the lock
+/// is still held.
+///
+/// [`LockGuard::current()`]: ../lock_core/struct.LockGuard.html#method.current
 ///
 /// | Argument | Value | When it is absent |
 /// |---|---|---|
-/// | [`key`](#key) | a format string, or an expression of text | an error: there is no default |
+/// | [`key`](#key) | a format string, or an expression of text | the path of the function, where parameters are marked |
+/// | [`#[key]`](#key-on-a-parameter) | on a parameter | no parameter is appended to the key |
+/// | [`keys`](#keys) | a list of keys | one lock |
+/// | [`escape`](#escape) | `true`, `false` | `true` |
 /// | [`ttl`](#ttl) | a duration | the manager's own |
 /// | [`wait`](#wait) | a duration | waits without limit |
 /// | [`renew`](#renew) | `true`, `false` | `true` |
 /// | [`max_hold`](#max_hold) | a duration | holds as long as the body runs |
-/// | [`on_busy`](#on_busy) | `error`, `skip`, `return = value` | `error` |
-/// | [`on_lost`](#on_lost) | `cancel`, `continue` | `cancel` |
+/// | [`at_least`](#at_least) | a duration | free as soon as the body has ended |
+/// | [`when`](#when) | an expression of `bool` | the work is always due |
+/// | [`on_busy`](#on_busy) | `error`, `skip`, `return = value`, `call = path` | `error` |
+/// | [`on_lost`](#on_lost) | `cancel`, `continue`, `call = path` | `cancel` |
+/// | [`map_err`](#map_err) | a path or a closure | `From<LockError>` |
 /// | [`client`](#client) | an expression of `LockManager` | the default manager |
 /// | [`guard`](#guard) | a name | the body has no guard |
+/// | [`name`](#name) | text | the path of the function |
 /// | [`crate`](#crate) | the path of `lock-core` | `::lock_core` |
 ///
 /// A duration is a literal or an expression of type [`Duration`](std::time::Duration). A literal is one or more whole
 /// numbers with the units `h`, `m`, `s` and `ms`, from the longest to the shortest: `"30s"`, `"500ms"`, `"1m30s"`. It
 /// is checked when the program is compiled, and is at most 24 days.
 ///
-/// Expressions may use the parameters. They are evaluated once and in the order `client`, `key`, `ttl`, `wait`, `max_hold`,
-/// before the lock is asked for and before the body takes the parameters away.
+/// Expressions may use the parameters. They are evaluated once and in the order `when`, `client`, `key`, `ttl`, `wait`,
+/// `max_hold`, `at_least`, before the lock is asked for and before the body takes the parameters away.
 ///
 /// # `key`
 ///
-/// The name of the lock. A string is a format string that captures parameters; with further arguments it stands in
-/// parentheses; anything else is an expression of a type that implements `AsRef<str>`, which is only borrowed.
+/// The name of the lock. A string is a format string whose placeholders take parameters, their fields and their methods,
+/// with the flags that `format!` knows. With further arguments it stands in parentheses. Anything else is an expression
+/// of a type that implements `AsRef<str>`: it is only borrowed, and is the key as it is.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager, distributed_lock};
-/// struct Order { id: u64, lock_name: String }
+/// struct Order { id: u64, lines: (u32, u32), lock_name: String }
 ///
-/// #[distributed_lock(key = "report:{day}:{hour:02}")]
-/// async fn report(day: &str, hour: u32) -> Result<(), LockError> { Ok(()) }
+/// impl Order {
+///     fn tenant(&self) -> &str { "acme" }
+/// }
 ///
-/// #[distributed_lock(key = ("order:{}", order.id))]
-/// async fn ship(order: Order) -> Result<(), LockError> { Ok(()) }
+/// #[distributed_lock(key = "{order.tenant()}:{order.id:>08}:{order.lines.0}", guard = held)]
+/// async fn ship(order: &Order) -> Result<String, LockError> { Ok(held.key().to_owned()) }
+///
+/// #[distributed_lock(key = ("order:{}:{kind}", order.id + 1, kind = "next"), guard = held)]
+/// async fn next(order: &Order) -> Result<String, LockError> { Ok(held.key().to_owned()) }
 ///
 /// #[distributed_lock(key = order.lock_name)]
 /// async fn cancel(order: Order) -> Result<String, LockError> { Ok(order.lock_name) }
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), LockError> {
 /// # let _ = LockManager::connect("memory://").await?.install_default();
-/// # report("monday", 3).await?;
-/// # ship(Order { id: 1, lock_name: String::new() }).await?;
-/// # cancel(Order { id: 1, lock_name: "order:1".into() }).await?;
+/// let order = Order { id: 7, lines: (3, 4), lock_name: "order:7".into() };
+/// assert_eq!(ship(&order).await?, "acme:00000007:3");
+/// assert_eq!(next(&order).await?, "order:8:next");
+/// assert_eq!(cancel(order).await?, "order:7");
 /// # Ok(())
 /// # }
 /// ```
 ///
-/// A key has 1 to 1024 bytes. In a cluster, keys with the same `{tag}` live on the same node; as braces capture
-/// parameters, a tag is written in double braces: `"{{orders}}:{id}"`. What is wrong with a literal for every value of
-/// the parameters is an error of compilation; the rest is `LockError::InvalidKey` when the function is called.
+/// A key has 1 to 1024 bytes. In a cluster, keys with the same `{tag}` live on the same node; as braces are
+/// placeholders, a tag is written in double braces: `"{{orders}}:{id}"`. What is wrong with a literal for every value of
+/// the parameters is an error of compilation; the rest is `LockError::InvalidKey` when the function is called. A key
+/// without placeholders costs no allocation.
+///
+/// # `#[key]` on a parameter
+///
+/// Appends the parameter to the key, after a colon; several follow each other in the order of the parameters. Without a
+/// `key` they follow the path of the function, `my_crate::module::function`. That path has no type in it: methods of the
+/// same name in one module share it, and so need a `key` of their own.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[distributed_lock(key = "order", guard = held)]
+/// async fn pay(#[key] shop: &str, amount: u64, #[key] id: u64) -> Result<String, LockError> {
+///     Ok(held.key().to_owned())
+/// }
+///
+/// #[distributed_lock(guard = held)]
+/// async fn refund(#[key] id: u64) -> Result<String, LockError> { Ok(held.key().to_owned()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// assert_eq!(pay("acme", 100, 7).await?, "order:acme:7");
+/// assert!(refund(7).await?.ends_with("::refund:7"));
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # `keys`
+///
+/// Several locks, each written like a [`key`](#key): all or none. Everybody takes them in the order of their names,
+/// however they were written, so that no two callers can wait for each other; a key that comes twice is taken once. The
+/// [`wait`](#wait) is for all of them together, and the loss of one is the loss of all. The [`guard`](#guard) is a
+/// `&[LockGuard]` in the order in which the keys were written.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[distributed_lock(keys = ["account:{from}", "account:{to}"], wait = "5s", guard = held)]
+/// async fn transfer(from: u64, to: u64, amount: u64) -> Result<usize, LockError> {
+///     Ok(held.len())
+/// }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// let (there, back) = tokio::join!(transfer(1, 2, 10), transfer(2, 1, 5));
+/// assert_eq!((there?, back?), (2, 2));
+/// assert_eq!(transfer(1, 1, 10).await?, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # `escape`
+///
+/// On by default: in the values that placeholders and `#[key]` put into a key, `%`, `:`, `{` and `}` are written as
+/// `%25`, `%3A`, `%7B` and `%7D`. So no value can look like another part of the key: whoever may choose a user name `a:b`
+/// can not lock the orders of `a`, and different values always give different keys. The text of the literal stays as it
+/// is, and so do constants in it (`"{PREFIX}:{id}"`, `"{Self::PREFIX}:{id}"`) and a key that is an expression.
+///
+/// The cost: a program in another language that shares the lock has to write such values in the same way. Where it does
+/// not, and the values can do no harm, `escape = false` takes them as they are.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[distributed_lock(key = "order:{user}:{id}", guard = held)]
+/// async fn escaped(user: &str, id: &str) -> Result<String, LockError> { Ok(held.key().to_owned()) }
+///
+/// #[distributed_lock(key = "order:{user}:{id}", escape = false, guard = held)]
+/// async fn as_it_is(user: &str, id: &str) -> Result<String, LockError> { Ok(held.key().to_owned()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// assert_eq!(escaped("a:b", "c").await?, "order:a%3Ab:c");
+/// assert_eq!(escaped("a", "b:c").await?, "order:a:b%3Ac");
+/// assert_eq!(as_it_is("a:b", "c").await?, as_it_is("a", "b:c").await?);
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// # `ttl`
 ///
@@ -176,6 +271,44 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
+/// # `at_least`
+///
+/// Keeps the lock on the server for at least this long after it was taken, also when the body has ended sooner. For
+/// scheduled jobs: a machine whose clock is late finds the slot taken, and does not run the job a second time. The caller
+/// does not wait for it.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[distributed_lock(key = "nightly", wait = "0s", at_least = "1m", on_busy = skip)]
+/// async fn nightly() -> Option<&'static str> { Some("done") }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// assert_eq!(nightly().await, Some("done"));
+/// assert_eq!(nightly().await, None);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # `when`
+///
+/// A condition, asked before anything else. Where it is false, there is nothing to do: no lock is asked for, **the body
+/// does not run**, and the function returns as with `on_busy = skip` (`()`, `None`, or `Ok` of the default value), or the
+/// value of `on_busy = return = value`. It is no way to run the body without the lock; for that, call another function.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[distributed_lock(key = "batch", when = !lines.is_empty())]
+/// async fn import(lines: &[&str]) -> Result<usize, LockError> { Ok(lines.len()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// assert_eq!(import(&["a", "b"]).await?, 2);
+/// assert_eq!(import(&[]).await?, 0);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// # `on_busy`
 ///
 /// What the caller gets when another holds the lock, or still holds it when the [`wait`](#wait) is over.
@@ -183,6 +316,9 @@ use proc_macro::TokenStream;
 /// - `error`: the error, by `From<LockError>` of the error type in the function's `Result`.
 /// - `skip`: nothing, as if the work had been left out: `()`, `None`, or `Ok` of the default value.
 /// - `return = value`: that value, an expression that may use the parameters.
+/// - `call = path`: what the function at that path, or the closure, makes of the `LockError`. It is not awaited.
+///
+/// It speaks of a lock that is busy: without a [`wait`](#wait) the call waits for its turn and never finds it so.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager, distributed_lock};
@@ -192,6 +328,11 @@ use proc_macro::TokenStream;
 /// #[distributed_lock(key = "stock:{item}", wait = "0s", on_busy = return = Ok(guess))]
 /// async fn count(item: &str, guess: u32) -> Result<u32, LockError> { Ok(7) }
 ///
+/// fn explain(error: LockError) -> String { error.to_string() }
+///
+/// #[distributed_lock(key = "stock:{item}", wait = "0s", on_busy = call = explain)]
+/// async fn describe(item: &str) -> String { "7 in stock".into() }
+///
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), LockError> {
 /// let locks = LockManager::connect("memory://").await?;
@@ -199,15 +340,16 @@ use proc_macro::TokenStream;
 /// clean_up().await;
 /// let _held = locks.lock("stock:bolts").acquire().await?;
 /// assert_eq!(count("bolts", 5).await?, 5);
+/// assert!(describe("bolts").await.contains("held by another"));
 /// # Ok(())
 /// # }
 /// ```
 ///
 /// Every other error (the server cannot be reached, the lock is lost, the key is refused) goes through
-/// `From<LockError>` as well, with `skip` and `return` too. A function that returns no `Result` cannot say it: its
-/// caller gets the value for a busy lock, and the error is traced. With `return`, a `Result` is told by the name of the
-/// type: `io::Result<()>` and an alias `AppResult` are, an alias `Outcome` is not. As the value without a `Result` is
-/// also that of a lost lock, it may not use a parameter by value that the body uses too, unless
+/// `From<LockError>` or [`map_err`](#map_err) in every case. A function that returns no `Result` cannot say it: its
+/// caller gets the value for a busy lock, and the error is traced, or given to the function of `call`. A `Result` is told
+/// by the name of the type: `io::Result<()>` and an alias `AppResult` are, an alias `Outcome` is not. As the value without
+/// a `Result` is also that of a lost lock, it may not use a parameter by value that the body uses too, unless
 /// `on_lost = continue`.
 ///
 /// # `on_lost`
@@ -218,6 +360,8 @@ use proc_macro::TokenStream;
 /// - `cancel`: the body is dropped at its next `.await`, and the caller gets `LockError::Lost`.
 /// - `continue`: the body runs on, *from then on without exclusion*, and a warning is traced. Ask the
 ///   [`guard`](#guard), or let the resource check the fencing token.
+/// - `call = path`: as `cancel`, and the caller gets what the function at that path, or the closure, makes of the error.
+///   It is called when the body is gone, and is not awaited.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager, distributed_lock};
@@ -232,6 +376,34 @@ use proc_macro::TokenStream;
 /// # async fn main() -> Result<(), LockError> {
 /// # let _ = LockManager::connect("memory://").await?.install_default();
 /// assert!(!upload().await?);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # `map_err`
+///
+/// Makes the error of the function's `Result` out of the `LockError`: a path or a closure. Without it
+/// `From<LockError>` does.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[derive(Debug, PartialEq)]
+/// enum PayError { Busy, Broken }
+///
+/// impl PayError {
+///     fn of_lock(error: LockError) -> Self {
+///         if error.is_contention() { Self::Busy } else { Self::Broken }
+///     }
+/// }
+///
+/// #[distributed_lock(key = "order:{id}", wait = "0s", map_err = PayError::of_lock)]
+/// async fn pay(id: u64) -> Result<(), PayError> { Ok(()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// let locks = LockManager::connect("memory://").await?;
+/// let _ = locks.clone().install_default();
+/// let _held = locks.lock("order:7").acquire().await?;
+/// assert_eq!(pay(7).await, Err(PayError::Busy));
 /// # Ok(())
 /// # }
 /// ```
@@ -260,7 +432,8 @@ use proc_macro::TokenStream;
 ///
 /// # `guard`
 ///
-/// A name for the guard in the body: a `&LockGuard`, for its fencing token and to ask whether it is still held.
+/// A name for the guard in the body: a `&LockGuard` (with [`keys`](#keys) a `&[LockGuard]`), for its fencing token and to
+/// ask whether it is still held.
 ///
 /// ```
 /// # use lock_core::{LockError, LockManager, distributed_lock};
@@ -275,6 +448,21 @@ use proc_macro::TokenStream;
 /// # let _ = LockManager::connect("memory://").await?.install_default();
 /// assert!(write().await? < write().await?);
 /// # Ok(())
+/// # }
+/// ```
+///
+/// # `name`
+///
+/// What traces call the function by. Without it, its path.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[distributed_lock(key = "report", name = "daily report")]
+/// async fn report() -> Result<(), LockError> { Ok(()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// # report().await
 /// # }
 /// ```
 ///
@@ -296,6 +484,28 @@ use proc_macro::TokenStream;
 /// # report().await
 /// # }
 /// ```
+///
+/// # Coming from another library
+///
+/// | | lock4j | klock | ShedLock | Redisson | node-redlock | here |
+/// |---|---|---|---|---|---|---|
+/// | on a function | `@Lock4j` | `@Klock` | `@SchedulerLock` | `getLock(name)` | `using([key], ttl, ..)` | `#[distributed_lock(..)]` |
+/// | the key | `keys = "#order.id"` | `keys`, `@KlockKey` | `name = "job-#{#id}"` | text | text | `key = "order:{order.id}"`, `#[key]` |
+/// | the key's prefix | `name`, else class and method | `name`, else class and method | none | none | none | `key = ".."`, else the function's path |
+/// | several locks | joined into one key | joined into one key | no | `getMultiLock(..)` | `acquire([a, b], ttl)` | `keys = ["..", ".."]` |
+/// | how long a crash blocks | `expire` | `leaseTime` | `lockAtMostFor` | `lockWatchdogTimeout` | `ttl` | `ttl` |
+/// | renewal while it runs | `expire = -1` | if `leaseTime` is -1 | `KeepAliveLockProvider` | without a `leaseTime` | in `using` | always, unless `renew = false` |
+/// | a limit to the hold | `expire` | `leaseTime` | `lockAtMostFor` | `leaseTime` | `ttl` | `max_hold` |
+/// | held at least | no | no | `lockAtLeastFor` | no | no | `at_least` |
+/// | how long to wait | `acquireTimeout` | `waitTime` | never waits | `tryLock(waitTime, ..)` | `retryCount`, `retryDelay` | `wait` |
+/// | it is busy: fail | default | `FAIL_FAST` | no | `tryLock` is false | default | default |
+/// | it is busy: leave it out | a failure strategy that returns | no | default | by hand | by hand | `wait = "0s", on_busy = skip` |
+/// | it is busy: something else | `failStrategy` | `customLockTimeoutStrategy` | no | by hand | by hand | `on_busy = call = path` |
+/// | it is busy: run unlocked | no | **default** (`NO_OPERATION`) | no | by hand | by hand | never |
+/// | a condition | `condition` | no | no | by hand | by hand | `when` |
+/// | the lock was lost | unnoticed | a strategy at the release | unnoticed | an error at `unlock` | `signal.aborted` | `on_lost`: the body is cancelled |
+/// | another server | `executor` | no | `LockProvider` | the client object | the client object | `client = expr` |
+/// | a fencing token | no | no | no | `getFencedLock` | no | `guard = held`, `LockGuard::current()` |
 #[proc_macro_attribute]
 pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
     match expand::expand(arguments.into(), item.clone().into()) {
@@ -303,7 +513,7 @@ pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStrea
         Err(error) => {
             // The function stays, so that its callers get no errors of their own and editors keep working.
             let mut tokens = TokenStream::from(error.into_compile_error());
-            tokens.extend(item);
+            tokens.extend(TokenStream::from(function::without_key_marks(item.into())));
             tokens
         }
     }

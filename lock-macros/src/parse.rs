@@ -3,34 +3,51 @@
 use proc_macro2::TokenStream;
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
-use syn::{Error, Expr, Ident, LitBool, LitStr, Path, Result, Token, parenthesized, token};
+use syn::punctuated::Punctuated;
+use syn::{
+    Error, Expr, Ident, LitBool, LitStr, Path, Result, Token, bracketed, parenthesized, token,
+};
 
 /// Every argument, in the order in which the docs explain them.
-const NAMES: &str = "key, ttl, wait, renew, max_hold, on_busy, on_lost, client, guard and crate";
+const NAMES: &str = "key, keys, escape, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name and crate";
 
 /// What stands between the parentheses of `#[distributed_lock(..)]`.
 #[derive(Default)]
 pub(crate) struct Arguments {
     pub(crate) key: Option<Key>,
+    pub(crate) keys: Option<Keys>,
+    pub(crate) escape: Option<bool>,
     pub(crate) ttl: Option<Expr>,
     pub(crate) wait: Option<Expr>,
     pub(crate) renew: Option<bool>,
     pub(crate) max_hold: Option<Expr>,
+    pub(crate) at_least: Option<Expr>,
+    pub(crate) when: Option<Expr>,
     pub(crate) on_busy: Option<OnBusy>,
     pub(crate) on_lost: Option<OnLost>,
+    pub(crate) map_err: Option<Expr>,
     pub(crate) client: Option<Expr>,
     pub(crate) guard: Option<Ident>,
+    pub(crate) name: Option<LitStr>,
     pub(crate) krate: Option<Path>,
+    /// The names in the order in which they were written.
+    order: Vec<Ident>,
 }
 
 /// The three ways to write a key.
 pub(crate) enum Key {
     /// `key = "order:{id}"`
     Literal(LitStr),
-    /// `key = ("order:{}", order.id)`: the literal, and all that follows it.
+    /// `key = ("order:{}", order.id)`: the literal, and all that follows its comma.
     Format(LitStr, TokenStream),
     /// `key = order.lock_name()`
     Expr(Expr),
+}
+
+/// `keys = ["account:{from}", "account:{to}"]`
+pub(crate) struct Keys {
+    pub(crate) brackets: token::Bracket,
+    pub(crate) list: Vec<Key>,
 }
 
 /// What the caller gets when the lock is busy.
@@ -38,13 +55,14 @@ pub(crate) enum OnBusy {
     Error,
     Skip,
     Return(Expr),
+    Call(Expr),
 }
 
 /// What becomes of the body when the lock is lost under it.
-#[derive(Clone, Copy)]
 pub(crate) enum OnLost {
     Cancel,
     Continue,
+    Call(Expr),
 }
 
 impl Parse for Arguments {
@@ -61,21 +79,46 @@ impl Parse for Arguments {
 }
 
 impl Arguments {
+    /// Of two arguments that are both given, the name of the one that was written later.
+    pub(crate) fn later(&self, one: &str, other: &str) -> Option<&Ident> {
+        let place = |name| self.order.iter().position(|given| given == name);
+        let later = place(one)?.max(place(other)?);
+        Some(&self.order[later])
+    }
+
+    /// The name of an argument, as it was written.
+    pub(crate) fn named(&self, name: &str) -> Option<&Ident> {
+        self.order.iter().find(|given| *given == name)
+    }
+
     fn parse_one(&mut self, input: ParseStream<'_>) -> Result<()> {
         if input.peek(LitStr) {
             return Err(input.error("an argument without a name: write `key = \"..\"`"));
         }
         let name = input.call(Ident::parse_any)?;
+        self.order.push(name.clone());
         match name.to_string().as_str() {
             "key" => set(&mut self.key, &name, input, Key::parse),
+            "keys" => set(&mut self.keys, &name, input, Keys::parse),
+            "escape" => set(&mut self.escape, &name, input, |input| {
+                switch(input, "escape")
+            }),
             "ttl" => set(&mut self.ttl, &name, input, Expr::parse),
             "wait" => set(&mut self.wait, &name, input, Expr::parse),
-            "renew" => set(&mut self.renew, &name, input, renew),
+            "renew" => set(&mut self.renew, &name, input, |input| {
+                switch(input, "renew")
+            }),
             "max_hold" => set(&mut self.max_hold, &name, input, Expr::parse),
+            "at_least" => set(&mut self.at_least, &name, input, Expr::parse),
+            "when" => set(&mut self.when, &name, input, Expr::parse),
             "on_busy" => set(&mut self.on_busy, &name, input, OnBusy::parse),
             "on_lost" => set(&mut self.on_lost, &name, input, OnLost::parse),
+            "map_err" => set(&mut self.map_err, &name, input, |input| {
+                callee(input, "`map_err`")
+            }),
             "client" => set(&mut self.client, &name, input, Expr::parse),
             "guard" => set(&mut self.guard, &name, input, guard),
+            "name" => set(&mut self.name, &name, input, traced_name),
             "crate" => set(&mut self.krate, &name, input, krate),
             _ => Err(Error::new(
                 name.span(),
@@ -138,11 +181,11 @@ impl Key {
                 let inside;
                 parenthesized!(inside in input);
                 let literal = inside.parse()?;
-                return Ok(if inside.is_empty() {
-                    Self::Literal(literal)
-                } else {
-                    Self::Format(literal, inside.parse()?)
-                });
+                if inside.is_empty() {
+                    return Ok(Self::Literal(literal));
+                }
+                inside.parse::<Token![,]>()?;
+                return inside.parse().map(|rest| Self::Format(literal, rest));
             }
         }
         let ahead = input.fork();
@@ -150,6 +193,23 @@ impl Key {
             return input.parse().map(Self::Literal);
         }
         input.parse().map(Self::Expr)
+    }
+}
+
+impl Keys {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        if !input.peek(token::Bracket) {
+            return Err(input.error(
+                "`keys` takes a list: write `keys = [\"account:{from}\", \"account:{to}\"]`",
+            ));
+        }
+        let inside;
+        let brackets = bracketed!(inside in input);
+        let list = Punctuated::<Key, Token![,]>::parse_terminated_with(&inside, Key::parse)?;
+        Ok(Self {
+            brackets,
+            list: list.into_iter().collect(),
+        })
     }
 }
 
@@ -166,7 +226,10 @@ impl OnBusy {
             input.parse::<Token![=]>()?;
             return input.parse().map(Self::Return);
         }
-        let message = "`on_busy` takes `error`, `skip` or `return = value`";
+        let message = "`on_busy` takes `error`, `skip`, `return = value` or `call = path`";
+        if let Some(path) = call(input, "on_busy")? {
+            return Ok(Self::Call(path));
+        }
         let word: Ident = only(input, message)?;
         match word.to_string().as_str() {
             "error" => Ok(Self::Error),
@@ -178,7 +241,10 @@ impl OnBusy {
 
 impl OnLost {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        let message = "`on_lost` takes `cancel` or `continue`";
+        let message = "`on_lost` takes `cancel`, `continue` or `call = path`";
+        if let Some(path) = call(input, "on_lost")? {
+            return Ok(Self::Call(path));
+        }
         let span = input.span();
         // `continue` is a keyword, so no plain identifier.
         let word = input
@@ -192,8 +258,55 @@ impl OnLost {
     }
 }
 
-fn renew(input: ParseStream<'_>) -> Result<bool> {
-    only::<LitBool>(input, "`renew` takes `true` or `false`").map(|literal| literal.value)
+/// `call = path`, where that stands there.
+fn call(input: ParseStream<'_>, of: &str) -> Result<Option<Expr>> {
+    let ahead = input.fork();
+    if !ahead.parse::<Ident>().is_ok_and(|word| word == "call") {
+        return Ok(None);
+    }
+    let word: Ident = input.parse()?;
+    if !input.peek(Token![=]) {
+        return Err(Error::new(
+            word.span(),
+            format!("the function to call follows a second `=`: write `{of} = call = path`"),
+        ));
+    }
+    input.parse::<Token![=]>()?;
+    callee(input, "`call`").map(Some)
+}
+
+/// What a `LockError` can be given to.
+fn callee(input: ParseStream<'_>, of: &str) -> Result<Expr> {
+    let expr: Expr = input.parse()?;
+    match ungrouped(&expr) {
+        Expr::Path(_) | Expr::Closure(_) => Ok(expr),
+        _ => Err(Error::new_spanned(
+            expr,
+            format!("{of} takes a function of a `LockError`: write its path, or a closure"),
+        )),
+    }
+}
+
+/// The expression inside the invisible parentheses around what `macro_rules!` passes on.
+pub(crate) fn ungrouped(mut expr: &Expr) -> &Expr {
+    while let Expr::Group(group) = expr {
+        expr = &group.expr;
+    }
+    expr
+}
+
+fn switch(input: ParseStream<'_>, of: &str) -> Result<bool> {
+    only::<LitBool>(input, &format!("`{of}` takes `true` or `false`")).map(|literal| literal.value)
+}
+
+fn traced_name(input: ParseStream<'_>) -> Result<LitStr> {
+    let message =
+        "`name` takes the text that traces call the function by, such as `name = \"pay\"`";
+    let text: LitStr = only(input, message)?;
+    if text.value().is_empty() {
+        return Err(Error::new(text.span(), message));
+    }
+    Ok(text)
 }
 
 fn guard(input: ParseStream<'_>) -> Result<Ident> {

@@ -2,40 +2,39 @@
 
 use std::time::Duration;
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::Span;
 use quote::ToTokens;
-use syn::{Error, Expr, Ident, Lit, Path, Result, Type, parse_quote};
+use syn::ext::IdentExt;
+use syn::{Error, Expr, Ident, Lit, LitStr, Path, Result, parse_quote};
 
 use crate::duration;
-use crate::function::Function;
-use crate::key::Template;
-use crate::parse::{self, Arguments, OnBusy, OnLost};
+use crate::function::{Bindings, Function};
+use crate::key::{Key, Keys};
+use crate::output::Output;
+use crate::parse::{self, Arguments, OnBusy, OnLost, ungrouped};
 
 /// The shortest ttl that the library accepts.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
 
 /// What to generate.
 pub(crate) struct Plan {
-    pub(crate) key: Key,
+    pub(crate) keys: Keys,
+    pub(crate) escape: bool,
     pub(crate) ttl: Option<Time>,
     pub(crate) wait: Option<Time>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Time>,
+    pub(crate) at_least: Option<Time>,
+    pub(crate) when: Option<Expr>,
     pub(crate) on_busy: OnBusy,
     pub(crate) on_lost: OnLost,
+    pub(crate) map_err: Option<Expr>,
     pub(crate) client: Option<Expr>,
     pub(crate) guard: Option<Ident>,
+    pub(crate) name: Option<LitStr>,
     pub(crate) krate: Path,
-}
-
-/// Where the key comes from.
-pub(crate) enum Key {
-    /// The literal is the key.
-    Verbatim(TokenStream),
-    /// The arguments of `format!`.
-    Format(TokenStream),
-    /// A value that implements `AsRef<str>`.
-    Expr(Expr),
+    /// An expression that is evaluated after the lock was asked for uses a parameter.
+    pub(crate) parameters_are_needed: bool,
 }
 
 /// A duration.
@@ -63,75 +62,167 @@ impl Problems {
 }
 
 /// Makes sense of the arguments for this function.
-pub(crate) fn validate(arguments: Arguments, function: &Function) -> Result<Plan> {
+pub(crate) fn validate(
+    mut arguments: Arguments,
+    function: &Function,
+    output: &Output,
+) -> Result<Plan> {
     let mut problems = Problems::default();
+    let keys = problems.note(keys(&mut arguments, function));
+    conflicts(&arguments, function, output, &mut problems);
+
     let mut time = |value: Option<Expr>, check: fn(Expr) -> Result<Time>| {
         value.and_then(|value| problems.note(check(value)))
     };
+    let (later_limit, limits) = (
+        arguments.later("at_least", "max_hold").cloned(),
+        (
+            time(arguments.max_hold, max_hold),
+            time(arguments.at_least, |value| duration("at_least", value)),
+        ),
+    );
     let ttl = time(arguments.ttl, ttl);
     let wait = time(arguments.wait, |value| duration("wait", value));
-    let max_hold = time(arguments.max_hold, max_hold);
+    if let (Some(Time::Literal(most)), Some(Time::Literal(least))) = &limits
+        && most < least
+        && let Some(later) = later_limit
+    {
+        problems.add(Error::new(
+            later.span(),
+            "`at_least` is longer than `max_hold`: no hold could be both",
+        ));
+    }
+    let (max_hold, at_least) = limits;
 
     let on_busy = arguments.on_busy.unwrap_or(OnBusy::Error);
-    problems.note(return_type(function.output(), &on_busy));
+    let on_lost = arguments.on_lost.unwrap_or(OnLost::Cancel);
+    let bindings = Bindings::of(function);
+    let late = [
+        match &on_busy {
+            OnBusy::Return(expr) | OnBusy::Call(expr) => Some(expr),
+            OnBusy::Error | OnBusy::Skip => None,
+        },
+        match &on_lost {
+            OnLost::Call(expr) => Some(expr),
+            OnLost::Cancel | OnLost::Continue => None,
+        },
+        arguments.map_err.as_ref(),
+    ];
+    let parameters_are_needed = late
+        .into_iter()
+        .flatten()
+        .any(|expr| bindings.are_in(expr.to_token_stream()));
+    problems.note(output.check(&on_busy));
 
-    let missing = || {
-        Error::new(
-            Span::call_site(),
-            "`#[distributed_lock]` needs a key: write `key = \"..\"`",
-        )
-    };
-    let key = problems.note(arguments.key.ok_or_else(missing).and_then(key));
-    match (problems.0, key) {
-        (None, Some(key)) => Ok(Plan {
-            key,
+    match (problems.0, keys) {
+        (None, Some(keys)) => Ok(Plan {
+            keys,
+            escape: arguments.escape.unwrap_or(true),
             ttl,
             wait,
             renew: arguments.renew.unwrap_or(true),
             max_hold,
+            at_least,
+            when: arguments.when,
             on_busy,
-            on_lost: arguments.on_lost.unwrap_or(OnLost::Cancel),
+            on_lost,
+            map_err: arguments.map_err,
             client: arguments.client,
             guard: arguments.guard,
+            name: arguments.name,
             krate: arguments.krate.unwrap_or_else(|| parse_quote!(::lock_core)),
+            parameters_are_needed,
         }),
         (Some(problems), _) => Err(problems),
         (None, None) => unreachable!("a key that is missing is a problem"),
     }
 }
 
-fn key(written: parse::Key) -> Result<Key> {
-    let (literal, rest) = match written {
-        parse::Key::Expr(expr) => return Ok(Key::Expr(expr)),
-        parse::Key::Literal(literal) => (literal, TokenStream::new()),
-        parse::Key::Format(literal, rest) => (literal, rest),
-    };
-    let text = literal.value();
-    let template = Template::new(&text);
-    if let Some(problem) = template.problem() {
-        return Err(Error::new(literal.span(), problem));
+/// The key, the keys, or what the marked parameters make.
+fn keys(arguments: &mut Arguments, function: &Function) -> Result<Keys> {
+    let parts = &function.key_parts;
+    let bindings = Bindings::of(function);
+    if let Some(later) = arguments.later("key", "keys") {
+        return Err(Error::new(
+            later.span(),
+            "`key` and `keys` exclude each other: give one key or a list",
+        ));
     }
-    let verbatim = rest.is_empty() && template.is_verbatim(&text);
-    // The very token of the user goes into `format!`: the compiler then points inside it.
-    let mut tokens = literal.into_token_stream();
-    tokens.extend(rest);
-    Ok(if verbatim {
-        Key::Verbatim(tokens)
-    } else {
-        Key::Format(tokens)
-    })
+    if let Some(several) = arguments.keys.take() {
+        if let Some(part) = parts.first() {
+            return Err(Error::new(
+                part.span(),
+                "`#[key]` and `keys` exclude each other: name the parameter in the keys",
+            ));
+        }
+        if several.list.is_empty() {
+            return Err(Error::new(
+                several.brackets.span.join(),
+                "`keys` is empty: name at least one key",
+            ));
+        }
+        let mut problems = Problems::default();
+        let keys = several
+            .list
+            .into_iter()
+            .filter_map(|key| problems.note(Key::new(key, &bindings)))
+            .collect();
+        return match problems.0 {
+            None => Ok(Keys::Many(keys)),
+            Some(problems) => Err(problems),
+        };
+    }
+    let key = match arguments.key.take() {
+        Some(key) => {
+            if let (parse::Key::Expr(_), [], Some(escape)) =
+                (&key, &**parts, arguments.named("escape"))
+            {
+                return Err(Error::new(
+                    arguments.later("key", "escape").unwrap_or(escape).span(),
+                    "`escape` is for the values in a format string: a key that is an expression is taken as it is",
+                ));
+            }
+            Key::new(key, &bindings)?
+        }
+        None if parts.is_empty() => {
+            return Err(Error::new(
+                Span::call_site(),
+                "`#[distributed_lock]` needs a key: write `key = \"..\"`, or mark parameters with `#[key]`",
+            ));
+        }
+        None => Key::Function,
+    };
+    Ok(Keys::One(key, parts.clone()))
+}
+
+/// Arguments that do not go together, or not with this function.
+fn conflicts(arguments: &Arguments, function: &Function, output: &Output, problems: &mut Problems) {
+    if let (Some(name), false) = (arguments.named("map_err"), output.is_result) {
+        problems.add(Error::new(
+            name.span(),
+            "`map_err` makes an error to return: it needs a function whose return type is named `..Result`",
+        ));
+    }
+    if let Some(guard) = &arguments.guard
+        && Bindings::of(function).contains(&guard.unraw().to_string())
+    {
+        problems.add(Error::new(
+            guard.span(),
+            format!("`{guard}` is a parameter already: give the guard another name"),
+        ));
+    }
 }
 
 fn ttl(value: Expr) -> Result<Time> {
-    at_least("ttl", SHORTEST_TTL, "10ms", value)
+    no_less("ttl", SHORTEST_TTL, "10ms", value)
 }
 
 fn max_hold(value: Expr) -> Result<Time> {
-    at_least("max_hold", Duration::from_millis(1), "1ms", value)
+    no_less("max_hold", Duration::from_millis(1), "1ms", value)
 }
 
 /// A duration whose literal has a lower bound.
-fn at_least(name: &str, least: Duration, written: &str, value: Expr) -> Result<Time> {
+fn no_less(name: &str, least: Duration, written: &str, value: Expr) -> Result<Time> {
     let tokens = value.to_token_stream();
     match duration(name, value)? {
         Time::Literal(literal) if literal < least => Err(Error::new_spanned(
@@ -168,30 +259,4 @@ fn duration(name: &str, value: Expr) -> Result<Time> {
         ),
     };
     Err(Error::new_spanned(value, problem))
-}
-
-/// The expression inside the invisible parentheses around what `macro_rules!` passes on.
-fn ungrouped(mut value: &Expr) -> &Expr {
-    while let Expr::Group(group) = value {
-        value = &group.expr;
-    }
-    value
-}
-
-/// Refuses the return types that can hold nothing but what the body makes.
-fn return_type(output: Option<&Type>, on_busy: &OnBusy) -> Result<()> {
-    match (output, on_busy) {
-        (Some(never @ Type::Never(_)), _) => Err(Error::new_spanned(
-            never,
-            "a function that never returns cannot tell its caller that the lock was not obtained",
-        )),
-        (Some(opaque @ Type::ImplTrait(_)), OnBusy::Error | OnBusy::Skip) => {
-            Err(Error::new_spanned(
-                opaque,
-                "`impl Trait` cannot tell the caller that the lock was not obtained: \
-             return a `Result`, or give a value with `on_busy = return = value`",
-            ))
-        }
-        _ => Ok(()),
-    }
 }

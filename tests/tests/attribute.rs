@@ -7,8 +7,14 @@
 
 mod attribute {
     mod arguments;
+    mod behaviour;
+    mod current;
+    mod future_size;
     mod hygiene;
+    mod keys;
+    mod never_unlocked;
     mod outcomes;
+    mod services;
     mod shapes;
 }
 

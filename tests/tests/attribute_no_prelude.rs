@@ -19,6 +19,45 @@ async fn value(locks: &LockManager) -> u32 {
     3
 }
 
+#[distributed_lock(
+    keys = ["no_prelude:{id}", ("no_prelude:{}", id.0), key(&id)],
+    wait = ::std::time::Duration::from_secs(1),
+    at_least = "1ms",
+    when = id.0 > 0,
+    on_busy = skip,
+    map_err = failed,
+    client = locks,
+    guard = held
+)]
+async fn several(locks: &LockManager, id: Id) -> ::std::result::Result<usize, (LockError,)> {
+    ::std::result::Result::Ok(held.len())
+}
+
+#[distributed_lock(key = "no_prelude:{id.0:>3}", on_busy = call = none, on_lost = call = none, client = locks)]
+async fn marked(locks: &LockManager, #[key] id: Id) -> ::std::option::Option<u32> {
+    ::std::option::Option::Some(id.0)
+}
+
+struct Id(u32);
+
+impl ::std::fmt::Display for Id {
+    fn fmt(&self, f: &mut ::std::fmt::Formatter<'_>) -> ::std::fmt::Result {
+        ::std::write!(f, "{}", self.0)
+    }
+}
+
+fn key(id: &Id) -> ::std::string::String {
+    ::std::format!("no_prelude:made:{id}")
+}
+
+fn failed(error: LockError) -> (LockError,) {
+    (error,)
+}
+
+fn none(_: LockError) -> ::std::option::Option<u32> {
+    ::std::option::Option::None
+}
+
 #[test]
 fn generated_code_needs_no_prelude() {
     let runtime = ::tokio::runtime::Builder::new_current_thread()
@@ -30,5 +69,7 @@ fn generated_code_needs_no_prelude() {
         ::std::assert_eq!(error(&locks, 1).await.unwrap(), 1);
         skip(&locks).await;
         ::std::assert_eq!(value(&locks).await, 3);
+        ::std::assert_eq!(several(&locks, Id(1)).await.unwrap(), 2);
+        ::std::assert_eq!(marked(&locks, Id(1)).await.unwrap(), 1);
     });
 }

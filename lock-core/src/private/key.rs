@@ -1,57 +1,103 @@
-//! Keys put together from a template and its parts.
+//! Keys put together from a template and its values.
 
-use std::fmt::{self, Write};
+use std::cell::{Cell, RefCell};
+use std::fmt::{self, Display, Formatter, Write};
 
 /// A key in the making.
 ///
 /// What stands in the template is taken as it is. What comes from values is escaped, so that no value can look like a
 /// part of the template: `order:{user}:{id}` gives different keys for different pairs, whatever the values hold.
-#[derive(Debug, Default)]
-pub struct Key(String);
+///
+/// The template and its values come through one call of `format_args!`; a `Value` says when it is its turn.
+#[derive(Debug)]
+pub struct Key {
+    text: RefCell<String>,
+    escape: bool,
+    /// A value is being written.
+    in_value: Cell<bool>,
+}
 
 impl Key {
     /// The empty key.
     #[must_use]
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(escape: bool) -> Self {
+        Self {
+            // Most keys fit, and then this is the only allocation.
+            text: RefCell::new(String::with_capacity(48)),
+            escape,
+            in_value: Cell::new(false),
+        }
     }
 
-    /// Text of the template.
-    pub fn text(&mut self, text: &str) {
-        self.0.push_str(text);
+    /// Text that is taken as it is.
+    pub fn text<T: AsRef<str> + ?Sized>(&self, text: &T) {
+        self.text.borrow_mut().push_str(text.as_ref());
     }
 
-    /// A value, with `%`, `{`, `}` and `:` in it percent-escaped.
-    pub fn part(&mut self, value: fmt::Arguments<'_>) {
-        // Writing to a string fails only if the value's own `Display` does; then the key holds what it wrote.
-        let _ = Escape(&mut self.0).write_fmt(value);
+    /// A template and its values.
+    pub fn write(&self, template: fmt::Arguments<'_>) {
+        // Writing fails only if a value's own `Display` does; then the key holds what it wrote.
+        let _ = Escape(self).write_fmt(template);
     }
 
-    /// A value as it is: `escape = false`.
-    pub fn verbatim(&mut self, value: fmt::Arguments<'_>) {
-        let _ = self.0.write_fmt(value);
+    /// A value of a template.
+    #[must_use]
+    pub fn value<'a, T: ?Sized>(&'a self, value: &'a T) -> Value<'a, T> {
+        Value { key: self, value }
+    }
+
+    /// A parameter marked with `#[key]`.
+    pub fn part<T: Display + ?Sized>(&self, value: &T) {
+        self.write(format_args!(":{}", self.value(value)));
     }
 
     /// The key.
     #[must_use]
     pub fn finish(self) -> String {
-        self.0
+        self.text.into_inner()
     }
 }
 
-struct Escape<'a>(&'a mut String);
+/// A value on its way into a key. Formats as the value itself does, with every flag of the placeholder.
+#[derive(Clone, Copy)]
+pub struct Value<'a, T: ?Sized> {
+    key: &'a Key,
+    value: &'a T,
+}
 
-impl Write for Escape<'_> {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        for c in text.chars() {
-            match c {
-                '%' => self.0.push_str("%25"),
-                ':' => self.0.push_str("%3A"),
-                '{' => self.0.push_str("%7B"),
-                '}' => self.0.push_str("%7D"),
-                c => self.0.push(c),
+macro_rules! as_the_value {
+    ($($format:ident)*) => {$(
+        impl<T: fmt::$format + ?Sized> fmt::$format for Value<'_, T> {
+            fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+                self.key.in_value.set(true);
+                let result = self.value.fmt(f);
+                self.key.in_value.set(false);
+                result
             }
         }
+    )*};
+}
+
+as_the_value! { Display Debug LowerHex UpperHex LowerExp UpperExp Octal Binary Pointer }
+
+struct Escape<'a>(&'a Key);
+
+impl Write for Escape<'_> {
+    fn write_str(&mut self, mut rest: &str) -> fmt::Result {
+        let mut text = self.0.text.borrow_mut();
+        if self.0.escape && self.0.in_value.get() {
+            while let Some(at) = rest.find(['%', ':', '{', '}']) {
+                text.push_str(&rest[..at]);
+                text.push_str(match rest.as_bytes()[at] {
+                    b'%' => "%25",
+                    b':' => "%3A",
+                    b'{' => "%7B",
+                    _ => "%7D",
+                });
+                rest = &rest[at + 1..];
+            }
+        }
+        text.push_str(rest);
         Ok(())
     }
 }
@@ -60,26 +106,66 @@ impl Write for Escape<'_> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_value_never_breaks_out_of_its_place() {
-        let key = |user: &str, id: &str| {
-            let mut key = Key::new();
-            key.text("order:");
-            key.part(format_args!("{user}"));
-            key.text(":");
-            key.part(format_args!("{id}"));
-            key.finish()
-        };
-        assert_eq!(key("a", "7"), "order:a:7");
-        assert_eq!(key("a:b", "{c}"), "order:a%3Ab:%7Bc%7D");
-        assert_ne!(key("a:b", "c"), key("a", "b:c"));
-        assert_ne!(key("%3A", ""), key(":", ""));
+    fn order(escape: bool, user: &str, id: &str) -> String {
+        let key = Key::new(escape);
+        key.write(format_args!(
+            "order:{}:{id}",
+            key.value(user),
+            id = key.value(id)
+        ));
+        key.finish()
     }
 
     #[test]
-    fn verbatim_values_are_left_alone() {
-        let mut key = Key::new();
-        key.verbatim(format_args!("{:>03}:{{x}}", 7));
-        assert_eq!(key.finish(), "007:{x}");
+    fn a_value_never_breaks_out_of_its_place() {
+        assert_eq!(order(true, "a", "7"), "order:a:7");
+        assert_eq!(order(true, "a:b", "{c}"), "order:a%3Ab:%7Bc%7D");
+        assert_ne!(order(true, "a:b", "c"), order(true, "a", "b:c"));
+        assert_ne!(order(true, "%3A", ""), order(true, ":", ""));
+        assert_eq!(order(true, "käse", "%"), "order:käse:%25");
+    }
+
+    #[test]
+    fn without_escaping_values_are_left_alone() {
+        assert_eq!(order(false, "a:b", "{c}"), "order:a:b:{c}");
+    }
+
+    #[test]
+    fn the_flags_of_a_placeholder_reach_the_value() {
+        let key = Key::new(true);
+        key.write(format_args!(
+            "{:>05}|{:#x}|{:?}|{:.1}",
+            key.value(&7),
+            key.value(&255),
+            key.value("a:b"),
+            key.value(&0.25)
+        ));
+        assert_eq!(key.finish(), "00007|0xff|\"a%3Ab\"|0.2");
+    }
+
+    #[test]
+    fn parts_follow_with_a_colon() {
+        let key = Key::new(true);
+        key.text("shop::pay");
+        key.part(&7);
+        key.part("a:b");
+        assert_eq!(key.finish(), "shop::pay:7:a%3Ab");
+    }
+
+    /// A value whose text is made with another key.
+    struct Nested;
+
+    impl Display for Nested {
+        fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+            f.write_str(&order(true, ":", "1"))?;
+            f.write_str(":end")
+        }
+    }
+
+    #[test]
+    fn keys_may_be_made_while_a_key_is_made() {
+        let key = Key::new(true);
+        key.part(&Nested);
+        assert_eq!(key.finish(), ":order%3A%253A%3A1%3Aend");
     }
 }

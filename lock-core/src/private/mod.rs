@@ -1,28 +1,34 @@
 //! What `#[distributed_lock]` expands to calls of. Not for use by hand: it changes with the attribute.
 
 mod key;
+mod outcome;
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::slice;
+use std::sync::OnceLock;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
+
+use tokio::task::futures::TaskLocalFuture;
 
 pub use std::option::Option;
 pub use std::pin::pin;
+pub use std::primitive::bool;
 pub use std::result::Result;
-pub use std::string::String;
 pub use std::time::Duration;
-pub use std::vec;
-pub use std::{concat, format, format_args, module_path};
+pub use std::{concat, format_args, module_path, vec};
 
 pub use self::key::Key;
-use crate::Lock;
+pub use self::outcome::{
+    Fallible, FromLockError, NotDue, Skip, called, is_busy, mapped, trace_swallowed,
+};
+use crate::{Lock, LockView};
 pub use crate::{LockError, LockGuard, LockManager};
 
 /// The arguments of the attribute.
 #[derive(Debug)]
 pub struct Options {
-    /// The path of the function, for traces.
+    /// `name`, or the path of the function: for traces.
     pub function: &'static str,
     /// `ttl`
     pub ttl: Option<Duration>,
@@ -33,34 +39,49 @@ pub struct Options {
     /// `max_hold`
     pub max_hold: Option<Duration>,
     /// `at_least`
-    pub at_least: Duration,
+    pub at_least: Option<Duration>,
 }
 
 impl Options {
     fn lock(&self, manager: &LockManager, key: &str) -> Lock {
-        let mut lock = manager.lock(key).renew(self.renew).at_least(self.at_least);
+        let mut lock = manager.lock(key).renew(self.renew);
         if let Some(ttl) = self.ttl {
             lock = lock.ttl(ttl);
         }
         if let Some(most) = self.max_hold {
             lock = lock.max_hold(most);
         }
+        if let Some(least) = self.at_least {
+            lock = lock.at_least(least);
+        }
         lock
     }
 }
 
-/// The locks around one call of the function.
-#[derive(Debug)]
-pub struct Hold(Guards);
+/// The locks around one call of the function, in the order of the keys.
+///
+/// Boxed, because it lies in the function's future.
+pub type Guards = Box<[LockGuard]>;
 
-/// Almost always one: that case allocates nothing.
-#[derive(Debug)]
-enum Guards {
-    One(LockGuard),
-    Many(Vec<LockGuard>),
-}
+/// Where the function keeps its locks.
+#[derive(Debug, Default)]
+pub struct Hold(OnceLock<Guards>);
 
 impl Hold {
+    /// Holds nothing yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes what was entered.
+    pub fn fill(&self, entered: Result<Guards, LockError>) -> Result<(), LockError> {
+        self.0.set(entered?).unwrap_or_else(|_| {
+            unreachable!("a call takes its locks once");
+        });
+        Ok(())
+    }
+
     /// What `guard = name` binds where there is one key.
     pub fn guard(&self) -> &LockGuard {
         &self.guards()[0]
@@ -69,10 +90,7 @@ impl Hold {
     /// What `guard = name` binds where there are several: a guard for each key, in the order of the keys, without
     /// repeats.
     pub fn guards(&self) -> &[LockGuard] {
-        match &self.0 {
-            Guards::One(guard) => slice::from_ref(guard),
-            Guards::Many(guards) => guards,
-        }
+        self.0.get().map_or(&[], |guards| guards)
     }
 
     /// Resolves when the first of the locks is lost.
@@ -84,6 +102,14 @@ impl Hold {
                 futures_util::future::select_all(losses).await.0
             }
         }
+    }
+
+    fn is_held(&self) -> bool {
+        self.guards().iter().all(LockGuard::is_held)
+    }
+
+    fn boxed_release(&self) -> Boxed<'_, ()> {
+        Box::pin(self.release())
     }
 
     async fn release(&self) {
@@ -108,34 +134,52 @@ pub fn returned<T>() -> T {
     unreachable!("this stands in a branch that is never taken")
 }
 
+/// A future of a fixed small size.
+///
+/// The futures of the store are several kilobytes, and the caller's future would hold them beside the arguments of its
+/// function: an allocation is cheaper than that, and small against the round trip that follows.
+type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
 /// Takes the lock.
-pub async fn enter(
+pub fn enter<'a>(
     client: Option<&LockManager>,
-    options: &Options,
+    options: &'a Options,
     key: impl AsRef<str>,
-) -> Result<Hold, LockError> {
+) -> Boxed<'a, Result<Guards, LockError>> {
     let lock = match client {
-        Some(manager) => options.lock(manager, key.as_ref()),
-        None => options.lock(&crate::default_manager()?, key.as_ref()),
+        Some(manager) => Ok(options.lock(manager, key.as_ref())),
+        None => crate::default_manager().map(|manager| options.lock(&manager, key.as_ref())),
     };
-    let guard = match options.wait {
-        None => lock.acquire().await?,
-        Some(limit) => lock.acquire_within(limit).await?,
-    };
-    Ok(Hold(Guards::One(guard)))
+    Box::pin(async move {
+        let lock = lock?;
+        let guard = match options.wait {
+            None => lock.acquire().await?,
+            Some(limit) => lock.acquire_within(limit).await?,
+        };
+        Ok(Guards::from([guard]))
+    })
 }
 
 /// Takes several locks: all or none. Everybody takes them in the order of their names, so no two callers can wait for
 /// each other; a key that is named twice is taken once.
-pub async fn enter_all(
+#[must_use]
+pub fn enter_all<'a>(
     client: Option<&LockManager>,
+    options: &'a Options,
+    keys: Vec<String>,
+) -> Boxed<'a, Result<Guards, LockError>> {
+    let manager = match client {
+        Some(manager) => Ok(manager.clone()),
+        None => crate::default_manager(),
+    };
+    Box::pin(async move { take_all(&manager?, options, keys).await })
+}
+
+async fn take_all(
+    manager: &LockManager,
     options: &Options,
     keys: Vec<String>,
-) -> Result<Hold, LockError> {
-    let manager = match client {
-        Some(manager) => manager.clone(),
-        None => crate::default_manager()?,
-    };
+) -> Result<Guards, LockError> {
     if keys.is_empty() {
         return Err(LockError::InvalidKey {
             key: String::new(),
@@ -148,7 +192,7 @@ pub async fn enter_all(
     let started = Instant::now();
     let mut taken: Vec<(usize, LockGuard)> = Vec::with_capacity(order.len());
     for at in order {
-        let lock = options.lock(&manager, &keys[at]);
+        let lock = options.lock(manager, &keys[at]);
         let guard = match options.wait {
             None => lock.acquire().await,
             Some(Duration::ZERO) => lock.acquire_within(Duration::ZERO).await,
@@ -169,41 +213,85 @@ pub async fn enter_all(
         }
     }
     taken.sort_by_key(|(at, _)| *at);
-    let guards: Vec<_> = taken.into_iter().map(|(_, guard)| guard).collect();
-    let hold = Hold(Guards::Many(guards));
+    let guards: Guards = taken.into_iter().map(|(_, guard)| guard).collect();
     // The first may have been lost while the last was waited for.
-    if let Some(lost) = hold.guards().iter().find(|guard| !guard.is_held()) {
+    if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
         let error = lost.lost_error().await;
-        hold.release().await;
+        futures_util::future::join_all(guards.iter().map(LockGuard::release_quietly)).await;
         return Err(error);
     }
-    Ok(hold)
+    Ok(guards)
 }
 
-/// Runs the body, stops it if a lock is lost, and releases the locks.
-///
-/// The body is pinned by the caller: taken by value it would lie in two places of the caller's future.
-pub async fn run<F: Future>(
-    hold: &Hold,
-    _options: &Options,
-    body: Pin<&mut F>,
-) -> Result<F::Output, LockError> {
-    let outcome = hold.guard().as_current(async {
-        tokio::select! {
-            // The loss first: a body that is always ready must not outrun it.
-            biased;
-            error = hold.lost() => Err(error),
-            value = body => Ok(value),
+/// Runs the body, drops it if a lock is lost, and releases the locks.
+#[allow(
+    clippy::manual_async_fn,
+    reason = "an async fn stores its arguments twice"
+)]
+pub fn run<'a, F: Future>(
+    hold: &'a Hold,
+    body: Pin<&'a mut Option<F>>,
+) -> impl Future<Output = Result<F::Output, LockError>> {
+    async move {
+        let outcome = WhileHeld::current(hold, body).await;
+        hold.boxed_release().await;
+        outcome
+    }
+}
+
+/// Polls a body that was made and not yet dropped.
+fn poll_body<F: Future>(body: Pin<&mut Option<F>>, context: &mut Context<'_>) -> Poll<F::Output> {
+    match body.as_pin_mut() {
+        Some(body) => body.poll(context),
+        None => unreachable!("the body is dropped after its last poll"),
+    }
+}
+
+/// Runs a body until it ends or a lock is lost.
+struct WhileHeld<'a, F> {
+    hold: &'a Hold,
+    body: Pin<&'a mut Option<F>>,
+    /// Made when the body waits for the first time: one that never waits needs no timer.
+    lost: Option<Boxed<'a, LockError>>,
+}
+
+impl<'a, F: Future> WhileHeld<'a, F> {
+    fn current(hold: &'a Hold, body: Pin<&'a mut Option<F>>) -> TaskLocalFuture<LockView, Self> {
+        hold.guard().as_current(Self {
+            hold,
+            body,
+            lost: None,
+        })
+    }
+}
+
+impl<F: Future> Future for WhileHeld<'_, F> {
+    type Output = Result<F::Output, LockError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // The loss first: a body that is always ready must not outrun it.
+        if this.hold.is_held()
+            && let Poll::Ready(output) = poll_body(this.body.as_mut(), context)
+        {
+            return Poll::Ready(Ok(output));
         }
-    });
-    let outcome = outcome.await;
-    hold.release().await;
-    outcome
+        let lost = this.lost.get_or_insert_with(|| Box::pin(this.hold.lost()));
+        let error = ready!(lost.as_mut().poll(context));
+        // It is gone before others get the locks that are left.
+        this.body.set(None);
+        Poll::Ready(Err(error))
+    }
 }
 
 /// Runs the body to its end, whatever happens to the locks, and releases them.
-pub async fn run_to_end<F: Future>(hold: &Hold, options: &Options, body: Pin<&mut F>) -> F::Output {
-    let output = hold.guard().as_current(body).await;
+pub async fn run_to_end<F: Future>(
+    hold: &Hold,
+    options: &Options,
+    mut body: Pin<&mut Option<F>>,
+) -> F::Output {
+    let run = poll_fn(|context| poll_body(body.as_mut(), context));
+    let output = hold.guard().as_current(run).await;
     for guard in hold.guards() {
         if !guard.is_held() {
             tracing::warn!(
@@ -213,74 +301,6 @@ pub async fn run_to_end<F: Future>(hold: &Hold, options: &Options, body: Pin<&mu
             );
         }
     }
-    hold.release().await;
+    hold.boxed_release().await;
     output
-}
-
-/// How a function without the lock returns.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot tell the caller that the lock was not obtained",
-    label = "this type must have room for a `LockError`",
-    note = "return a `Result` whose error type implements `From<LockError>`",
-    note = "or leave the work out when the lock is busy: `on_busy = skip`",
-    note = "or give a value of your own: `on_busy = return = value`"
-)]
-pub trait FromLockError: Sized {
-    /// The return value for `error`.
-    fn from_lock_error(error: LockError) -> Self;
-}
-
-#[diagnostic::do_not_recommend]
-impl<T, E: From<LockError>> FromLockError for Result<T, E> {
-    fn from_lock_error(error: LockError) -> Self {
-        Err(E::from(error))
-    }
-}
-
-/// How a function returns that leaves its work out when the lock is busy.
-#[diagnostic::on_unimplemented(
-    message = "`{Self}` has no value that says that the work was skipped",
-    label = "`on_busy = skip` needs `()`, an `Option`, or a `Result` with a value that implements `Default` and an error that implements `From<LockError>`",
-    note = "give a value of your own: `on_busy = return = value`"
-)]
-pub trait Skip: Sized {
-    /// The return value for `error`.
-    fn skip(error: LockError, function: &'static str) -> Self;
-}
-
-impl Skip for () {
-    fn skip(error: LockError, function: &'static str) -> Self {
-        trace_swallowed(&error, function);
-    }
-}
-
-impl<T> Skip for Option<T> {
-    fn skip(error: LockError, function: &'static str) -> Self {
-        trace_swallowed(&error, function);
-        None
-    }
-}
-
-#[diagnostic::do_not_recommend]
-impl<T: Default, E: From<LockError>> Skip for Result<T, E> {
-    fn skip(error: LockError, _function: &'static str) -> Self {
-        if is_busy(&error) {
-            Ok(T::default())
-        } else {
-            Err(E::from(error))
-        }
-    }
-}
-
-/// Whether `on_busy` speaks of this error.
-#[must_use]
-pub fn is_busy(error: &LockError) -> bool {
-    error.is_contention()
-}
-
-/// Says what the function's return type has no room for.
-pub fn trace_swallowed(error: &LockError, function: &'static str) {
-    if !is_busy(error) {
-        tracing::error!(function, %error, "the lock failed and the function can not say so");
-    }
 }

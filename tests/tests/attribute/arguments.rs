@@ -213,9 +213,9 @@ async fn without_renewal_the_hold_ends_with_its_ttl() {
 
 #[tokio::test]
 async fn with_renewal_the_hold_outlives_its_ttl() {
-    #[distributed_lock(key = "arguments:renewed", ttl = "100ms", renew = true, guard = held, client = locks)]
+    #[distributed_lock(key = "arguments:renewed", ttl = "1s", renew = true, guard = held, client = locks)]
     async fn slow(locks: &LockManager) -> Result<bool, LockError> {
-        tokio::time::sleep(Duration::from_millis(400)).await;
+        tokio::time::sleep(Duration::from_millis(2500)).await;
         Ok(held.is_held())
     }
     assert!(slow(&memory().await).await.unwrap());

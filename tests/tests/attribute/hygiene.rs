@@ -27,6 +27,11 @@ mod shadowed {
     #[allow(non_snake_case)]
     pub(super) fn Some() {}
     pub(super) const None: () = ();
+    #[allow(non_camel_case_types)]
+    pub(super) struct bool;
+    pub(super) struct Vec;
+    pub(super) struct Key;
+    pub(super) struct Hold;
     pub(super) mod lock_core {}
     pub(super) mod std {}
     pub(super) mod core {}
@@ -34,6 +39,18 @@ mod shadowed {
     macro_rules! format {
         ($($tokens:tt)*) => {
             compile_error!("the wrong format!")
+        };
+    }
+    #[allow(unused_macros)]
+    macro_rules! format_args {
+        ($($tokens:tt)*) => {
+            compile_error!("the wrong format_args!")
+        };
+    }
+    #[allow(unused_macros)]
+    macro_rules! vec {
+        ($($tokens:tt)*) => {
+            compile_error!("the wrong vec!")
         };
     }
     #[allow(unused_macros)]
@@ -58,6 +75,29 @@ mod shadowed {
         ::core::result::Result::Ok(id)
     }
 
+    #[distributed_lock(
+        keys = ["hygiene:{id}", "hygiene:several"],
+        at_least = "1ms",
+        when = id > 0,
+        on_lost = call = ::core::result::Result::Err,
+        client = locks,
+        guard = hold
+    )]
+    pub(super) async fn several(
+        locks: &LockManager,
+        id: u32,
+    ) -> ::core::result::Result<usize, ::lock_core::LockError> {
+        ::core::result::Result::Ok(hold.len())
+    }
+
+    #[distributed_lock(on_busy = skip, client = locks, guard = held)]
+    pub(super) async fn marked(
+        locks: &LockManager,
+        #[key] key: &str,
+    ) -> ::core::option::Option<usize> {
+        ::core::option::Option::Some(held.key().len())
+    }
+
     #[distributed_lock(key = "hygiene:skip", on_busy = skip, on_lost = continue, client = locks)]
     pub(super) async fn skip(locks: &LockManager) -> ::core::option::Option<u32> {
         ::core::option::Option::Some(1)
@@ -69,6 +109,8 @@ async fn items_with_the_names_of_the_standard_library() {
     let locks = memory().await;
     assert_eq!(shadowed::call(&locks, 7).await.unwrap(), 7);
     assert_eq!(shadowed::skip(&locks).await, Some(1));
+    assert_eq!(shadowed::several(&locks, 7).await.unwrap(), 2);
+    assert!(shadowed::marked(&locks, "a").await.is_some());
 }
 
 #[tokio::test]
@@ -85,13 +127,21 @@ async fn parameters_with_the_names_of_our_locals() {
         output: u32,
         error: u32,
         duration: u32,
+        keys: u32,
+        body: u32,
+        entering: u32,
+        due: u32,
     ) -> Result<u32, lock_core::LockError> {
         assert!(guard.is_held());
-        Ok(key + hold + options + entered + outcome + output + error + duration)
+        let ours = keys + body + entering + due;
+        Ok(key + hold + options + entered + outcome + output + error + duration + ours)
     }
+    let locks = memory().await;
     assert_eq!(
-        sum(&memory().await, 1, 2, 3, 4, 5, 6, 7, 8).await.unwrap(),
-        36
+        sum(&locks, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+            .await
+            .unwrap(),
+        78
     );
 }
 

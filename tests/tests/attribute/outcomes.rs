@@ -204,6 +204,28 @@ async fn a_lost_lock_gives_the_value_of_a_function_without_a_result() {
 }
 
 #[tokio::test]
+async fn a_body_that_is_ready_when_the_lock_is_lost_does_not_run_on() {
+    #[distributed_lock(key = "outcomes:ready", max_hold = "50ms", client = locks)]
+    async fn slow(locks: &LockManager, started: tokio::sync::oneshot::Sender<()>) -> AppResult<()> {
+        let _ = started.send(());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        unreachable!("the lock is lost by now");
+    }
+    let locks = memory().await;
+    let (started, begun) = tokio::sync::oneshot::channel();
+    // The thread stands still, as in a process that was paused: the body's timer and the loss are both due after it.
+    let pause = async {
+        begun.await.unwrap();
+        std::thread::sleep(Duration::from_millis(200));
+    };
+    let (outcome, ()) = tokio::join!(slow(&locks, started), pause);
+    assert!(matches!(
+        outcome,
+        Err(AppError::Lock(LockError::Lost { .. }))
+    ));
+}
+
+#[tokio::test]
 async fn the_body_runs_on_when_it_is_told_to() {
     #[distributed_lock(key = "outcomes:continue", max_hold = "50ms", on_lost = continue, guard = held, client = locks)]
     async fn slow(locks: &LockManager) -> AppResult<bool> {

@@ -1,0 +1,128 @@
+//! What an annotated function returns where its body does not run, or not to its end.
+
+use crate::LockError;
+
+/// How a function without the lock returns.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot tell the caller that the lock was not obtained",
+    label = "this type must have room for a `LockError`",
+    note = "return a `Result` whose error type implements `From<LockError>`",
+    note = "or make an error of your own: `map_err = path`",
+    note = "or give a value instead: `on_busy = skip`, `on_busy = return = value` or `on_busy = call = path`"
+)]
+pub trait FromLockError: Sized {
+    /// The return value for `error`.
+    fn from_lock_error(error: LockError) -> Self;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T, E: From<LockError>> FromLockError for Result<T, E> {
+    fn from_lock_error(error: LockError) -> Self {
+        Err(E::from(error))
+    }
+}
+
+/// How a function returns that leaves its work out when the lock is busy.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no value that says that the work was skipped",
+    label = "`on_busy = skip` needs `()`, an `Option`, or a `Result` with a value that implements `Default` and an error that implements `From<LockError>` (or `map_err`)",
+    note = "give a value of your own: `on_busy = return = value`"
+)]
+pub trait Skip: Sized {
+    /// The return value for `error`.
+    fn skip(error: LockError, function: &'static str) -> Self;
+}
+
+impl Skip for () {
+    fn skip(error: LockError, function: &'static str) -> Self {
+        trace_swallowed(&error, function);
+    }
+}
+
+impl<T> Skip for Option<T> {
+    fn skip(error: LockError, function: &'static str) -> Self {
+        trace_swallowed(&error, function);
+        None
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Default, E: From<LockError>> Skip for Result<T, E> {
+    fn skip(error: LockError, _function: &'static str) -> Self {
+        if is_busy(&error) {
+            Ok(T::default())
+        } else {
+            Err(E::from(error))
+        }
+    }
+}
+
+/// How a function returns whose work is left out, and nothing is wrong.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no value that says that the work was left out",
+    label = "`when` and `on_busy = skip` need `()`, an `Option`, or a `Result` with a value that implements `Default`",
+    note = "give a value of your own: `on_busy = return = value`"
+)]
+pub trait NotDue: Sized {
+    /// The return value.
+    fn not_due() -> Self;
+}
+
+impl NotDue for () {
+    fn not_due() -> Self {}
+}
+
+impl<T> NotDue for Option<T> {
+    fn not_due() -> Self {
+        None
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Default, E> NotDue for Result<T, E> {
+    fn not_due() -> Self {
+        Ok(T::default())
+    }
+}
+
+/// What has an error of its own.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no `Result`",
+    label = "`map_err` makes the error of a `Result`"
+)]
+pub trait Fallible: Sized {
+    /// `E` of `Result<T, E>`.
+    type Error;
+    /// The return value for an error.
+    fn fail(error: Self::Error) -> Self;
+}
+
+impl<T, E> Fallible for Result<T, E> {
+    type Error = E;
+    fn fail(error: E) -> Self {
+        Err(error)
+    }
+}
+
+/// `map_err = map`
+pub fn mapped<R: Fallible>(error: LockError, map: impl FnOnce(LockError) -> R::Error) -> R {
+    R::fail(map(error))
+}
+
+/// `on_busy = call = function` and `on_lost = call = function`
+pub fn called<T>(error: LockError, function: impl FnOnce(LockError) -> T) -> T {
+    function(error)
+}
+
+/// Whether `on_busy` speaks of this error.
+#[must_use]
+pub fn is_busy(error: &LockError) -> bool {
+    error.is_contention()
+}
+
+/// Says what the function's return type has no room for.
+pub fn trace_swallowed(error: &LockError, function: &'static str) {
+    if !is_busy(error) {
+        tracing::error!(function, %error, "the lock failed and the function can not say so");
+    }
+}
