@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::task::futures::TaskLocalFuture;
 use tracing::Span;
 use tracing::field::Empty;
 
@@ -206,7 +205,10 @@ impl LockGuard {
 
     #[cfg(feature = "macros")]
     /// Runs a future with this hold as the current one.
-    pub(crate) fn as_current<F: Future>(&self, body: F) -> TaskLocalFuture<LockView, F> {
+    pub(crate) fn as_current<F: Future>(
+        &self,
+        body: F,
+    ) -> tokio::task::futures::TaskLocalFuture<LockView, F> {
         CURRENT.scope(self.view(), body)
     }
 
