@@ -146,12 +146,15 @@ impl Entry {
         Moment(self.renew_at.load(Ordering::Relaxed))
     }
 
-    /// When a lock that was lost is given back. The drift, or a second of it, is the time in which the old holder hears of
-    /// its loss: a release at once would let the next one in while the tasks that await `lost()` have yet to run.
+    /// When a lock that was lost is given back. The old holder has time to hear of its loss first: a release at once would
+    /// let the next one in while the tasks that await `lost()` have yet to run.
     pub(crate) fn clean_up_at(&self) -> Moment {
+        let drift = self.terms.drift;
         match self.lease.status(Moment(0)) {
-            Status::Lost(LossReason::Expired | LossReason::MaxHold) => {
-                self.lease.end() + self.terms.drift.min(Duration::from_secs(1))
+            // The server ends it by then, if a renewal without an answer has not prolonged it.
+            Status::Lost(LossReason::Expired) => self.lease.end() + drift,
+            Status::Lost(LossReason::MaxHold) => {
+                self.lease.end() + drift.min(Duration::from_secs(1))
             }
             // Somebody else has ended it already.
             _ => Moment(0),
