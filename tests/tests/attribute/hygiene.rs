@@ -5,7 +5,11 @@ use lock_core::LockManager;
 use crate::memory;
 
 /// A module whose own items have the names that generated code is tempted to use.
-#[allow(dead_code, non_upper_case_globals)]
+#[allow(
+    dead_code,
+    non_upper_case_globals,
+    reason = "the names are the trap that this test sets"
+)]
 mod shadowed {
     use ::lock_core::{LockManager, distributed_lock};
 
@@ -20,14 +24,17 @@ mod shadowed {
     pub(super) trait FromLockError {}
     pub(super) trait Skip {}
     pub(super) trait Future {}
-    #[allow(non_snake_case)]
+    #[allow(non_snake_case, reason = "the names are the trap that this test sets")]
     pub(super) fn Ok() {}
-    #[allow(non_snake_case)]
+    #[allow(non_snake_case, reason = "the names are the trap that this test sets")]
     pub(super) fn Err() {}
-    #[allow(non_snake_case)]
+    #[allow(non_snake_case, reason = "the names are the trap that this test sets")]
     pub(super) fn Some() {}
     pub(super) const None: () = ();
-    #[allow(non_camel_case_types)]
+    #[allow(
+        non_camel_case_types,
+        reason = "the names are the trap that this test sets"
+    )]
     pub(super) struct bool;
     pub(super) struct Vec;
     pub(super) struct Key;
@@ -35,25 +42,25 @@ mod shadowed {
     pub(super) mod lock_core {}
     pub(super) mod std {}
     pub(super) mod core {}
-    #[allow(unused_macros)]
+    #[allow(unused_macros, reason = "the names are the trap that this test sets")]
     macro_rules! format {
         ($($tokens:tt)*) => {
             compile_error!("the wrong format!")
         };
     }
-    #[allow(unused_macros)]
+    #[allow(unused_macros, reason = "the names are the trap that this test sets")]
     macro_rules! format_args {
         ($($tokens:tt)*) => {
             compile_error!("the wrong format_args!")
         };
     }
-    #[allow(unused_macros)]
+    #[allow(unused_macros, reason = "the names are the trap that this test sets")]
     macro_rules! vec {
         ($($tokens:tt)*) => {
             compile_error!("the wrong vec!")
         };
     }
-    #[allow(unused_macros)]
+    #[allow(unused_macros, reason = "the names are the trap that this test sets")]
     macro_rules! concat {
         ($($tokens:tt)*) => {
             compile_error!("the wrong concat!")
@@ -115,7 +122,10 @@ async fn items_with_the_names_of_the_standard_library() {
 
 #[tokio::test]
 async fn parameters_with_the_names_of_our_locals() {
-    #[allow(clippy::too_many_arguments)]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "one for each name that we might use ourselves"
+    )]
     #[lock_core::distributed_lock(key = "hygiene:{key}:{hold}:{options}", client = client, guard = guard)]
     async fn sum(
         client: &LockManager,

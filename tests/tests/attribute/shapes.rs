@@ -258,14 +258,20 @@ async fn two_locks_on_one_function() {
 
 #[tokio::test]
 async fn other_attributes_stay_in_place() {
-    #[allow(clippy::mixed_attributes_style)]
+    #[allow(
+        clippy::mixed_attributes_style,
+        reason = "inner and outer attributes must both be kept"
+    )]
     /// Documented.
     #[distributed_lock(key = "shapes:attributes", client = locks)]
     #[must_use = "seven"]
-    #[allow(unused_variables)]
+    #[allow(
+        unused_variables,
+        reason = "an attribute of the user's that must be kept"
+    )]
     #[cfg(not(any()))]
     async fn decorated(locks: &LockManager) -> Result<u32, LockError> {
-        #![allow(unused_mut)]
+        #![allow(unused_mut, reason = "an attribute of the user's that must be kept")]
         let unused = 1;
         let mut seven = 7;
         Ok(seven)
