@@ -3,15 +3,18 @@
 use std::path::Path;
 
 use crate::run::{Steps, cargo};
-use crate::server;
+use crate::server::{self, Server};
 
-const JOBS: &str = "the jobs are `test [-- <arguments of cargo test>]` and `ci`";
+const JOBS: &str = "the jobs are `test [-- <arguments of cargo test>]`, \
+    `bench [-- <arguments of lock-bench>]` and `ci`";
 
 /// A job somebody asked for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Every test, on a server that is installed if need be.
     Test { extra: Vec<String> },
+    /// The benchmark, on such a server as well.
+    Bench { extra: Vec<String> },
     /// All that must hold before a change is taken.
     Ci,
 }
@@ -26,8 +29,12 @@ pub(crate) fn parse(args: &[String]) -> Result<Job, String> {
         ("test", [dashes, extra @ ..]) if dashes == "--" => Ok(Job::Test {
             extra: extra.to_vec(),
         }),
+        ("bench", []) => Ok(Job::Bench { extra: Vec::new() }),
+        ("bench", [dashes, extra @ ..]) if dashes == "--" => Ok(Job::Bench {
+            extra: extra.to_vec(),
+        }),
         ("ci", []) => Ok(Job::Ci),
-        ("test" | "ci", [argument, ..]) => {
+        ("test" | "bench" | "ci", [argument, ..]) => {
             Err(format!("`{job}` does not take `{argument}`; {JOBS}"))
         }
         _ => Err(format!("there is no job `{job}`; {JOBS}")),
@@ -39,6 +46,7 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
     let mut steps = Steps::default();
     match job {
         Job::Test { extra } => test(&mut steps, extra),
+        Job::Bench { extra } => bench(&mut steps, extra),
         Job::Ci => {
             check(&mut steps)?;
             test(&mut steps, &[])
@@ -69,9 +77,7 @@ fn check(steps: &mut Steps) -> Result<(), String> {
 }
 
 fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
-    steps.begin("redis-server");
-    let server = server::find_or_install()?;
-    println!("{} at {}", server.name, server.path.display());
+    let server = find_server(steps)?;
 
     // First, because the runner of documentation tests has more to say after
     // its summary. They must pass where there is no server.
@@ -87,6 +93,22 @@ fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
     steps.run("tests", tests)
 }
 
+fn bench(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
+    let server = find_server(steps)?;
+    let mut bench = cargo(&["run", "--release", "-p", "lock-bench", "--"]);
+    bench
+        .args(extra)
+        .env(server::VARIABLE, Path::new(&server.path));
+    steps.run("benchmark", bench)
+}
+
+fn find_server(steps: &mut Steps) -> Result<Server, String> {
+    steps.begin("redis-server");
+    let server = server::find_or_install()?;
+    println!("{} at {}", server.name, server.path.display());
+    Ok(server)
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Job, parse};
@@ -100,23 +122,31 @@ mod tests {
     fn jobs_are_known_by_name() {
         assert_eq!(parsed("ci"), Ok(Job::Ci));
         assert_eq!(parsed("test"), Ok(Job::Test { extra: vec![] }));
+        assert_eq!(parsed("bench"), Ok(Job::Bench { extra: vec![] }));
     }
 
     #[test]
-    fn what_follows_the_dashes_is_for_cargo_test() {
+    fn what_follows_the_dashes_is_passed_on() {
         let extra = vec!["--test".into(), "proxy".into(), "--".into(), "held".into()];
         assert_eq!(
             parsed("test -- --test proxy -- held"),
             Ok(Job::Test { extra })
         );
         assert_eq!(parsed("test --"), Ok(Job::Test { extra: vec![] }));
+        let extra = vec!["attribute".into(), "--rounds".into(), "7".into()];
+        assert_eq!(
+            parsed("bench -- attribute --rounds 7"),
+            Ok(Job::Bench { extra })
+        );
     }
 
     #[test]
     fn an_unknown_job_is_told_the_known_ones() {
-        for line in ["", "bench", "--help"] {
+        for line in ["", "benchmark", "--help"] {
             let usage = parsed(line).unwrap_err();
-            assert!(usage.contains("`test") && usage.contains("`ci`"), "{usage}");
+            for job in ["`test ", "`bench ", "`ci`"] {
+                assert!(usage.contains(job), "{usage}");
+            }
         }
     }
 
@@ -124,5 +154,6 @@ mod tests {
     fn a_stray_argument_is_refused() {
         assert!(parsed("ci -- x").unwrap_err().contains("`--`"));
         assert!(parsed("test proxy").unwrap_err().contains("`proxy`"));
+        assert!(parsed("bench x").unwrap_err().contains("`x`"));
     }
 }
