@@ -46,9 +46,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc
     // Every handle is gone: finish what was queued, and clean up behind the locks that were lost a moment ago.
     let left: Vec<_> = lock(&shared.registry).entries.values().cloned().collect();
     for entry in left {
-        if matches!(entry.lease.status(shared.now()), Status::Lost(_)) {
-            tokio::time::sleep(shared.now().until(entry.clean_up_at())).await;
-            release(&shared, entry, &mut jobs);
+        let lost = matches!(entry.lease.status(shared.now()), Status::Lost(_));
+        if lost && !entry.undoing.swap(true, Ordering::Relaxed) {
+            let shared = Arc::clone(&shared);
+            // The pause is part of the job: it must not hold up the releases that are queued.
+            jobs.push(Box::pin(async move {
+                tokio::time::sleep(shared.now().until(entry.clean_up_at())).await;
+                undo::until_confirmed(shared, entry).await;
+            }));
         }
     }
     while jobs.next().await.is_some() {}

@@ -23,11 +23,14 @@ use super::{
     Answer, Attempt, EventSink, Forced, Mode, Released, Renewal, Snapshot, Store, StoreError,
 };
 use crate::LockError;
-use crate::key::{LockKey, RESERVED};
+use crate::key::LockKey;
 use crate::token::{ClientId, Token};
 
 /// One counter for the whole database: a counter for each lock would stay for ever.
 const FENCE: &str = "lock-core:fence";
+
+/// What the channel of every client begins with; its id follows.
+const CHANNELS: &str = "lock-core:client:";
 
 /// A lock store on a Redis server.
 pub(crate) struct RedisStore {
@@ -71,7 +74,7 @@ impl RedisStore {
     }
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        let channel = format!("{RESERVED}client:{}", client.as_str());
+        let channel = format!("{CHANNELS}{}", client.as_str());
         if let Conduit::Link(link) = &self.conduit {
             link.attach(channel.clone(), sink, runtime);
         }
@@ -228,7 +231,7 @@ impl Store for RedisStore {
             .run(
                 &script::FORCE_RELEASE,
                 &[&key.lock, &key.queue, &key.waiters, FENCE],
-                &[Arg::Number(0), Arg::Text("lock-core:client:")],
+                &[Arg::Number(0), Arg::Text(CHANNELS)],
             )
             .await?;
         reply::forced(value)
