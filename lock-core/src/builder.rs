@@ -190,6 +190,44 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How many guards of this process in a row may have a lock before it goes to another process that waits for it.
+    /// 64 by default; 1 makes the order strict over all processes. From 1 to 1024.
+    ///
+    /// Inside a process a released lock goes to the next waiter without any call to the server. This limit and
+    /// [`handover_time`](Self::handover_time) keep that fair: whichever is reached first ends the row. They count only
+    /// while another process waits.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let strict = lock_core::LockManager::builder().handover_limit(1).connect("memory://").await?;
+    /// # let _ = strict; Ok(()) }
+    /// ```
+    pub fn handover_limit(mut self, most: u32) -> Self {
+        self.config.handover_limit = most;
+        self
+    }
+
+    /// For how long guards of this process may hand a lock on among themselves while another process waits for it.
+    /// 10 ms by default; at most 10 s. See [`handover_limit`](Self::handover_limit).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .handover_time(Duration::from_millis(2))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn handover_time(mut self, most: Duration) -> Self {
+        self.config.handover_time = most;
+        self
+    }
+
     /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
     ///
     /// | URL | what |

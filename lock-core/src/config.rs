@@ -23,6 +23,8 @@ pub(crate) struct Config {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) ttl_jitter: f64,
     pub(crate) poll_interval: Duration,
+    pub(crate) handover_limit: u32,
+    pub(crate) handover_time: Duration,
 }
 
 impl Default for Config {
@@ -35,6 +37,8 @@ impl Default for Config {
             max_hold: None,
             ttl_jitter: 0.0,
             poll_interval: Duration::from_millis(100),
+            handover_limit: 64,
+            handover_time: Duration::from_millis(10),
         }
     }
 }
@@ -61,6 +65,16 @@ impl Config {
         if self.poll_interval.is_zero() || self.poll_interval > Duration::from_secs(2) {
             return Err(LockError::config(
                 "the poll interval is out of range: use for example 100 ms, and at most 2 s",
+            ));
+        }
+        if !(1..=1024).contains(&self.handover_limit) {
+            return Err(LockError::config(
+                "the hand-over limit is out of range: choose one from 1 to 1024",
+            ));
+        }
+        if self.handover_time > Duration::from_secs(10) {
+            return Err(LockError::config(
+                "the hand-over time is out of range: choose at most 10 s",
             ));
         }
         if self.drift.is_some_and(|drift| drift < MIN_DRIFT) {
@@ -139,6 +153,8 @@ mod tests {
         assert!(refused(|c| c.ttl_jitter = f64::NAN));
         assert!(refused(|c| c.drift = Some(Duration::ZERO)));
         assert!(refused(|c| c.poll_interval = Duration::MAX));
+        assert!(refused(|c| c.handover_limit = 0));
+        assert!(refused(|c| c.handover_time = Duration::MAX));
         assert!(refused(|c| c.prefix = "{a}".to_owned()));
     }
 
