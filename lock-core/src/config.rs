@@ -92,6 +92,7 @@ impl Config {
                 "a ttl of {ttl:?} is out of range: choose one from 10 ms to 24 days"
             )));
         }
+        let asked = ttl;
         let ttl = match self.ttl_jitter {
             // The common case costs no random number.
             0.0 => ttl,
@@ -107,7 +108,7 @@ impl Config {
                 "a drift of {drift:?} leaves nothing of a ttl of {ttl:?}: make the ttl longer or the drift smaller"
             )));
         }
-        Ok(Terms { ttl, drift })
+        Ok(Terms { ttl, drift, asked })
     }
 }
 

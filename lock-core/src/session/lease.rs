@@ -1,25 +1,26 @@
-//! The life of one lease, judged by the local clock alone.
+//! A lease: what the server has granted, judged by the local clock alone.
 //!
-//! ```text
-//! Pending --granted--> Held --released--> Released
-//!    |                  |
-//!    +----abandoned-----+--deadline, max_hold, told so--> Lost(reason)
-//! ```
-//! Nothing leads out of Lost or Released: a lease that was once not held is never held again.
+//! It outlives the guards that use it: inside a process a lease is handed from guard to guard, and the guards of one
+//! owner share one.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 
+use super::phase::{Phase, Status};
 use crate::LossReason;
 use crate::clock::Moment;
+use crate::sync::lock;
 
 /// How long a lease is, and how much of it is not trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     pub(crate) ttl: Duration,
     pub(crate) drift: Duration,
+    /// The ttl that the user asked for, before the jitter.
+    pub(crate) asked: Duration,
 }
 
 impl Terms {
@@ -29,66 +30,115 @@ impl Terms {
         sent_at + self.ttl.saturating_sub(self.drift)
     }
 
+    /// Whether a lease on these terms is what was asked for on the others.
+    pub(crate) fn serve(self, wanted: Self) -> bool {
+        self.asked == wanted.asked
+    }
+
     /// A third of the ttl: when a lease wants renewal.
     pub(crate) fn third(self) -> Duration {
         self.ttl / 3
     }
 }
 
-/// What a lease is at some moment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Status {
-    Pending,
-    Held,
-    Released,
-    Lost(LossReason),
+/// How a request became a lease.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    /// Before the request was sent, on the lease clock.
+    pub(crate) sent_at: Moment,
+    /// It was granted by a message, so the lease is older than the grant.
+    pub(crate) pushed: bool,
+    /// Whether the watchdog renews it.
+    pub(crate) renew: bool,
 }
 
-const PENDING: u8 = 0;
-const HELD: u8 = 1;
-const RELEASED: u8 = 2;
-const REASONS: [(u8, LossReason); 5] = [
-    (3, LossReason::Expired),
-    (4, LossReason::Taken),
-    (5, LossReason::ForceReleased),
-    (6, LossReason::MaxHold),
-    (7, LossReason::ShutDown),
-];
-
-/// Shared between the guard that relies on it and the session that keeps it alive.
 #[derive(Debug)]
 pub(crate) struct Lease {
-    phase: AtomicU8,
+    phase: Phase,
     /// End of what the server has confirmed.
     deadline: AtomicU64,
-    /// End of what the user allows: `max_hold`.
-    cap: AtomicU64,
+    renew_at: AtomicU64,
+    users: Mutex<Users>,
     changed: Notify,
 }
 
+/// Who relies on the lease.
+#[derive(Debug)]
+struct Users {
+    all: u32,
+    /// Those who want it renewed.
+    renewing: u32,
+    /// The longest that any of them asked for.
+    terms: Terms,
+}
+
 impl Lease {
-    pub(crate) fn new() -> Self {
-        Self {
-            phase: AtomicU8::new(PENDING),
-            deadline: AtomicU64::new(0),
-            cap: AtomicU64::new(Moment::NEVER.0),
-            changed: Notify::new(),
+    /// A lease with its first user. `None` where the grant came later than the lease lasts.
+    pub(crate) fn begin(now: Moment, terms: Terms, start: Start) -> Option<Self> {
+        let deadline = terms.deadline(start.sent_at);
+        if deadline <= now {
+            return None;
         }
+        let renew_at = if start.renew {
+            first_renewal(terms, start.sent_at)
+        } else if start.pushed {
+            // The lease began before the grant. One renewal gives the holder the ttl that was asked for.
+            now
+        } else {
+            Moment::NEVER
+        };
+        Some(Self {
+            phase: Phase::held(),
+            deadline: AtomicU64::new(deadline.0),
+            renew_at: AtomicU64::new(renew_at.0),
+            users: Mutex::new(Users {
+                all: 1,
+                renewing: u32::from(start.renew),
+                terms,
+            }),
+            changed: Notify::new(),
+        })
     }
 
-    /// Begins the hold, unless the lease is already over. True if it is held now.
-    pub(crate) fn grant(&self, now: Moment, deadline: Moment, max_hold: Option<Duration>) -> bool {
-        if deadline <= now {
+    /// One more user: the same owner has entered again. False where the lease is over.
+    pub(crate) fn join(&self, now: Moment, terms: Terms, start: Start) -> bool {
+        let mut users = lock(&self.users);
+        if self.status(now) != Status::Held {
             return false;
         }
-        self.deadline.store(deadline.0, Ordering::SeqCst);
-        let cap = max_hold.map_or(Moment::NEVER, |most| now + most);
-        self.cap.store(cap.0, Ordering::SeqCst);
-        self.step(PENDING, HELD)
+        users.all += 1;
+        let longer = terms.ttl > users.terms.ttl;
+        if longer {
+            users.terms = terms;
+        }
+        if start.renew {
+            users.renewing += 1;
+            if users.renewing == 1 || longer {
+                self.renew_at
+                    .fetch_min(first_renewal(terms, start.sent_at).0, Ordering::SeqCst);
+            }
+        }
+        self.deadline
+            .fetch_max(terms.deadline(start.sent_at).0, Ordering::SeqCst);
+        true
+    }
+
+    /// One user less. True if it was the last: the lease is over then.
+    pub(crate) fn leave(&self, renewing: bool) -> bool {
+        let mut users = lock(&self.users);
+        users.all = users.all.saturating_sub(1);
+        users.renewing = users.renewing.saturating_sub(u32::from(renewing));
+        if users.renewing == 0 {
+            self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
+        }
+        if users.all == 0 {
+            self.phase.release();
+        }
+        users.all == 0
     }
 
     /// A confirmed renewal. It never shortens a lease and never revives one.
-    pub(crate) fn renew(&self, now: Moment, deadline: Moment) {
+    fn prolong(&self, now: Moment, deadline: Moment) {
         if self.status(now) == Status::Held {
             self.deadline.fetch_max(deadline.0, Ordering::SeqCst);
         }
@@ -96,53 +146,29 @@ impl Lease {
 
     /// The status at `now`. Seeing the end makes the loss final, whatever a renewal in flight brings.
     pub(crate) fn status(&self, now: Moment) -> Status {
-        if self.phase.load(Ordering::SeqCst) == HELD && now >= self.end() {
-            let capped = now.0 >= self.cap.load(Ordering::SeqCst);
-            self.lose(if capped {
-                LossReason::MaxHold
-            } else {
-                LossReason::Expired
-            });
+        if now >= self.end() && self.phase.get() == Status::Held {
+            self.lose(LossReason::Expired);
         }
-        match self.phase.load(Ordering::SeqCst) {
-            PENDING => Status::Pending,
-            HELD => Status::Held,
-            RELEASED => Status::Released,
-            code => Status::Lost(
-                REASONS
-                    .iter()
-                    .find(|(known, _)| *known == code)
-                    .map_or(LossReason::Expired, |(_, reason)| *reason),
-            ),
-        }
+        self.phase.get()
     }
 
-    /// When the hold ends if nothing more is heard from the server.
+    /// Released, or seen to be lost.
+    pub(crate) fn is_over(&self) -> bool {
+        self.phase.get() != Status::Held
+    }
+
+    /// When the lease ends if nothing more is heard from the server.
     pub(crate) fn end(&self) -> Moment {
-        let deadline = self.deadline.load(Ordering::SeqCst);
-        Moment(deadline.min(self.cap.load(Ordering::SeqCst)))
+        Moment(self.deadline.load(Ordering::SeqCst))
     }
 
-    /// Ends a hold as lost. False if it was not held.
+    /// Ends it as lost, for all its users. False if it was over already.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
-        let code = REASONS
-            .iter()
-            .find(|(_, known)| *known == reason)
-            .map_or(REASONS[0].0, |(code, _)| *code);
-        let lost = self.step(HELD, code);
+        let lost = self.phase.lose(reason);
         if lost {
             self.changed.notify_waiters();
         }
         lost
-    }
-
-    /// The holder lets go, or gives up before it held. Returns the status before.
-    pub(crate) fn release(&self, now: Moment) -> Status {
-        let before = self.status(now);
-        if !self.step(HELD, RELEASED) && !self.step(PENDING, RELEASED) {
-            return self.status(now);
-        }
-        before
     }
 
     /// Resolves with the next loss that is announced. The deadline is for the caller to watch.
@@ -150,11 +176,47 @@ impl Lease {
         self.changed.notified()
     }
 
-    fn step(&self, from: u8, to: u8) -> bool {
-        self.phase
-            .compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
-            .is_ok()
+    pub(crate) fn terms(&self) -> Terms {
+        lock(&self.users).terms
     }
+
+    /// When the lease wants its next renewal.
+    pub(crate) fn renew_at(&self) -> Moment {
+        Moment(self.renew_at.load(Ordering::SeqCst))
+    }
+
+    /// A renewal is on its way: the next one only after its answer.
+    pub(crate) fn renewing(&self) {
+        self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
+    }
+
+    /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns when the next is due.
+    pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, terms: Terms) -> Moment {
+        self.prolong(now, terms.deadline(sent_at));
+        self.next_renewal(sent_at + terms.third())
+    }
+
+    /// A renewal got no answer: it moved nothing, and is repeated soon.
+    pub(crate) fn not_renewed(&self, now: Moment) -> Moment {
+        let pause =
+            (self.terms().ttl / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
+        let next = now + pause.mul_f64(0.5 + fastrand::f64());
+        // A fixed lease that was pushed repeats its one confirmation, too.
+        self.renew_at.store(next.0, Ordering::SeqCst);
+        next
+    }
+
+    fn next_renewal(&self, at: Moment) -> Moment {
+        let users = lock(&self.users);
+        let next = if users.renewing > 0 { at } else { Moment::NEVER };
+        self.renew_at.store(next.0, Ordering::SeqCst);
+        next
+    }
+}
+
+/// Spread out, so that locks taken together are not renewed at one instant.
+fn first_renewal(terms: Terms, sent_at: Moment) -> Moment {
+    sent_at + terms.third().mul_f64(0.9 + fastrand::f64() / 10.0)
 }
 
 #[cfg(test)]
@@ -164,17 +226,24 @@ mod tests {
     const T0: Moment = Moment(1_000_000_000_000);
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn terms() -> Terms {
+    fn terms(seconds: u32) -> Terms {
         Terms {
-            ttl: SECOND,
+            ttl: SECOND * seconds,
+            asked: SECOND * seconds,
             drift: Duration::from_millis(12),
         }
     }
 
+    fn start(sent_at: Moment) -> Start {
+        Start {
+            sent_at,
+            pushed: false,
+            renew: true,
+        }
+    }
+
     fn held_from(sent_at: Moment, now: Moment) -> Lease {
-        let lease = Lease::new();
-        assert!(lease.grant(now, terms().deadline(sent_at), None));
-        lease
+        Lease::begin(now, terms(1), start(sent_at)).unwrap()
     }
 
     #[test]
@@ -193,9 +262,7 @@ mod tests {
 
     #[test]
     fn a_reply_later_than_the_lease_is_no_grant() {
-        let lease = Lease::new();
-        assert!(!lease.grant(T0 + SECOND, terms().deadline(T0), None));
-        assert_eq!(lease.status(T0 + SECOND), Status::Pending);
+        assert!(Lease::begin(T0 + SECOND, terms(1), start(T0)).is_none());
     }
 
     #[test]
@@ -204,44 +271,88 @@ mod tests {
         let after = T0 + SECOND;
         // Sent in time, confirmed too late: in between the lease was seen to be over.
         assert_eq!(lease.status(after), Status::Lost(LossReason::Expired));
-        lease.renew(after, terms().deadline(T0 + SECOND / 2));
+        lease.renewed(after, T0 + SECOND / 2, terms(1));
         assert_eq!(lease.status(after), Status::Lost(LossReason::Expired));
     }
 
     #[test]
     fn a_renewal_that_nobody_looked_before_does_not_revive_either() {
         let lease = held_from(T0, T0);
-        lease.renew(T0 + SECOND, terms().deadline(T0 + SECOND / 2));
+        lease.renewed(T0 + SECOND, T0 + SECOND / 2, terms(1));
         assert_eq!(lease.status(T0 + SECOND), Status::Lost(LossReason::Expired));
     }
 
     #[test]
     fn renewals_out_of_order_never_shorten() {
         let lease = held_from(T0, T0);
-        lease.renew(T0 + SECOND / 2, terms().deadline(T0 + SECOND / 2));
-        lease.renew(T0 + SECOND / 2, terms().deadline(T0 + SECOND / 4));
-        assert_eq!(lease.end(), terms().deadline(T0 + SECOND / 2));
+        lease.renewed(T0 + SECOND / 2, T0 + SECOND / 2, terms(1));
+        lease.renewed(T0 + SECOND / 2, T0 + SECOND / 4, terms(1));
+        assert_eq!(lease.end(), terms(1).deadline(T0 + SECOND / 2));
     }
 
     #[test]
-    fn max_hold_ends_a_hold_that_is_renewed() {
-        let lease = Lease::new();
-        assert!(lease.grant(T0, terms().deadline(T0), Some(SECOND / 2)));
-        lease.renew(T0 + SECOND / 4, terms().deadline(T0 + SECOND / 4));
+    fn the_first_renewal_is_due_a_third_into_the_lease() {
+        let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
+        let due = T0.until(lease.renew_at());
+        assert!(due <= SECOND && due >= Duration::from_millis(899));
+    }
+
+    #[test]
+    fn a_fixed_lease_is_renewed_once_if_it_was_pushed_and_else_never() {
+        let fixed = |pushed| {
+            let start = Start {
+                sent_at: T0,
+                pushed,
+                renew: false,
+            };
+            Lease::begin(T0, terms(3), start).unwrap()
+        };
+        assert_eq!(fixed(false).renew_at(), Moment::NEVER);
+        let pushed = fixed(true);
+        assert_eq!(pushed.renew_at(), T0);
+        assert_eq!(pushed.renewed(T0, T0, terms(3)), Moment::NEVER);
+    }
+
+    #[test]
+    fn an_unconfirmed_renewal_moves_nothing() {
+        let lease = held_from(T0, T0);
+        let end = lease.end();
+        lease.renewing();
+        lease.not_renewed(T0 + SECOND / 2);
+        assert_eq!(lease.end(), end);
+        assert_eq!(lease.status(end), Status::Lost(LossReason::Expired));
+    }
+
+    #[test]
+    fn a_lease_ends_with_its_last_user_and_is_renewed_for_the_longest_of_them() {
+        let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
+        assert!(lease.join(T0, terms(1), start(T0)));
         assert_eq!(
-            lease.status(T0 + SECOND / 2),
-            Status::Lost(LossReason::MaxHold)
+            lease.terms(),
+            terms(3),
+            "a shorter one does not shorten it"
         );
+        assert_eq!(lease.end(), terms(3).deadline(T0));
+        assert!(lease.join(T0, terms(9), start(T0)));
+        assert_eq!(lease.terms(), terms(9));
+        assert!(!lease.leave(true) && !lease.leave(true));
+        assert_eq!(lease.status(T0), Status::Held);
+        assert!(lease.leave(true));
+        assert_eq!(lease.status(T0), Status::Released);
+        assert!(!lease.join(T0, terms(3), start(T0)));
     }
 
     #[test]
-    fn what_is_lost_can_not_be_released_and_what_is_released_can_not_be_lost() {
-        let lease = held_from(T0, T0);
-        assert!(lease.lose(LossReason::Taken));
-        assert_eq!(lease.release(T0), Status::Lost(LossReason::Taken));
-        let lease = held_from(T0, T0);
-        assert_eq!(lease.release(T0), Status::Held);
-        assert!(!lease.lose(LossReason::Expired));
-        assert_eq!(lease.status(T0 + SECOND * 9), Status::Released);
+    fn only_users_who_want_it_keep_a_lease_renewed() {
+        let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
+        let fixed = Start {
+            renew: false,
+            ..start(T0)
+        };
+        assert!(lease.join(T0, terms(3), fixed));
+        assert_ne!(lease.renew_at(), Moment::NEVER);
+        lease.leave(true);
+        assert_eq!(lease.renew_at(), Moment::NEVER);
+        assert_eq!(lease.renewed(T0, T0, terms(3)), Moment::NEVER);
     }
 }

@@ -1,16 +1,17 @@
 //! What keeps held locks alive and cleans up after them: one session, with one task, for each manager.
 
-mod acquire;
-mod entry;
+mod contender;
+mod events;
+mod hold;
 mod lease;
-mod line;
+mod phase;
+mod registry;
 mod task;
 #[cfg(test)]
 mod tests;
 mod undo;
 mod wait;
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -20,17 +21,21 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
-pub(crate) use self::acquire::{Limit, acquire};
-pub(crate) use self::entry::{Entry, Request};
-pub(crate) use self::lease::{Status, Terms};
-use self::line::Lines;
+use self::contender::Cause;
+use self::registry::Registry;
+pub(crate) use self::contender::{Contender, Taken};
+pub(crate) use self::hold::{Hold, Request};
+pub(crate) use self::lease::{Lease, Terms};
+pub(crate) use self::phase::Status;
 pub(crate) use self::undo::confirmed;
+pub(crate) use self::wait::{Granted, Next};
 use crate::LockError;
 use crate::clock::{Clock, Moment};
 use crate::config::Config;
 use crate::error::LossReason;
-use crate::key::LockKey;
-use crate::store::{AnyStore, Events, Store};
+use crate::key::{Kind, LockKey};
+use crate::queue::{Limits, Line};
+use crate::store::{AnyStore, Store};
 use crate::sync::lock;
 use crate::token::ClientId;
 
@@ -40,7 +45,7 @@ const REFRESH: Duration = Duration::from_secs(3);
 /// The handle that managers and guards hold. When the last one goes, the task finishes what is queued and ends.
 pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
-    releases: UnboundedSender<Arc<Entry>>,
+    releases: UnboundedSender<Arc<Contender>>,
 }
 
 /// What the handle, the task and the store's messages share.
@@ -56,14 +61,7 @@ pub(crate) struct Shared {
     lines_due: AtomicU64,
     wake: Notify,
     idle: Notify,
-    releases: WeakUnboundedSender<Arc<Entry>>,
-}
-
-#[derive(Default)]
-struct Registry {
-    entries: HashMap<u64, Arc<Entry>>,
-    lines: Lines,
-    closing: bool,
+    releases: WeakUnboundedSender<Arc<Contender>>,
 }
 
 impl fmt::Debug for Session {
@@ -106,15 +104,45 @@ impl Session {
         Ok(Arc::new(Self { shared, releases }))
     }
 
-    /// Hands the clean-up of an entry to the task. From any thread, at any time, without I/O.
-    pub(crate) fn undo_later(&self, entry: Arc<Entry>) {
-        if let Err(unsent) = self.releases.send(entry) {
-            let entry = unsent.0;
+    /// Refuses to take a lock that nobody would renew.
+    pub(crate) fn check_alive(&self) -> Result<(), LockError> {
+        if self.releases.is_closed() {
+            return Err(LockError::config(
+                "the runtime in which this lock manager was made has ended, and nothing would renew its locks: make one in the runtime that uses it",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Hands the clean-up of a contender to the task. From any thread, at any time, without I/O.
+    pub(crate) fn undo_later(&self, contender: Arc<Contender>) {
+        if let Err(unsent) = self.releases.send(contender) {
+            let contender = unsent.0;
             tracing::warn!(
-                key = entry.key.name(),
+                key = contender.key.name(),
                 "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
             );
-            self.shared.forget(&entry);
+            contender.let_go();
+            self.shared.forget(&contender);
+        }
+    }
+
+    /// Nobody wants what this contender has asked for, if it has asked.
+    pub(crate) fn abandon(&self, contender: Arc<Contender>, asked: bool) {
+        contender.let_go();
+        if asked {
+            self.undo_later(contender);
+        } else {
+            self.shared.forget(&contender);
+        }
+    }
+
+    /// A guard is done with its lock.
+    pub(crate) fn end(&self, hold: &Arc<Hold>) {
+        if hold.release(self.shared.now()) == Status::Held
+            && let Some(contender) = self.shared.pass_on(hold)
+        {
+            self.undo_later(contender);
         }
     }
 
@@ -125,26 +153,21 @@ impl Session {
         // Longer than anybody waits, and short enough for the timer's arithmetic.
         let limit = limit.min(Duration::from_secs(365 * 24 * 3600));
         let end = Instant::now() + limit;
-        {
-            let mut registry = lock(&shared.registry);
-            registry.closing = true;
-            // Whatever is not held yet will not be: it waits, or its request is still under way.
-            for entry in registry.entries.values() {
-                entry.tell(wait::Wait::shut_down);
-            }
-        }
+        shared.close();
         let grace = (limit / 4).min(Duration::from_millis(250));
         if timeout_at(end - grace, shared.until_idle()).await.is_err() {
-            let left: Vec<_> = lock(&shared.registry).entries.values().cloned().collect();
-            for entry in left {
-                let lost = matches!(entry.lease.status(shared.now()), Status::Lost(_));
-                if lost || entry.lease.lose(LossReason::ShutDown) {
-                    self.undo_later(entry);
+            let left: Vec<_> = lock(&shared.registry).contenders.values().cloned().collect();
+            for contender in left {
+                if let Some(lease) = contender.lease() {
+                    let lost = lease.lose(LossReason::ShutDown);
+                    if lost || matches!(contender.status(shared.now()), Status::Lost(_)) {
+                        self.undo_later(contender);
+                    }
                 }
             }
             let _ = timeout_at(end, shared.until_idle()).await;
         }
-        lock(&shared.registry).entries.len()
+        lock(&shared.registry).contenders.len()
     }
 }
 
@@ -153,25 +176,120 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Makes an acquisition known before anything of it is sent.
-    fn register(&self, request: Request) -> Result<Arc<Entry>, LockError> {
-        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
-        let entry = Arc::new(Entry::new(sequence, self.client.token(sequence), request));
+    pub(crate) fn is_closing(&self) -> bool {
+        lock(&self.registry).closing
+    }
+
+    /// Puts a caller into the line of its lock.
+    pub(crate) fn join(&self, request: Request) -> Result<(Arc<Line>, Arc<Hold>), LockError> {
+        let hold = Arc::new(Hold::new(request));
         let mut registry = lock(&self.registry);
         if registry.closing {
             return Err(LockError::ShutDown);
         }
-        registry.entries.insert(sequence, Arc::clone(&entry));
-        Ok(entry)
+        let line = registry.line(&hold.request.key);
+        line.join(Arc::clone(&hold));
+        Ok((line, hold))
     }
 
-    /// Nothing of this entry is left on the server, or nothing more can be done about it.
-    pub(crate) fn forget(&self, entry: &Entry) {
+    /// A new contender, known before anything of it is sent.
+    pub(crate) fn contender(
+        &self,
+        request: &Request,
+        line: Option<&Arc<Line>>,
+    ) -> Result<Arc<Contender>, LockError> {
+        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        let cause = Cause {
+            key: Arc::clone(&request.key),
+            terms: request.terms,
+            owner: request.owner.clone(),
+            line: line.map(Arc::downgrade),
+        };
+        let contender = Contender::new(sequence, self.client.token(sequence), cause);
+        let contender = Arc::new(contender);
         let mut registry = lock(&self.registry);
-        registry.entries.remove(&entry.sequence);
-        if registry.closing && registry.entries.is_empty() {
+        if registry.closing {
+            return Err(LockError::ShutDown);
+        }
+        registry
+            .contenders
+            .insert(sequence, Arc::clone(&contender));
+        Ok(contender)
+    }
+
+    /// The first in line asks the server, in the name of all.
+    pub(crate) fn lead(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Result<(), LockError> {
+        let contender = self.contender(&hold.request, Some(line))?;
+        if !line.lead(hold, &contender) {
+            self.forget(&contender);
+        }
+        Ok(())
+    }
+
+    /// A grant for somebody who did not stand in line.
+    pub(crate) fn take_alone(
+        &self,
+        contender: &Arc<Contender>,
+        granted: Granted,
+        hold: &Arc<Hold>,
+    ) -> Taken {
+        let now = self.now();
+        let line = lock(&self.registry).line(&contender.key);
+        let owners = line.lease_of(contender.owner.as_deref());
+        let taken = contender.take(now, granted, hold, owners.as_ref());
+        if taken == Taken::Held {
+            line.adopt(contender, now);
+            self.watch(hold);
+        }
+        self.tidy(&line);
+        taken
+    }
+
+    /// What is known about hand-overs in this line.
+    pub(crate) fn limits(&self, line: &Line) -> Limits {
+        Limits {
+            row: self.config.handover_limit,
+            time: self.config.handover_time,
+            always: line.key.kind() == Kind::Reentrant || !self.store.pushes(),
+        }
+    }
+
+    /// A guard has ended: the next in line has its lease, or the contender is returned, to be released.
+    pub(crate) fn pass_on(&self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
+        let contender = Arc::clone(hold.contender()?);
+        let now = self.now();
+        contender.keep_as_asked(hold, now);
+        if contender.keep_for(now).is_none()
+            && let Some(line) = contender.line()
+            && let Some(next) = line.hand_over(hold, now, self.limits(&line))
+        {
+            if next.cap() != Moment::NEVER {
+                self.lease_due_at(next.cap());
+            }
+            return None;
+        }
+        contender.let_go();
+        Some(contender)
+    }
+
+    /// Nothing of this contender is left on the server, or nothing more can be done about it.
+    pub(crate) fn forget(&self, contender: &Arc<Contender>) {
+        let line = contender.line();
+        if let Some(line) = &line {
+            line.gone(contender);
+        }
+        let mut registry = lock(&self.registry);
+        registry.contenders.remove(&contender.sequence);
+        if let Some(line) = &line {
+            registry.tidy(line);
+        }
+        if registry.closing && registry.contenders.is_empty() {
             self.idle.notify_waiters();
         }
+    }
+
+    pub(crate) fn tidy(&self, line: &Arc<Line>) {
+        lock(&self.registry).tidy(line);
     }
 
     async fn until_idle(&self) {
@@ -179,27 +297,24 @@ impl Shared {
             let idle = self.idle.notified();
             tokio::pin!(idle);
             idle.as_mut().enable();
-            if lock(&self.registry).entries.is_empty() {
+            if lock(&self.registry).contenders.is_empty() {
                 return;
             }
             idle.await;
         }
     }
 
-    /// Makes an entry count again that was forgotten, until it is cleaned up.
-    fn remember(&self, entry: &Arc<Entry>) {
+    /// Makes a contender count again that was forgotten, until it is cleaned up.
+    fn remember(&self, contender: &Arc<Contender>) {
         let mut registry = lock(&self.registry);
-        registry.entries.insert(entry.sequence, Arc::clone(entry));
+        registry
+            .contenders
+            .insert(contender.sequence, Arc::clone(contender));
     }
 
     /// Makes sure that the task looks at the leases at `moment` or before.
-    fn lease_due_at(&self, moment: Moment) {
+    pub(crate) fn lease_due_at(&self, moment: Moment) {
         self.due_at(&self.leases_due, moment);
-    }
-
-    /// Makes sure that the task looks at the lines at `moment` or before.
-    fn line_due_at(&self, moment: Moment) {
-        self.due_at(&self.lines_due, moment);
     }
 
     fn due_at(&self, due: &AtomicU64, moment: Moment) {
@@ -209,92 +324,54 @@ impl Shared {
     }
 
     /// A hold has begun: its renewal and its end are the task's business from now on.
-    fn watch(&self, entry: &Entry) {
-        self.lease_due_at(entry.renew_at().min(entry.lease.end()));
-    }
-
-    fn join_line(&self, entry: &Arc<Entry>, remaining: Duration) {
-        let check_at = self.now() + self.check_after(entry.terms, remaining);
-        entry.in_line.store(true, Ordering::Relaxed);
-        let next = lock(&self.registry).lines.join(entry, check_at);
-        self.line_due_at(next);
-    }
-
-    fn leave_line(&self, entry: &Entry) {
-        if entry.in_line.swap(false, Ordering::Relaxed) {
-            lock(&self.registry).lines.leave(entry);
+    pub(crate) fn watch(&self, hold: &Hold) {
+        let lease = hold.contender().and_then(|contender| contender.lease());
+        if let Some(lease) = lease {
+            self.lease_due_at(lease.renew_at().min(hold.end()));
         }
     }
 
-    /// When to ask again: after the refresh interval, or just after the holder's lease ends, which no
-    /// message tells. The spread keeps processes that wait for the same lease apart.
-    fn check_after(&self, terms: Terms, remaining: Duration) -> Duration {
+    /// The contender of this line waits: it is asked for again after the refresh interval, or just after the holder's lease
+    /// ends, which no message tells. The spread keeps processes that wait for the same lease apart.
+    pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
         let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
-        self.refresh_interval(terms).min(remaining + spread)
-    }
-
-    fn refresh_interval(&self, terms: Terms) -> Duration {
-        if self.store.pushes() {
+        let interval = if self.store.pushes() {
             terms.third().min(REFRESH)
         } else {
             self.config.poll_interval.mul_f64(0.5 + fastrand::f64())
+        };
+        let at = self.now() + interval.min(remaining.saturating_add(spread));
+        let next = lock(&self.registry).check_at(line, at);
+        if let Some(next) = next {
+            self.due_at(&self.lines_due, next);
         }
     }
 
     /// A grant for somebody who has gone: a request that was long given up reached the server after all. The lock
     /// goes on to the next at once.
-    fn decline(&self, sequence: u64, lock: &str) {
-        let name = lock.strip_prefix(self.config.prefix.as_str());
-        let key = name.and_then(|name| LockKey::new(&self.config.prefix, name).ok());
+    fn decline(&self, sequence: u64, name: &str) {
+        let key = name
+            .strip_prefix(self.config.prefix.as_str())
+            .and_then(|name| LockKey::new(&self.config.prefix, name).ok());
         let terms = self.config.terms(self.config.default_ttl);
         if let (Some(key), Ok(terms), Some(releases)) = (key, terms, self.releases.upgrade()) {
-            let request = Request {
+            let cause = Cause {
                 key: Arc::new(key),
                 terms,
-                renew: false,
-                max_hold: None,
-                at_least: Duration::ZERO,
+                owner: None,
+                line: None,
             };
-            let entry = Entry::new(sequence, self.client.token(sequence), request);
-            let entry = Arc::new(entry);
-            self.remember(&entry);
-            let _ = releases.send(entry);
+            let contender = Contender::new(sequence, self.client.token(sequence), cause);
+            let contender = Arc::new(contender);
+            contender.let_go();
+            self.remember(&contender);
+            let _ = releases.send(contender);
         }
     }
 
     #[cfg(test)]
     fn lines_waiting(&self) -> usize {
-        lock(&self.registry).lines.all().count()
-    }
-
-    fn entry(&self, sequence: u64) -> Option<Arc<Entry>> {
-        lock(&self.registry).entries.get(&sequence).cloned()
-    }
-}
-
-impl Events for Shared {
-    fn granted(&self, token: &str, fence: u64, lock: &str) {
-        let Some(sequence) = self.client.sequence_of(token) else {
-            return;
-        };
-        match self.entry(sequence) {
-            Some(entry) => entry.tell(|wait| wait.pushed(fence)),
-            None => self.decline(sequence, lock),
-        }
-    }
-
-    fn revoked(&self, token: &str) {
-        let entry = self.client.sequence_of(token);
-        if let Some(entry) = entry.and_then(|sequence| self.entry(sequence))
-            && entry.revoke()
-        {
-            self.lease_due_at(self.now());
-        }
-    }
-
-    fn interrupted(&self) {
-        for entry in lock(&self.registry).lines.all() {
-            entry.tell(wait::Wait::interrupted);
-        }
+        let registry = lock(&self.registry);
+        registry.lines().filter(|line| line.is_waiting()).count()
     }
 }

@@ -1,15 +1,17 @@
-//! What one waiter knows: when it last asked, and what it was told since.
+//! What one contender knows: when it last asked, and what it was told since.
 
 use std::time::Duration;
 
+use super::lease::Terms;
 use crate::clock::Moment;
-use crate::store::StoreError;
+use crate::store::{Grant, StoreError};
 
-/// The state of one acquisition that waits. Fed by answers and messages, in any order; read by the caller.
-#[derive(Debug, Default)]
+/// The state of one contender. Fed by answers and messages, in any order; read by whoever waits first in line.
+#[derive(Debug)]
 pub(crate) struct Wait {
+    terms: Terms,
     asked: Option<Asked>,
-    pushed: Option<u64>,
+    pushed: Option<Grant>,
     answered: Option<Granted>,
     ask_again: bool,
     /// The grant that is being answered or announced was taken back by force.
@@ -18,7 +20,7 @@ pub(crate) struct Wait {
     trouble: Option<Trouble>,
 }
 
-/// Refreshes that fail, one after the other.
+/// Requests that fail, one after the other.
 #[derive(Debug)]
 struct Trouble {
     last: StoreError,
@@ -29,6 +31,7 @@ struct Trouble {
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     sent_at: Moment,
+    terms: Terms,
     /// Every grant made after that answer has a larger fencing token.
     floor: u64,
 }
@@ -37,7 +40,13 @@ struct Asked {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) fence: u64,
+    /// How many fencing tokens after the first are ours to give out.
+    pub(crate) spare: u64,
+    /// Whether another process is known to wait.
+    pub(crate) contended: bool,
+    /// Before the request was sent that the lease counts from, and the terms it asked for.
     pub(crate) sent_at: Moment,
+    pub(crate) terms: Terms,
     /// It came as a message, so the lease is older than the grant.
     pub(crate) pushed: bool,
 }
@@ -48,29 +57,56 @@ pub(crate) enum Next {
     Wait,
     Take(Granted),
     AskAgain,
-    ShutDown,
 }
 
 impl Wait {
+    pub(crate) fn new(terms: Terms) -> Self {
+        Self {
+            terms,
+            asked: None,
+            pushed: None,
+            answered: None,
+            // Nobody has asked yet.
+            ask_again: true,
+            revoked: false,
+            shut_down: false,
+            trouble: None,
+        }
+    }
+
+    /// The terms of the last request.
+    pub(crate) fn terms(&self) -> Terms {
+        self.terms
+    }
+
     /// A call sent at `sent_at` was answered "queued". Answers may come out of order: the newest counts.
     pub(crate) fn queued(&mut self, sent_at: Moment, floor: u64) {
         self.trouble = None;
         if self.asked.is_none_or(|asked| asked.sent_at < sent_at) {
-            self.asked = Some(Asked { sent_at, floor });
+            self.asked = Some(Asked {
+                sent_at,
+                terms: self.terms,
+                floor,
+            });
         }
     }
 
-    /// Another waiter of this process and lock was answered "queued". Grants made after that answer have a larger
-    /// fencing token, whomever they are for, so it serves us as well; unless a grant is already waiting to be taken.
+    /// A refresh was answered "queued". A grant that waits to be taken keeps the floor that it was judged by.
     pub(crate) fn refreshed(&mut self, sent_at: Moment, floor: u64) {
         self.trouble = None;
-        if self.asked.is_some() && self.pushed.is_none() {
+        if self.pushed.is_none() {
             self.queued(sent_at, floor);
         }
     }
 
+    /// A call was answered "busy" where nothing is queued on the server: we wait for a message or for the end of the lease.
+    pub(crate) fn parked(&mut self) {
+        self.trouble = None;
+    }
+
     /// A request is about to be sent: what was taken back or missed before it does not concern its answer.
-    pub(crate) fn asking(&mut self) {
+    pub(crate) fn asking(&mut self, terms: Terms) {
+        self.terms = terms;
         self.revoked = false;
         self.ask_again = false;
     }
@@ -92,21 +128,19 @@ impl Wait {
     }
 
     /// A message says that we were granted the lock.
-    pub(crate) fn pushed(&mut self, fence: u64) {
-        self.pushed = self.pushed.max(Some(fence));
+    pub(crate) fn pushed(&mut self, grant: Grant) {
+        if self.pushed.is_none_or(|known| known.fence < grant.fence) {
+            self.pushed = Some(grant);
+        }
     }
 
-    /// A call sent at `sent_at` was answered "granted".
-    pub(crate) fn answered(&mut self, sent_at: Moment, fence: u64) {
+    /// A call was answered "granted".
+    pub(crate) fn answered(&mut self, granted: Granted) {
         self.trouble = None;
-        self.answered = Some(Granted {
-            fence,
-            sent_at,
-            pushed: false,
-        });
+        self.answered = Some(granted);
     }
 
-    /// Messages may have been missed.
+    /// Messages may have been missed, or a call has come to nothing.
     pub(crate) fn interrupted(&mut self) {
         self.ask_again = true;
     }
@@ -115,13 +149,13 @@ impl Wait {
         self.shut_down = true;
     }
 
-    /// The refresh on our behalf failed.
+    /// A request on our behalf failed.
     pub(crate) fn failed(&mut self, now: Moment, error: StoreError) {
         let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
         self.trouble = Some(Trouble { last: error, since });
     }
 
-    /// The error of the last refresh, if it failed.
+    /// The error of the last request, if it failed.
     pub(crate) fn trouble(&self) -> Option<StoreError> {
         self.trouble.as_ref().map(|trouble| trouble.last.clone())
     }
@@ -136,29 +170,33 @@ impl Wait {
     }
 
     /// Decides. A message may be old, so it counts only if its fencing token is newer than the last answer, and
-    /// its lease counts from when that answer was asked for. Where that was too long ago (`patience`), asking
-    /// again confirms the grant and starts a fresh lease.
-    pub(crate) fn next(&mut self, now: Moment, patience: Duration) -> Next {
-        if self.shut_down {
-            return Next::ShutDown;
-        }
+    /// its lease counts from when that answer was asked for. Where that was more than a third of the ttl ago, asking
+    /// again confirms the grant and starts a fresh lease. So it does where the lease has other terms than are wanted.
+    pub(crate) fn next(&mut self, now: Moment, wanted: Terms) -> Next {
         if let Some(granted) = self.answered.take() {
-            return Next::Take(granted);
+            return if granted.terms.serve(wanted) {
+                Next::Take(granted)
+            } else {
+                Next::AskAgain
+            };
         }
-        if let (Some(fence), Some(asked)) = (self.pushed, self.asked) {
+        if let (Some(grant), Some(asked)) = (self.pushed, self.asked) {
             self.pushed = None;
-            if fence > asked.floor {
-                if now > asked.sent_at + patience {
+            if grant.fence > asked.floor {
+                if now > asked.sent_at + wanted.third() || !asked.terms.serve(wanted) {
                     return Next::AskAgain;
                 }
                 return Next::Take(Granted {
-                    fence,
+                    fence: grant.fence,
+                    spare: grant.spare,
+                    contended: grant.contended,
                     sent_at: asked.sent_at,
+                    terms: asked.terms,
                     pushed: true,
                 });
             }
         }
-        if std::mem::take(&mut self.ask_again) {
+        if self.ask_again {
             return Next::AskAgain;
         }
         Next::Wait
@@ -171,85 +209,128 @@ mod tests {
 
     const T0: Moment = Moment(1 << 50);
     const PATIENCE: Duration = Duration::from_secs(1);
+    const TERMS: Terms = Terms {
+        ttl: Duration::from_secs(3),
+        asked: Duration::from_secs(3),
+        drift: Duration::from_millis(32),
+    };
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
     }
 
+    /// A contender that has asked, and has no answer yet.
+    fn waiting() -> Wait {
+        let mut wait = Wait::new(TERMS);
+        wait.asking(TERMS);
+        wait
+    }
+
+    fn grant(fence: u64) -> Grant {
+        Grant {
+            fence,
+            spare: 0,
+            contended: false,
+        }
+    }
+
+    fn pushed(fence: u64, sent_at: Moment) -> Granted {
+        Granted {
+            fence,
+            spare: 0,
+            contended: false,
+            sent_at,
+            terms: TERMS,
+            pushed: true,
+        }
+    }
+
+    #[test]
+    fn a_contender_that_nobody_asked_for_yet_is_asked_for() {
+        assert_eq!(Wait::new(TERMS).next(T0, TERMS), Next::AskAgain);
+        assert_eq!(waiting().next(T0, TERMS), Next::Wait);
+    }
+
     #[test]
     fn a_grant_counts_from_the_last_call_that_was_answered_queued() {
-        let mut wait = Wait::default();
+        let mut wait = waiting();
         wait.queued(T0, 10);
         wait.queued(T0 + ms(500), 11);
         wait.queued(T0 + ms(200), 10);
-        wait.pushed(12);
-        let granted = Granted {
-            fence: 12,
-            sent_at: T0 + ms(500),
-            pushed: true,
-        };
-        assert_eq!(wait.next(T0 + ms(600), PATIENCE), Next::Take(granted));
-        assert_eq!(wait.next(T0 + ms(600), PATIENCE), Next::Wait);
+        wait.pushed(grant(12));
+        let granted = pushed(12, T0 + ms(500));
+        assert_eq!(wait.next(T0 + ms(600), TERMS), Next::Take(granted));
+        assert_eq!(wait.next(T0 + ms(600), TERMS), Next::Wait);
     }
 
     #[test]
     fn a_message_that_overtakes_the_answer_is_kept() {
-        let mut wait = Wait::default();
-        wait.pushed(12);
-        assert_eq!(wait.next(T0, PATIENCE), Next::Wait);
+        let mut wait = waiting();
+        wait.pushed(grant(12));
+        assert_eq!(wait.next(T0, TERMS), Next::Wait);
         wait.queued(T0, 11);
-        assert!(matches!(wait.next(T0, PATIENCE), Next::Take(_)));
+        assert!(matches!(wait.next(T0, TERMS), Next::Take(_)));
     }
 
     #[test]
     fn a_message_older_than_the_answer_is_dropped() {
         // Granted, expired, queued again, and only then the message of the first grant arrives.
-        let mut wait = Wait::default();
+        let mut wait = waiting();
         wait.queued(T0, 20);
-        wait.pushed(12);
-        assert_eq!(wait.next(T0, PATIENCE), Next::Wait);
+        wait.pushed(grant(12));
+        assert_eq!(wait.next(T0, TERMS), Next::Wait);
     }
 
     #[test]
     fn a_grant_after_a_long_wait_is_confirmed_first() {
-        let mut wait = Wait::default();
+        let mut wait = waiting();
         wait.queued(T0, 10);
-        wait.pushed(12);
-        assert_eq!(wait.next(T0 + ms(1001), PATIENCE), Next::AskAgain);
+        wait.pushed(grant(12));
+        assert_eq!(wait.next(T0 + ms(1001), TERMS), Next::AskAgain);
     }
 
     #[test]
-    fn a_neighbours_answer_serves_everybody_who_has_no_grant_to_take() {
-        let mut wait = Wait::default();
+    fn a_grant_on_other_terms_than_are_wanted_is_asked_for_again() {
+        let wanted = Terms {
+            asked: Duration::from_secs(9),
+            ..TERMS
+        };
+        let mut wait = waiting();
+        wait.queued(T0, 10);
+        wait.pushed(grant(12));
+        assert_eq!(wait.next(T0, wanted), Next::AskAgain);
+        wait.answered(pushed(13, T0));
+        assert_eq!(wait.next(T0, wanted), Next::AskAgain);
+    }
+
+    #[test]
+    fn a_refresh_counts_unless_a_grant_waits_to_be_taken() {
+        let mut wait = waiting();
         wait.queued(T0, 10);
         wait.refreshed(T0 + ms(900), 15);
-        wait.pushed(16);
-        let granted = Granted {
-            fence: 16,
-            sent_at: T0 + ms(900),
-            pushed: true,
-        };
+        wait.pushed(grant(16));
+        let granted = pushed(16, T0 + ms(900));
         // A grant that waits to be taken keeps the floor it was judged by.
         wait.refreshed(T0 + ms(950), 20);
-        assert_eq!(wait.next(T0 + ms(1500), PATIENCE), Next::Take(granted));
+        assert_eq!(wait.next(T0 + ms(1500), TERMS), Next::Take(granted));
     }
 
     #[test]
     fn a_grant_that_was_taken_back_is_not_taken() {
-        let mut wait = Wait::default();
+        let mut wait = waiting();
         wait.queued(T0, 10);
-        wait.pushed(12);
+        wait.pushed(grant(12));
         wait.revoked();
         assert!(wait.is_revoked());
-        assert_eq!(wait.next(T0, PATIENCE), Next::AskAgain);
-        wait.asking();
+        assert_eq!(wait.next(T0, TERMS), Next::AskAgain);
+        wait.asking(TERMS);
         assert!(!wait.is_revoked());
     }
 
     #[test]
     fn trouble_is_hopeless_when_it_lasts_or_can_not_end() {
         let cause = || crate::error::Cause::new(std::sync::Arc::new(std::fmt::Error));
-        let mut wait = Wait::default();
+        let mut wait = waiting();
         wait.failed(T0, StoreError::NotNow(cause()));
         wait.failed(T0 + ms(900), StoreError::NotNow(cause()));
         assert!(wait.hopeless(T0 + ms(900), Some(PATIENCE)).is_none());
@@ -259,13 +340,5 @@ mod tests {
         assert!(wait.trouble().is_none());
         wait.failed(T0, StoreError::Misconfigured(String::new()));
         assert!(wait.hopeless(T0, None).is_some());
-    }
-
-    #[test]
-    fn shut_down_goes_before_everything() {
-        let mut wait = Wait::default();
-        wait.answered(T0, 3);
-        wait.shut_down();
-        assert_eq!(wait.next(T0, PATIENCE), Next::ShutDown);
     }
 }

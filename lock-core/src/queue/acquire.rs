@@ -1,0 +1,418 @@
+//! Taking a lock: stand in line, ask when it is our turn, and leave nothing behind whatever happens in between.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout, timeout_at};
+
+use super::line::{Line, Step};
+use super::trouble::Trouble;
+use crate::LockError;
+use crate::error::Cause;
+use crate::key::Kind;
+use crate::session::{Contender, Granted, Hold, Request, Session, Shared, Status, Taken};
+use crate::store::{Answer, Mode, Store, StoreError};
+use crate::sync::lock;
+
+/// How much longer than asked a caller waits for its own clean-up.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// How long a caller is ready to wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    /// One try.
+    Try,
+    Within(Duration),
+    Forever,
+}
+
+/// Takes the lock. The hold that is returned is watched; it is the caller's to release.
+///
+/// Cancel-safe at every await: dropping the future undoes what it did.
+pub(crate) async fn acquire(
+    session: &Arc<Session>,
+    request: Request,
+    limit: Limit,
+) -> Result<Arc<Hold>, LockError> {
+    session.check_alive()?;
+    let started = Instant::now();
+    // An owner may hold the lock already, here or elsewhere: then it must not stand behind those who wait for it.
+    if matches!(limit, Limit::Try) || request.owner.is_some() {
+        match alone(session, request.clone(), limit, started).await {
+            Err(LockError::Busy { .. }) if !matches!(limit, Limit::Try) => {}
+            outcome => return outcome,
+        }
+    }
+    let (line, hold) = session.shared.join(request)?;
+    let place = Place {
+        session,
+        line,
+        hold: Some(hold),
+        asking: None,
+    };
+    Acquisition {
+        session,
+        shared: &session.shared,
+        started,
+        limit,
+        trouble: Trouble::new(),
+        place,
+    }
+    .run()
+    .await
+}
+
+/// One try beside the line.
+async fn alone(
+    session: &Arc<Session>,
+    request: Request,
+    limit: Limit,
+    started: Instant,
+) -> Result<Arc<Hold>, LockError> {
+    let shared = &*session.shared;
+    let contender = shared.contender(&request, None)?;
+    let hold = Arc::new(Hold::new(request));
+    let mut attempt = Attempted {
+        session,
+        contender: Some(Arc::clone(&contender)),
+        sent: false,
+    };
+    let mut trouble = Trouble::new();
+    loop {
+        lock(&contender.wait).asking(hold.request.terms);
+        if shared.is_closing() {
+            return Err(LockError::ShutDown);
+        }
+        let sent_at = shared.now();
+        attempt.sent = true;
+        let call = shared.store.acquire(contender.attempt(Mode::Try, 0));
+        let end = end_of(limit, started);
+        let Some(answer) = within(end, call).await else {
+            contender.ambiguous.store(true, Ordering::Relaxed);
+            return Err(LockError::unavailable(NoAnswer));
+        };
+        let error = match answer {
+            Ok(Answer::Granted { fence, .. }) => {
+                let granted = Granted {
+                    fence,
+                    spare: 0,
+                    contended: false,
+                    sent_at,
+                    terms: hold.request.terms,
+                    pushed: false,
+                };
+                match shared.take_alone(&contender, granted, &hold) {
+                    Taken::Held => {
+                        attempt.contender = None;
+                        return Ok(hold);
+                    }
+                    Taken::ShutDown | Taken::Abandoned => return Err(LockError::ShutDown),
+                    Taken::Revoked => continue,
+                    Taken::TooLate => StoreError::Ambiguous(Cause::new(Arc::new(TooLate))),
+                }
+            }
+            Ok(Answer::Busy { remaining }) => {
+                // The server answered that it holds nothing of this try; unless an earlier request is still out.
+                attempt.sent = contender.ambiguous.load(Ordering::Relaxed);
+                return Err(LockError::Busy {
+                    key: contender.key.name().to_owned(),
+                    retry_after: Some(remaining),
+                });
+            }
+            Ok(Answer::Queued(_)) => return Err(LockError::unavailable(Unasked)),
+            Ok(Answer::Foreign { kind }) => return Err(foreign(&contender, kind)),
+            Err(error) => error,
+        };
+        if let StoreError::Ambiguous(_) = error {
+            contender.ambiguous.store(true, Ordering::Relaxed);
+        }
+        let pause = trouble.again();
+        let give_up = match limit {
+            // A broken connection may have swallowed the reply: with the same token a second call finds out.
+            Limit::Try => trouble.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
+            Limit::Within(_) => end.is_some_and(|end| Instant::now() + pause >= end),
+            Limit::Forever => trouble.since.elapsed() > hold.request.terms.ttl,
+        };
+        if give_up || matches!(error, StoreError::Misconfigured(_)) {
+            return Err(error.into_lock_error());
+        }
+        sleep(pause).await;
+    }
+}
+
+/// Undoes a try when dropped, unless it was completed or came to nothing.
+struct Attempted<'a> {
+    session: &'a Arc<Session>,
+    contender: Option<Arc<Contender>>,
+    sent: bool,
+}
+
+impl Drop for Attempted<'_> {
+    fn drop(&mut self) {
+        if let Some(contender) = self.contender.take() {
+            self.session.abandon(contender, self.sent);
+        }
+    }
+}
+
+/// A place in line. Dropping it leaves the line.
+struct Place<'a> {
+    session: &'a Arc<Session>,
+    line: Arc<Line>,
+    hold: Option<Arc<Hold>>,
+    /// The contender whose request is under way.
+    asking: Option<Arc<Contender>>,
+}
+
+impl Place<'_> {
+    fn hold(&self) -> &Arc<Hold> {
+        self.hold.as_ref().unwrap_or_else(|| {
+            unreachable!("taken only by the methods that consume the acquisition")
+        })
+    }
+
+    fn complete(mut self) -> Arc<Hold> {
+        let hold = Arc::clone(self.hold());
+        self.hold = None;
+        self.session.shared.watch(&hold);
+        hold
+    }
+
+    /// Leaves the line. Returns the contender if nobody needs it any more, or the hold if it was handed to us just now.
+    fn leave(&mut self) -> Option<Arc<Contender>> {
+        let hold = self.hold.take()?;
+        if let Some(asking) = self.asking.take() {
+            // Its request may still be carried out, and nobody will see the answer.
+            asking.ambiguous.store(true, Ordering::Relaxed);
+        }
+        if !hold.abandon() {
+            // Handed over at the last moment: it goes on to the next.
+            self.session.end(&hold);
+            return None;
+        }
+        let contender = self.line.leave(&hold);
+        self.session.shared.tidy(&self.line);
+        contender
+    }
+
+    /// Leaves before the caller hears that its time is over, so that the lock is not handed to somebody who has just
+    /// left. What a slow server does not confirm in time is left to the background.
+    async fn withdraw(&mut self) {
+        let Some(contender) = self.leave() else {
+            return;
+        };
+        contender.let_go();
+        let mut left = Attempted {
+            session: self.session,
+            contender: Some(Arc::clone(&contender)),
+            sent: true,
+        };
+        let release = self.session.shared.store.release(contender.claim());
+        if let Ok(Ok(_)) = timeout(GRACE, release).await {
+            left.sent = contender.ambiguous.load(Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        if let Some(contender) = self.leave() {
+            self.session.abandon(contender, true);
+        }
+    }
+}
+
+struct Acquisition<'a> {
+    session: &'a Arc<Session>,
+    shared: &'a Shared,
+    started: Instant,
+    limit: Limit,
+    trouble: Trouble,
+    place: Place<'a>,
+}
+
+impl Acquisition<'_> {
+    async fn run(mut self) -> Result<Arc<Hold>, LockError> {
+        loop {
+            let hold = self.place.hold();
+            let now = self.shared.now();
+            match self.place.line.step(hold, now, self.shared.limits(&self.place.line)) {
+                Step::Held => return Ok(self.place.complete()),
+                Step::ShutDown => return Err(LockError::ShutDown),
+                Step::Lead => {
+                    self.shared.lead(&self.place.line, hold)?;
+                }
+                Step::Ask { contender, spare } => self.ask(&contender, spare, now).await?,
+                Step::TooLate(contender) => {
+                    let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
+                    self.after(&contender, late).await?;
+                }
+                Step::Wait => {
+                    if let Err(error) = self.wait(now).await {
+                        if error.is_contention() {
+                            self.place.withdraw().await;
+                        }
+                        return Err(error);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sends one request for the line, and passes the answer on to it.
+    async fn ask(
+        &mut self,
+        contender: &Arc<Contender>,
+        spare: u64,
+        sent_at: crate::clock::Moment,
+    ) -> Result<(), LockError> {
+        self.place.asking = Some(Arc::clone(contender));
+        let call = self.shared.store.acquire(contender.attempt(Mode::Wait, spare));
+        let Some(answer) = within(end_of(self.limit, self.started), call).await else {
+            return Err(LockError::unavailable(NoAnswer));
+        };
+        self.place.asking = None;
+        let line = Arc::clone(&self.place.line);
+        let outcome = match answer {
+            Ok(Answer::Granted { fence, .. }) => {
+                lock(&contender.wait).answered(Granted {
+                    fence,
+                    spare,
+                    contended: false,
+                    sent_at,
+                    terms: self.place.hold().request.terms,
+                    pushed: false,
+                });
+                Ok(())
+            }
+            Ok(Answer::Queued(place)) => {
+                self.trouble.over();
+                lock(&contender.wait).queued(sent_at, place.last_fence);
+                self.shared.check_line(&line, contender.terms(), place.remaining);
+                tracing::trace!(depth = place.depth, "waiting in the queue");
+                Ok(())
+            }
+            // Only where the server keeps no queue.
+            Ok(Answer::Busy { remaining }) => {
+                self.trouble.over();
+                lock(&contender.wait).parked();
+                self.shared.check_line(&line, contender.terms(), remaining);
+                self.subscribe(contender).await
+            }
+            Ok(Answer::Foreign { kind }) => Err(foreign(contender, kind)),
+            Err(error) => self.after(contender, error).await,
+        };
+        line.answered(contender);
+        outcome
+    }
+
+    /// Asks to be told when the lock is let go. What happened before that was confirmed is found by asking once more.
+    async fn subscribe(&self, contender: &Arc<Contender>) -> Result<(), LockError> {
+        let line = &self.place.line;
+        if contender.key.kind() == Kind::Reentrant && line.needs_subscription() {
+            let subscribing = self.shared.store.subscribe(&contender.key);
+            match within(end_of(self.limit, self.started), subscribing).await {
+                Some(Ok(Some(subscription))) => {
+                    line.subscribed(subscription);
+                    lock(&contender.wait).interrupted();
+                }
+                Some(Ok(None)) => {}
+                // The line asks again at the end of the lease, and a little earlier.
+                Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
+                None => return Err(self.out_of_time()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for news, or for the end of the caller's patience.
+    async fn wait(&self, now: crate::clock::Moment) -> Result<(), LockError> {
+        let hold = self.place.hold();
+        // With a limit of its own, the wait ends there.
+        let patience = matches!(self.limit, Limit::Forever).then_some(hold.request.terms.ttl);
+        if let Some(error) = self.place.line.hopeless(hold, now, patience) {
+            return Err(error.into_lock_error());
+        }
+        match within(end_of(self.limit, self.started), hold.woken.notified()).await {
+            Some(()) => Ok(()),
+            None if hold.status(self.shared.now()) == Status::Pending => Err(self.out_of_time()),
+            // Handed over at the last moment.
+            None => Ok(()),
+        }
+    }
+
+    fn out_of_time(&self) -> LockError {
+        match self.place.line.trouble() {
+            Some(error) => error.into_lock_error(),
+            None => LockError::TimedOut {
+                key: self.place.line.key.name().to_owned(),
+                waited: self.started.elapsed(),
+            },
+        }
+    }
+
+    /// Decides what a failed request means: try again after a pause, or give up.
+    async fn after(
+        &mut self,
+        contender: &Arc<Contender>,
+        error: StoreError,
+    ) -> Result<(), LockError> {
+        if let StoreError::Ambiguous(_) = error {
+            contender.ambiguous.store(true, Ordering::Relaxed);
+        }
+        let now = self.shared.now();
+        let patience = match self.limit {
+            Limit::Forever => Some(self.place.hold().request.terms.ttl),
+            Limit::Try | Limit::Within(_) => None,
+        };
+        let hopeless = {
+            let mut wait = lock(&contender.wait);
+            wait.failed(now, error.clone());
+            wait.interrupted();
+            wait.hopeless(now, patience)
+        };
+        let pause = self.trouble.again();
+        let end = end_of(self.limit, self.started);
+        if hopeless.is_some() || end.is_some_and(|end| Instant::now() + pause >= end) {
+            return Err(error.into_lock_error());
+        }
+        tracing::debug!(key = contender.key.name(), ?error, "asking again");
+        sleep(pause).await;
+        Ok(())
+    }
+}
+
+fn end_of(limit: Limit, started: Instant) -> Option<Instant> {
+    match limit {
+        Limit::Within(limit) => started.checked_add(limit),
+        Limit::Try | Limit::Forever => None,
+    }
+}
+
+/// `None` where the time ran out first.
+async fn within<T>(end: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match end {
+        Some(end) => timeout_at(end, work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+fn foreign(contender: &Contender, kind: String) -> LockError {
+    LockError::ForeignKey {
+        key: contender.key.name().to_owned(),
+        kind,
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the reply came later than the lease lasts")]
+struct TooLate;
+
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within the time given")]
+struct NoAnswer;
+
+#[derive(Debug, thiserror::Error)]
+#[error("the server answered what was not asked")]
+struct Unasked;

@@ -1,0 +1,492 @@
+//! Who waits for one lock in this process, who asks for it on the server, and who has it.
+//!
+//! ```text
+//!              first in line asks               granted
+//!   waiting ----------------------> contender ----------> holder ---+
+//!      ^                                ^                   |       | handed on, no command
+//!      |                                +-------------------+ <-----+
+//!    joins                          lets go and asks again, one command
+//! ```
+//! However many wait here, the server sees one contender of this process. Its place in the server's queue belongs to
+//! the line: a waiter that leaves takes nothing with it unless it was the last.
+//!
+//! No I/O in here: the callers ask, answer and wake.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::key::{Kind, LockKey};
+use crate::session::{Contender, Granted, Hold, Lease, Next, Status, Taken};
+use crate::store::{StoreError, Subscription};
+use crate::sync::lock;
+
+/// Fencing tokens that a line asks for at once: few where one waits, more where many do, twice as many each time they
+/// ran out. All of them together stay behind the server's clock, which is the floor under its counter.
+const SPARE_FOR_ONE: u64 = 7;
+const SPARE_FOR_MANY: u64 = 63;
+const SPARE_AT_MOST: u64 = 1023;
+
+/// How long the line keeps a lock to itself while another process waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) row: u32,
+    pub(crate) time: Duration,
+    /// Nobody would tell us that another process waits.
+    pub(crate) always: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Line {
+    pub(crate) key: Arc<LockKey>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The callers that wait, the oldest first.
+    waiting: VecDeque<Arc<Hold>>,
+    seeker: Option<Seeker>,
+    holder: Option<Arc<Contender>>,
+    /// Guards in a row that had the holder's lease, and since when.
+    row: u32,
+    row_since: Option<Moment>,
+    /// Another process waits for the lock that we hold.
+    contended: bool,
+    /// Fencing tokens that the holder may still give out.
+    spare: Range<u64>,
+    /// How many were asked for the last time.
+    asked_for: u64,
+    /// When to ask on behalf of the seeker.
+    check_at: Option<Moment>,
+    subscription: Option<Subscription>,
+    shut_down: bool,
+}
+
+/// The contender that asks for the first in line.
+#[derive(Debug)]
+struct Seeker {
+    contender: Arc<Contender>,
+    asking: Asking,
+}
+
+/// Who waits for the answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asking {
+    Nobody,
+    /// The first in line, itself.
+    First,
+    /// The release of the holder before.
+    Release,
+}
+
+/// What a caller in line does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It holds the lock.
+    Held,
+    Wait,
+    /// Nobody asks: it makes a contender and asks.
+    Lead,
+    Ask {
+        contender: Arc<Contender>,
+        spare: u64,
+    },
+    /// A grant came later than its lease lasts.
+    TooLate(Arc<Contender>),
+    ShutDown,
+}
+
+impl Line {
+    pub(crate) fn new(key: Arc<LockKey>) -> Arc<Self> {
+        Arc::new(Self {
+            key,
+            state: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn join(&self, hold: Arc<Hold>) {
+        lock(&self.state).waiting.push_back(hold);
+    }
+
+    /// What the caller with this hold does next.
+    pub(crate) fn step(&self, hold: &Arc<Hold>, now: Moment, limits: Limits) -> Step {
+        let mut state = lock(&self.state);
+        match hold.status(now) {
+            Status::Pending if state.shut_down => Step::ShutDown,
+            Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
+            Status::Pending => Step::Wait,
+            _ => Step::Held,
+        }
+    }
+
+    /// The first in line has made a contender. False if somebody else leads by now.
+    pub(crate) fn lead(&self, hold: &Arc<Hold>, contender: &Arc<Contender>) -> bool {
+        let mut state = lock(&self.state);
+        let leads = state.is_first(hold) && state.seeker.is_none() && state.holder.is_none();
+        if leads {
+            state.seeker = Some(Seeker {
+                contender: Arc::clone(contender),
+                asking: Asking::Nobody,
+            });
+        }
+        leads
+    }
+
+    /// The request of this contender was answered, or came to nothing.
+    pub(crate) fn answered(&self, contender: &Arc<Contender>) {
+        if let Some(seeker) = lock(&self.state).seeker_of(contender) {
+            seeker.asking = Asking::Nobody;
+        }
+    }
+
+    /// A caller leaves. Returns the contender if nobody needs it any more.
+    pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
+        let mut state = lock(&self.state);
+        let position = state.waiting.iter().position(|w| Arc::ptr_eq(w, hold))?;
+        state.waiting.remove(position);
+        if position > 0 {
+            return None;
+        }
+        if state.waiting.is_empty() {
+            state.subscription = None;
+            return state.seeker.take().map(|seeker| seeker.contender);
+        }
+        // What asks for an owner asks for nobody else.
+        let owned = |seeker: &mut Seeker| seeker.contender.owner.is_some();
+        let left = state.seeker.take_if(owned).map(|seeker| seeker.contender);
+        if let Some(seeker) = &mut state.seeker
+            && seeker.asking == Asking::First
+        {
+            seeker.asking = Asking::Nobody;
+            lock(&seeker.contender.wait).interrupted();
+        }
+        state.wake_first();
+        left
+    }
+
+    /// A lock was granted to somebody who did not stand in line.
+    pub(crate) fn adopt(self: &Arc<Self>, contender: &Arc<Contender>, now: Moment) {
+        contender.stands_for(self);
+        let mut state = lock(&self.state);
+        // An owner that enters again has the lease already.
+        if !state.is_held_by(contender) {
+            state.hold_by(Arc::clone(contender), now, None);
+        }
+    }
+
+    /// Gives the lease of a guard that has ended to the next in line, without any command. `None` where the server has to
+    /// be asked.
+    pub(crate) fn hand_over(
+        &self,
+        ended: &Arc<Hold>,
+        now: Moment,
+        limits: Limits,
+    ) -> Option<Arc<Hold>> {
+        let contender = ended.contender()?;
+        let mut state = lock(&self.state);
+        if state.shut_down || contender.owner.is_some() || !state.is_held_by(contender) {
+            return None;
+        }
+        let lease = contender.lease()?;
+        let terms = lease.terms();
+        let fresh = lease.status(now) == Status::Held && now + terms.third() < lease.end();
+        let our_turn = !(state.contended || limits.always)
+            || (state.row < limits.row && state.row_lasted(now) < limits.time);
+        if !(fresh && our_turn && ended.request.renew) {
+            return None;
+        }
+        while let Some(next) = state.waiting.front() {
+            let request = &next.request;
+            if !terms.serve(request.terms) || !request.renew || request.owner.is_some() {
+                return None;
+            }
+            let fence = state.spare.next()?;
+            let next = state.waiting.pop_front()?;
+            if contender.serve(now, &next, fence) {
+                state.row += 1;
+                if state.waiting.is_empty() {
+                    state.subscription = None;
+                }
+                next.woken.notify_one();
+                return Some(next);
+            }
+        }
+        None
+    }
+
+    /// The waiter for whom a holder that lets go should ask again in the same command.
+    pub(crate) fn next_after(&self, contender: &Arc<Contender>) -> Option<Arc<Hold>> {
+        let state = lock(&self.state);
+        let next = state.waiting.front()?;
+        let ours = state.is_held_by(contender)
+            && state.seeker.is_none()
+            && !state.shut_down
+            && self.key.kind() == Kind::Exclusive;
+        ours.then(|| Arc::clone(next))
+    }
+
+    /// Puts a new contender in the place of the holder, which lets go and asks for it in one command. Returns the spare
+    /// tokens to ask for; `None` if the line has changed since.
+    pub(crate) fn replace(
+        &self,
+        holder: &Arc<Contender>,
+        contender: &Arc<Contender>,
+        next: &Arc<Hold>,
+        limits: Limits,
+    ) -> Option<u64> {
+        let mut state = lock(&self.state);
+        if !state.is_held_by(holder) || state.seeker.is_some() || !state.is_first(next) {
+            return None;
+        }
+        let spare = state.spare_wanted(limits, true);
+        lock(&contender.wait).asking(next.request.terms);
+        state.holder = None;
+        state.seeker = Some(Seeker {
+            contender: Arc::clone(contender),
+            asking: Asking::Release,
+        });
+        Some(spare)
+    }
+
+    /// The contender has neither the lock nor a place any more. Whoever is first in line asks anew.
+    pub(crate) fn gone(&self, contender: &Arc<Contender>) {
+        let mut state = lock(&self.state);
+        // Guards of the same owner may still have the lease.
+        let held = state.is_held_by(contender) && contender.is_lease_over();
+        if held {
+            state.holder = None;
+        }
+        let sought = state.seeker_of(contender).is_some();
+        if sought {
+            state.seeker = None;
+        }
+        if held || sought {
+            state.wake_first();
+        }
+    }
+
+    /// Another process waits for the lock that this contender holds.
+    pub(crate) fn contended(&self, contender: &Arc<Contender>, now: Moment) {
+        let mut state = lock(&self.state);
+        if state.is_held_by(contender) && !state.contended {
+            state.contended = true;
+            // The row counts from when somebody else began to wait.
+            state.row = 1;
+            state.row_since = Some(now);
+        }
+    }
+
+    pub(crate) fn wake_first(&self) {
+        lock(&self.state).wake_first();
+    }
+
+    /// Whether the first in line has been kept waiting by a server that does not answer.
+    pub(crate) fn trouble(&self) -> Option<StoreError> {
+        let state = lock(&self.state);
+        let seeker = state.seeker.as_ref()?;
+        lock(&seeker.contender.wait).trouble()
+    }
+
+    /// The error that makes waiting on pointless for the caller that is first in line.
+    pub(crate) fn hopeless(
+        &self,
+        hold: &Arc<Hold>,
+        now: Moment,
+        patience: Option<Duration>,
+    ) -> Option<StoreError> {
+        let state = lock(&self.state);
+        let seeker = state.seeker.as_ref().filter(|_| state.is_first(hold))?;
+        lock(&seeker.contender.wait).hopeless(now, patience)
+    }
+
+    /// Asks for the seeker at `moment` at the latest. True if that is earlier than before.
+    pub(crate) fn check_at(&self, moment: Moment) -> bool {
+        let mut state = lock(&self.state);
+        let earlier = state.check_at.is_none_or(|known| moment < known);
+        if earlier {
+            state.check_at = Some(moment);
+        }
+        earlier
+    }
+
+    /// The contender to ask for, if its time has come.
+    pub(crate) fn due(&self, now: Moment) -> Option<Arc<Contender>> {
+        let mut state = lock(&self.state);
+        state.check_at.take_if(|at| *at <= now)?;
+        let seeker = state.seeker.as_ref()?;
+        (seeker.asking == Asking::Nobody).then(|| Arc::clone(&seeker.contender))
+    }
+
+    /// How many spare tokens a refresh asks for.
+    pub(crate) fn spare(&self, limits: Limits) -> u64 {
+        lock(&self.state).spare_wanted(limits, false)
+    }
+
+    pub(crate) fn needs_subscription(&self) -> bool {
+        let state = lock(&self.state);
+        state.subscription.is_none() && !state.waiting.is_empty()
+    }
+
+    pub(crate) fn subscribed(&self, subscription: Subscription) {
+        let mut state = lock(&self.state);
+        if !state.waiting.is_empty() {
+            state.subscription = Some(subscription);
+        }
+    }
+
+    /// A message says that the lock was let go, or that messages may have been missed: ask again.
+    pub(crate) fn interrupted(&self) {
+        let state = lock(&self.state);
+        if let Some(seeker) = &state.seeker {
+            lock(&seeker.contender.wait).interrupted();
+        }
+        state.wake_first();
+    }
+
+    /// Whoever waits is told that nothing is acquired any more.
+    pub(crate) fn shut_down(&self) {
+        let mut state = lock(&self.state);
+        state.shut_down = true;
+        for hold in &state.waiting {
+            hold.woken.notify_one();
+        }
+    }
+
+    pub(crate) fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.waiting.is_empty() && state.seeker.is_none() && state.holder.is_none()
+    }
+
+    /// The lease of the holder, if it is this owner's.
+    pub(crate) fn lease_of(&self, owner: Option<&str>) -> Option<Arc<Lease>> {
+        let state = lock(&self.state);
+        let holder = state.holder.as_ref()?;
+        (holder.owner.is_some() && holder.owner.as_deref() == owner)
+            .then(|| holder.lease().cloned())?
+    }
+
+    #[cfg(test)]
+    pub(crate) fn is_waiting(&self) -> bool {
+        lock(&self.state).check_at.is_some()
+    }
+}
+
+impl State {
+    fn step(&mut self, hold: &Arc<Hold>, now: Moment, limits: Limits) -> Step {
+        let Some(seeker) = &self.seeker else {
+            return if self.holder.is_some() {
+                Step::Wait
+            } else {
+                Step::Lead
+            };
+        };
+        let contender = Arc::clone(&seeker.contender);
+        if seeker.asking != Asking::Nobody {
+            return Step::Wait;
+        }
+        let wanted = hold.request.terms;
+        let next = lock(&contender.wait).next(now, wanted);
+        match next {
+            Next::Wait => Step::Wait,
+            Next::Take(granted) => match contender.take(now, granted, hold, None) {
+                Taken::Held => {
+                    self.waiting.pop_front();
+                    if self.waiting.is_empty() {
+                        self.subscription = None;
+                    }
+                    self.seeker = None;
+                    self.hold_by(contender, now, Some(granted));
+                    Step::Held
+                }
+                Taken::TooLate => Step::TooLate(contender),
+                Taken::ShutDown => Step::ShutDown,
+                Taken::Revoked => self.ask(hold, limits),
+                Taken::Abandoned => {
+                    self.seeker = None;
+                    Step::Lead
+                }
+            },
+            Next::AskAgain => self.ask(hold, limits),
+        }
+    }
+
+    fn ask(&mut self, hold: &Arc<Hold>, limits: Limits) -> Step {
+        let spare = self.spare_wanted(limits, false);
+        match &mut self.seeker {
+            Some(seeker) => {
+                seeker.asking = Asking::First;
+                lock(&seeker.contender.wait).asking(hold.request.terms);
+                Step::Ask {
+                    contender: Arc::clone(&seeker.contender),
+                    spare,
+                }
+            }
+            None => Step::Lead,
+        }
+    }
+
+    fn hold_by(&mut self, contender: Arc<Contender>, now: Moment, granted: Option<Granted>) {
+        self.holder = Some(contender);
+        self.row = 1;
+        self.row_since = Some(now);
+        self.contended = granted.is_some_and(|granted| granted.contended);
+        let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));
+        self.spare = fence + 1..fence + 1 + spare;
+        self.asked_for = spare;
+    }
+
+    /// How many fencing tokens the next lease should bring beside the first.
+    fn spare_wanted(&self, limits: Limits, after_release: bool) -> u64 {
+        let base = match self.waiting.len() {
+            // Nobody is behind the one that asks; but whoever lets go often comes back.
+            0 | 1 if !after_release => 0,
+            0 | 1 => SPARE_FOR_ONE,
+            _ => SPARE_FOR_MANY,
+        };
+        let ran_out = after_release && self.asked_for > 0 && self.spare.is_empty();
+        let wanted = if ran_out {
+            base.max(self.asked_for * 2 + 1).min(SPARE_AT_MOST)
+        } else {
+            base
+        };
+        if self.contended || limits.always {
+            wanted.min(u64::from(limits.row) - 1)
+        } else {
+            wanted
+        }
+    }
+
+    fn row_lasted(&self, now: Moment) -> Duration {
+        self.row_since
+            .map_or(Duration::ZERO, |since| since.until(now))
+    }
+
+    fn is_first(&self, hold: &Arc<Hold>) -> bool {
+        self.waiting
+            .front()
+            .is_some_and(|first| Arc::ptr_eq(first, hold))
+    }
+
+    /// Whether this contender has the lock, or shares the lease of the one that has it.
+    fn is_held_by(&self, contender: &Arc<Contender>) -> bool {
+        let lease_of_holder = self.holder.as_ref().and_then(|holder| holder.lease());
+        lease_of_holder
+            .zip(contender.lease())
+            .is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+    }
+
+    fn seeker_of(&mut self, contender: &Arc<Contender>) -> Option<&mut Seeker> {
+        self.seeker
+            .as_mut()
+            .filter(|seeker| Arc::ptr_eq(&seeker.contender, contender))
+    }
+
+    fn wake_first(&self) {
+        if let Some(first) = self.waiting.front() {
+            first.woken.notify_one();
+        }
+    }
+}

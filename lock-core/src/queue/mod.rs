@@ -1,0 +1,13 @@
+//! The line of those in this process who wait for a lock, and handing it over among them.
+//!
+//! The idea is that of lock cohorting (Dice, Marathe, Shavit: "Lock Cohorting: A General Technique for Designing NUMA
+//! Locks", 2012): one of us stands in the global queue for all, and passes the lock on locally a bounded number of times.
+
+mod acquire;
+mod line;
+#[cfg(test)]
+mod tests;
+mod trouble;
+
+pub(crate) use self::acquire::{Limit, acquire};
+pub(crate) use self::line::{Limits, Line, Step};

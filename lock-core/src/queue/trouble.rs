@@ -1,0 +1,35 @@
+//! How often a request is repeated that fails.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// A row of failed requests.
+pub(super) struct Trouble {
+    pub(super) since: Instant,
+    pub(super) count: u32,
+}
+
+impl Trouble {
+    pub(super) fn new() -> Self {
+        Self {
+            since: Instant::now(),
+            count: 0,
+        }
+    }
+
+    pub(super) fn over(&mut self) {
+        self.count = 0;
+    }
+
+    /// The pause before the next try: at once after the first failure, then doubling to half a second.
+    pub(super) fn again(&mut self) -> Duration {
+        if self.count == 0 {
+            self.since = Instant::now();
+        }
+        self.count += 1;
+        let most = Duration::from_millis(10) * 2_u32.pow(self.count.min(7) - 1);
+        most.min(Duration::from_millis(500))
+            .mul_f64(0.5 + fastrand::f64() / 2.0)
+    }
+}

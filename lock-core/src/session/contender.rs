@@ -1,0 +1,270 @@
+//! One token on the server, from before its first request until its last trace is gone.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
+
+use super::REFRESH;
+use super::hold::Hold;
+use super::lease::{Lease, Start, Terms};
+use super::phase::Status;
+use super::wait::{Granted, Wait};
+use crate::LossReason;
+use crate::clock::Moment;
+use crate::key::{Kind, LockKey};
+use crate::queue::Line;
+use crate::store::{Attempt, Claim, Mode};
+use crate::sync::lock;
+use crate::token::Token;
+
+/// What became of a grant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Held,
+    /// It came later than its lease lasts.
+    TooLate,
+    Revoked,
+    ShutDown,
+    /// Whoever waited for it has left.
+    Abandoned,
+}
+
+/// Asks for a lock on behalf of those in this process who wait for it, and holds it for them one after the other.
+///
+/// Registered with the session before the first request is sent, so that whatever the request leaves on the
+/// server has somebody to clean it up.
+#[derive(Debug)]
+pub(crate) struct Contender {
+    pub(crate) sequence: u64,
+    pub(crate) token: Token,
+    pub(crate) key: Arc<LockKey>,
+    /// Whom the server counts it for, where that is not the token itself.
+    pub(crate) owner: Option<Arc<str>>,
+    lease: OnceLock<Arc<Lease>>,
+    pub(crate) wait: Mutex<Wait>,
+    line: OnceLock<Weak<Line>>,
+    /// The guard's part, while a guard has the lease.
+    hold: Mutex<Option<Arc<Hold>>>,
+    keep_until: AtomicU64,
+    /// A request had no clear answer: it may still take effect.
+    pub(crate) ambiguous: AtomicBool,
+    /// Nobody here wants it any more: whatever an answer brings is given back.
+    over: AtomicBool,
+    /// Somebody is already releasing what it left on the server.
+    pub(crate) undoing: AtomicBool,
+    /// A refresh that was answered late has released, too: the holder's own release may come second and find nothing.
+    pub(crate) released_by_refresh: AtomicBool,
+}
+
+/// What a contender is made for.
+#[derive(Debug)]
+pub(crate) struct Cause {
+    pub(crate) key: Arc<LockKey>,
+    pub(crate) terms: Terms,
+    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) line: Option<Weak<Line>>,
+}
+
+impl Contender {
+    pub(crate) fn new(sequence: u64, token: Token, cause: Cause) -> Self {
+        Self {
+            sequence,
+            token,
+            key: cause.key,
+            owner: cause.owner,
+            lease: OnceLock::new(),
+            wait: Mutex::new(Wait::new(cause.terms)),
+            line: cause.line.map_or_else(OnceLock::new, OnceLock::from),
+            hold: Mutex::new(None),
+            keep_until: AtomicU64::new(0),
+            ambiguous: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            undoing: AtomicBool::new(false),
+            released_by_refresh: AtomicBool::new(false),
+        }
+    }
+
+    /// The lease, once there was a grant that somebody took.
+    pub(crate) fn lease(&self) -> Option<&Arc<Lease>> {
+        self.lease.get()
+    }
+
+    pub(crate) fn line(&self) -> Option<Arc<Line>> {
+        self.line.get()?.upgrade()
+    }
+
+    /// It has the lock for this line from now on, without having stood in it.
+    pub(crate) fn stands_for(&self, line: &Arc<Line>) {
+        let _ = self.line.set(Arc::downgrade(line));
+    }
+
+    pub(crate) fn is_lease_over(&self) -> bool {
+        self.lease().is_none_or(|lease| lease.is_over())
+    }
+
+    /// Takes a grant for a hold, unless something that was said since forbids it. `owners` is a lease that the same
+    /// owner has in this process.
+    pub(crate) fn take(
+        self: &Arc<Self>,
+        now: Moment,
+        granted: Granted,
+        hold: &Arc<Hold>,
+        owners: Option<&Arc<Lease>>,
+    ) -> Taken {
+        // Under the lock, so that a revocation is seen either here or by the lease.
+        let wait = lock(&self.wait);
+        if wait.is_shut_down() {
+            return Taken::ShutDown;
+        }
+        if wait.is_revoked() {
+            return Taken::Revoked;
+        }
+        let start = Start {
+            sent_at: granted.sent_at,
+            pushed: granted.pushed,
+            renew: hold.request.renew,
+        };
+        let lease = match owners.filter(|lease| lease.join(now, granted.terms, start)) {
+            Some(lease) => Arc::clone(lease),
+            None => match Lease::begin(now, granted.terms, start) {
+                Some(lease) => Arc::new(lease),
+                None => return Taken::TooLate,
+            },
+        };
+        if self.is_over() || self.lease.set(lease).is_err() {
+            return Taken::Abandoned;
+        }
+        if self.serve(now, hold, granted.fence) {
+            Taken::Held
+        } else {
+            self.let_go();
+            Taken::Abandoned
+        }
+    }
+
+    /// The lease is this hold's from now on. False if nobody wants it any more.
+    pub(crate) fn serve(self: &Arc<Self>, now: Moment, hold: &Arc<Hold>, fence: u64) -> bool {
+        let mut current = lock(&self.hold);
+        let begun = hold.begin(now, self, fence);
+        if begun {
+            *current = Some(Arc::clone(hold));
+        }
+        begun
+    }
+
+    /// The hold has ended. Until when the lock has to be kept for it is remembered.
+    pub(crate) fn keep_as_asked(&self, hold: &Hold, now: Moment) {
+        if let Some(left) = hold.keep_for(now) {
+            self.keep_until.store((now + left).0, Ordering::Relaxed);
+        }
+    }
+
+    /// The guard's part, while a guard has the lease.
+    pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
+        lock(&self.hold).clone()
+    }
+
+    /// No guard will have this lease any more.
+    pub(crate) fn let_go(&self) {
+        if !self.over.swap(true, Ordering::SeqCst)
+            && let Some(lease) = self.lease()
+        {
+            let hold = self.hold();
+            lease.leave(hold.is_some_and(|hold| hold.request.renew));
+        }
+        *lock(&self.hold) = None;
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(Ordering::SeqCst)
+    }
+
+    /// The terms of the last request.
+    pub(crate) fn terms(&self) -> Terms {
+        lock(&self.wait).terms()
+    }
+
+    /// The status of the lease; Pending before there is one.
+    pub(crate) fn status(&self, now: Moment) -> Status {
+        match self.lease() {
+            _ if self.is_over() => Status::Released,
+            Some(lease) => lease.status(now),
+            None => Status::Pending,
+        }
+    }
+
+    /// The lock was taken away by force. True if it was held.
+    pub(crate) fn revoke(&self) -> bool {
+        let mut wait = lock(&self.wait);
+        if let Some(lease) = self.lease() {
+            return lease.lose(LossReason::ForceReleased);
+        }
+        wait.revoked();
+        drop(wait);
+        self.wake();
+        false
+    }
+
+    /// When a lock that was lost is given back. The old holder has time to hear of its loss first: a release at once would
+    /// let the next one in while the tasks that await `lost()` have yet to run.
+    pub(crate) fn clean_up_at(&self, now: Moment) -> Moment {
+        let drift = self.terms().drift;
+        let hold = self.hold();
+        match (self.status(now), hold.map(|hold| (hold.status(now), hold.cap()))) {
+            // The server ends it by then, if a renewal without an answer has not prolonged it.
+            (Status::Lost(LossReason::Expired), _) => {
+                self.lease().map_or(now, |lease| lease.end() + drift)
+            }
+            (_, Some((Status::Lost(LossReason::MaxHold), cap))) => {
+                cap + drift.min(Duration::from_secs(1))
+            }
+            // Somebody else has ended it already.
+            _ => Moment(0),
+        }
+    }
+
+    /// One request for this contender, for a lease with `spare` fencing tokens beside the first.
+    pub(crate) fn attempt(&self, mode: Mode, spare: u64) -> Attempt<'_> {
+        let terms = self.terms();
+        // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
+        let alive_for = (REFRESH.min(terms.third()) * 3).max(Duration::from_secs(5));
+        Attempt {
+            claim: self.claim(),
+            ttl: terms.ttl,
+            mode,
+            alive_for,
+            spare,
+        }
+    }
+
+    pub(crate) fn claim(&self) -> Claim<'_> {
+        Claim {
+            key: &self.key,
+            token: &self.token,
+            owner: match (self.key.kind(), &self.owner) {
+                (Kind::Exclusive, _) => None,
+                (Kind::Reentrant, Some(owner)) => Some(owner),
+                (Kind::Reentrant, None) => Some(self.token.as_str()),
+            },
+        }
+    }
+
+    /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.
+    pub(crate) fn keep_for(&self, now: Moment) -> Option<Duration> {
+        let left = now.until(Moment(self.keep_until.load(Ordering::Relaxed)));
+        let left = Duration::from_millis(left.as_millis() as u64);
+        (!left.is_zero()).then_some(left)
+    }
+
+    /// News: applies it, then wakes whoever waits for it.
+    pub(crate) fn tell(&self, news: impl FnOnce(&mut Wait)) {
+        news(&mut lock(&self.wait));
+        self.wake();
+    }
+
+    fn wake(&self) {
+        if let Some(line) = self.line() {
+            line.wake_first();
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! What the server tells us unasked.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::contender::Contender;
+use super::wait::Wait;
+use crate::key::LockKey;
+use crate::store::{Events, Grant};
+use crate::sync::lock;
+
+impl Shared {
+    fn contender_of(&self, token: &str) -> Option<Arc<Contender>> {
+        let sequence = self.client.sequence_of(token)?;
+        lock(&self.registry).contenders.get(&sequence).cloned()
+    }
+}
+
+impl Events for Shared {
+    fn granted(&self, token: &str, grant: Grant, name: &str) {
+        match (self.contender_of(token), self.client.sequence_of(token)) {
+            (Some(contender), _) => contender.tell(|wait| wait.pushed(grant)),
+            (None, Some(sequence)) => self.decline(sequence, name),
+            (None, None) => {}
+        }
+    }
+
+    fn contended(&self, token: &str) {
+        if let Some(contender) = self.contender_of(token)
+            && let Some(line) = contender.line()
+        {
+            line.contended(&contender, self.now());
+        }
+    }
+
+    fn revoked(&self, token: &str) {
+        if let Some(contender) = self.contender_of(token)
+            && contender.revoke()
+        {
+            self.lease_due_at(self.now());
+        }
+    }
+
+    fn unlocked(&self, name: &str) {
+        if let Ok(key) = LockKey::reentrant("", name) {
+            let line = lock(&self.registry).existing_line(&key).cloned();
+            if let Some(line) = line {
+                line.interrupted();
+            }
+        }
+    }
+
+    fn interrupted(&self) {
+        let registry = lock(&self.registry);
+        for line in registry.lines() {
+            line.interrupted();
+        }
+        for contender in registry.contenders.values() {
+            lock(&contender.wait).interrupted();
+        }
+    }
+}
+
+impl Shared {
+    /// Nothing is acquired any more: whatever is not held yet waits, or its request is still under way.
+    pub(super) fn close(&self) {
+        let mut registry = lock(&self.registry);
+        registry.closing = true;
+        for contender in registry.contenders.values() {
+            contender.tell(Wait::shut_down);
+        }
+        for line in registry.lines() {
+            line.shut_down();
+        }
+    }
+}

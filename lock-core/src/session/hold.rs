@@ -1,0 +1,130 @@
+//! What one guard has: its part of a lease, from before it is held until it is over.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+
+use super::contender::Contender;
+use super::lease::Terms;
+use super::phase::{Phase, Status};
+use crate::LossReason;
+use crate::clock::Moment;
+use crate::fencing::FencingToken;
+use crate::key::LockKey;
+
+/// What the user asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct Request {
+    pub(crate) key: Arc<LockKey>,
+    pub(crate) terms: Terms,
+    /// Whether the watchdog renews the lease.
+    pub(crate) renew: bool,
+    pub(crate) max_hold: Option<Duration>,
+    /// The lock is kept at least this long, however early it is let go.
+    pub(crate) at_least: Duration,
+    /// Who takes it, where that is more than this one acquisition.
+    pub(crate) owner: Option<Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) request: Request,
+    phase: Phase,
+    /// End of what the user allows: `max_hold`.
+    cap: AtomicU64,
+    keep_until: AtomicU64,
+    fence: AtomicU64,
+    contender: OnceLock<Arc<Contender>>,
+    /// Tells the task that waits for this hold to look again.
+    pub(crate) woken: Notify,
+}
+
+impl Hold {
+    pub(crate) fn new(request: Request) -> Self {
+        Self {
+            request,
+            phase: Phase::pending(),
+            cap: AtomicU64::new(Moment::NEVER.0),
+            keep_until: AtomicU64::new(0),
+            fence: AtomicU64::new(0),
+            contender: OnceLock::new(),
+            woken: Notify::new(),
+        }
+    }
+
+    /// The hold has begun, under a lease of this contender. False if nobody wants it any more.
+    pub(crate) fn begin(&self, now: Moment, contender: &Arc<Contender>, fence: u64) -> bool {
+        self.fence.store(fence, Ordering::Relaxed);
+        if let Some(most) = self.request.max_hold {
+            self.cap.store((now + most).0, Ordering::Relaxed);
+        }
+        if !self.request.at_least.is_zero() {
+            let keep_until = now + self.request.at_least;
+            self.keep_until.store(keep_until.0, Ordering::Relaxed);
+        }
+        // Before the phase, which makes it visible.
+        self.contender.set(Arc::clone(contender)).is_ok() && self.phase.begin()
+    }
+
+    /// The contender whose lease this is, once it has begun.
+    pub(crate) fn contender(&self) -> Option<&Arc<Contender>> {
+        self.contender.get()
+    }
+
+    pub(crate) fn fencing_token(&self) -> FencingToken {
+        FencingToken::new(self.fence.load(Ordering::Relaxed))
+    }
+
+    /// The status at `now`. Seeing the end makes the loss final.
+    pub(crate) fn status(&self, now: Moment) -> Status {
+        let phase = self.phase.get();
+        if phase != Status::Held {
+            return phase;
+        }
+        let lease = self.contender.get().and_then(|contender| contender.lease());
+        match lease.map(|lease| lease.status(now)) {
+            Some(Status::Lost(reason)) => {
+                self.phase.lose(reason);
+            }
+            _ if now >= self.cap() => {
+                self.phase.lose(LossReason::MaxHold);
+            }
+            _ => return Status::Held,
+        }
+        self.phase.get()
+    }
+
+    /// When `max_hold` ends it.
+    pub(crate) fn cap(&self) -> Moment {
+        Moment(self.cap.load(Ordering::Relaxed))
+    }
+
+    /// When the hold ends if nothing more is heard from the server.
+    pub(crate) fn end(&self) -> Moment {
+        let lease = self.contender.get().and_then(|contender| contender.lease());
+        lease.map_or(Moment(0), |lease| lease.end().min(self.cap()))
+    }
+
+    /// The holder lets go. Returns the status before; only from Held anything changes.
+    pub(crate) fn release(&self, now: Moment) -> Status {
+        let before = self.status(now);
+        if before == Status::Held && !self.phase.release() {
+            return self.phase.get();
+        }
+        before
+    }
+
+    /// Nobody waits for it any more. False if it has begun already.
+    pub(crate) fn abandon(&self) -> bool {
+        self.phase.abandon()
+    }
+
+    /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.
+    pub(crate) fn keep_for(&self, now: Moment) -> Option<Duration> {
+        let left = now.until(Moment(self.keep_until.load(Ordering::Relaxed)));
+        let left = Duration::from_millis(left.as_millis() as u64);
+        (!left.is_zero()).then_some(left)
+    }
+}

@@ -1,0 +1,95 @@
+//! Everything of a session that is under way: contenders, lines, and when to ask for whom.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Weak};
+
+use super::contender::Contender;
+use crate::clock::Moment;
+use crate::key::LockKey;
+use crate::queue::Line;
+
+#[derive(Debug, Default)]
+pub(super) struct Registry {
+    pub(super) contenders: HashMap<u64, Arc<Contender>>,
+    /// Where somebody waits or holds. A line goes when nobody does any more: nothing grows with the keys ever used.
+    lines: HashMap<Arc<LockKey>, Arc<Line>>,
+    /// Lines whose contender is to be asked for, by when.
+    checks: BTreeMap<(Moment, u64), Weak<Line>>,
+    next_check: u64,
+    /// Tokens that hold a lock for nobody, because it was to be kept for a while.
+    kept: HashMap<u64, Moment>,
+    pub(super) closing: bool,
+}
+
+impl Registry {
+    /// The line of a lock, made if there is none.
+    pub(super) fn line(&mut self, key: &Arc<LockKey>) -> Arc<Line> {
+        if let Some(line) = self.lines.get(&**key) {
+            return Arc::clone(line);
+        }
+        let line = Line::new(Arc::clone(key));
+        self.lines.insert(Arc::clone(key), Arc::clone(&line));
+        line
+    }
+
+    pub(super) fn existing_line(&self, key: &LockKey) -> Option<&Arc<Line>> {
+        self.lines.get(key)
+    }
+
+    pub(super) fn lines(&self) -> impl Iterator<Item = &Arc<Line>> {
+        self.lines.values()
+    }
+
+    /// Forgets a line that nobody stands in and whose lock nobody here holds.
+    pub(super) fn tidy(&mut self, line: &Arc<Line>) {
+        if line.is_idle()
+            && self
+                .lines
+                .get(&*line.key)
+                .is_some_and(|known| Arc::ptr_eq(known, line))
+        {
+            self.lines.remove(&*line.key);
+        }
+    }
+
+    /// Asks for this line at `moment` or before. Returns when the next check of any line is, if this changes it.
+    pub(super) fn check_at(&mut self, line: &Arc<Line>, moment: Moment) -> Option<Moment> {
+        if !line.check_at(moment) {
+            return None;
+        }
+        self.next_check += 1;
+        self.checks
+            .insert((moment, self.next_check), Arc::downgrade(line));
+        self.first_check()
+    }
+
+    /// The contenders to ask for now.
+    pub(super) fn due(&mut self, now: Moment) -> Vec<(Arc<Line>, Arc<Contender>)> {
+        let mut due = Vec::new();
+        while let Some(first) = self.checks.first_entry() {
+            if first.key().0 > now {
+                break;
+            }
+            if let Some(line) = first.remove().upgrade()
+                && let Some(contender) = line.due(now)
+            {
+                due.push((line, contender));
+            }
+        }
+        due
+    }
+
+    pub(super) fn first_check(&self) -> Option<Moment> {
+        self.checks.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// This token goes on holding its lock until then.
+    pub(super) fn keep(&mut self, sequence: u64, now: Moment, until: Moment) {
+        self.kept.retain(|_, until| *until > now);
+        self.kept.insert(sequence, until);
+    }
+
+    pub(super) fn is_kept(&self, sequence: u64, now: Moment) -> bool {
+        self.kept.get(&sequence).is_some_and(|until| *until > now)
+    }
+}
