@@ -85,7 +85,7 @@ impl Pending<'_> {
         let shared = &self.session.shared;
         shared.leave_line(&entry);
         entry.lease.release(shared.now());
-        let release = shared.store.release(&entry.key, &entry.token);
+        let release = shared.store.release(&entry.key, &entry.token, None);
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
             self.came_to_nothing();
         }
@@ -140,7 +140,7 @@ impl Acquisition<'_> {
             let answer = self.ask(mode).await?;
             let entry = self.pending.entry();
             let next = match answer {
-                Ok(Answer::Granted { fence }) => Next::Take(Granted {
+                Ok(Answer::Granted { fence, .. }) => Next::Take(Granted {
                     fence,
                     sent_at,
                     pushed: false,

@@ -197,6 +197,7 @@ impl Entry {
             ttl: self.terms.ttl,
             mode,
             alive_for,
+            owner: None,
         }
     }
 

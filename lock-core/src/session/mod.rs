@@ -292,6 +292,8 @@ impl Events for Shared {
         }
     }
 
+    fn unlocked(&self, _lock: &str) {}
+
     fn interrupted(&self) {
         for entry in lock(&self.registry).lines.all() {
             entry.tell(wait::Wait::interrupted);

@@ -13,6 +13,7 @@ pub(super) fn acquired(value: Value) -> Parsed<Answer> {
     match value {
         Value::Int(fence) if fence > 0 => Ok(Answer::Granted {
             fence: fence as u64,
+            holds: 1,
         }),
         Value::Array(parts) => match (text(parts.first()), &parts[..]) {
             (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
@@ -68,6 +69,8 @@ pub(super) fn inspected(value: Value) -> Parsed<Snapshot> {
             let held = SnapshotState::Held {
                 remaining: millis(pttl)?,
                 client,
+                holds: 1,
+                owner: None,
             };
             (held, waiting)
         }
@@ -134,7 +137,7 @@ mod tests {
     fn every_answer_of_acquire_is_understood() {
         assert_eq!(
             acquired(Value::Int(9)).unwrap(),
-            Answer::Granted { fence: 9 }
+            Answer::Granted { fence: 9, holds: 1 }
         );
         let queued = Value::Array(vec![
             bulk("queued"),
