@@ -157,13 +157,16 @@ impl RedisStore {
             .iter()
             .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
             .collect();
-        // A renewal without an answer must leave time for another one.
-        let shortest = renewals.iter().map(|r| r.ttl / 3).min();
-        let limit = shortest.map_or(self.limit, |third| third.min(self.limit));
         let value = self
-            .run_within(limit, &script::EXTEND, &keys, &args)
+            .run_within(self.renewal_limit(renewals), &script::EXTEND, &keys, &args)
             .await?;
         reply::extended(value, renewals.len())
+    }
+
+    /// A renewal without an answer must leave time for another one.
+    fn renewal_limit(&self, renewals: &[Renewal<'_>]) -> Duration {
+        let shortest = renewals.iter().map(|r| r.ttl / 3).min();
+        shortest.map_or(self.limit, |third| third.min(self.limit))
     }
 
     fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
@@ -184,8 +187,9 @@ enum Arg<'a> {
 
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        let Names::Exclusive { queue, waiters } = &attempt.key.names else {
-            return self.reenter(attempt).await;
+        let (queue, waiters) = match &attempt.key.names {
+            Names::Exclusive { queue, waiters } => (queue, waiters),
+            Names::Reentrant { holds, .. } => return self.reenter(attempt, holds).await,
         };
         let value = self
             .run(
@@ -213,8 +217,11 @@ impl Store for RedisStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        let Names::Exclusive { queue, waiters } = &key.names else {
-            return self.leave(key, token, owner).await;
+        let (queue, waiters) = match &key.names {
+            Names::Exclusive { queue, waiters } => (queue, waiters),
+            Names::Reentrant { holds, channel } => {
+                return self.leave([&key.lock, holds, channel], token, owner).await;
+            }
         };
         let value = self
             .run(
@@ -251,15 +258,18 @@ impl Store for RedisStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         let Names::Exclusive { queue, .. } = &key.names else {
-            return self.inspect_reentrant(key).await;
+            return self.inspect_reentrant(&key.lock).await;
         };
         let value = self.run(&script::INSPECT, &[&key.lock, queue], &[]).await?;
         reply::inspected(value)
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        let Names::Exclusive { queue, waiters } = &key.names else {
-            return self.force_reentrant(key).await;
+        let (queue, waiters) = match &key.names {
+            Names::Exclusive { queue, waiters } => (queue, waiters),
+            Names::Reentrant { holds, channel } => {
+                return self.force_reentrant([&key.lock, holds, channel]).await;
+            }
         };
         let value = self
             .run(
@@ -272,7 +282,7 @@ impl Store for RedisStore {
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        self.listen(key).await
+        Ok(None)
     }
 
     fn pushes(&self) -> bool {
