@@ -36,7 +36,9 @@ impl LockInfo {
         };
         match snapshot.state {
             SnapshotState::Free => {}
-            SnapshotState::Held { remaining, client } => {
+            SnapshotState::Held {
+                remaining, client, ..
+            } => {
                 info.remaining = Some(remaining);
                 // Enough to tell managers apart, too little to forge a token.
                 info.holder = Some(client.chars().take(8).collect());

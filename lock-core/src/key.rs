@@ -8,20 +8,69 @@ const MAX_LEN: usize = 1024;
 /// Derived keys live under this prefix, so no lock may.
 pub(crate) const RESERVED: &str = "lock-core:";
 
+/// Where Redisson announces that a reentrant lock is free.
+const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
+
+/// What a lock is on the server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A string: one holder, which can not take it twice.
+    Exclusive,
+    /// A hash, as Redisson's `RLock`: one owner, which may take it again and again.
+    Reentrant,
+}
+
 /// The key of a lock and everything on the server that belongs to it.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct LockKey {
-    /// The string on the server: prefix and key.
+    /// The lock itself on the server: prefix and key.
     pub(crate) lock: Box<str>,
-    /// The list of waiting tokens, in the lock's hash slot.
-    pub(crate) queue: Box<str>,
-    /// The hash of what is known about the waiters, in the lock's hash slot.
-    pub(crate) waiters: Box<str>,
+    pub(crate) names: Names,
     prefix_len: usize,
+}
+
+/// The names that a lock of one kind needs besides its own. Keys are in the lock's hash slot.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Names {
+    Exclusive {
+        /// The list of waiting tokens.
+        queue: Box<str>,
+        /// The hash of what is known about the waiters.
+        waiters: Box<str>,
+    },
+    Reentrant {
+        /// The hash of the acquisitions that are counted in the lock.
+        holds: Box<str>,
+        /// Where every full release is announced.
+        channel: Box<str>,
+    },
 }
 
 impl LockKey {
     pub(crate) fn new(prefix: &str, key: &str) -> Result<Self, LockError> {
+        Self::checked(prefix, key, |_, tagged| Names::Exclusive {
+            queue: format!("{RESERVED}queue:{tagged}").into(),
+            waiters: format!("{RESERVED}waiters:{tagged}").into(),
+        })
+    }
+
+    pub(crate) fn reentrant(prefix: &str, key: &str) -> Result<Self, LockError> {
+        Self::checked(prefix, key, |lock, tagged| Names::Reentrant {
+            holds: format!("{RESERVED}holds:{tagged}").into(),
+            // Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
+            channel: if lock.contains('{') {
+                format!("{REDISSON_CHANNEL}{lock}").into()
+            } else {
+                format!("{REDISSON_CHANNEL}{{{lock}}}").into()
+            },
+        })
+    }
+
+    fn checked(
+        prefix: &str,
+        key: &str,
+        names: impl FnOnce(&str, &str) -> Names,
+    ) -> Result<Self, LockError> {
         check(prefix, key).map_err(|reason| LockError::InvalidKey {
             key: key.chars().take(64).collect(),
             reason,
@@ -34,11 +83,17 @@ impl LockKey {
             None => format!("{{{lock}}}"),
         };
         Ok(Self {
-            queue: format!("{RESERVED}queue:{tagged}").into(),
-            waiters: format!("{RESERVED}waiters:{tagged}").into(),
+            names: names(&lock, &tagged),
             lock: lock.into(),
             prefix_len: prefix.len(),
         })
+    }
+
+    pub(crate) fn kind(&self) -> Kind {
+        match self.names {
+            Names::Exclusive { .. } => Kind::Exclusive,
+            Names::Reentrant { .. } => Kind::Reentrant,
+        }
     }
 
     /// The key as the user wrote it.
@@ -131,17 +186,51 @@ mod tests {
         assert!(check_prefix("a{b}").is_err());
     }
 
+    fn exclusive(prefix: &str, key: &str) -> (Box<str>, Box<str>) {
+        match LockKey::new(prefix, key).unwrap().names {
+            Names::Exclusive { queue, waiters } => (queue, waiters),
+            Names::Reentrant { .. } => panic!("exclusive expected"),
+        }
+    }
+
+    fn reentrant(prefix: &str, key: &str) -> (Box<str>, Box<str>) {
+        match LockKey::reentrant(prefix, key).unwrap().names {
+            Names::Reentrant { holds, channel } => (holds, channel),
+            Names::Exclusive { .. } => panic!("reentrant expected"),
+        }
+    }
+
     #[test]
     fn derived_keys_share_the_slot_of_the_lock_and_never_collide() {
-        let plain = LockKey::new("", "a").unwrap();
-        let tagged = LockKey::new("", "{a}").unwrap();
-        assert_eq!(&*plain.queue, "lock-core:queue:{a}");
-        assert_eq!(&*tagged.queue, "lock-core:queue:{a}:{a}");
-        let user = LockKey::new("lock:", "{user1}:cart").unwrap();
+        assert_eq!(&*exclusive("", "a").0, "lock-core:queue:{a}");
+        assert_eq!(&*exclusive("", "{a}").0, "lock-core:queue:{a}:{a}");
         assert_eq!(
-            &*user.waiters,
+            &*exclusive("lock:", "{user1}:cart").1,
             "lock-core:waiters:{user1}:lock:{user1}:cart"
         );
+        assert_eq!(&*reentrant("", "a").0, "lock-core:holds:{a}");
+        assert_eq!(&*reentrant("", "{a}").0, "lock-core:holds:{a}:{a}");
+        let user = LockKey::new("lock:", "{user1}:cart").unwrap();
         assert_eq!(user.name(), "{user1}:cart");
+    }
+
+    #[test]
+    fn the_channel_of_a_reentrant_lock_follows_redissons_rule() {
+        for (prefix, key, channel) in [
+            ("", "a", "redisson_lock__channel:{a}"),
+            ("", "a{x}b", "redisson_lock__channel:a{x}b"),
+            ("", "{a}", "redisson_lock__channel:{a}"),
+            ("p:", "a b", "redisson_lock__channel:{p:a b}"),
+        ] {
+            assert_eq!(&*reentrant(prefix, key).1, channel);
+        }
+        let bare = LockKey::reentrant("", "a").unwrap();
+        assert_eq!((&*bare.lock, bare.kind()), ("a", Kind::Reentrant));
+    }
+
+    #[test]
+    fn ill_formed_and_reserved_names_are_refused_for_the_reentrant_lock_too() {
+        assert!(LockKey::reentrant("", "foo{bar").is_err());
+        assert!(LockKey::reentrant("", "lock-core:fence").is_err());
     }
 }

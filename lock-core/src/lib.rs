@@ -146,6 +146,7 @@ mod inspect;
 mod key;
 mod lock;
 mod manager;
+mod owner;
 #[cfg(feature = "macros")]
 pub mod recipes;
 mod session;
@@ -167,6 +168,7 @@ pub use crate::guard::LockGuard;
 pub use crate::inspect::LockInfo;
 pub use crate::lock::Lock;
 pub use crate::manager::LockManager;
+pub use crate::owner::Owner;
 pub use crate::view::LockView;
 /// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]

@@ -1,21 +1,7 @@
--- Helpers in front of every script that may grant the lock.
+-- Helpers in front of every script that may grant the exclusive lock. `mint` stands before them.
 --
 -- The waiters hash holds, for each queued token, its ttl in ms, and for each client (the first 36
 -- characters of its tokens) "<alive until, ms> <channel>". A client that polls has no channel.
-
--- The next fencing token. The server's clock is its floor, so tokens keep growing when the counter
--- itself is lost. The counter is kept `gap` ahead, for tokens that a client gives out by itself.
--- '%.0f' because tostring() drops digits above 10^14.
-local function mint(fence, gap)
-  local t = redis.call('TIME')
-  local now = t[1] * 1000000 + t[2]
-  local last = tonumber(redis.call('SET', fence, string.format('%.0f', now + gap), 'GET') or 0) or 0
-  if last >= now then
-    now = last + 1
-    redis.call('SET', fence, string.format('%.0f', now + gap))
-  end
-  return now
-end
 
 -- Gives the lock to the first live waiter, and drops the dead ones in front of it. `asking` is a token
 -- that is live because it is asking right now. Returns the token that holds the lock now and its

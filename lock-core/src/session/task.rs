@@ -145,6 +145,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
                 key: &entry.key,
                 token: &entry.token,
                 ttl: entry.terms.ttl,
+                owner: None,
             })
             .collect();
         let sent_at = shared.now();
@@ -220,7 +221,7 @@ fn refreshed(
     let registry = lock(&shared.registry);
     let line = || registry.lines.of(&entry.key.lock);
     match answer {
-        Ok(Answer::Granted { fence }) => entry.tell(|wait| wait.answered(sent_at, fence)),
+        Ok(Answer::Granted { fence, .. }) => entry.tell(|wait| wait.answered(sent_at, fence)),
         Ok(Answer::Queued(place)) => {
             for waiter in line() {
                 lock(&waiter.wait).refreshed(sent_at, place.last_fence);

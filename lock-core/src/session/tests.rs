@@ -219,8 +219,9 @@ async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
         ttl: TTL,
         mode: Mode::Try,
         alive_for: TTL,
+        owner: None,
     };
-    let Answer::Granted { fence } = shared.store.acquire(attempt).await.unwrap() else {
+    let Answer::Granted { fence, .. } = shared.store.acquire(attempt).await.unwrap() else {
         panic!("it was free")
     };
     shared.granted(token.as_str(), fence, &key.lock);
@@ -292,7 +293,7 @@ async fn waiters_that_the_server_forgot_are_all_put_back() {
     let tokens: Vec<_> = (1..=3).map(|n| shared.client.token(n)).collect();
     let key = LockKey::new("lock:", "a").unwrap();
     for token in &tokens {
-        shared.store.release(&key, token).await.unwrap();
+        shared.store.release(&key, token, None).await.unwrap();
     }
     // One of them asks for all, finds that it had no place, and says so.
     let oldest = shared.entry(1).unwrap();

@@ -76,7 +76,9 @@ pub(crate) async fn confirmed(
     loop {
         tries += 1;
         match let_go(shared, &entry).await {
-            Ok(Released::Free | Released::HandedOver | Released::Kept) => break,
+            Ok(
+                Released::Free | Released::HandedOver | Released::StillHeld { .. } | Released::Kept,
+            ) => break,
             Ok(Released::NotHeld)
                 if (perhaps_done || entry.released_by_refresh.load(Ordering::SeqCst))
                     && shared.now() < entry.lease.end() =>
@@ -104,12 +106,13 @@ pub(crate) async fn confirmed(
 /// Releases the lock, or leaves it to its ttl where it has to be kept for a while.
 async fn let_go(shared: &Shared, entry: &Entry) -> Result<Released, StoreError> {
     let Some(left) = entry.keep_for(shared.now()) else {
-        return shared.store.release(&entry.key, &entry.token).await;
+        return shared.store.release(&entry.key, &entry.token, None).await;
     };
     let keep = Renewal {
         key: &entry.key,
         token: &entry.token,
         ttl: left,
+        owner: None,
     };
     let kept = shared.store.extend(&[keep]).await?;
     Ok(if kept == [true] {

@@ -2,6 +2,7 @@
 
 mod memory;
 mod redis;
+mod subscription;
 
 use std::future::Future;
 use std::sync::Weak;
@@ -15,6 +16,10 @@ use crate::token::{ClientId, Token};
 
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::redis::{RedisStore, UserConnection};
+pub(crate) use self::subscription::{Announcer, Subscription};
+
+/// Longer than anybody parks: what is left of a lock that never ends by itself.
+pub(crate) const NO_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Whether a caller that finds the lock held joins the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,7 +29,9 @@ pub(crate) enum Mode {
 }
 
 /// One attempt to take a lock, or to keep a place in its queue.
-#[derive(Debug, Clone, Copy)]
+///
+/// No `Debug`: tokens and owners are secrets.
+#[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) token: &'a Token,
@@ -32,15 +39,26 @@ pub(crate) struct Attempt<'a> {
     pub(crate) mode: Mode,
     /// How long a waiter counts as alive after this call.
     pub(crate) alive_for: Duration,
+    /// Who asks for a reentrant lock; without one the token is its own owner. Nothing for an exclusive lock.
+    pub(crate) owner: Option<&'a str>,
 }
 
 /// The answer to an [`Attempt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
-    Granted { fence: u64 },
-    Busy { remaining: Duration },
+    Granted {
+        fence: u64,
+        /// How often the server counts this owner; always 1 for an exclusive lock.
+        holds: u64,
+    },
+    /// What is left of the holder's lease; [`NO_TTL`] where it has none.
+    Busy {
+        remaining: Duration,
+    },
     Queued(Place),
-    Foreign { kind: String },
+    Foreign {
+        kind: String,
+    },
 }
 
 /// A place in the queue.
@@ -65,16 +83,22 @@ pub(crate) enum Released {
     NotHeld,
     Free,
     HandedOver,
+    /// The owner holds the lock still, through other acquisitions: so often the server counts it.
+    StillHeld {
+        holds: u64,
+    },
     /// The lock ends by itself, when it has been kept for as long as was asked.
     Kept,
 }
 
-/// A lease to renew.
-#[derive(Debug, Clone, Copy)]
+/// A lease to renew. No `Debug`, as for an [`Attempt`].
+#[derive(Clone, Copy)]
 pub(crate) struct Renewal<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) token: &'a Token,
     pub(crate) ttl: Duration,
+    /// As in the [`Attempt`].
+    pub(crate) owner: Option<&'a str>,
 }
 
 /// What a lock looks like from outside.
@@ -87,8 +111,17 @@ pub(crate) struct Snapshot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SnapshotState {
     Free,
-    Held { remaining: Duration, client: String },
-    Foreign { kind: String },
+    Held {
+        /// [`NO_TTL`] where the lock has none.
+        remaining: Duration,
+        client: String,
+        holds: u64,
+        /// Whose holds these are; `None` for an exclusive lock.
+        owner: Option<String>,
+    },
+    Foreign {
+        kind: String,
+    },
 }
 
 /// The answer to a forced release.
@@ -125,6 +158,8 @@ pub(crate) trait Events: Send + Sync {
     fn granted(&self, token: &str, fence: u64, lock: &str);
     /// Somebody force-released the lock that this token held.
     fn revoked(&self, token: &str);
+    /// The reentrant lock named `lock`, to which somebody here [subscribed](Store::subscribe), was announced free.
+    fn unlocked(&self, lock: &str);
     /// Messages may have been missed: everybody who waits must ask again.
     fn interrupted(&self);
 }
@@ -132,7 +167,8 @@ pub(crate) trait Events: Send + Sync {
 /// Where a store sends its events. Weak, because the session owns the store.
 pub(crate) type EventSink = Weak<dyn Events>;
 
-/// The five operations on a lock, each atomic and each safe to repeat with the same token.
+/// The five operations on a lock, each atomic and each safe to repeat with the same token; and its announcements.
+/// The same methods serve both kinds of lock: the key says which it is.
 ///
 /// Every call carries the store's own time limit: it returns, with an error if need be.
 pub(crate) trait Store: Send + Sync {
@@ -145,6 +181,7 @@ pub(crate) trait Store: Send + Sync {
         &self,
         key: &LockKey,
         token: &Token,
+        owner: Option<&str>,
     ) -> impl Future<Output = Result<Released, StoreError>> + Send;
 
     /// For each renewal, whether its token still held the lock.
@@ -159,6 +196,13 @@ pub(crate) trait Store: Send + Sync {
         &self,
         key: &LockKey,
     ) -> impl Future<Output = Result<Forced, StoreError>> + Send;
+
+    /// Listens to the announcements of a reentrant lock: from the return on, [`Events::unlocked`] tells of each, until the
+    /// subscription is dropped. `None` where nothing is announced to us, so that only asking helps.
+    fn subscribe(
+        &self,
+        key: &LockKey,
+    ) -> impl Future<Output = Result<Option<Subscription>, StoreError>> + Send;
 
     /// True where grants are pushed to us; false where only asking finds them.
     fn pushes(&self) -> bool;
@@ -196,8 +240,13 @@ impl Store for AnyStore {
         on_store!(self, store => store.acquire(attempt).await)
     }
 
-    async fn release(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
-        on_store!(self, store => store.release(key, token).await)
+    async fn release(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        owner: Option<&str>,
+    ) -> Result<Released, StoreError> {
+        on_store!(self, store => store.release(key, token, owner).await)
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
@@ -210,6 +259,10 @@ impl Store for AnyStore {
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
         on_store!(self, store => store.force_release(key).await)
+    }
+
+    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+        on_store!(self, store => store.subscribe(key).await)
     }
 
     fn pushes(&self) -> bool {

@@ -2,6 +2,7 @@
 
 mod error;
 mod link;
+mod reentrant;
 mod reply;
 mod script;
 mod user;
@@ -21,9 +22,10 @@ use self::script::Script;
 pub(crate) use self::user::UserConnection;
 use super::{
     Answer, Attempt, EventSink, Forced, Mode, Released, Renewal, Snapshot, Store, StoreError,
+    Subscription,
 };
 use crate::LockError;
-use crate::key::LockKey;
+use crate::key::{Kind, LockKey, Names};
 use crate::token::{ClientId, Token};
 
 /// One counter for the whole database: a counter for each lock would stay for ever.
@@ -149,6 +151,24 @@ impl RedisStore {
         result
     }
 
+    async fn extend_exclusive(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+        let keys: Vec<&str> = renewals.iter().map(|r| &*r.key.lock).collect();
+        let args: Vec<Arg<'_>> = renewals
+            .iter()
+            .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
+            .collect();
+        let value = self
+            .run_within(self.renewal_limit(renewals), &script::EXTEND, &keys, &args)
+            .await?;
+        reply::extended(value, renewals.len())
+    }
+
+    /// A renewal without an answer must leave time for another one.
+    fn renewal_limit(&self, renewals: &[Renewal<'_>]) -> Duration {
+        let shortest = renewals.iter().map(|r| r.ttl / 3).min();
+        shortest.map_or(self.limit, |third| third.min(self.limit))
+    }
+
     fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
         match &self.conduit {
             Conduit::Link(link) => Either::Left(link.request(command)),
@@ -167,16 +187,14 @@ enum Arg<'a> {
 
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        let LockKey {
-            lock,
-            queue,
-            waiters,
-            ..
-        } = attempt.key;
+        let (queue, waiters) = match &attempt.key.names {
+            Names::Exclusive { queue, waiters } => (queue, waiters),
+            Names::Reentrant { holds, .. } => return self.reenter(attempt, holds).await,
+        };
         let value = self
             .run(
                 &script::ACQUIRE,
-                &[lock, queue, waiters, FENCE],
+                &[&attempt.key.lock, queue, waiters, FENCE],
                 &[
                     Arg::Text(attempt.token.as_str()),
                     Arg::Millis(attempt.ttl),
@@ -193,11 +211,22 @@ impl Store for RedisStore {
         reply::acquired(value)
     }
 
-    async fn release(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
+    async fn release(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        owner: Option<&str>,
+    ) -> Result<Released, StoreError> {
+        let (queue, waiters) = match &key.names {
+            Names::Exclusive { queue, waiters } => (queue, waiters),
+            Names::Reentrant { holds, channel } => {
+                return self.leave([&key.lock, holds, channel], token, owner).await;
+            }
+        };
         let value = self
             .run(
                 &script::RELEASE,
-                &[&key.lock, &key.queue, &key.waiters, FENCE],
+                &[&key.lock, queue, waiters, FENCE],
                 &[Arg::Text(token.as_str()), Arg::Number(0)],
             )
             .await?;
@@ -205,36 +234,55 @@ impl Store for RedisStore {
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        let keys: Vec<&str> = renewals.iter().map(|r| &*r.key.lock).collect();
-        let args: Vec<Arg<'_>> = renewals
-            .iter()
-            .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
-            .collect();
-        // A renewal without an answer must leave time for another one.
-        let shortest = renewals.iter().map(|r| r.ttl / 3).min();
-        let limit = shortest.map_or(self.limit, |third| third.min(self.limit));
-        let value = self
-            .run_within(limit, &script::EXTEND, &keys, &args)
-            .await?;
-        reply::extended(value, renewals.len())
+        let is_exclusive = |renewal: &Renewal<'_>| renewal.key.kind() == Kind::Exclusive;
+        if renewals.iter().all(is_exclusive) {
+            return self.extend_exclusive(renewals).await;
+        }
+        let (one, other): (Vec<_>, Vec<_>) = renewals.iter().partition(|r| is_exclusive(r));
+        if one.is_empty() {
+            return self.extend_reentrant(renewals).await;
+        }
+        // One call for each kind, both at once; the answers in the order of the questions.
+        let (one, other) =
+            tokio::try_join!(self.extend_exclusive(&one), self.extend_reentrant(&other))?;
+        let (mut one, mut other) = (one.into_iter(), other.into_iter());
+        let answers = renewals.iter().filter_map(|renewal| {
+            if is_exclusive(renewal) {
+                one.next()
+            } else {
+                other.next()
+            }
+        });
+        Ok(answers.collect())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        let value = self
-            .run(&script::INSPECT, &[&key.lock, &key.queue], &[])
-            .await?;
+        let Names::Exclusive { queue, .. } = &key.names else {
+            return self.inspect_reentrant(&key.lock).await;
+        };
+        let value = self.run(&script::INSPECT, &[&key.lock, queue], &[]).await?;
         reply::inspected(value)
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        let (queue, waiters) = match &key.names {
+            Names::Exclusive { queue, waiters } => (queue, waiters),
+            Names::Reentrant { holds, channel } => {
+                return self.force_reentrant([&key.lock, holds, channel]).await;
+            }
+        };
         let value = self
             .run(
                 &script::FORCE_RELEASE,
-                &[&key.lock, &key.queue, &key.waiters, FENCE],
+                &[&key.lock, queue, waiters, FENCE],
                 &[Arg::Number(0), Arg::Text(CHANNELS)],
             )
             .await?;
         reply::forced(value)
+    }
+
+    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+        Ok(None)
     }
 
     fn pushes(&self) -> bool {

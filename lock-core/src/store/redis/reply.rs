@@ -13,6 +13,7 @@ pub(super) fn acquired(value: Value) -> Parsed<Answer> {
     match value {
         Value::Int(fence) if fence > 0 => Ok(Answer::Granted {
             fence: fence as u64,
+            holds: 1,
         }),
         Value::Array(parts) => match (text(parts.first()), &parts[..]) {
             (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
@@ -68,6 +69,8 @@ pub(super) fn inspected(value: Value) -> Parsed<Snapshot> {
             let held = SnapshotState::Held {
                 remaining: millis(pttl)?,
                 client,
+                holds: 1,
+                owner: None,
             };
             (held, waiting)
         }
@@ -94,7 +97,7 @@ pub(super) fn forced(value: Value) -> Parsed<Forced> {
     }
 }
 
-fn text(value: Option<&Value>) -> Option<&str> {
+pub(super) fn text(value: Option<&Value>) -> Option<&str> {
     match value? {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -102,11 +105,11 @@ fn text(value: Option<&Value>) -> Option<&str> {
     }
 }
 
-fn word(value: &Value) -> Parsed<String> {
+pub(super) fn word(value: &Value) -> Parsed<String> {
     text(Some(value)).map(str::to_owned).ok_or_else(garbled)
 }
 
-fn number(value: &Value) -> Parsed<u64> {
+pub(super) fn number(value: &Value) -> Parsed<u64> {
     match value {
         Value::Int(n) => u64::try_from(*n).ok(),
         other => text(Some(other)).and_then(|digits| digits.parse().ok()),
@@ -115,7 +118,7 @@ fn number(value: &Value) -> Parsed<u64> {
 }
 
 /// A PTTL. It is negative for a key that ran out while the script ran (possible before Redis 7.2).
-fn millis(value: &Value) -> Parsed<Duration> {
+pub(super) fn millis(value: &Value) -> Parsed<Duration> {
     match value {
         Value::Int(n) => Ok(Duration::from_millis(u64::try_from(*n).unwrap_or(0))),
         _ => Err(garbled()),
@@ -134,7 +137,7 @@ mod tests {
     fn every_answer_of_acquire_is_understood() {
         assert_eq!(
             acquired(Value::Int(9)).unwrap(),
-            Answer::Granted { fence: 9 }
+            Answer::Granted { fence: 9, holds: 1 }
         );
         let queued = Value::Array(vec![
             bulk("queued"),

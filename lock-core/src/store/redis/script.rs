@@ -18,12 +18,50 @@ macro_rules! script {
     };
 }
 
-pub(super) static ACQUIRE: Lazy<Script> = script!("acquire", "grant.lua", "acquire.lua");
-pub(super) static RELEASE: Lazy<Script> = script!("release", "grant.lua", "release.lua");
+pub(super) static ACQUIRE: Lazy<Script> =
+    script!("acquire", "mint.lua", "grant.lua", "acquire.lua");
+pub(super) static RELEASE: Lazy<Script> =
+    script!("release", "mint.lua", "grant.lua", "release.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
-pub(super) static FORCE_RELEASE: Lazy<Script> =
-    script!("force_release", "grant.lua", "force_release.lua");
+pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
+    "force_release",
+    "mint.lua",
+    "grant.lua",
+    "force_release.lua"
+);
+
+/// The scripts of the reentrant kind.
+pub(super) mod reentrant {
+    use super::{Lazy, Script};
+
+    pub(in super::super) static ACQUIRE: Lazy<Script> = script!(
+        "reentrant acquire",
+        "mint.lua",
+        "reentrant/rlock.lua",
+        "reentrant/acquire.lua"
+    );
+    pub(in super::super) static RELEASE: Lazy<Script> = script!(
+        "reentrant release",
+        "reentrant/rlock.lua",
+        "reentrant/release.lua"
+    );
+    pub(in super::super) static EXTEND: Lazy<Script> = script!(
+        "reentrant extend",
+        "reentrant/rlock.lua",
+        "reentrant/extend.lua"
+    );
+    pub(in super::super) static INSPECT: Lazy<Script> = script!(
+        "reentrant inspect",
+        "reentrant/rlock.lua",
+        "reentrant/inspect.lua"
+    );
+    pub(in super::super) static FORCE_RELEASE: Lazy<Script> = script!(
+        "reentrant force_release",
+        "reentrant/rlock.lua",
+        "reentrant/force_release.lua"
+    );
+}
 
 impl Script {
     fn new(name: &'static str, source: &'static str) -> Self {

@@ -9,7 +9,7 @@ use once_cell::sync::{Lazy, OnceCell};
 
 use super::{
     Answer, Attempt, EventSink, Events, Forced, Mode, Place, Released, Renewal, Snapshot,
-    SnapshotState, Store, StoreError,
+    SnapshotState, Store, StoreError, Subscription,
 };
 use crate::clock::{Clock, Moment};
 use crate::key::LockKey;
@@ -227,7 +227,7 @@ fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Opt
     let mut message = None;
     if slot.holder.is_none() {
         match state.grant_next(key, now, Some(token)) {
-            Some((fence, None)) => return (Answer::Granted { fence }, None),
+            Some((fence, None)) => return (Answer::Granted { fence, holds: 1 }, None),
             Some((_, to_another)) => message = to_another,
             None => {
                 let fence = state.mint(now);
@@ -236,7 +236,7 @@ fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Opt
                     expires: now + attempt.ttl,
                 });
                 state.tidy(key);
-                return (Answer::Granted { fence }, None);
+                return (Answer::Granted { fence, holds: 1 }, None);
             }
         }
     } else if slot.held_by(token) {
@@ -244,7 +244,7 @@ fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Opt
         if let Some(holder) = &mut state.slot(key, now).holder {
             holder.expires = now + attempt.ttl;
         }
-        return (Answer::Granted { fence }, None);
+        return (Answer::Granted { fence, holds: 1 }, None);
     }
 
     let last_fence = state.fence;
@@ -281,7 +281,12 @@ impl Store for MemoryStore {
         Ok(self.run(|state, now| acquire(state, now, attempt)))
     }
 
-    async fn release(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
+    async fn release(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        owner: Option<&str>,
+    ) -> Result<Released, StoreError> {
         Ok(self.run(|state, now| {
             let slot = state.slot(key, now);
             let (released, message) = if slot.held_by(token) {
@@ -329,6 +334,8 @@ impl Store for MemoryStore {
                     Some(holder) => SnapshotState::Held {
                         remaining: now.until(holder.expires),
                         client: holder.token.client().to_owned(),
+                        holds: 1,
+                        owner: None,
                     },
                 },
             };
@@ -353,6 +360,10 @@ impl Store for MemoryStore {
         // The old holder hears first, as it does from the server.
         self.server.deliver(granted);
         Ok(forced)
+    }
+
+    async fn subscribe(&self, _key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+        Ok(None)
     }
 
     fn pushes(&self) -> bool {

@@ -1,0 +1,236 @@
+//! Who holds a reentrant lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use once_cell::sync::Lazy;
+use uuid::Uuid;
+
+use crate::LockError;
+
+/// Characters of the uuid that every owner begins with.
+const UUID_LEN: usize = 36;
+
+/// The uuid of this process, with which all owners made here begin.
+static PROCESS: Lazy<String> = Lazy::new(|| Uuid::new_v4().to_string());
+
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+tokio::task_local! {
+    static CURRENT: Owner;
+}
+
+/// Who holds a reentrant lock: whoever has the same owner may take the lock again while it is held.
+///
+/// An owner is one piece of work, such as a request: never a thread or a task. It is cheap to clone, and it can travel:
+/// [`Display`](fmt::Display) gives the text to send along, for example in the header of a request, and
+/// [`parse`](Self::parse) makes the same owner of it in another process. Its form, `<uuid>:<number>`, is the one that
+/// Redisson gives to its threads.
+///
+/// An owner is a secret like a password for the time of the work: whoever knows it can enter and release the locks of
+/// that work. Send it to services that you trust, and do not log it; `Debug` does not show it.
+///
+/// # The owner of a scope
+///
+/// [`scope`](Self::scope) makes an owner the [`current`](Self::current) one for a future and everything that it awaits,
+/// also for what it joins or selects. **Tasks that the future spawns do not inherit it**, since they may outlive the
+/// work. A task that is a part of the work is given the owner by hand:
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use lock_core::Owner;
+///
+/// let owner = Owner::new();
+/// owner
+///     .scope(async {
+///         let here = Owner::current().expect("a scope is open");
+///         let lost = tokio::spawn(async { Owner::current() }).await.unwrap();
+///         assert_eq!(lost, None);
+///
+///         let part = async { Owner::current() };
+///         let passed_on = tokio::spawn(here.scope(part)).await.unwrap();
+///         assert_eq!(passed_on, Some(here));
+///     })
+///     .await;
+/// # }
+/// ```
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Owner(Arc<str>);
+
+impl Owner {
+    /// An owner that nobody else has.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::Owner;
+    ///
+    /// assert_ne!(Owner::new(), Owner::new());
+    /// ```
+    #[must_use]
+    #[expect(
+        clippy::new_without_default,
+        reason = "a default is the same each time; this is never the same"
+    )]
+    pub fn new() -> Self {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self(format!("{}:{number}", *PROCESS).into())
+    }
+
+    /// The owner that another process has sent.
+    ///
+    /// # Errors
+    ///
+    /// [`LockError::InvalidConfig`] where the text is not what [`Display`](fmt::Display) gives: a uuid in lower case, a
+    /// colon, and a number. The error does not repeat the text.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::Owner;
+    ///
+    /// let ours = Owner::new();
+    /// let header = ours.to_string();
+    /// // .. and in the service that is called:
+    /// assert_eq!(Owner::parse(&header)?, ours);
+    /// assert!(Owner::parse("me").is_err());
+    /// # Ok::<(), lock_core::LockError>(())
+    /// ```
+    pub fn parse(text: &str) -> Result<Self, LockError> {
+        if well_formed(text) {
+            Ok(Self(text.into()))
+        } else {
+            Err(LockError::config(
+                "this is no lock owner: send the text that `Owner` displays, `<uuid in lower case>:<number>`",
+            ))
+        }
+    }
+
+    /// Makes this the [`current`](Self::current) owner while `future` runs.
+    ///
+    /// A scope within a scope hides the outer one until it ends. Tasks that `future` spawns are outside: see
+    /// [above](Self#the-owner-of-a-scope).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the returned future drops `future`, and nothing else.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
+    /// use lock_core::Owner;
+    ///
+    /// let owner = Owner::new();
+    /// let seen = owner.scope(async { Owner::current() }).await;
+    /// assert_eq!(seen, Some(owner));
+    /// assert_eq!(Owner::current(), None);
+    /// # }
+    /// ```
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        CURRENT.scope(self.clone(), future)
+    }
+
+    /// The owner of the innermost [`scope`](Self::scope) that is open here; `None` outside of any.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::Owner;
+    ///
+    /// assert_eq!(Owner::current(), None);
+    /// ```
+    #[must_use]
+    pub fn current() -> Option<Self> {
+        CURRENT.try_with(Self::clone).ok()
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Only the one way in which an owner is written: two texts are never the same owner.
+fn well_formed(text: &str) -> bool {
+    let Some((uuid, number)) = text.split_once(':') else {
+        return false;
+    };
+    let uuid_is_plain = uuid.len() == UUID_LEN
+        && uuid.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => matches!(byte, b'0'..=b'9' | b'a'..=b'f'),
+        });
+    uuid_is_plain && number.parse().is_ok_and(|n: u64| n.to_string() == number)
+}
+
+/// The text to send to another process, for [`parse`](Owner::parse).
+impl fmt::Display for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+// Whoever knows an owner can enter its locks: it may not appear in a log by accident.
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Owner(..)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_canonical_text_is_an_owner() {
+        let uuid = "0123abcd-0123-4567-89ab-0123456789ab";
+        for good in ["0", "1", "18446744073709551615"] {
+            let text = format!("{uuid}:{good}");
+            assert_eq!(Owner::parse(&text).unwrap().to_string(), text);
+        }
+        let upper = uuid.to_uppercase();
+        let bad = [
+            String::new(),
+            "secret".to_owned(),
+            uuid.to_owned(),
+            format!("{uuid}:"),
+            format!("{uuid}:x"),
+            format!("{uuid}:+1"),
+            format!("{uuid}:-1"),
+            format!("{uuid}:01"),
+            format!("{uuid}:1 "),
+            format!("{uuid}:1:2"),
+            format!("{uuid}:18446744073709551616"),
+            format!("{upper}:1"),
+            format!("{}:1", uuid.replace('-', "a")),
+            format!("{}:1", &uuid[1..]),
+            "é".repeat(18) + ":1",
+        ];
+        for text in bad {
+            let error = Owner::parse(&text).unwrap_err();
+            assert!(matches!(error, LockError::InvalidConfig { .. }), "{text}");
+            let shown = format!("{error} {error:?}");
+            assert!(text.len() < 2 || !shown.contains(&text));
+            assert!(!shown.contains("0123"), "{shown}");
+        }
+    }
+
+    #[test]
+    fn debug_never_shows_an_owner() {
+        assert_eq!(format!("{:?}", Owner::new()), "Owner(..)");
+    }
+
+    #[tokio::test]
+    async fn an_inner_scope_hides_the_outer_one_and_gives_it_back() {
+        let (outer, inner) = (Owner::new(), Owner::new());
+        outer
+            .scope(async {
+                let seen = inner.scope(async { Owner::current() }).await;
+                assert_eq!(seen, Some(inner));
+                assert_eq!(Owner::current(), Some(outer.clone()));
+            })
+            .await;
+        assert_eq!(Owner::current(), None);
+    }
+}

@@ -1,0 +1,25 @@
+-- Renews many leases in one call.
+--
+-- KEYS  for each lease: the lock, its holds
+-- ARGV  for each lease: owner, token, ttl in ms
+-- Returns for each lease 1 where the owner held the lock and this acquisition was counted, else 0
+--
+-- The token is asked for too: the same owner may hold the lock anew, in a tenure that this acquisition is no
+-- part of.
+--
+-- Atomic per lock, which is all that is asked: a lease is only ever renewed by its owner.
+local renewed = {}
+for i = 1, #KEYS / 2 do
+  local lock, holds = KEYS[2 * i - 1], KEYS[2 * i]
+  local owner, token, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i])
+  local held = redis.pcall('HEXISTS', lock, owner)
+  -- A list under our name is certainly not ours; a call that was refused (an ACL) says nothing.
+  if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
+  if held == 1 and redis.call('HEXISTS', holds, token) == 1 then
+    prolong(lock, holds, ttl)
+    renewed[i] = 1
+  else
+    renewed[i] = 0
+  end
+end
+return renewed

@@ -1,0 +1,222 @@
+//! The reentrant kind: Redisson's `RLock` on the wire, with the scripts of `scripts/reentrant`.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use super::error::garbled;
+use super::reply::{millis, number, text, word};
+use super::script::reentrant as script;
+use super::{Arg, CHANNELS, FENCE, RedisStore, reply};
+use crate::key::Names;
+use crate::store::{
+    Answer, Attempt, Forced, NO_TTL, Released, Renewal, Snapshot, SnapshotState, StoreError,
+};
+use crate::token::Token;
+
+type Parsed<T> = Result<T, StoreError>;
+
+/// How a release is announced.
+const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");
+
+/// An acquisition without an owner is its own: its token has the same form, and nobody else has it.
+fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> Arg<'a> {
+    Arg::Text(owner.unwrap_or_else(|| token.as_str()))
+}
+
+impl RedisStore {
+    pub(super) async fn reenter(&self, attempt: Attempt<'_>, holds: &str) -> Parsed<Answer> {
+        let value = self
+            .run(
+                &script::ACQUIRE,
+                &[&attempt.key.lock, holds, FENCE],
+                &[
+                    or_token(attempt.owner, attempt.token),
+                    Arg::Text(attempt.token.as_str()),
+                    Arg::Millis(attempt.ttl),
+                ],
+            )
+            .await?;
+        acquired(&value)
+    }
+
+    pub(super) async fn leave(
+        &self,
+        [lock, holds, channel]: [&str; 3],
+        token: &Token,
+        owner: Option<&str>,
+    ) -> Parsed<Released> {
+        let value = self
+            .run(
+                &script::RELEASE,
+                &[lock, holds, channel],
+                &[or_token(owner, token), Arg::Text(token.as_str()), PUBLISH],
+            )
+            .await?;
+        released(&value)
+    }
+
+    pub(super) async fn extend_reentrant(&self, renewals: &[Renewal<'_>]) -> Parsed<Vec<bool>> {
+        let mut keys = Vec::with_capacity(renewals.len() * 2);
+        let mut args = Vec::with_capacity(renewals.len() * 3);
+        for renewal in renewals {
+            let Names::Reentrant { holds, .. } = &renewal.key.names else {
+                continue;
+            };
+            keys.extend([&*renewal.key.lock, holds]);
+            args.extend([
+                or_token(renewal.owner, renewal.token),
+                Arg::Text(renewal.token.as_str()),
+                Arg::Millis(renewal.ttl),
+            ]);
+        }
+        let value = self
+            .run_within(self.renewal_limit(renewals), &script::EXTEND, &keys, &args)
+            .await?;
+        reply::extended(value, renewals.len())
+    }
+
+    pub(super) async fn inspect_reentrant(&self, lock: &str) -> Parsed<Snapshot> {
+        inspected(&self.run(&script::INSPECT, &[lock], &[]).await?)
+    }
+
+    pub(super) async fn force_reentrant(&self, keys: [&str; 3]) -> Parsed<Forced> {
+        let value = self
+            .run(
+                &script::FORCE_RELEASE,
+                &keys,
+                &[PUBLISH, Arg::Text(CHANNELS)],
+            )
+            .await?;
+        reply::forced(value)
+    }
+}
+
+fn acquired(value: &Value) -> Parsed<Answer> {
+    let Value::Array(parts) = value else {
+        return Err(garbled());
+    };
+    match (text(parts.first()), &parts[..]) {
+        (None, [Value::Int(fence), holds]) if *fence > 0 => Ok(Answer::Granted {
+            fence: *fence as u64,
+            holds: at_least_one(holds)?,
+        }),
+        (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
+            remaining: lease(pttl)?,
+        }),
+        (Some("foreign"), [_, kind]) => Ok(Answer::Foreign { kind: word(kind)? }),
+        _ => Err(garbled()),
+    }
+}
+
+fn released(value: &Value) -> Parsed<Released> {
+    match value {
+        Value::Int(-1) => Ok(Released::NotHeld),
+        Value::Int(0) => Ok(Released::Free),
+        Value::Int(holds) if *holds > 0 => Ok(Released::StillHeld {
+            holds: *holds as u64,
+        }),
+        _ => Err(garbled()),
+    }
+}
+
+fn inspected(value: &Value) -> Parsed<Snapshot> {
+    let Value::Array(parts) = value else {
+        return Err(garbled());
+    };
+    let state = match (text(parts.first()), &parts[..]) {
+        (Some("free"), [_]) => SnapshotState::Free,
+        (Some("held"), [_, pttl, Value::BulkString(owner), holds]) => {
+            // Another client's owner may be any bytes.
+            let owner = String::from_utf8_lossy(owner).into_owned();
+            SnapshotState::Held {
+                remaining: lease(pttl)?,
+                client: owner.chars().take(36).collect(),
+                holds: at_least_one(holds)?,
+                owner: Some(owner),
+            }
+        }
+        (Some("foreign"), [_, kind]) => SnapshotState::Foreign { kind: word(kind)? },
+        _ => return Err(garbled()),
+    };
+    // Who waits has only subscribed: there is no queue to count.
+    Ok(Snapshot { state, waiting: 0 })
+}
+
+/// A PTTL of a lock that Java users may have made to last for ever.
+fn lease(pttl: &Value) -> Parsed<Duration> {
+    match pttl {
+        Value::Int(-1) => Ok(NO_TTL),
+        other => millis(other),
+    }
+}
+
+fn at_least_one(holds: &Value) -> Parsed<u64> {
+    number(holds)?
+        .checked_sub(1)
+        .map_or_else(|| Err(garbled()), |n| Ok(n + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn every_answer_is_understood() {
+        let granted = Value::Array(vec![Value::Int(7), Value::Int(2)]);
+        let expected = Answer::Granted { fence: 7, holds: 2 };
+        assert_eq!(acquired(&granted).unwrap(), expected);
+        let busy = |pttl| Value::Array(vec![bulk("busy"), Value::Int(pttl)]);
+        let remaining = |pttl| match acquired(&busy(pttl)).unwrap() {
+            Answer::Busy { remaining } => remaining,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(remaining(1500), Duration::from_millis(1500));
+        assert_eq!(remaining(-1), NO_TTL, "no ttl, no end");
+        assert_eq!(remaining(-2), Duration::ZERO, "over by now");
+        assert_eq!(released(&Value::Int(-1)).unwrap(), Released::NotHeld);
+        assert_eq!(released(&Value::Int(0)).unwrap(), Released::Free);
+        let still = Released::StillHeld { holds: 3 };
+        assert_eq!(released(&Value::Int(3)).unwrap(), still);
+        let held = Value::Array(vec![
+            bulk("held"),
+            Value::Int(-1),
+            bulk("me"),
+            Value::Int(4),
+        ]);
+        let state = SnapshotState::Held {
+            remaining: NO_TTL,
+            client: "me".to_owned(),
+            holds: 4,
+            owner: Some("me".to_owned()),
+        };
+        assert_eq!(inspected(&held).unwrap().state, state);
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_grant() {
+        let garbage = [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(9),
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Int(9)]),
+            Value::Array(vec![Value::Int(9), Value::Int(0)]),
+            Value::Array(vec![Value::Int(9), Value::Int(-1)]),
+            Value::Array(vec![Value::Int(0), Value::Int(1)]),
+            Value::Array(vec![bulk("9"), Value::Int(1)]),
+            Value::Array(vec![bulk("held"), Value::Int(9), bulk("me"), Value::Int(0)]),
+            bulk("1"),
+        ];
+        for value in garbage {
+            assert!(acquired(&value).is_err(), "{value:?}");
+            assert!(inspected(&value).is_err(), "{value:?}");
+        }
+        assert!(released(&Value::Int(-2)).is_err());
+        assert!(released(&Value::Nil).is_err());
+    }
+}
