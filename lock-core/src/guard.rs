@@ -11,7 +11,7 @@ use tracing::field::Empty;
 use crate::clock::Moment;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
-use crate::session::{Entry, Session, Status, confirmed};
+use crate::session::{Hold, Session, Status, confirmed};
 use crate::view::LockView;
 
 /// Proof that a lock is held, and the way to let go of it.
@@ -60,10 +60,10 @@ impl fmt::Debug for LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(session: Arc<Session>, entry: Arc<Entry>) -> Self {
+    pub(crate) fn new(session: Arc<Session>, hold: Arc<Hold>) -> Self {
         let mut guard = Self {
             since: session.shared.now(),
-            view: LockView { session, entry },
+            view: LockView { session, hold },
             span: Span::none(),
         };
         // After the guard, so that a subscriber that panics leaves somebody to release the lock.
@@ -242,7 +242,7 @@ impl LockGuard {
     async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {
         use tracing::Instrument;
         let span = tracing::debug_span!("lock.release", key = self.key(), outcome = Empty);
-        let result = confirmed(&self.view.session, Arc::clone(&self.view.entry), most_tries)
+        let result = confirmed(&self.view.session, &self.view.hold, most_tries)
             .instrument(span.clone())
             .await;
         span.record(
@@ -281,9 +281,9 @@ impl LockGuard {
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let LockView { session, entry } = &self.view;
+        let LockView { session, hold } = &self.view;
         let now = session.shared.now();
-        let before = entry.lease.release(now);
+        let before = hold.status(now);
         if !self.span.is_disabled() {
             self.span
                 .record("held_ms", self.since.until(now).as_millis() as u64);
@@ -296,8 +296,6 @@ impl Drop for LockGuard {
                 },
             );
         }
-        if before == Status::Held {
-            session.undo_later(Arc::clone(entry));
-        }
+        session.end(hold);
     }
 }

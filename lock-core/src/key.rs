@@ -1,5 +1,7 @@
 //! Lock names: what is allowed, and the server keys that belong to one.
 
+use std::hash::{Hash, Hasher};
+
 use crate::LockError;
 
 /// The longest key, in bytes.
@@ -12,7 +14,7 @@ pub(crate) const RESERVED: &str = "lock-core:";
 const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
 
 /// What a lock is on the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
     /// A string: one holder, which can not take it twice.
     Exclusive,
@@ -21,7 +23,7 @@ pub(crate) enum Kind {
 }
 
 /// The key of a lock and everything on the server that belongs to it.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct LockKey {
     /// The lock itself on the server: prefix and key.
     pub(crate) lock: Box<str>,
@@ -30,7 +32,7 @@ pub(crate) struct LockKey {
 }
 
 /// The names that a lock of one kind needs besides its own. Keys are in the lock's hash slot.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Names {
     Exclusive {
         /// The list of waiting tokens.
@@ -44,6 +46,22 @@ pub(crate) enum Names {
         /// Where every full release is announced.
         channel: Box<str>,
     },
+}
+
+// All else follows from these two.
+impl PartialEq for LockKey {
+    fn eq(&self, other: &Self) -> bool {
+        self.kind() == other.kind() && self.lock == other.lock
+    }
+}
+
+impl Eq for LockKey {}
+
+impl Hash for LockKey {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.kind().hash(state);
+        self.lock.hash(state);
+    }
 }
 
 impl LockKey {

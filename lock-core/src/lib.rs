@@ -147,6 +147,7 @@ mod key;
 mod lock;
 mod manager;
 mod owner;
+mod queue;
 #[cfg(feature = "macros")]
 pub mod recipes;
 mod session;

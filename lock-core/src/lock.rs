@@ -12,7 +12,8 @@ use crate::config::{check_at_least, check_max_hold};
 use crate::guard::LockGuard;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
-use crate::session::{Limit, Request, Session, acquire};
+use crate::queue::{Limit, acquire};
+use crate::session::{Request, Session};
 use crate::store::{Forced, Store};
 
 /// A name that one holder at a time can hold, across all processes that use the same server.
@@ -376,7 +377,7 @@ impl Lock {
         let result = acquire(&self.session, request, limit)
             .instrument(span.clone())
             .await
-            .map(|entry| LockGuard::new(Arc::clone(&self.session), entry));
+            .map(|hold| LockGuard::new(Arc::clone(&self.session), hold));
         if !span.is_disabled() {
             span.record("waited_ms", started.elapsed().as_millis() as u64);
             span.record("outcome", outcome(&result));
@@ -397,6 +398,7 @@ impl Lock {
             renew: self.renew,
             max_hold,
             at_least: self.at_least,
+            owner: None,
         })
     }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
-use crate::session::{Entry, Session, Status};
+use crate::session::{Hold, Session, Status};
 
 /// Watches a hold without deciding when it ends: dropping a view releases nothing.
 ///
@@ -28,7 +28,7 @@ use crate::session::{Entry, Session, Status};
 #[derive(Clone)]
 pub struct LockView {
     pub(crate) session: Arc<Session>,
-    pub(crate) entry: Arc<Entry>,
+    pub(crate) hold: Arc<Hold>,
 }
 
 impl fmt::Debug for LockView {
@@ -45,13 +45,13 @@ impl LockView {
     /// The key of the lock.
     #[must_use]
     pub fn key(&self) -> &str {
-        self.entry.key.name()
+        self.hold.request.key.name()
     }
 
     /// As [`LockGuard::fencing_token`](crate::LockGuard::fencing_token).
     #[must_use]
     pub fn fencing_token(&self) -> FencingToken {
-        self.entry.fencing_token()
+        self.hold.fencing_token()
     }
 
     /// As [`LockGuard::is_held`](crate::LockGuard::is_held); false once the guard has let go.
@@ -64,7 +64,7 @@ impl LockView {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.status() {
-            Status::Held => self.session.shared.now().until(self.entry.lease.end()),
+            Status::Held => self.session.shared.now().until(self.hold.end()),
             _ => Duration::ZERO,
         }
     }
@@ -75,15 +75,19 @@ impl LockView {
     ///
     /// Cancel-safe: it only watches.
     pub async fn lost(&self) -> LossReason {
-        let lease = &self.entry.lease;
+        let hold = &self.hold;
+        let Some(lease) = hold.contender().and_then(|contender| contender.lease()) else {
+            // A view is made of a hold that has begun.
+            return std::future::pending().await;
+        };
         loop {
             let mut changed = pin!(lease.changed());
             changed.as_mut().enable();
             let now = self.session.shared.now();
-            match lease.status(now) {
+            match hold.status(now) {
                 Status::Lost(reason) => return reason,
                 Status::Held => {
-                    let _ = tokio::time::timeout(now.until(lease.end()), changed).await;
+                    let _ = tokio::time::timeout(now.until(hold.end()), changed).await;
                 }
                 Status::Pending | Status::Released => std::future::pending().await,
             }
@@ -98,6 +102,6 @@ impl LockView {
     }
 
     fn status(&self) -> Status {
-        self.entry.lease.status(self.session.shared.now())
+        self.hold.status(self.session.shared.now())
     }
 }

@@ -208,7 +208,8 @@ impl Place<'_> {
             contender: Some(Arc::clone(&contender)),
             sent: true,
         };
-        let release = self.session.shared.store.release(contender.claim());
+        let store = &self.session.shared.store;
+        let release = store.release(&contender.key, &contender.token, contender.owner());
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
             left.sent = contender.ambiguous.load(Ordering::Relaxed);
         }
@@ -237,7 +238,11 @@ impl Acquisition<'_> {
         loop {
             let hold = self.place.hold();
             let now = self.shared.now();
-            match self.place.line.step(hold, now, self.shared.limits(&self.place.line)) {
+            match self
+                .place
+                .line
+                .step(hold, now, self.shared.limits(&self.place.line))
+            {
                 Step::Held => return Ok(self.place.complete()),
                 Step::ShutDown => return Err(LockError::ShutDown),
                 Step::Lead => {
@@ -268,7 +273,10 @@ impl Acquisition<'_> {
         sent_at: crate::clock::Moment,
     ) -> Result<(), LockError> {
         self.place.asking = Some(Arc::clone(contender));
-        let call = self.shared.store.acquire(contender.attempt(Mode::Wait, spare));
+        let call = self
+            .shared
+            .store
+            .acquire(contender.attempt(Mode::Wait, spare));
         let Some(answer) = within(end_of(self.limit, self.started), call).await else {
             return Err(LockError::unavailable(NoAnswer));
         };
@@ -289,7 +297,8 @@ impl Acquisition<'_> {
             Ok(Answer::Queued(place)) => {
                 self.trouble.over();
                 lock(&contender.wait).queued(sent_at, place.last_fence);
-                self.shared.check_line(&line, contender.terms(), place.remaining);
+                self.shared
+                    .check_line(&line, contender.terms(), place.remaining);
                 tracing::trace!(depth = place.depth, "waiting in the queue");
                 Ok(())
             }

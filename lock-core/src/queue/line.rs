@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::key::{Kind, LockKey};
+use crate::owner::Owner;
 use crate::session::{Contender, Granted, Hold, Lease, Next, Status, Taken};
 use crate::store::{StoreError, Subscription};
 use crate::sync::lock;
@@ -155,7 +156,7 @@ impl Line {
             return state.seeker.take().map(|seeker| seeker.contender);
         }
         // What asks for an owner asks for nobody else.
-        let owned = |seeker: &mut Seeker| seeker.contender.owner.is_some();
+        let owned = |seeker: &mut Seeker| seeker.contender.explicit_owner.is_some();
         let left = state.seeker.take_if(owned).map(|seeker| seeker.contender);
         if let Some(seeker) = &mut state.seeker
             && seeker.asking == Asking::First
@@ -187,7 +188,7 @@ impl Line {
     ) -> Option<Arc<Hold>> {
         let contender = ended.contender()?;
         let mut state = lock(&self.state);
-        if state.shut_down || contender.owner.is_some() || !state.is_held_by(contender) {
+        if state.shut_down || contender.explicit_owner.is_some() || !state.is_held_by(contender) {
             return None;
         }
         let lease = contender.lease()?;
@@ -361,11 +362,11 @@ impl Line {
     }
 
     /// The lease of the holder, if it is this owner's.
-    pub(crate) fn lease_of(&self, owner: Option<&str>) -> Option<Arc<Lease>> {
+    pub(crate) fn lease_of(&self, owner: Option<&Owner>) -> Option<Arc<Lease>> {
         let state = lock(&self.state);
         let holder = state.holder.as_ref()?;
-        (holder.owner.is_some() && holder.owner.as_deref() == owner)
-            .then(|| holder.lease().cloned())?
+        let same = owner.is_some() && holder.explicit_owner.as_ref() == owner;
+        same.then(|| holder.lease().cloned())?
     }
 
     #[cfg(test)]

@@ -5,8 +5,6 @@
 
 mod acquire;
 mod line;
-#[cfg(test)]
-mod tests;
 mod trouble;
 
 pub(crate) use self::acquire::{Limit, acquire};

@@ -2,7 +2,8 @@
 -- refresh of a waiter and the retry of a call whose reply was lost: it never takes a second place.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' where the client polls)  6 fence gap
+-- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' where the client polls)
+--       6 how many fencing tokens the client wants to give out itself beside the one that is granted
 -- Returns one of
 --   n                                   granted, with this fencing token
 --   {'busy', pttl}                      held by another, and we do not wait
@@ -15,10 +16,10 @@
 -- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the
 -- first write, since a script does not roll back.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, gap = ARGV[1], ARGV[2], tonumber(ARGV[6])
+local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
 if redis.call('EXISTS', lock, queue) == 0 then
-  local minted = mint(fence, gap)
+  local minted = mint(fence, spare)
   redis.call('SET', lock, token, 'PX', ttl)
   return minted
 end
@@ -29,7 +30,7 @@ if type(holder) == 'table' then
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 if holder == token then
-  local minted = mint(fence, gap)
+  local minted = mint(fence, spare)
   redis.call('PEXPIRE', lock, ttl)
   return minted
 end
@@ -37,9 +38,9 @@ end
 if not holder then
   -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
   local minted
-  holder, minted = grant_next(lock, queue, waiters, fence, gap, token)
+  holder, minted = grant_next(lock, queue, waiters, fence, token, spare)
   if not holder then
-    minted = mint(fence, gap)
+    minted = mint(fence, spare)
     redis.call('SET', lock, token, 'PX', ttl)
     return minted
   end
@@ -54,7 +55,7 @@ local t = redis.call('TIME')
 local client = string.sub(token, 1, 36)
 -- A hash without its queue (evicted, deleted) is no place in it.
 if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
-local joined = redis.call('HSET', waiters, token, ttl)
+local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6])
 if joined == 1 then redis.call('RPUSH', queue, token) end
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local alive_until = now + ARGV[4]
@@ -62,8 +63,14 @@ redis.call('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' ..
 -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
 redis.call('PEXPIRE', queue, 30000)
 redis.call('PEXPIRE', waiters, 30000)
-local own = string.sub(holder, 1, 36) == client and holder or ''
 local depth = redis.call('LLEN', queue)
+local own = ''
+if string.sub(holder, 1, 36) == client then
+  own = holder
+elseif redis.call('LINDEX', queue, 0) == token then
+  -- The first of the queue tells the holder's client that somebody waits, and again with each refresh: a message may be lost.
+  redis.pcall('PUBLISH', 'lock-core:client:' .. string.sub(holder, 1, 36), 'contended ' .. holder)
+end
 -- Clients that have gone leave their field behind as long as others queue. Rarely, and all at once, they are removed.
 if redis.call('HLEN', waiters) > 2 * depth + 100 then
   local fields = redis.pcall('HGETALL', waiters)

@@ -1,7 +1,7 @@
 -- Takes the lock from whoever holds it, tells that client, and gives it to the next waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 fence gap  2 channel prefix
+-- ARGV  1 channel prefix
 -- Returns 1 taken away, 0 nobody held it, {'foreign', kind} the name is no lock and was left alone
 --
 -- Atomic so that the holder that is told is the one that lost the lock.
@@ -16,8 +16,8 @@ local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 -- A write that changes nothing comes first: where the server refuses writes, nobody is told of a loss.
 redis.call('PEXPIRE', lock, math.max(pttl, 1))
-redis.pcall('PUBLISH', ARGV[2] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
-if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], tonumber(ARGV[1]), '') then
+redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
+if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], '', 0) then
   redis.call('DEL', lock)
 end
 return 1

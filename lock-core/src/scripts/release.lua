@@ -2,7 +2,7 @@
 -- the first live waiter, so nobody can come in between and nobody else has to be woken.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 token  2 fence gap
+-- ARGV  1 token
 -- Returns 0 the token does not hold the lock, 1 released, 2 handed over to a waiter
 --
 -- Atomic because compare, delete and grant are one script: the lock of another holder is never touched.
@@ -13,7 +13,7 @@ local holder = redis.pcall('GET', lock)
 -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder == token then
-  if grant_next(lock, queue, waiters, fence, tonumber(ARGV[2]), '') then return 2 end
+  if grant_next(lock, queue, waiters, fence, '', 0) then return 2 end
   redis.call('DEL', lock)
   return 1
 end

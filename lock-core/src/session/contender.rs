@@ -12,8 +12,9 @@ use super::wait::{Granted, Wait};
 use crate::LossReason;
 use crate::clock::Moment;
 use crate::key::{Kind, LockKey};
+use crate::owner::Owner;
 use crate::queue::Line;
-use crate::store::{Attempt, Claim, Mode};
+use crate::store::{Attempt, Mode};
 use crate::sync::lock;
 use crate::token::Token;
 
@@ -38,8 +39,8 @@ pub(crate) struct Contender {
     pub(crate) sequence: u64,
     pub(crate) token: Token,
     pub(crate) key: Arc<LockKey>,
-    /// Whom the server counts it for, where that is not the token itself.
-    pub(crate) owner: Option<Arc<str>>,
+    /// Who takes the lock, where that is more than one acquisition.
+    pub(crate) explicit_owner: Option<Owner>,
     lease: OnceLock<Arc<Lease>>,
     pub(crate) wait: Mutex<Wait>,
     line: OnceLock<Weak<Line>>,
@@ -61,7 +62,7 @@ pub(crate) struct Contender {
 pub(crate) struct Cause {
     pub(crate) key: Arc<LockKey>,
     pub(crate) terms: Terms,
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) owner: Option<Owner>,
     pub(crate) line: Option<Weak<Line>>,
 }
 
@@ -71,7 +72,7 @@ impl Contender {
             sequence,
             token,
             key: cause.key,
-            owner: cause.owner,
+            explicit_owner: cause.owner,
             lease: OnceLock::new(),
             wait: Mutex::new(Wait::new(cause.terms)),
             line: cause.line.map_or_else(OnceLock::new, OnceLock::from),
@@ -210,7 +211,10 @@ impl Contender {
     pub(crate) fn clean_up_at(&self, now: Moment) -> Moment {
         let drift = self.terms().drift;
         let hold = self.hold();
-        match (self.status(now), hold.map(|hold| (hold.status(now), hold.cap()))) {
+        match (
+            self.status(now),
+            hold.map(|hold| (hold.status(now), hold.cap())),
+        ) {
             // The server ends it by then, if a renewal without an answer has not prolonged it.
             (Status::Lost(LossReason::Expired), _) => {
                 self.lease().map_or(now, |lease| lease.end() + drift)
@@ -229,24 +233,24 @@ impl Contender {
         // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
         let alive_for = (REFRESH.min(terms.third()) * 3).max(Duration::from_secs(5));
         Attempt {
-            claim: self.claim(),
+            key: &self.key,
+            token: &self.token,
             ttl: terms.ttl,
             mode,
             alive_for,
+            owner: self.owner(),
             spare,
         }
     }
 
-    pub(crate) fn claim(&self) -> Claim<'_> {
-        Claim {
-            key: &self.key,
-            token: &self.token,
-            owner: match (self.key.kind(), &self.owner) {
-                (Kind::Exclusive, _) => None,
-                (Kind::Reentrant, Some(owner)) => Some(owner),
-                (Kind::Reentrant, None) => Some(self.token.as_str()),
-            },
-        }
+    /// Whom the server counts it for; nobody in an exclusive lock.
+    pub(crate) fn owner(&self) -> Option<&str> {
+        let token = || self.token.as_str();
+        (self.key.kind() == Kind::Reentrant).then(|| {
+            self.explicit_owner
+                .as_ref()
+                .map_or_else(token, Owner::as_str)
+        })
     }
 
     /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.

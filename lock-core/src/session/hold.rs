@@ -13,6 +13,7 @@ use crate::LossReason;
 use crate::clock::Moment;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
+use crate::owner::Owner;
 
 /// What the user asked for.
 #[derive(Debug, Clone)]
@@ -25,7 +26,7 @@ pub(crate) struct Request {
     /// The lock is kept at least this long, however early it is let go.
     pub(crate) at_least: Duration,
     /// Who takes it, where that is more than this one acquisition.
-    pub(crate) owner: Option<Arc<str>>,
+    pub(crate) owner: Option<Owner>,
 }
 
 #[derive(Debug)]

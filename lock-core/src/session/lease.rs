@@ -208,7 +208,11 @@ impl Lease {
 
     fn next_renewal(&self, at: Moment) -> Moment {
         let users = lock(&self.users);
-        let next = if users.renewing > 0 { at } else { Moment::NEVER };
+        let next = if users.renewing > 0 {
+            at
+        } else {
+            Moment::NEVER
+        };
         self.renew_at.store(next.0, Ordering::SeqCst);
         next
     }
@@ -327,11 +331,7 @@ mod tests {
     fn a_lease_ends_with_its_last_user_and_is_renewed_for_the_longest_of_them() {
         let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
         assert!(lease.join(T0, terms(1), start(T0)));
-        assert_eq!(
-            lease.terms(),
-            terms(3),
-            "a shorter one does not shorten it"
-        );
+        assert_eq!(lease.terms(), terms(3), "a shorter one does not shorten it");
         assert_eq!(lease.end(), terms(3).deadline(T0));
         assert!(lease.join(T0, terms(9), start(T0)));
         assert_eq!(lease.terms(), terms(9));

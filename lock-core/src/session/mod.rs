@@ -6,6 +6,7 @@ mod hold;
 mod lease;
 mod phase;
 mod registry;
+mod replace;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -22,11 +23,11 @@ use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel}
 use tokio::time::{Instant, timeout_at};
 
 use self::contender::Cause;
-use self::registry::Registry;
 pub(crate) use self::contender::{Contender, Taken};
 pub(crate) use self::hold::{Hold, Request};
 pub(crate) use self::lease::{Lease, Terms};
 pub(crate) use self::phase::Status;
+use self::registry::Registry;
 pub(crate) use self::undo::confirmed;
 pub(crate) use self::wait::{Granted, Next};
 use crate::LockError;
@@ -156,7 +157,11 @@ impl Session {
         shared.close();
         let grace = (limit / 4).min(Duration::from_millis(250));
         if timeout_at(end - grace, shared.until_idle()).await.is_err() {
-            let left: Vec<_> = lock(&shared.registry).contenders.values().cloned().collect();
+            let left: Vec<_> = lock(&shared.registry)
+                .contenders
+                .values()
+                .cloned()
+                .collect();
             for contender in left {
                 if let Some(lease) = contender.lease() {
                     let lost = lease.lose(LossReason::ShutDown);
@@ -211,9 +216,7 @@ impl Shared {
         if registry.closing {
             return Err(LockError::ShutDown);
         }
-        registry
-            .contenders
-            .insert(sequence, Arc::clone(&contender));
+        registry.contenders.insert(sequence, Arc::clone(&contender));
         Ok(contender)
     }
 
@@ -235,7 +238,7 @@ impl Shared {
     ) -> Taken {
         let now = self.now();
         let line = lock(&self.registry).line(&contender.key);
-        let owners = line.lease_of(contender.owner.as_deref());
+        let owners = line.lease_of(contender.explicit_owner.as_ref());
         let taken = contender.take(now, granted, hold, owners.as_ref());
         if taken == Taken::Held {
             line.adopt(contender, now);

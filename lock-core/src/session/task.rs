@@ -11,12 +11,13 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::Instrument;
 
-use super::entry::Entry;
-use super::lease::Status;
-use super::wait::Wait;
+use super::contender::Contender;
+use super::phase::Status;
+use super::wait::{Granted, Wait};
 use super::{Shared, undo};
 use crate::LossReason;
 use crate::clock::Moment;
+use crate::queue::Line;
 use crate::store::{Answer, Mode, Renewal, Store, StoreError};
 use crate::sync::lock;
 
@@ -29,7 +30,7 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 
 type Job = BoxFuture<'static, ()>;
 
-pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc<Entry>>) {
+pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc<Contender>>) {
     let mut jobs: FuturesUnordered<Job> = FuturesUnordered::new();
     loop {
         let pause = sweep(&shared, &mut jobs);
@@ -44,24 +45,44 @@ pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc
         }
     }
     // Every handle is gone: finish what was queued, and clean up behind the locks that were lost a moment ago.
-    let left: Vec<_> = lock(&shared.registry).entries.values().cloned().collect();
-    for entry in left {
-        let lost = matches!(entry.lease.status(shared.now()), Status::Lost(_));
-        if lost && !entry.undoing.swap(true, Ordering::Relaxed) {
+    let now = shared.now();
+    let left: Vec<_> = lock(&shared.registry)
+        .contenders
+        .values()
+        .cloned()
+        .collect();
+    for contender in left {
+        if is_lost(&contender, now) && !contender.undoing.swap(true, Ordering::Relaxed) {
             let shared = Arc::clone(&shared);
             // The pause is part of the job: it must not hold up the releases that are queued.
             jobs.push(Box::pin(async move {
-                tokio::time::sleep(shared.now().until(entry.clean_up_at())).await;
-                undo::until_confirmed(shared, entry).await;
+                tokio::time::sleep(now.until(contender.clean_up_at(now))).await;
+                undo::until_confirmed(shared, contender).await;
             }));
         }
     }
     while jobs.next().await.is_some() {}
 }
 
-fn release(shared: &Arc<Shared>, entry: Arc<Entry>, jobs: &mut FuturesUnordered<Job>) {
-    if !entry.undoing.swap(true, Ordering::Relaxed) {
-        jobs.push(Box::pin(undo::until_confirmed(Arc::clone(shared), entry)));
+fn release(shared: &Arc<Shared>, contender: Arc<Contender>, jobs: &mut FuturesUnordered<Job>) {
+    if !contender.undoing.swap(true, Ordering::Relaxed) {
+        jobs.push(Box::pin(undo::until_confirmed(
+            Arc::clone(shared),
+            contender,
+        )));
+    }
+}
+
+/// Whether what this contender had is lost: the lease to all its guards, or the hold to the one that has it.
+fn is_lost(contender: &Contender, now: Moment) -> bool {
+    let capped = || {
+        let hold = contender.hold();
+        hold.is_some_and(|hold| matches!(hold.status(now), Status::Lost(_)))
+    };
+    match contender.status(now) {
+        Status::Lost(_) => true,
+        Status::Held => capped(),
+        Status::Pending | Status::Released => false,
     }
 }
 
@@ -89,33 +110,39 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     let mut next = Moment::NEVER;
     let mut due = Vec::new();
     let mut over = Vec::new();
-    for entry in lock(&shared.registry).entries.values() {
-        match entry.lease.status(now) {
-            Status::Held => {
-                // What is due soon goes along, so that batches are full and sweeps are few.
-                if entry.renew_at() <= now + entry.terms.ttl / 12 {
-                    entry.renewing();
-                    due.push(Arc::clone(entry));
-                }
-                next = next.min(entry.renew_at()).min(entry.lease.end());
+    for contender in lock(&shared.registry).contenders.values() {
+        let Some(lease) = contender.lease() else {
+            continue;
+        };
+        if is_lost(contender, now) {
+            if contender.undoing.load(Ordering::Relaxed) {
+                continue;
             }
-            Status::Lost(_) if !entry.undoing.load(Ordering::Relaxed) => {
-                let clean_up_at = entry.clean_up_at();
-                if clean_up_at <= now {
-                    over.push(Arc::clone(entry));
-                } else {
-                    next = next.min(clean_up_at);
-                }
+            let clean_up_at = contender.clean_up_at(now);
+            if clean_up_at <= now {
+                over.push(Arc::clone(contender));
+            } else {
+                next = next.min(clean_up_at);
             }
-            Status::Lost(_) | Status::Pending | Status::Released => {}
+            if let Some(line) = contender.line() {
+                line.gone(contender);
+            }
+        } else if contender.status(now) == Status::Held {
+            // What is due soon goes along, so that batches are full and sweeps are few.
+            if lease.renew_at() <= now + lease.terms().ttl / 12 {
+                lease.renewing();
+                due.push(Arc::clone(contender));
+            }
+            let cap = contender.hold().map_or(Moment::NEVER, |hold| hold.cap());
+            next = next.min(lease.renew_at()).min(lease.end()).min(cap);
         }
     }
-    for entry in over {
-        tracing::debug!(key = entry.key.name(), "lost: cleaning up");
-        release(shared, entry, jobs);
+    for contender in over {
+        tracing::debug!(key = contender.key.name(), "lost: cleaning up");
+        release(shared, contender, jobs);
     }
     // The shortest ttl of a batch bounds how long its answer may take.
-    due.sort_unstable_by_key(|entry| entry.terms.ttl);
+    due.sort_unstable_by_key(|contender| contender.terms().ttl);
     for batch in due.chunks(BATCH) {
         jobs.push(Box::pin(renew(Arc::clone(shared), batch.to_vec())));
     }
@@ -124,28 +151,40 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
 
 fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) {
     shared.lines_due.store(Moment::NEVER.0, Ordering::SeqCst);
-    let (asking, next) = lock(&shared.registry).lines.due(now);
-    for entry in asking {
-        jobs.push(Box::pin(refresh(Arc::clone(shared), entry)));
+    let (due, next) = {
+        let mut registry = lock(&shared.registry);
+        (registry.due(now), registry.first_check())
+    };
+    for (line, contender) in due {
+        jobs.push(Box::pin(refresh(Arc::clone(shared), line, contender)));
     }
+    let next = next.unwrap_or(Moment::NEVER);
     shared.lines_due.fetch_min(next.0, Ordering::SeqCst);
 }
 
 /// Renews a batch. What is not confirmed moves nothing.
-async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
+async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Contender>>) {
     let span = tracing::debug_span!(
         "lock.renew",
         locks = batch.len(),
         outcome = tracing::field::Empty
     );
     async {
-        let renewals: Vec<Renewal<'_>> = batch
+        // What the leases are renewed for must not change while the answer is on its way.
+        let leases: Vec<_> = batch
             .iter()
-            .map(|entry| Renewal {
-                key: &entry.key,
-                token: &entry.token,
-                ttl: entry.terms.ttl,
-                owner: None,
+            .filter_map(|contender| {
+                let lease = contender.lease()?;
+                Some((contender, lease, lease.terms()))
+            })
+            .collect();
+        let renewals: Vec<Renewal<'_>> = leases
+            .iter()
+            .map(|(contender, _, terms)| Renewal {
+                key: &contender.key,
+                token: &contender.token,
+                ttl: terms.ttl,
+                owner: contender.owner(),
             })
             .collect();
         let sent_at = shared.now();
@@ -156,10 +195,12 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
             Ok(held) => {
                 let lost = held.iter().filter(|held| !**held).count();
                 span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
-                for (entry, held) in batch.iter().zip(held) {
+                for ((_, lease, terms), held) in leases.iter().zip(held) {
                     if held {
-                        next = next.min(entry.renewed(now, sent_at)).min(entry.lease.end());
-                    } else if entry.lease.lose(LossReason::Taken) {
+                        next = next
+                            .min(lease.renewed(now, sent_at, *terms))
+                            .min(lease.end());
+                    } else if lease.lose(LossReason::Taken) {
                         next = now;
                     }
                 }
@@ -171,8 +212,8 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
                     ?error,
                     "leases could not be renewed: trying again"
                 );
-                for entry in &batch {
-                    next = next.min(entry.not_renewed(now)).min(entry.lease.end());
+                for (_, lease, _) in &leases {
+                    next = next.min(lease.not_renewed(now)).min(lease.end());
                 }
             }
         }
@@ -183,78 +224,80 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Entry>>) {
 }
 
 /// Asks on behalf of everybody in this process who waits for the same lock.
-pub(super) async fn refresh(shared: Arc<Shared>, entry: Arc<Entry>) {
+async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc<Contender>) {
+    if contender.status(shared.now()) != Status::Pending {
+        return;
+    }
+    let spare = line.spare(shared.limits(&line));
     let sent_at = shared.now();
+    let terms = contender.terms();
+    let answer = shared
+        .store
+        .acquire(contender.attempt(Mode::Wait, spare))
+        .await;
     let mut remaining = Duration::MAX;
-    if entry.lease.status(sent_at) == Status::Pending {
-        let answer = shared.store.acquire(entry.attempt(Mode::Wait)).await;
-        remaining = refreshed(&shared, &entry, sent_at, answer);
-        clean_up_if_gone(&shared, &entry).await;
-    }
-    let after = shared.check_after(entry.terms, remaining.min(entry.terms.ttl));
-    let next = lock(&shared.registry)
-        .lines
-        .checked(&entry.key.lock, shared.now(), after);
-    if let Some(next) = next {
-        shared.line_due_at(next);
-    }
-}
-
-/// An entry that left while we asked for it may have been put back into the queue by our question. Releasing it again
-/// may also overtake its own release, which must not take that for a loss.
-pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, entry: &Arc<Entry>) {
-    let status = entry.lease.status(shared.now());
-    if !matches!(status, Status::Pending | Status::Held) {
-        entry.released_by_refresh.store(true, Ordering::SeqCst);
-        undo::again(Arc::clone(shared), Arc::clone(entry)).await;
-    }
-}
-
-/// Passes an answer on to everybody whom it concerns. Returns what is left of the holder's lease.
-fn refreshed(
-    shared: &Shared,
-    entry: &Arc<Entry>,
-    sent_at: Moment,
-    answer: Result<Answer, StoreError>,
-) -> Duration {
-    let now = shared.now();
-    let registry = lock(&shared.registry);
-    let line = || registry.lines.of(&entry.key.lock);
     match answer {
-        Ok(Answer::Granted { fence, .. }) => entry.tell(|wait| wait.answered(sent_at, fence)),
+        Ok(Answer::Granted { fence, .. }) => contender.tell(|wait| {
+            wait.answered(Granted {
+                fence,
+                spare,
+                contended: false,
+                sent_at,
+                terms,
+                pushed: false,
+            });
+        }),
         Ok(Answer::Queued(place)) => {
-            for waiter in line() {
-                lock(&waiter.wait).refreshed(sent_at, place.last_fence);
-                // The server had forgotten this one (its data was lost, or it took us for dead): so it has the others.
-                if place.joined && waiter.sequence != entry.sequence {
-                    waiter.tell(Wait::interrupted);
-                }
-            }
+            lock(&contender.wait).refreshed(sent_at, place.last_fence);
             if let Some(own) = place.own_holder {
-                match registry.entries.get(&own) {
-                    // It does not know yet that it was granted the lock: its message was lost.
-                    Some(holder) if holder.lease.status(now) == Status::Pending => {
-                        holder.tell(Wait::interrupted);
-                    }
-                    Some(_) => {}
-                    None => {
-                        drop(registry);
-                        shared.decline(own, &entry.key.lock);
-                    }
-                }
+                shared.check_own_holder(own, &contender.key.lock);
             }
-            return place.remaining;
+            remaining = place.remaining;
+        }
+        Ok(Answer::Busy { remaining: left }) => {
+            lock(&contender.wait).parked();
+            remaining = left;
         }
         // The waiter finds out for itself what is wrong.
-        Ok(Answer::Foreign { .. } | Answer::Busy { .. }) => entry.tell(Wait::interrupted),
+        Ok(Answer::Foreign { .. }) => contender.tell(Wait::interrupted),
         Err(error) => {
             if let StoreError::Ambiguous(_) = error {
-                entry.ambiguous.store(true, Ordering::Relaxed);
+                contender.ambiguous.store(true, Ordering::Relaxed);
             }
-            for waiter in line() {
-                waiter.tell(|wait| wait.failed(now, error.clone()));
+            let now = shared.now();
+            contender.tell(|wait| wait.failed(now, error.clone()));
+        }
+    }
+    clean_up_if_gone(&shared, &contender).await;
+    shared.check_line(&line, terms, remaining.min(terms.ttl));
+}
+
+/// A contender that was given up while we asked for it may have been put back into the queue by our question. Releasing it
+/// again may also overtake its own release, which must not take that for a loss.
+pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, contender: &Arc<Contender>) {
+    let status = contender.status(shared.now());
+    if !matches!(status, Status::Pending | Status::Held) {
+        contender.released_by_refresh.store(true, Ordering::SeqCst);
+        undo::again(Arc::clone(shared), Arc::clone(contender)).await;
+    }
+}
+
+impl Shared {
+    /// The server says that a token of ours holds the lock that we wait for.
+    fn check_own_holder(&self, sequence: u64, name: &str) {
+        let now = self.now();
+        let registry = lock(&self.registry);
+        match registry.contenders.get(&sequence) {
+            // It does not know yet that it was granted the lock: its message was lost.
+            Some(holder) if holder.status(now) == Status::Pending => {
+                holder.tell(Wait::interrupted);
+            }
+            Some(_) => {}
+            None if registry.is_kept(sequence, now) => {}
+            None => {
+                drop(registry);
+                self.decline(sequence, name);
             }
         }
     }
-    Duration::MAX
 }

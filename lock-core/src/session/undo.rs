@@ -1,4 +1,4 @@
-//! Taking back what an acquisition left on the server.
+//! Giving back what a contender has on the server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,35 +6,39 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::Shared;
-use super::entry::Entry;
-use super::lease::Status;
+use super::contender::Contender;
+use super::hold::Hold;
+use super::phase::Status;
+use super::{Session, Shared, replace};
 use crate::LockError;
 use crate::store::{Released, Renewal, Store, StoreError};
+use crate::sync::lock;
 
-/// Cleans up behind a request of an entry that was over, and perhaps forgotten, when the request was answered.
-pub(super) async fn again(shared: Arc<Shared>, entry: Arc<Entry>) {
-    shared.remember(&entry);
-    until_confirmed(shared, entry).await;
+/// Cleans up behind a request of a contender that was over, and perhaps forgotten, when the request was answered.
+pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
+    shared.remember(&contender);
+    until_confirmed(shared, contender).await;
 }
 
 /// Releases until the server has confirmed it, or until the ttl has done the work.
-pub(super) async fn until_confirmed(shared: Arc<Shared>, entry: Arc<Entry>) {
-    let give_up = Instant::now() + entry.terms.ttl;
+pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contender>) {
+    contender.let_go();
+    let ttl = contender.terms().ttl;
+    let give_up = Instant::now() + ttl;
     let mut pause = Duration::from_millis(10);
     loop {
-        match let_go(&shared, &entry).await {
+        match let_go(&shared, &contender).await {
             // An acquire that nobody saw answered may still be under way on a connection that broke.
-            Ok(Released::NotHeld) if entry.ambiguous.swap(false, Ordering::Relaxed) => {
-                sleep(shared.config.command_deadline.min(entry.terms.ttl)).await;
+            Ok(Released::NotHeld) if contender.ambiguous.swap(false, Ordering::Relaxed) => {
+                sleep(shared.config.command_deadline.min(ttl)).await;
             }
             Ok(released) => {
-                tracing::debug!(key = entry.key.name(), ?released, "released");
+                tracing::debug!(key = contender.key.name(), ?released, "released");
                 break;
             }
             Err(error) if Instant::now() + pause >= give_up => {
                 tracing::warn!(
-                    key = entry.key.name(),
+                    key = contender.key.name(),
                     ?error,
                     "the lock could not be released: it was left to its ttl"
                 );
@@ -46,7 +50,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, entry: Arc<Entry>) {
             }
         }
     }
-    shared.forget(&entry);
+    shared.forget(&contender);
 }
 
 /// The holder releases and waits for the answer.
@@ -54,43 +58,45 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, entry: Arc<Entry>) {
 /// A call whose reply was lost is repeated, and a refresh that was under way may release as well; that the token is
 /// gone then is success, as long as the lease was not over. On an error the session goes on trying in the background.
 pub(crate) async fn confirmed(
-    session: &super::Session,
-    entry: Arc<Entry>,
+    session: &Session,
+    hold: &Arc<Hold>,
     most_tries: u32,
 ) -> Result<(), LockError> {
     let shared = &session.shared;
-    let before = entry.lease.release(shared.now());
+    let before = hold.release(shared.now());
     let lost = |reason| LockError::Lost {
-        key: entry.key.name().to_owned(),
+        key: hold.request.key.name().to_owned(),
         reason,
     };
     if let Status::Lost(reason) = before {
         // The session cleans up after a loss; nothing is left to confirm.
         return Err(lost(reason));
     }
-    let handover = Handover {
+    let lease_end = hold.end();
+    let Some(contender) = shared.pass_on(hold) else {
+        return Ok(());
+    };
+    let unfinished = Unfinished {
         session,
-        entry: Some(Arc::clone(&entry)),
+        contender: Some(Arc::clone(&contender)),
     };
     let (mut tries, mut perhaps_done) = (0, false);
     loop {
         tries += 1;
-        match let_go(shared, &entry).await {
-            Ok(
-                Released::Free | Released::HandedOver | Released::StillHeld { .. } | Released::Kept,
-            ) => break,
+        match let_go(shared, &contender).await {
             Ok(Released::NotHeld)
-                if (perhaps_done || entry.released_by_refresh.load(Ordering::SeqCst))
-                    && shared.now() < entry.lease.end() =>
+                if (perhaps_done || contender.released_by_refresh.load(Ordering::SeqCst))
+                    && shared.now() < lease_end =>
             {
                 break;
             }
             Ok(Released::NotHeld) => {
-                handover.done();
+                unfinished.done();
                 return Err(lost(crate::LossReason::Taken));
             }
+            Ok(_) => break,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),
-            Err(error) if tries >= most_tries || shared.now() >= entry.lease.end() => {
+            Err(error) if tries >= most_tries || shared.now() >= lease_end => {
                 return Err(error.into_lock_error());
             }
             Err(error) => {
@@ -99,48 +105,60 @@ pub(crate) async fn confirmed(
             }
         }
     }
-    handover.done();
+    unfinished.done();
     Ok(())
 }
 
-/// Releases the lock, or leaves it to its ttl where it has to be kept for a while.
-async fn let_go(shared: &Shared, entry: &Entry) -> Result<Released, StoreError> {
-    let Some(left) = entry.keep_for(shared.now()) else {
-        return shared.store.release(&entry.key, &entry.token, None).await;
-    };
-    let keep = Renewal {
-        key: &entry.key,
-        token: &entry.token,
-        ttl: left,
-        owner: None,
-    };
-    let kept = shared.store.extend(&[keep]).await?;
-    Ok(if kept == [true] {
-        Released::Kept
-    } else {
-        Released::NotHeld
-    })
+/// Releases the lock, or leaves it to its ttl where it has to be kept for a while. Where others wait here, the same command
+/// asks for them.
+async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Released, StoreError> {
+    let now = shared.now();
+    if let Some(left) = contender.keep_for(now) {
+        let keep = Renewal {
+            key: &contender.key,
+            token: &contender.token,
+            ttl: left,
+            owner: contender.owner(),
+        };
+        let kept = shared.store.extend(&[keep]).await?;
+        return Ok(if kept == [true] {
+            lock(&shared.registry).keep(contender.sequence, now, now + left);
+            Released::Kept
+        } else {
+            Released::NotHeld
+        });
+    }
+    if let Some(line) = contender.line() {
+        if let Some(answer) = replace::replace(shared, &line, contender).await {
+            return answer;
+        }
+        // Whoever comes now asks behind our release.
+        line.gone(contender);
+    }
+    let (key, token) = (&contender.key, &contender.token);
+    shared.store.release(key, token, contender.owner()).await
 }
 
 /// Gives an unfinished release to the session, also when the releasing future is dropped.
-struct Handover<'a> {
-    session: &'a super::Session,
-    entry: Option<Arc<Entry>>,
+struct Unfinished<'a> {
+    session: &'a Session,
+    contender: Option<Arc<Contender>>,
 }
 
-impl Handover<'_> {
+impl Unfinished<'_> {
     fn done(mut self) {
         // A request that was never answered may still land: then the background releases once more.
-        if let Some(entry) = self.entry.take_if(|e| !e.ambiguous.load(Ordering::Relaxed)) {
-            self.session.shared.forget(&entry);
+        let clear = |c: &mut Arc<Contender>| !c.ambiguous.load(Ordering::Relaxed);
+        if let Some(contender) = self.contender.take_if(clear) {
+            self.session.shared.forget(&contender);
         }
     }
 }
 
-impl Drop for Handover<'_> {
+impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if let Some(entry) = self.entry.take() {
-            self.session.undo_later(entry);
+        if let Some(contender) = self.contender.take() {
+            self.session.undo_later(contender);
         }
     }
 }

@@ -41,6 +41,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) alive_for: Duration,
     /// Who asks for a reentrant lock; without one the token is its own owner. Nothing for an exclusive lock.
     pub(crate) owner: Option<&'a str>,
+    /// How many fencing tokens after the first we would like to give out ourselves.
+    pub(crate) spare: u64,
 }
 
 /// The answer to an [`Attempt`].
@@ -89,6 +91,25 @@ pub(crate) enum Released {
     },
     /// The lock ends by itself, when it has been kept for as long as was asked.
     Kept,
+}
+
+/// The answer to a [`pass`](Store::pass).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Passed {
+    /// The token that was to let go did not hold the lock; nothing else was done.
+    Lost,
+    /// It has let go, and this is what became of the attempt.
+    On(Answer),
+}
+
+/// A grant that came as a message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Grant {
+    pub(crate) fence: u64,
+    /// So many fencing tokens after it are the grantee's, to give out itself.
+    pub(crate) spare: u64,
+    /// Others are queued behind.
+    pub(crate) contended: bool,
 }
 
 /// A lease to renew. No `Debug`, as for an [`Attempt`].
@@ -155,7 +176,9 @@ impl StoreError {
 /// What a store tells its client without being asked.
 pub(crate) trait Events: Send + Sync {
     /// A waiting token was given the lock named `lock` on the server.
-    fn granted(&self, token: &str, fence: u64, lock: &str);
+    fn granted(&self, token: &str, grant: Grant, lock: &str);
+    /// Somebody queues for the lock that this token holds.
+    fn contended(&self, token: &str);
     /// Somebody force-released the lock that this token held.
     fn revoked(&self, token: &str);
     /// The reentrant lock named `lock`, to which somebody here [subscribed](Store::subscribe), was announced free.
@@ -167,7 +190,7 @@ pub(crate) trait Events: Send + Sync {
 /// Where a store sends its events. Weak, because the session owns the store.
 pub(crate) type EventSink = Weak<dyn Events>;
 
-/// The five operations on a lock, each atomic and each safe to repeat with the same token; and its announcements.
+/// The operations on a lock, each atomic and each safe to repeat with the same token; and its announcements.
 /// The same methods serve both kinds of lock: the key says which it is.
 ///
 /// Every call carries the store's own time limit: it returns, with an error if need be.
@@ -183,6 +206,13 @@ pub(crate) trait Store: Send + Sync {
         token: &Token,
         owner: Option<&str>,
     ) -> impl Future<Output = Result<Released, StoreError>> + Send;
+
+    /// Lets `from` go of the lock and makes the attempt, in one step. Only for exclusive locks.
+    fn pass(
+        &self,
+        attempt: Attempt<'_>,
+        from: &Token,
+    ) -> impl Future<Output = Result<Passed, StoreError>> + Send;
 
     /// For each renewal, whether its token still held the lock.
     fn extend(
@@ -247,6 +277,10 @@ impl Store for AnyStore {
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
         on_store!(self, store => store.release(key, token, owner).await)
+    }
+
+    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
+        on_store!(self, store => store.pass(attempt, from).await)
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {

@@ -8,8 +8,8 @@ use std::time::Duration;
 use once_cell::sync::{Lazy, OnceCell};
 
 use super::{
-    Answer, Attempt, EventSink, Events, Forced, Mode, Place, Released, Renewal, Snapshot,
-    SnapshotState, Store, StoreError, Subscription,
+    Answer, Attempt, EventSink, Events, Forced, Grant, Mode, Passed, Place, Released, Renewal,
+    Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
 use crate::clock::{Clock, Moment};
 use crate::key::LockKey;
@@ -99,11 +99,13 @@ struct Holder {
 struct Waiter {
     token: Token,
     ttl: Duration,
+    spare: u64,
 }
 
-/// An event to send once the state is unlocked.
+/// Events to send once the state is unlocked.
 enum Message {
-    Granted(Token, u64, Box<str>),
+    Granted(Token, Grant, Box<str>),
+    Contended(Token),
     Revoked(Token),
 }
 
@@ -115,28 +117,44 @@ impl Server {
         })
     }
 
-    fn deliver(&self, message: Option<Message>) {
-        let Some(message) = message else { return };
-        let token = match &message {
-            Message::Granted(token, ..) | Message::Revoked(token) => token,
+    fn deliver(&self, outbox: Vec<Message>) {
+        for message in outbox {
+            self.send(&message);
+        }
+    }
+
+    fn send(&self, message: &Message) {
+        let token = match message {
+            Message::Granted(token, ..) | Message::Contended(token) | Message::Revoked(token) => {
+                token
+            }
         };
         let sink = lock(&self.state).clients.get(token.client()).cloned();
         if let Some(events) = sink.and_then(|sink: Weak<dyn Events>| sink.upgrade()) {
-            match &message {
-                Message::Granted(token, fence, lock) => {
-                    events.granted(token.as_str(), *fence, lock);
+            match message {
+                Message::Granted(token, grant, lock) => {
+                    events.granted(token.as_str(), *grant, lock);
                 }
+                Message::Contended(token) => events.contended(token.as_str()),
                 Message::Revoked(token) => events.revoked(token.as_str()),
             }
         }
     }
 }
 
+/// Whom a lock went to.
+enum Granted {
+    ToTheOneThatAsks { fence: u64 },
+    ToAnother,
+}
+
 impl State {
-    fn mint(&mut self, now: Moment) -> u64 {
+    /// The next fencing token, and `spare` behind it that the client gives out itself.
+    fn mint(&mut self, now: Moment, spare: u64) -> u64 {
         // Below 2^53 like the server's: microseconds, with the last token as the floor.
-        self.fence = (self.fence + 1).max(now.0 / 1000);
-        self.fence
+        let minted = (self.fence + 1).max(now.0 / 1000);
+        self.fence = minted + spare;
+        minted
     }
 
     /// The slot's holder once leases that have run out are gone.
@@ -160,30 +178,44 @@ impl State {
         self.sweep_at = (self.locks.len() * 2).max(64);
     }
 
-    /// Gives the lock to the first live waiter. The message is for the waiter, unless it is the one that asks.
+    /// Gives the lock to the first live waiter, and tells it, unless it is the one that asks.
     fn grant_next(
         &mut self,
         key: &LockKey,
         now: Moment,
-        asking: Option<&Token>,
-    ) -> Option<(u64, Option<Message>)> {
+        asking: Option<(&Token, u64)>,
+        outbox: &mut Vec<Message>,
+    ) -> Option<Granted> {
         while let Some(waiter) = self.locks.get_mut(&key.lock)?.queue.pop_front() {
             let slot = self.locks.get_mut(&key.lock)?;
-            let ours = asking == Some(&waiter.token);
+            let ours = asking.filter(|(token, _)| **token == waiter.token);
             let client = waiter.token.client();
             let alive = slot.alive.get(client).is_some_and(|until| *until > now)
                 && self.clients.contains_key(client);
-            if !(ours || alive) {
+            if !(ours.is_some() || alive) {
                 continue;
             }
-            let fence = self.mint(now);
+            let contended = !slot.queue.is_empty();
+            let spare = ours.map_or(waiter.spare, |(_, spare)| spare);
+            let fence = self.mint(now, spare);
             let slot = self.locks.get_mut(&key.lock)?;
             slot.holder = Some(Holder {
                 token: waiter.token.clone(),
                 expires: now + waiter.ttl,
             });
-            let message = (!ours).then(|| Message::Granted(waiter.token, fence, key.lock.clone()));
-            return Some((fence, message));
+            if ours.is_some() {
+                if contended {
+                    outbox.push(Message::Contended(waiter.token));
+                }
+                return Some(Granted::ToTheOneThatAsks { fence });
+            }
+            let grant = Grant {
+                fence,
+                spare,
+                contended,
+            };
+            outbox.push(Message::Granted(waiter.token, grant, key.lock.clone()));
+            return Some(Granted::ToAnother);
         }
         None
     }
@@ -213,38 +245,44 @@ impl Slot {
 
 impl MemoryStore {
     /// Runs one operation on the state, then sends what it wants sent.
-    fn run<T>(&self, operation: impl FnOnce(&mut State, Moment) -> (T, Option<Message>)) -> T {
+    fn run<T>(&self, operation: impl FnOnce(&mut State, Moment, &mut Vec<Message>) -> T) -> T {
         let now = self.server.clock.now();
-        let (result, message) = operation(&mut lock(&self.server.state), now);
-        self.server.deliver(message);
+        let mut outbox = Vec::new();
+        let result = operation(&mut lock(&self.server.state), now, &mut outbox);
+        self.server.deliver(outbox);
         result
     }
 }
 
-fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Option<Message>) {
+fn acquire(
+    state: &mut State,
+    now: Moment,
+    attempt: Attempt<'_>,
+    outbox: &mut Vec<Message>,
+) -> Answer {
     let (key, token) = (attempt.key, attempt.token);
+    let granted = |fence| Answer::Granted { fence, holds: 1 };
     let slot = state.slot(key, now);
-    let mut message = None;
     if slot.holder.is_none() {
-        match state.grant_next(key, now, Some(token)) {
-            Some((fence, None)) => return (Answer::Granted { fence, holds: 1 }, None),
-            Some((_, to_another)) => message = to_another,
+        match state.grant_next(key, now, Some((token, attempt.spare)), outbox) {
+            Some(Granted::ToTheOneThatAsks { fence }) => return granted(fence),
+            Some(Granted::ToAnother) => {}
             None => {
-                let fence = state.mint(now);
+                let fence = state.mint(now, attempt.spare);
                 state.slot(key, now).holder = Some(Holder {
                     token: token.clone(),
                     expires: now + attempt.ttl,
                 });
                 state.tidy(key);
-                return (Answer::Granted { fence, holds: 1 }, None);
+                return granted(fence);
             }
         }
     } else if slot.held_by(token) {
-        let fence = state.mint(now);
+        let fence = state.mint(now, attempt.spare);
         if let Some(holder) = &mut state.slot(key, now).holder {
             holder.expires = now + attempt.ttl;
         }
-        return (Answer::Granted { fence, holds: 1 }, None);
+        return granted(fence);
     }
 
     let last_fence = state.fence;
@@ -252,17 +290,21 @@ fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Opt
     let holder = slot.holder.as_ref();
     let remaining = holder.map_or(Duration::ZERO, |holder| now.until(holder.expires));
     if attempt.mode == Mode::Try {
-        return (Answer::Busy { remaining }, message);
+        return Answer::Busy { remaining };
     }
     let own_holder = holder
         .filter(|holder| holder.token.client() == token.client())
         .and_then(|holder| holder.token.as_str().rsplit(':').next()?.parse().ok());
-    let joined = !slot.queue.iter().any(|waiter| waiter.token == *token);
-    if joined {
-        slot.queue.push_back(Waiter {
-            token: token.clone(),
-            ttl: attempt.ttl,
-        });
+    let waiter = Waiter {
+        token: token.clone(),
+        ttl: attempt.ttl,
+        spare: attempt.spare,
+    };
+    let known = slot.queue.iter_mut().find(|known| known.token == *token);
+    let joined = known.is_none();
+    match known {
+        Some(known) => *known = waiter,
+        None => slot.queue.push_back(waiter),
     }
     slot.alive
         .insert(token.client().into(), now + attempt.alive_for);
@@ -273,12 +315,34 @@ fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Opt
         last_fence,
         own_holder,
     };
-    (Answer::Queued(place), message)
+    // The first of the queue tells the holder that somebody waits, and again with each refresh.
+    if let Some(holder) = &slot.holder
+        && holder.token.client() != token.client()
+        && slot
+            .queue
+            .front()
+            .is_some_and(|first| first.token == *token)
+    {
+        outbox.push(Message::Contended(holder.token.clone()));
+    }
+    Answer::Queued(place)
 }
 
 impl Store for MemoryStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        Ok(self.run(|state, now| acquire(state, now, attempt)))
+        Ok(self.run(|state, now, outbox| acquire(state, now, attempt, outbox)))
+    }
+
+    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
+        Ok(self.run(|state, now, outbox| {
+            let slot = state.slot(attempt.key, now);
+            if !slot.held_by(from) {
+                state.tidy(attempt.key);
+                return Passed::Lost;
+            }
+            slot.holder = None;
+            Passed::On(acquire(state, now, attempt, outbox))
+        }))
     }
 
     async fn release(
@@ -287,25 +351,25 @@ impl Store for MemoryStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        Ok(self.run(|state, now| {
+        Ok(self.run(|state, now, outbox| {
             let slot = state.slot(key, now);
-            let (released, message) = if slot.held_by(token) {
+            let released = if slot.held_by(token) {
                 slot.holder = None;
-                match state.grant_next(key, now, None) {
-                    Some((_, message)) => (Released::HandedOver, message),
-                    None => (Released::Free, None),
+                match state.grant_next(key, now, None, outbox) {
+                    Some(_) => Released::HandedOver,
+                    None => Released::Free,
                 }
             } else {
                 slot.queue.retain(|waiter| waiter.token != *token);
-                (Released::NotHeld, None)
+                Released::NotHeld
             };
             state.tidy(key);
-            (released, message)
+            released
         }))
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        Ok(self.run(|state, now| {
+        Ok(self.run(|state, now, _| {
             let renewed = renewals.iter().map(|renewal| {
                 let slot = state.locks.get_mut(&renewal.key.lock);
                 let holder = slot.and_then(|slot| {
@@ -320,12 +384,12 @@ impl Store for MemoryStore {
                     _ => false,
                 }
             });
-            (renewed.collect(), None)
+            renewed.collect()
         }))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        Ok(self.run(|state, now| {
+        Ok(self.run(|state, now, _| {
             let slot = state.slot(key, now);
             let snapshot = Snapshot {
                 waiting: slot.queue.len() as u64,
@@ -340,26 +404,22 @@ impl Store for MemoryStore {
                 },
             };
             state.tidy(key);
-            (snapshot, None)
+            snapshot
         }))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        let (forced, granted) = self.run(|state, now| {
+        Ok(self.run(|state, now, outbox| {
             let Some(holder) = state.slot(key, now).holder.take() else {
                 state.tidy(key);
-                return ((Forced::NotHeld, None), None);
+                return Forced::NotHeld;
             };
-            let granted = state.grant_next(key, now, None).and_then(|(_, m)| m);
+            // The old holder hears first, as it does from the server.
+            outbox.push(Message::Revoked(holder.token));
+            state.grant_next(key, now, None, outbox);
             state.tidy(key);
-            (
-                (Forced::TakenAway, granted),
-                Some(Message::Revoked(holder.token)),
-            )
-        });
-        // The old holder hears first, as it does from the server.
-        self.server.deliver(granted);
-        Ok(forced)
+            Forced::TakenAway
+        }))
     }
 
     async fn subscribe(&self, _key: &LockKey) -> Result<Option<Subscription>, StoreError> {

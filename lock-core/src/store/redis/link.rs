@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use crate::LockError;
-use crate::store::{EventSink, Events};
+use crate::store::{EventSink, Events, Grant};
 use crate::sync::lock;
 
 /// So many requests in a row without any reply, and the connection is taken for dead.
@@ -242,17 +242,39 @@ fn payload(value: &Value) -> Option<&str> {
     }
 }
 
-/// Messages are `granted <token> <fence> <lock>` and `revoked <token>`; anything else is not for us.
+/// What the scripts send, and anybody could: what is not understood is not for us.
+///
+/// - `granted <token> <fence> <spare> <0|1 others queue> <lock>`
+/// - `contended <token>`
+/// - `revoked <token>`
 fn deliver(events: &dyn Events, message: &str) {
     // The name of a lock may hold spaces, so it is last.
-    let mut words = message.splitn(4, ' ');
-    match (words.next(), words.next(), words.next(), words.next()) {
-        (Some("granted"), Some(token), Some(fence), Some(lock)) => {
-            if let Ok(fence) = fence.parse() {
-                events.granted(token, fence, lock);
+    let mut words = message.splitn(6, ' ');
+    let mut next = || words.next();
+    let understood = match (next(), next(), next(), next(), next(), next()) {
+        (Some("granted"), Some(token), Some(fence), Some(spare), Some(others), Some(lock)) => {
+            let numbers = fence.parse().ok().zip(spare.parse().ok());
+            if let Some((fence, spare)) = numbers {
+                let grant = Grant {
+                    fence,
+                    spare,
+                    contended: others == "1",
+                };
+                events.granted(token, grant, lock);
             }
+            numbers.is_some()
         }
-        (Some("revoked"), Some(token), None, None) => events.revoked(token),
-        _ => tracing::debug!("a message on our channel is not understood"),
+        (Some("contended"), Some(token), None, ..) => {
+            events.contended(token);
+            true
+        }
+        (Some("revoked"), Some(token), None, ..) => {
+            events.revoked(token);
+            true
+        }
+        _ => false,
+    };
+    if !understood {
+        tracing::debug!("a message on our channel is not understood");
     }
 }

@@ -16,13 +16,13 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
-use self::error::{classify, no_reply};
+use self::error::{classify, garbled, no_reply};
 use self::link::Link;
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
 use super::{
-    Answer, Attempt, EventSink, Forced, Mode, Released, Renewal, Snapshot, Store, StoreError,
-    Subscription,
+    Answer, Attempt, EventSink, Forced, Mode, Passed, Released, Renewal, Snapshot, Store,
+    StoreError, Subscription,
 };
 use crate::LockError;
 use crate::key::{Kind, LockKey, Names};
@@ -151,6 +151,21 @@ impl RedisStore {
         result
     }
 
+    /// The arguments of an attempt.
+    fn args<'a>(&'a self, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
+        [
+            Arg::Text(attempt.token.as_str()),
+            Arg::Millis(attempt.ttl),
+            Arg::Text(match attempt.mode {
+                Mode::Try => "try",
+                Mode::Wait => "wait",
+            }),
+            Arg::Millis(attempt.alive_for),
+            Arg::Text(self.channel()),
+            Arg::Number(attempt.spare),
+        ]
+    }
+
     async fn extend_exclusive(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         let keys: Vec<&str> = renewals.iter().map(|r| &*r.key.lock).collect();
         let args: Vec<Arg<'_>> = renewals
@@ -187,28 +202,28 @@ enum Arg<'a> {
 
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        let (queue, waiters) = match &attempt.key.names {
-            Names::Exclusive { queue, waiters } => (queue, waiters),
-            Names::Reentrant { holds, .. } => return self.reenter(attempt, holds).await,
+        match &attempt.key.names {
+            Names::Exclusive { queue, waiters } => {
+                let keys = [&*attempt.key.lock, queue, waiters, FENCE];
+                let value = self
+                    .run(&script::ACQUIRE, &keys, &self.args(attempt))
+                    .await?;
+                reply::acquired(value)
+            }
+            Names::Reentrant { holds, .. } => self.reenter(attempt, holds).await,
+        }
+    }
+
+    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
+        let Names::Exclusive { queue, waiters } = &attempt.key.names else {
+            return Err(garbled());
         };
-        let value = self
-            .run(
-                &script::ACQUIRE,
-                &[&attempt.key.lock, queue, waiters, FENCE],
-                &[
-                    Arg::Text(attempt.token.as_str()),
-                    Arg::Millis(attempt.ttl),
-                    Arg::Text(match attempt.mode {
-                        Mode::Try => "try",
-                        Mode::Wait => "wait",
-                    }),
-                    Arg::Millis(attempt.alive_for),
-                    Arg::Text(self.channel()),
-                    Arg::Number(0),
-                ],
-            )
-            .await?;
-        reply::acquired(value)
+        let keys = [&*attempt.key.lock, queue, waiters, FENCE];
+        let [token, ttl, mode, alive_for, channel, spare] = self.args(attempt);
+        let from = Arg::Text(from.as_str());
+        let args = [token, ttl, mode, alive_for, channel, spare, from];
+        let value = self.run(&script::PASS, &keys, &args).await?;
+        reply::passed(value)
     }
 
     async fn release(
@@ -227,7 +242,7 @@ impl Store for RedisStore {
             .run(
                 &script::RELEASE,
                 &[&key.lock, queue, waiters, FENCE],
-                &[Arg::Text(token.as_str()), Arg::Number(0)],
+                &[Arg::Text(token.as_str())],
             )
             .await?;
         reply::released(&value)
@@ -275,7 +290,7 @@ impl Store for RedisStore {
             .run(
                 &script::FORCE_RELEASE,
                 &[&key.lock, queue, waiters, FENCE],
-                &[Arg::Number(0), Arg::Text(CHANNELS)],
+                &[Arg::Text(CHANNELS)],
             )
             .await?;
         reply::forced(value)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use redis::Value;
 
 use super::error::garbled;
-use crate::store::{Answer, Forced, Place, Released, Snapshot, SnapshotState, StoreError};
+use crate::store::{Answer, Forced, Passed, Place, Released, Snapshot, SnapshotState, StoreError};
 
 type Parsed<T> = Result<T, StoreError>;
 
@@ -32,6 +32,13 @@ pub(super) fn acquired(value: Value) -> Parsed<Answer> {
             _ => Err(garbled()),
         },
         _ => Err(garbled()),
+    }
+}
+
+pub(super) fn passed(value: Value) -> Parsed<Passed> {
+    match &value {
+        Value::Array(parts) if text(parts.first()) == Some("lost") => Ok(Passed::Lost),
+        _ => acquired(value).map(Passed::On),
     }
 }
 

@@ -22,6 +22,8 @@ pub(super) static ACQUIRE: Lazy<Script> =
     script!("acquire", "mint.lua", "grant.lua", "acquire.lua");
 pub(super) static RELEASE: Lazy<Script> =
     script!("release", "mint.lua", "grant.lua", "release.lua");
+pub(super) static PASS: Lazy<Script> =
+    script!("pass", "mint.lua", "grant.lua", "pass.lua", "acquire.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(

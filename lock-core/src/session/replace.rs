@@ -1,0 +1,94 @@
+//! Letting go of a lock and asking for it again in one command, for those who wait in this process.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Shared;
+use super::contender::Contender;
+use super::wait::Granted;
+use crate::queue::Line;
+use crate::store::{Answer, Mode, Passed, Released, Store, StoreError};
+use crate::sync::lock;
+
+/// A new contender takes the place of the holder: it has the lock, or the last place of the server's queue. `None` where
+/// nobody waits here, or the holder can not be replaced.
+pub(super) async fn replace(
+    shared: &Arc<Shared>,
+    line: &Arc<Line>,
+    holder: &Arc<Contender>,
+) -> Option<Result<Released, StoreError>> {
+    let next = line.next_after(holder)?;
+    let contender = shared.contender(&next.request, Some(line)).ok()?;
+    let limits = shared.limits(line);
+    let Some(spare) = line.replace(holder, &contender, &next, limits) else {
+        shared.forget(&contender);
+        return None;
+    };
+    let asking = Asking {
+        line,
+        contender: &contender,
+    };
+    let sent_at = shared.now();
+    let attempt = contender.attempt(Mode::Wait, spare);
+    let answer = shared.store.pass(attempt, &holder.token).await;
+    let released = match answer {
+        Ok(Passed::Lost) => Ok(Released::NotHeld),
+        Ok(Passed::On(Answer::Granted { fence, .. })) => {
+            let mut wait = lock(&contender.wait);
+            let terms = wait.terms();
+            wait.answered(Granted {
+                fence,
+                spare,
+                contended: false,
+                sent_at,
+                terms,
+                pushed: false,
+            });
+            Ok(Released::HandedOver)
+        }
+        Ok(Passed::On(Answer::Queued(place))) => {
+            lock(&contender.wait).queued(sent_at, place.last_fence);
+            shared.check_line(line, contender.terms(), place.remaining);
+            Ok(Released::HandedOver)
+        }
+        // Something else has taken the name in between; the one that waits finds out by asking.
+        Ok(Passed::On(Answer::Busy { .. } | Answer::Foreign { .. })) => Ok(Released::Free),
+        Err(error) => {
+            if let StoreError::Ambiguous(_) = error {
+                contender.ambiguous.store(true, Ordering::Relaxed);
+            }
+            lock(&contender.wait).failed(shared.now(), error.clone());
+            Err(error)
+        }
+    };
+    let unanswered = matches!(released, Err(_) | Ok(Released::NotHeld | Released::Free));
+    asking.over(unanswered);
+    Some(released)
+}
+
+/// The first in line waits for our answer: it must hear of it whatever happens.
+struct Asking<'a> {
+    line: &'a Arc<Line>,
+    contender: &'a Arc<Contender>,
+}
+
+impl Asking<'_> {
+    fn over(self, unanswered: bool) {
+        if unanswered {
+            lock(&self.contender.wait).interrupted();
+        }
+        self.line.answered(self.contender);
+        self.line.wake_first();
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Asking<'_> {
+    /// The release was dropped on its way: it may be carried out all the same.
+    fn drop(&mut self) {
+        self.contender.ambiguous.store(true, Ordering::Relaxed);
+        lock(&self.contender.wait).interrupted();
+        self.line.answered(self.contender);
+        self.line.wake_first();
+    }
+}
