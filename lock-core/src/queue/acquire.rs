@@ -52,7 +52,6 @@ pub(crate) async fn acquire(
         asking: None,
     };
     Acquisition {
-        session,
         shared: &session.shared,
         started,
         limit,
@@ -225,7 +224,6 @@ impl Drop for Place<'_> {
 }
 
 struct Acquisition<'a> {
-    session: &'a Arc<Session>,
     shared: &'a Shared,
     started: Instant,
     limit: Limit,

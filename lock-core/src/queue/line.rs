@@ -371,7 +371,8 @@ impl Line {
 
     #[cfg(test)]
     pub(crate) fn is_waiting(&self) -> bool {
-        lock(&self.state).check_at.is_some()
+        let state = lock(&self.state);
+        !state.waiting.is_empty() && (state.check_at.is_some() || state.holder.is_some())
     }
 }
 

@@ -8,4 +8,4 @@ mod line;
 mod trouble;
 
 pub(crate) use self::acquire::{Limit, acquire};
-pub(crate) use self::line::{Limits, Line, Step};
+pub(crate) use self::line::{Limits, Line};

@@ -224,7 +224,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Contender>>) {
 }
 
 /// Asks on behalf of everybody in this process who waits for the same lock.
-async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc<Contender>) {
+pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc<Contender>) {
     if contender.status(shared.now()) != Status::Pending {
         return;
     }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Entry, Limit, Request, Session, acquire};
+use super::{Hold, Request, Session};
 use crate::clock::Clock;
 use crate::clock::manual::ManualClock;
 use crate::config::Config;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
-use crate::store::{Answer, AnyStore, Attempt, Events, MemoryStore, Mode, Store};
+use crate::queue::{Limit, acquire};
+use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
+use crate::sync::lock;
 use crate::{LockError, LossReason};
 
 const TTL: Duration = Duration::from_secs(9);
@@ -33,20 +35,21 @@ impl Rig {
         }
     }
 
-    async fn entry(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Entry>, LockError> {
+    async fn hold(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Hold>, LockError> {
         let request = Request {
             key: Arc::new(LockKey::new("lock:", key)?),
             terms: self.session.shared.config.terms(TTL)?,
             renew,
             max_hold: None,
             at_least: Duration::ZERO,
+            owner: None,
         };
         acquire(&self.session, request, limit).await
     }
 
     async fn take(&self, key: &str, renew: bool, limit: Limit) -> Result<LockGuard, LockError> {
-        let entry = self.entry(key, renew, limit).await?;
-        Ok(LockGuard::new(Arc::clone(&self.session), entry))
+        let hold = self.hold(key, renew, limit).await?;
+        Ok(LockGuard::new(Arc::clone(&self.session), hold))
     }
 }
 
@@ -74,13 +77,15 @@ async fn a_guard_is_not_held_from_its_deadline_on() {
 async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     let rig = Rig::new("", &ManualClock::new());
     let shared = &rig.session.shared;
-    let entry = rig.entry("a", true, Limit::Forever).await.unwrap();
+    let hold = rig.hold("a", true, Limit::Forever).await.unwrap();
     // The holder lets go, and its thread stands still before the request is out. A refresh that was sent while it
     // waited is answered only now, sees that it has left, and cleans up.
-    entry.lease.release(shared.now());
-    super::task::clean_up_if_gone(shared, &entry).await;
+    let contender = Arc::clone(hold.contender().unwrap());
+    let released = std::pin::pin!(super::confirmed(&rig.session, &hold, 1));
+    contender.let_go();
+    super::task::clean_up_if_gone(shared, &contender).await;
     assert!(rig.take("a", true, Limit::Try).await.is_ok(), "free by now");
-    let released = super::confirmed(&rig.session, entry, 1).await;
+    let released = released.await;
     assert!(released.is_ok(), "{released:?}");
 }
 
@@ -220,11 +225,17 @@ async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
         mode: Mode::Try,
         alive_for: TTL,
         owner: None,
+        spare: 0,
     };
     let Answer::Granted { fence, .. } = shared.store.acquire(attempt).await.unwrap() else {
         panic!("it was free")
     };
-    shared.granted(token.as_str(), fence, &key.lock);
+    let grant = Grant {
+        fence,
+        spare: 0,
+        contended: false,
+    };
+    shared.granted(token.as_str(), grant, &key.lock);
     let guard = soon(rig.take("a", true, Limit::Forever)).await.unwrap();
     assert!(guard.is_held());
 }
@@ -279,7 +290,7 @@ async fn shutdown_reaches_an_acquisition_that_was_granted_and_does_not_know_it()
 }
 
 #[tokio::test]
-async fn waiters_that_the_server_forgot_are_all_put_back() {
+async fn a_line_that_the_server_forgot_is_put_back() {
     let clock = ManualClock::new();
     let (one, two) = (Rig::new("forgot", &clock), Rig::new("forgot", &clock));
     let first = one.take("a", true, Limit::Forever).await.unwrap();
@@ -290,18 +301,15 @@ async fn waiters_that_the_server_forgot_are_all_put_back() {
         assert!(once(waiter).await.is_pending());
     }
     let shared = &two.session.shared;
-    let tokens: Vec<_> = (1..=3).map(|n| shared.client.token(n)).collect();
     let key = LockKey::new("lock:", "a").unwrap();
-    for token in &tokens {
-        shared.store.release(&key, token, None).await.unwrap();
-    }
-    // One of them asks for all, finds that it had no place, and says so.
-    let oldest = shared.entry(1).unwrap();
-    super::task::refresh(Arc::clone(shared), oldest).await;
-    for waiter in &mut waiting {
-        assert!(once(waiter).await.is_pending());
-    }
-    assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 3);
+    let token = shared.client.token(1);
+    shared.store.release(&key, &token, None).await.unwrap();
+    assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 0);
+    // The next refresh finds that the line has no place, and gives it one.
+    let contender = lock(&shared.registry).contenders[&1].clone();
+    let line = contender.line().unwrap();
+    super::task::refresh(Arc::clone(shared), line, contender).await;
+    assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 1);
     first.release().await.unwrap();
     for waiter in waiting {
         soon(waiter).await.unwrap().release().await.unwrap();
@@ -313,7 +321,10 @@ async fn a_lost_lock_is_cleaned_up_though_the_last_handle_goes_at_once() {
     let clock = ManualClock::new();
     let (one, two) = (Rig::new("handle", &clock), Rig::new("handle", &clock));
     let guard = one.take("a", true, Limit::Forever).await.unwrap();
-    assert!(guard.view().entry.lease.lose(LossReason::Taken));
+    let view = guard.view();
+    let lease = view.hold.contender().unwrap().lease().unwrap();
+    assert!(lease.lose(LossReason::Taken));
+    drop(view);
     drop((guard, one));
     assert!(soon(two.take("a", true, Limit::Forever)).await.is_ok());
 }
