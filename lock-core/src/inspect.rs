@@ -27,12 +27,12 @@ pub struct LockInfo {
 }
 
 impl LockInfo {
-    pub(crate) fn new(snapshot: Snapshot) -> Self {
+    pub(crate) fn new(snapshot: Snapshot, behind: u64) -> Self {
         let mut info = Self {
             remaining: None,
             holder: None,
             foreign: None,
-            waiters: snapshot.waiting,
+            waiters: snapshot.waiting + behind,
         };
         match snapshot.state {
             SnapshotState::Free => {}
@@ -119,7 +119,8 @@ impl LockInfo {
         self.foreign.as_deref()
     }
 
-    /// How many were queued for it, over all processes. Waiters that have crashed count until they are skipped.
+    /// How many waited for it: every caller of this manager, and one for each other manager, however many wait in that.
+    /// Managers that have crashed count until they are skipped.
     ///
     /// # Examples
     ///

@@ -322,8 +322,9 @@ impl Lock {
     /// ```
     pub async fn inspect(&self) -> Result<LockInfo, LockError> {
         let key = self.key.clone()?;
-        match self.session.shared.store.inspect(&key).await {
-            Ok(snapshot) => Ok(LockInfo::new(snapshot)),
+        let shared = &self.session.shared;
+        match shared.store.inspect(&key).await {
+            Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(&key))),
             Err(error) => Err(error.into_lock_error()),
         }
     }

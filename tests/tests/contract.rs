@@ -65,6 +65,7 @@ mod contract {
                     try_acquire_of_a_held_lock_is_none,
                     a_cancelled_wait_leaves_the_queue,
                     fifo_order_over_managers,
+                    fifo_order_inside_a_manager,
                     a_newcomer_never_overtakes_a_live_queue,
                     a_newcomer_does_not_overtake_when_the_holder_dies,
                     a_dead_waiter_is_skipped,

@@ -356,6 +356,14 @@ impl Line {
         }
     }
 
+    /// How many callers wait here beside the place that the server knows of.
+    pub(crate) fn waiting_behind(&self) -> u64 {
+        let state = lock(&self.state);
+        let queued = |seeker: &Seeker| lock(&seeker.contender.wait).is_queued();
+        let known = usize::from(state.seeker.as_ref().is_some_and(queued));
+        state.waiting.len().saturating_sub(known) as u64
+    }
+
     pub(crate) fn is_idle(&self) -> bool {
         let state = lock(&self.state);
         state.waiting.is_empty() && state.seeker.is_none() && state.holder.is_none()

@@ -291,6 +291,12 @@ impl Shared {
         }
     }
 
+    /// How many callers wait in this process, beside the one place that the server knows of.
+    pub(crate) fn waiting_behind(&self, key: &LockKey) -> u64 {
+        let line = lock(&self.registry).existing_line(key).cloned();
+        line.map_or(0, |line| line.waiting_behind())
+    }
+
     pub(crate) fn tidy(&self, line: &Arc<Line>) {
         lock(&self.registry).tidy(line);
     }

@@ -123,6 +123,11 @@ impl Wait {
         self.revoked
     }
 
+    /// The server knows of our place in its queue.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.asked.is_some()
+    }
+
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shut_down
     }

@@ -6,7 +6,7 @@ use lock_core::{LockError, LossReason};
 use lock_tests::LIMIT;
 use tokio::time::timeout;
 
-use super::rig::{LONG, Rig, free, queued};
+use super::rig::{LONG, Rig, free, queued, queued_behind};
 
 pub(crate) async fn force_release_tells_the_holder(rig: &Rig) {
     let holder = rig.lock("a").await;
@@ -88,14 +88,19 @@ pub(crate) async fn inspect_shows_each_state(rig: &Rig) {
     assert_eq!(holder.len(), 8);
 
     let next = queued(&second, 1).await;
-    let last = queued(&first, 2).await;
+    let third = rig.lock("a").await;
+    let last = queued_behind(&first, &third, 2).await;
     assert_eq!(first.inspect().await.unwrap().holder(), Some(&*holder));
     guard.release().await.unwrap();
     let info = first.inspect().await.unwrap();
     assert_eq!(info.waiters(), 1);
     assert_ne!(info.holder(), Some(&*holder), "another manager");
+    let of_the_second = info.holder().expect("held").to_owned();
     next.await.unwrap().release().await.unwrap();
-    assert_eq!(first.inspect().await.unwrap().holder(), Some(&*holder));
+    assert_ne!(
+        first.inspect().await.unwrap().holder(),
+        Some(&*of_the_second)
+    );
     last.await.unwrap().release().await.unwrap();
     let info = second.inspect().await.unwrap();
     assert!(!info.is_held() && info.waiters() == 0);

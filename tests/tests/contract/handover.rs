@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_tests::LIMIT;
 use tokio::time::timeout;
 
-use super::rig::{Rig, drive_until_queued, free, queued, waiters};
+use super::rig::{Rig, drive_until_queued, free, queued, queued_behind, waiters};
 
 pub(crate) async fn a_grant_to_a_cancelled_acquire_is_handed_on(rig: &Rig) {
     let (first, second) = (rig.lock("a").await, rig.lock("a").await);
@@ -29,15 +29,17 @@ pub(crate) async fn each_waiter_is_granted_its_own_ttl(rig: &Rig) {
     let first = rig.lock("a").await;
     let guard = first.acquire().await.unwrap();
     let ttls = [40, 4000, 400].map(Duration::from_secs);
+    // Two of them in one manager, whose own line they then stand in.
+    let second = rig.lock("a").await;
     let locks = [
         rig.lock("a").await.ttl(ttls[0]),
-        first.clone().ttl(ttls[1]),
-        rig.lock("a").await.ttl(ttls[2]),
+        second.clone().ttl(ttls[1]),
+        second.clone().ttl(ttls[2]),
     ];
     let mut waiting = Vec::new();
-    for (place, lock) in (1..).zip(&locks) {
-        waiting.push(queued(lock, place).await);
-    }
+    waiting.push(queued_behind(&first, &locks[0], 1).await);
+    waiting.push(queued_behind(&first, &locks[1], 2).await);
+    waiting.push(queued_behind(&second, &locks[2], 3).await);
     let mut holder = guard;
     for (next, ttl) in waiting.into_iter().zip(ttls) {
         holder.release().await.unwrap();

@@ -9,7 +9,7 @@ use lock_tests::{LIMIT, eventually};
 use tokio::sync::mpsc::unbounded_channel;
 use tokio::time::timeout;
 
-use super::rig::{LONG, Rig, drive_until_queued, free, queued, waiters};
+use super::rig::{LONG, Rig, drive_until_queued, free, queued_behind, waiters};
 
 pub(crate) async fn a_wait_that_ends_says_timed_out_and_leaves_the_queue(rig: &Rig) {
     let (first, second) = (rig.lock("a").await, rig.lock("a").await);
@@ -68,9 +68,9 @@ pub(crate) async fn a_cancelled_wait_leaves_the_queue(rig: &Rig) {
         waiters(&first, 0).await;
     }
     // From the middle of the queue, too: those around it keep their places.
-    let before = queued(&first, 1).await;
-    let middle = queued(&second, 2).await;
-    let after = queued(&first, 3).await;
+    let before = queued_behind(&first, &second, 1).await;
+    let middle = queued_behind(&first, &rig.lock("a").await, 2).await;
+    let after = queued_behind(&first, &rig.lock("a").await, 3).await;
     middle.abort();
     waiters(&first, 2).await;
     guard.release().await.unwrap();
@@ -83,26 +83,47 @@ pub(crate) async fn a_cancelled_wait_leaves_the_queue(rig: &Rig) {
 
 pub(crate) async fn fifo_order_over_managers(rig: &Rig) {
     const WAITERS: u64 = 9;
-    let locks = [
-        rig.lock("a").await,
-        rig.lock("a").await,
-        rig.lock("a").await,
-    ];
-    let guard = rig.lock("a").await.acquire().await.unwrap();
+    let holder = rig.lock("a").await;
+    let guard = holder.acquire().await.unwrap();
     let (granted, mut order) = unbounded_channel();
     for place in 0..WAITERS {
-        let (lock, granted) = (locks[place as usize % 3].clone(), granted.clone());
+        let (lock, granted) = (rig.lock("a").await, granted.clone());
         tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             granted.send(place).unwrap();
             guard.release().await.unwrap();
         });
-        waiters(&locks[0], place + 1).await;
+        waiters(&holder, place + 1).await;
     }
     guard.release().await.unwrap();
     for place in 0..WAITERS {
         assert_eq!(order.recv().await, Some(place));
     }
+}
+
+pub(crate) async fn fifo_order_inside_a_manager(rig: &Rig) {
+    const WAITERS: u64 = 20;
+    let lock = rig.lock("a").await;
+    let guard = lock.acquire().await.unwrap();
+    let (granted, mut order) = unbounded_channel();
+    for place in 0..WAITERS {
+        let (waiting, granted) = (lock.clone(), granted.clone());
+        tokio::spawn(async move {
+            let guard = waiting.acquire().await.unwrap();
+            granted.send((place, guard.fencing_token())).unwrap();
+            guard.release().await.unwrap();
+        });
+        waiters(&lock, place + 1).await;
+    }
+    let mut last = guard.fencing_token();
+    guard.release().await.unwrap();
+    for place in 0..WAITERS {
+        let (next, fence) = order.recv().await.expect("every task is granted");
+        assert_eq!(next, place);
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+    }
+    free(&lock).await;
 }
 
 /// Tries without pause until it has the lock; then the waiter must have had it before.
@@ -172,7 +193,7 @@ pub(crate) async fn a_dead_waiter_is_skipped(rig: &Rig) {
     let guard = lock.acquire().await.unwrap();
     // Where the server cannot know that it is dead, the lock is its own for that ttl.
     rig.queue_and_die("a", Duration::from_millis(500), 1);
-    let next = queued(&rig.lock("a").await, 2).await;
+    let next = queued_behind(&lock, &rig.lock("a").await, 2).await;
     guard.release().await.unwrap();
     let next = timeout(LIMIT, next).await.expect("granted").unwrap();
     assert!(next.is_held());

@@ -216,11 +216,21 @@ pub(crate) async fn free(lock: &Lock) {
     .await;
 }
 
-/// A task that waits for the lock and is queued, as number `place`, when this returns.
+/// A task that waits for the lock and is queued, as number `place` to its own manager, when this returns.
 pub(crate) async fn queued(lock: &Lock, place: u64) -> tokio::task::JoinHandle<LockGuard> {
+    queued_behind(lock, lock, place).await
+}
+
+/// A task that waits for the lock of one manager and is queued, as number `place` to the manager of another, when this
+/// returns.
+pub(crate) async fn queued_behind(
+    observer: &Lock,
+    lock: &Lock,
+    place: u64,
+) -> tokio::task::JoinHandle<LockGuard> {
     let waiting = lock.clone();
     let task = tokio::spawn(async move { waiting.acquire().await.unwrap() });
-    waiters(lock, place).await;
+    waiters(observer, place).await;
     task
 }
 

@@ -59,7 +59,7 @@ pub(crate) async fn nothing_stays_on_the_server(rig: &Rig) {
     let (first, second) = (rig.lock("{tag}:a").await, rig.lock("{tag}:a").await);
     let guard = first.acquire().await.unwrap();
     let next = queued(&second, 1).await;
-    let cancelled = queued(&first, 2).await;
+    let cancelled = queued(&second, 2).await;
     // Whatever is there while somebody waits ends by itself, should everybody die.
     for key in rig.server().keys().await {
         let ends = rig.server().pttl(&key).await > 0;
