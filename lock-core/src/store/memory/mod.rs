@@ -1,5 +1,7 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
+mod reentrant;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -7,12 +9,13 @@ use std::time::Duration;
 
 use once_cell::sync::{Lazy, OnceCell};
 
+use self::reentrant::{Listeners, Tenure};
 use super::{
     Answer, Attempt, EventSink, Events, Forced, Mode, Place, Released, Renewal, Snapshot,
     SnapshotState, Store, StoreError, Subscription,
 };
 use crate::clock::{Clock, Moment};
-use crate::key::LockKey;
+use crate::key::{Kind, LockKey};
 use crate::sync::lock;
 use crate::token::{ClientId, Token};
 
@@ -76,10 +79,14 @@ struct Server {
 
 #[derive(Default)]
 struct State {
+    /// The exclusive locks.
     locks: HashMap<Box<str>, Slot>,
+    /// The reentrant locks that are held.
+    tenures: HashMap<Box<str>, Tenure>,
+    listeners: Listeners,
     clients: HashMap<Box<str>, EventSink>,
     fence: u64,
-    /// When `locks` grows past this, entries that no longer mean anything are swept out.
+    /// When the locks grow past this, entries that no longer mean anything are swept out.
     sweep_at: usize,
 }
 
@@ -105,6 +112,8 @@ struct Waiter {
 enum Message {
     Granted(Token, u64, Box<str>),
     Revoked(Token),
+    /// For this client, of the lock of this name.
+    Unlocked(Box<str>, Box<str>),
 }
 
 impl Server {
@@ -115,18 +124,19 @@ impl Server {
         })
     }
 
-    fn deliver(&self, message: Option<Message>) {
-        let Some(message) = message else { return };
-        let token = match &message {
-            Message::Granted(token, ..) | Message::Revoked(token) => token,
+    fn deliver(&self, message: &Message) {
+        let client = match message {
+            Message::Granted(token, ..) | Message::Revoked(token) => token.client(),
+            Message::Unlocked(client, _) => client,
         };
-        let sink = lock(&self.state).clients.get(token.client()).cloned();
+        let sink = lock(&self.state).clients.get(client).cloned();
         if let Some(events) = sink.and_then(|sink: Weak<dyn Events>| sink.upgrade()) {
-            match &message {
+            match message {
                 Message::Granted(token, fence, lock) => {
                     events.granted(token.as_str(), *fence, lock);
                 }
                 Message::Revoked(token) => events.revoked(token.as_str()),
+                Message::Unlocked(_, lock) => events.unlocked(lock),
             }
         }
     }
@@ -150,14 +160,15 @@ impl State {
     }
 
     fn sweep(&mut self, now: Moment) {
-        if self.locks.len() < self.sweep_at {
+        if self.locks.len() + self.tenures.len() < self.sweep_at {
             return;
         }
+        self.tenures.retain(|_, tenure| !tenure.is_over(now));
         self.locks.retain(|_, slot| {
             slot.expire(now);
             slot.holder.is_some() || slot.alive.values().any(|until| *until > now)
         });
-        self.sweep_at = (self.locks.len() * 2).max(64);
+        self.sweep_at = ((self.locks.len() + self.tenures.len()) * 2).max(64);
     }
 
     /// Gives the lock to the first live waiter. The message is for the waiter, unless it is the one that asks.
@@ -188,6 +199,11 @@ impl State {
         None
     }
 
+    /// What stands under the name of an exclusive lock, where that is a reentrant one.
+    fn foreign(&mut self, key: &LockKey, now: Moment) -> Option<String> {
+        self.tenure(&key.lock, now).map(|_| "hash".to_owned())
+    }
+
     /// Forgets a name that nobody holds or waits for.
     fn tidy(&mut self, key: &LockKey) {
         if let Some(slot) = self.locks.get_mut(&key.lock)
@@ -213,16 +229,27 @@ impl Slot {
 
 impl MemoryStore {
     /// Runs one operation on the state, then sends what it wants sent.
-    fn run<T>(&self, operation: impl FnOnce(&mut State, Moment) -> (T, Option<Message>)) -> T {
+    fn run<T, M>(&self, operation: impl FnOnce(&mut State, Moment) -> (T, M)) -> T
+    where
+        M: IntoIterator<Item = Message>,
+    {
         let now = self.server.clock.now();
-        let (result, message) = operation(&mut lock(&self.server.state), now);
-        self.server.deliver(message);
+        let (result, messages) = operation(&mut lock(&self.server.state), now);
+        for message in messages {
+            self.server.deliver(&message);
+        }
         result
     }
 }
 
 fn acquire(state: &mut State, now: Moment, attempt: Attempt<'_>) -> (Answer, Option<Message>) {
     let (key, token) = (attempt.key, attempt.token);
+    if key.kind() == Kind::Reentrant {
+        return (state.reenter(now, attempt), None);
+    }
+    if let Some(kind) = state.foreign(key, now) {
+        return (Answer::Foreign { kind }, None);
+    }
     let slot = state.slot(key, now);
     let mut message = None;
     if slot.holder.is_none() {
@@ -287,6 +314,9 @@ impl Store for MemoryStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
+        if key.kind() == Kind::Reentrant {
+            return Ok(self.run(|state, now| state.leave(now, key, token, owner)));
+        }
         Ok(self.run(|state, now| {
             let slot = state.slot(key, now);
             let (released, message) = if slot.held_by(token) {
@@ -307,6 +337,9 @@ impl Store for MemoryStore {
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         Ok(self.run(|state, now| {
             let renewed = renewals.iter().map(|renewal| {
+                if renewal.key.kind() == Kind::Reentrant {
+                    return state.extend_reentrant(now, renewal);
+                }
                 let slot = state.locks.get_mut(&renewal.key.lock);
                 let holder = slot.and_then(|slot| {
                     slot.expire(now);
@@ -326,6 +359,13 @@ impl Store for MemoryStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         Ok(self.run(|state, now| {
+            if key.kind() == Kind::Reentrant {
+                return (state.inspect_reentrant(now, key), None);
+            }
+            if let Some(kind) = state.foreign(key, now) {
+                let state = SnapshotState::Foreign { kind };
+                return (Snapshot { state, waiting: 0 }, None);
+            }
             let slot = state.slot(key, now);
             let snapshot = Snapshot {
                 waiting: slot.queue.len() as u64,
@@ -345,7 +385,13 @@ impl Store for MemoryStore {
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        if key.kind() == Kind::Reentrant {
+            return Ok(self.run(|state, now| state.force_reentrant(now, key)));
+        }
         let (forced, granted) = self.run(|state, now| {
+            if let Some(kind) = state.foreign(key, now) {
+                return ((Forced::Foreign { kind }, None), None);
+            }
             let Some(holder) = state.slot(key, now).holder.take() else {
                 state.tidy(key);
                 return ((Forced::NotHeld, None), None);
@@ -358,12 +404,14 @@ impl Store for MemoryStore {
             )
         });
         // The old holder hears first, as it does from the server.
-        self.server.deliver(granted);
+        if let Some(granted) = granted {
+            self.server.deliver(&granted);
+        }
         Ok(forced)
     }
 
-    async fn subscribe(&self, _key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        Ok(None)
+    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+        Ok(self.listen(key))
     }
 
     fn pushes(&self) -> bool {
