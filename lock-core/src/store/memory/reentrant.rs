@@ -36,9 +36,12 @@ impl Tenure {
     }
 }
 
-/// For each channel, how many listen: each client for each lock.
+/// A client and the lock that it listens for.
+type Listener = (Box<str>, Box<str>);
+
+/// For each channel, who listens, and how often.
 #[derive(Default)]
-pub(super) struct Listeners(HashMap<Box<str>, HashMap<(Box<str>, Box<str>), usize>>);
+pub(super) struct Listeners(HashMap<Box<str>, HashMap<Listener, usize>>);
 
 /// An acquisition without an owner is its own.
 fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> &'a str {
