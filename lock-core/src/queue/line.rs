@@ -322,8 +322,8 @@ impl Line {
     }
 
     /// How many spare tokens a refresh asks for.
-    pub(crate) fn spare(&self, limits: Limits) -> u64 {
-        lock(&self.state).spare_wanted(limits, false)
+    pub(crate) fn spare(&self, contender: &Contender, limits: Limits) -> u64 {
+        contender.spare(lock(&self.state).spare_wanted(limits, false))
     }
 
     pub(crate) fn needs_subscription(&self) -> bool {
@@ -430,8 +430,8 @@ impl State {
                 seeker.asking = Asking::First;
                 lock(&seeker.contender.wait).asking(hold.request.terms);
                 Step::Ask {
+                    spare: seeker.contender.spare(spare),
                     contender: Arc::clone(&seeker.contender),
-                    spare,
                 }
             }
             None => Step::Lead,

@@ -47,6 +47,8 @@ pub(crate) struct Contender {
     /// The guard's part, while a guard has the lease.
     hold: Mutex<Option<Arc<Hold>>>,
     keep_until: AtomicU64,
+    /// How many fencing tokens the first request asked for.
+    spare: OnceLock<u64>,
     /// A request had no clear answer: it may still take effect.
     pub(crate) ambiguous: AtomicBool,
     /// Nobody here wants it any more: whatever an answer brings is given back.
@@ -78,6 +80,7 @@ impl Contender {
             line: cause.line.map_or_else(OnceLock::new, OnceLock::from),
             hold: Mutex::new(None),
             keep_until: AtomicU64::new(0),
+            spare: OnceLock::new(),
             ambiguous: AtomicBool::new(false),
             over: AtomicBool::new(false),
             undoing: AtomicBool::new(false),
@@ -224,6 +227,16 @@ impl Contender {
             }
             // Somebody else has ended it already.
             _ => Moment(0),
+        }
+    }
+
+    /// How many spare tokens to ask for, where `wanted` would be of use. A reentrant lock has one fencing token for a tenure,
+    /// so a request that is repeated must ask for as many; and an owner gives out none.
+    pub(crate) fn spare(&self, wanted: u64) -> u64 {
+        match self.key.kind() {
+            Kind::Exclusive => wanted,
+            Kind::Reentrant if self.explicit_owner.is_some() => 0,
+            Kind::Reentrant => *self.spare.get_or_init(|| wanted),
         }
     }
 

@@ -195,11 +195,14 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Contender>>) {
             Ok(held) => {
                 let lost = held.iter().filter(|held| !**held).count();
                 span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
-                for ((_, lease, terms), held) in leases.iter().zip(held) {
+                for ((contender, lease, terms), held) in leases.iter().zip(held) {
                     if held {
                         next = next
                             .min(lease.renewed(now, sent_at, *terms))
                             .min(lease.end());
+                    } else if contender.is_over() {
+                        // Released in between; the lease may have other users of the same owner.
+                        next = next.min(lease.not_renewed(now));
                     } else if lease.lose(LossReason::Taken) {
                         next = now;
                     }
@@ -228,7 +231,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
     if contender.status(shared.now()) != Status::Pending {
         return;
     }
-    let spare = line.spare(shared.limits(&line));
+    let spare = line.spare(&contender, shared.limits(&line));
     let sent_at = shared.now();
     let terms = contender.terms();
     let answer = shared

@@ -4,6 +4,7 @@
 --
 -- KEYS  1 lock  2 holds  3 fence
 -- ARGV  1 owner  2 token  3 ttl, ms
+--       4 how many fencing tokens the client wants to give out itself, should a tenure begin
 -- Returns one of
 --   {n, count}         granted, with this fencing token, and the owner holds it so often
 --   {'busy', pttl}     another owner holds it; -1 where its lease has no end
@@ -33,7 +34,7 @@ if holder then
 end
 
 -- A new tenure, or one that a client began which knows no fencing tokens. What the holds say is of the past.
-local minted = mint(fence, 0)
+local minted = mint(fence, tonumber(ARGV[4]))
 count = redis.call('HINCRBY', lock, owner, 1)
 redis.call('DEL', holds)
 redis.call('HSET', holds, 'owner', owner, 'fence', string.format('%.0f', minted), token, 1)

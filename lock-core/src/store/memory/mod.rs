@@ -1,5 +1,7 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
+mod reentrant;
+
 use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
@@ -7,12 +9,13 @@ use std::time::Duration;
 
 use once_cell::sync::{Lazy, OnceCell};
 
+use self::reentrant::{Listeners, Tenure};
 use super::{
     Answer, Attempt, EventSink, Events, Forced, Grant, Mode, Passed, Place, Released, Renewal,
     Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
 use crate::clock::{Clock, Moment};
-use crate::key::LockKey;
+use crate::key::{Kind, LockKey};
 use crate::sync::lock;
 use crate::token::{ClientId, Token};
 
@@ -76,10 +79,14 @@ struct Server {
 
 #[derive(Default)]
 struct State {
+    /// The exclusive locks.
     locks: HashMap<Box<str>, Slot>,
+    /// The reentrant locks that are held.
+    tenures: HashMap<Box<str>, Tenure>,
+    listeners: Listeners,
     clients: HashMap<Box<str>, EventSink>,
     fence: u64,
-    /// When `locks` grows past this, entries that no longer mean anything are swept out.
+    /// When the locks grow past this, entries that no longer mean anything are swept out.
     sweep_at: usize,
 }
 
@@ -107,6 +114,8 @@ enum Message {
     Granted(Token, Grant, Box<str>),
     Contended(Token),
     Revoked(Token),
+    /// For this client, of the lock of this name.
+    Unlocked(Box<str>, Box<str>),
 }
 
 impl Server {
@@ -124,12 +133,13 @@ impl Server {
     }
 
     fn send(&self, message: &Message) {
-        let token = match message {
+        let client = match message {
             Message::Granted(token, ..) | Message::Contended(token) | Message::Revoked(token) => {
-                token
+                token.client()
             }
+            Message::Unlocked(client, _) => client,
         };
-        let sink = lock(&self.state).clients.get(token.client()).cloned();
+        let sink = lock(&self.state).clients.get(client).cloned();
         if let Some(events) = sink.and_then(|sink: Weak<dyn Events>| sink.upgrade()) {
             match message {
                 Message::Granted(token, grant, lock) => {
@@ -137,6 +147,7 @@ impl Server {
                 }
                 Message::Contended(token) => events.contended(token.as_str()),
                 Message::Revoked(token) => events.revoked(token.as_str()),
+                Message::Unlocked(_, lock) => events.unlocked(lock),
             }
         }
     }
@@ -168,14 +179,15 @@ impl State {
     }
 
     fn sweep(&mut self, now: Moment) {
-        if self.locks.len() < self.sweep_at {
+        if self.locks.len() + self.tenures.len() < self.sweep_at {
             return;
         }
+        self.tenures.retain(|_, tenure| !tenure.is_over(now));
         self.locks.retain(|_, slot| {
             slot.expire(now);
             slot.holder.is_some() || slot.alive.values().any(|until| *until > now)
         });
-        self.sweep_at = (self.locks.len() * 2).max(64);
+        self.sweep_at = ((self.locks.len() + self.tenures.len()) * 2).max(64);
     }
 
     /// Gives the lock to the first live waiter, and tells it, unless it is the one that asks.
@@ -220,6 +232,11 @@ impl State {
         None
     }
 
+    /// What stands under the name of an exclusive lock, where that is a reentrant one.
+    fn foreign(&mut self, key: &LockKey, now: Moment) -> Option<String> {
+        self.tenure(&key.lock, now).map(|_| "hash".to_owned())
+    }
+
     /// Forgets a name that nobody holds or waits for.
     fn tidy(&mut self, key: &LockKey) {
         if let Some(slot) = self.locks.get_mut(&key.lock)
@@ -262,6 +279,12 @@ fn acquire(
 ) -> Answer {
     let (key, token) = (attempt.key, attempt.token);
     let granted = |fence| Answer::Granted { fence, holds: 1 };
+    if key.kind() == Kind::Reentrant {
+        return state.reenter(now, attempt);
+    }
+    if let Some(kind) = state.foreign(key, now) {
+        return Answer::Foreign { kind };
+    }
     let slot = state.slot(key, now);
     if slot.holder.is_none() {
         match state.grant_next(key, now, Some((token, attempt.spare)), outbox) {
@@ -351,6 +374,9 @@ impl Store for MemoryStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
+        if key.kind() == Kind::Reentrant {
+            return Ok(self.run(|state, now, outbox| state.leave(now, key, token, owner, outbox)));
+        }
         Ok(self.run(|state, now, outbox| {
             let slot = state.slot(key, now);
             let released = if slot.held_by(token) {
@@ -371,6 +397,9 @@ impl Store for MemoryStore {
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         Ok(self.run(|state, now, _| {
             let renewed = renewals.iter().map(|renewal| {
+                if renewal.key.kind() == Kind::Reentrant {
+                    return state.extend_reentrant(now, renewal);
+                }
                 let slot = state.locks.get_mut(&renewal.key.lock);
                 let holder = slot.and_then(|slot| {
                     slot.expire(now);
@@ -390,6 +419,13 @@ impl Store for MemoryStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         Ok(self.run(|state, now, _| {
+            if key.kind() == Kind::Reentrant {
+                return state.inspect_reentrant(now, key);
+            }
+            if let Some(kind) = state.foreign(key, now) {
+                let state = SnapshotState::Foreign { kind };
+                return Snapshot { state, waiting: 0 };
+            }
             let slot = state.slot(key, now);
             let snapshot = Snapshot {
                 waiting: slot.queue.len() as u64,
@@ -409,7 +445,13 @@ impl Store for MemoryStore {
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        if key.kind() == Kind::Reentrant {
+            return Ok(self.run(|state, now, outbox| state.force_reentrant(now, key, outbox)));
+        }
         Ok(self.run(|state, now, outbox| {
+            if let Some(kind) = state.foreign(key, now) {
+                return Forced::Foreign { kind };
+            }
             let Some(holder) = state.slot(key, now).holder.take() else {
                 state.tidy(key);
                 return Forced::NotHeld;
@@ -422,8 +464,8 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn subscribe(&self, _key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        Ok(None)
+    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+        Ok(self.listen(key))
     }
 
     fn pushes(&self) -> bool {

@@ -11,8 +11,11 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
+use super::CHANNELS;
 use super::error::bad_url;
+use super::listen::Ears;
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::LockError;
@@ -26,7 +29,7 @@ const SILENT_LIMIT: u32 = 2;
 /// that one lives: on one connection it can not overtake the acquire.
 pub(super) struct Link {
     info: ConnectionInfo,
-    connect_limit: Duration,
+    pub(super) connect_limit: Duration,
     live: Mutex<Option<Live>>,
     /// Held while a connection is made, so that many callers make one.
     connecting: tokio::sync::Mutex<()>,
@@ -34,6 +37,7 @@ pub(super) struct Link {
     /// False from the moment the server refuses RESP3 or the subscription.
     pushes: AtomicBool,
     attached: OnceCell<Attached>,
+    pub(super) ears: Ears,
 }
 
 /// What the link learns from the session that uses it.
@@ -71,6 +75,7 @@ impl Link {
             next_generation: AtomicU64::new(0),
             pushes: AtomicBool::new(resp3),
             attached: OnceCell::new(),
+            ears: Ears::default(),
         }))
     }
 
@@ -126,16 +131,33 @@ impl Link {
         // The connection is driven by the runtime that makes it: that must be the session's, not whichever happens to
         // ask first after a break.
         let link = Arc::clone(self);
-        let connect = async move { link.connect().await };
-        let made = match self.attached.get() {
-            Some(attached) => attached.runtime.spawn(connect),
-            None => tokio::spawn(connect),
-        };
+        let made = self.spawn(async move { link.connect().await });
         let live = made.await.map_err(|_| {
             RedisError::from((ErrorKind::Io, "the runtime of the connection has ended"))
         })??;
-        *lock(&self.live) = Some(live.clone());
+        {
+            let mut current = lock(&self.live);
+            self.adopt_channels(live.generation);
+            *current = Some(live.clone());
+        }
         Ok(live)
+    }
+
+    /// Runs something on the session's runtime.
+    pub(super) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        match self.attached.get() {
+            Some(attached) => attached.runtime.spawn(task),
+            None => tokio::spawn(task),
+        }
+    }
+
+    /// The connection in use and its generation.
+    pub(super) fn in_use(&self) -> Option<(u64, MultiplexedConnection)> {
+        self.current()
+            .map(|live| (live.generation, live.connection))
     }
 
     fn current(&self) -> Option<Live> {
@@ -176,6 +198,9 @@ impl Link {
             }
             self.poll_instead(&error);
         }
+        if pushes && self.pushes() {
+            self.prepare_channels(generation, &connection).await?;
+        }
         Ok(Live {
             generation,
             connection,
@@ -201,10 +226,15 @@ impl Link {
             };
             match push.kind {
                 PushKind::Message => {
-                    if let Some((events, message)) =
-                        link.events().zip(push.data.get(1).and_then(payload))
+                    let mut words = push.data.iter().map(payload);
+                    if let (Some(events), Some(Some(channel)), Some(Some(message))) =
+                        (link.events(), words.next(), words.next())
                     {
-                        deliver(&*events, message);
+                        if channel.starts_with(CHANNELS) {
+                            deliver(&*events, message);
+                        } else {
+                            link.ears.heard(&*events, channel, message);
+                        }
                     }
                 }
                 PushKind::Disconnection => link.discard(generation),
@@ -219,13 +249,14 @@ impl Link {
     }
 
     /// Forgets a connection, unless a newer one has already taken its place, and wakes those who wait on it.
-    fn discard(&self, generation: u64) {
+    pub(super) fn discard(&self, generation: u64) {
         {
             let mut live = lock(&self.live);
             if live.as_ref().is_none_or(|l| l.generation != generation) {
                 return;
             }
             *live = None;
+            self.ears.lost(generation);
         }
         tracing::debug!(generation, "lost the connection to the lock server");
         if let Some(events) = self.events() {

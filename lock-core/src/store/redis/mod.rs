@@ -1,7 +1,9 @@
 //! Locks on one Redis or Valkey master.
 
+mod channels;
 mod error;
 mod link;
+mod listen;
 mod reentrant;
 mod reply;
 mod script;
@@ -297,7 +299,12 @@ impl Store for RedisStore {
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        Ok(None)
+        match (&key.names, &self.conduit) {
+            (Names::Reentrant { channel, .. }, Conduit::Link(link)) if link.pushes() => {
+                link.listen(channel, &key.lock).await
+            }
+            _ => Ok(None),
+        }
     }
 
     fn pushes(&self) -> bool {

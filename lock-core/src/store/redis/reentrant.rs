@@ -34,6 +34,7 @@ impl RedisStore {
                     or_token(attempt.owner, attempt.token),
                     Arg::Text(attempt.token.as_str()),
                     Arg::Millis(attempt.ttl),
+                    Arg::Number(attempt.spare),
                 ],
             )
             .await?;

@@ -1,0 +1,440 @@
+//! Which channels somebody here listens to, and what the server knows of that. Bookkeeping only: no I/O.
+//!
+//! One worker brings the server in line with what is wanted, batch after batch, so that a subscribe can not overtake
+//! the unsubscribe that went before it.
+
+use std::collections::HashMap;
+
+use tokio::sync::oneshot;
+
+use crate::store::StoreError;
+
+/// What came of a subscription: true where messages arrive, false where the server does not allow it.
+pub(super) type Outcome = Result<bool, StoreError>;
+
+#[derive(Default)]
+pub(super) struct Channels {
+    /// The connection that all this is about; `None` while there is none.
+    generation: Option<u64>,
+    known: HashMap<Box<str>, Channel>,
+    /// A connection that is being made, and what was subscribed to on it.
+    prepared: Option<(u64, Vec<Box<str>>)>,
+    worker_runs: bool,
+}
+
+#[derive(Default)]
+struct Channel {
+    /// How many listen to it for each lock. `a` and `{a}` are two locks and share a channel.
+    listeners: Vec<(Box<str>, usize)>,
+    server: OnServer,
+    /// Listeners that wait for the server's word.
+    waiting: Vec<oneshot::Sender<Outcome>>,
+}
+
+/// Whether the server sends us a channel.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum OnServer {
+    #[default]
+    No,
+    /// A request is under way, or its answer never came.
+    Perhaps,
+    Yes,
+}
+
+/// What a new listener has to do.
+pub(super) struct Listening {
+    /// Nothing to wait for where it is `None`: messages arrive already.
+    pub(super) answer: Option<oneshot::Receiver<Outcome>>,
+    pub(super) start_worker: bool,
+}
+
+/// What the worker does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// There is something to tell the server. Only a subscription is worth a new connection.
+    Work { connect: bool },
+    /// Nothing to do until something changes.
+    Rest,
+    /// Nobody listens and the server knows it: the worker ends.
+    End,
+}
+
+/// A batch for one connection.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Batch {
+    pub(super) subscribe: Vec<Box<str>>,
+    pub(super) unsubscribe: Vec<Box<str>>,
+}
+
+impl Channels {
+    /// One listener more.
+    pub(super) fn listen(&mut self, name: &str, lock: &str) -> Listening {
+        let channel = self.known.entry(name.into()).or_default();
+        match channel.listeners.iter_mut().find(|(l, _)| **l == *lock) {
+            Some((_, count)) => *count += 1,
+            None => channel.listeners.push((lock.into(), 1)),
+        }
+        let answer = (channel.server != OnServer::Yes).then(|| {
+            let (sender, receiver) = oneshot::channel();
+            // Those who have gone make room for those who come.
+            channel.waiting.retain(|waiting| !waiting.is_closed());
+            channel.waiting.push(sender);
+            receiver
+        });
+        Listening {
+            answer,
+            start_worker: self.start_worker(),
+        }
+    }
+
+    /// One listener less.
+    pub(super) fn left(&mut self, name: &str, lock: &str) {
+        let Some(channel) = self.known.get_mut(name) else {
+            return;
+        };
+        if let Some(at) = channel.listeners.iter().position(|(l, _)| **l == *lock) {
+            channel.listeners[at].1 -= 1;
+            if channel.listeners[at].1 == 0 {
+                channel.listeners.swap_remove(at);
+            }
+        }
+        self.tidy(name);
+    }
+
+    /// The locks that a message on this channel is about.
+    pub(super) fn locks(&self, name: &str) -> Vec<Box<str>> {
+        let listeners = self.known.get(name).map(|channel| &channel.listeners);
+        let locks = listeners.into_iter().flatten();
+        locks.map(|(lock, _)| lock.clone()).collect()
+    }
+
+    pub(super) fn next(&mut self) -> Step {
+        let connect = self.known.values().any(Channel::wants_in);
+        if connect || self.known.values().any(Channel::wants_out) {
+            Step::Work { connect }
+        } else if self.known.is_empty() {
+            self.worker_runs = false;
+            Step::End
+        } else {
+            Step::Rest
+        }
+    }
+
+    /// What to send now on the connection of this generation; nothing where that is no longer the one.
+    pub(super) fn batch(&mut self, generation: u64) -> Batch {
+        let mut batch = Batch::default();
+        if self.generation != Some(generation) {
+            return batch;
+        }
+        for (name, channel) in &mut self.known {
+            if channel.wants_in() {
+                batch.subscribe.push(name.clone());
+            } else if channel.wants_out() {
+                batch.unsubscribe.push(name.clone());
+            } else {
+                continue;
+            }
+            channel.server = OnServer::Perhaps;
+        }
+        batch
+    }
+
+    /// The server sends us this channel from now on.
+    pub(super) fn subscribed(&mut self, generation: u64, name: &str) {
+        if self.generation == Some(generation)
+            && let Some(channel) = self.known.get_mut(name)
+        {
+            channel.server = OnServer::Yes;
+            channel.answer(&Ok(true));
+        }
+    }
+
+    /// The server has refused it, for good as far as we know.
+    pub(super) fn denied(&mut self, generation: u64, name: &str) {
+        if self.generation == Some(generation)
+            && let Some(channel) = self.known.get_mut(name)
+        {
+            channel.server = OnServer::No;
+            channel.answer(&Ok(false));
+            self.tidy(name);
+        }
+    }
+
+    /// A subscription came to nothing, as far as we know: those who wait for it are told, and may try again.
+    pub(super) fn failed(&mut self, name: &str, error: StoreError) {
+        if let Some(channel) = self.known.get_mut(name) {
+            channel.answer(&Err(error));
+        }
+    }
+
+    /// As [`failed`](Self::failed), for all that wait.
+    pub(super) fn all_answered(&mut self, outcome: &Outcome) {
+        for channel in self.known.values_mut() {
+            channel.answer(outcome);
+        }
+    }
+
+    /// The server sends us this channel no longer.
+    pub(super) fn unsubscribed(&mut self, generation: u64, name: &str) {
+        if self.generation == Some(generation)
+            && let Some(channel) = self.known.get_mut(name)
+        {
+            channel.server = OnServer::No;
+            self.tidy(name);
+        }
+    }
+
+    /// What a new connection has to subscribe to.
+    pub(super) fn wanted(&self) -> Vec<Box<str>> {
+        let wanted = self.known.iter().filter(|(_, c)| !c.listeners.is_empty());
+        wanted.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// A connection was made and subscribed to these; it is not in use yet.
+    pub(super) fn prepare(&mut self, generation: u64, subscribed: Vec<Box<str>>) {
+        self.prepared = Some((generation, subscribed));
+    }
+
+    /// The connection is the one in use from now on. True where the worker has to be started.
+    pub(super) fn adopt(&mut self, generation: u64) -> bool {
+        self.forget_server();
+        self.generation = Some(generation);
+        let prepared = self.prepared.take_if(|(made, _)| *made == generation);
+        for name in prepared.into_iter().flat_map(|(_, names)| names) {
+            // Also where its last listener has left meanwhile: then the worker unsubscribes.
+            let channel = self.known.entry(name).or_default();
+            channel.server = OnServer::Yes;
+            channel.answer(&Ok(true));
+        }
+        !self.known.is_empty() && self.start_worker()
+    }
+
+    /// The connection is gone, and with it all that the server knew.
+    pub(super) fn lost(&mut self, generation: u64) {
+        if self.generation == Some(generation) {
+            self.generation = None;
+            self.forget_server();
+        }
+    }
+
+    fn forget_server(&mut self) {
+        self.known.retain(|_, channel| {
+            channel.server = OnServer::No;
+            !channel.listeners.is_empty()
+        });
+    }
+
+    /// Forgets a channel that neither we nor the server care for.
+    fn tidy(&mut self, name: &str) {
+        let unused = |c: &Channel| c.listeners.is_empty() && c.server == OnServer::No;
+        if self.known.get(name).is_some_and(unused) {
+            self.known.remove(name);
+        }
+    }
+
+    fn start_worker(&mut self) -> bool {
+        !std::mem::replace(&mut self.worker_runs, true)
+    }
+}
+
+impl Channel {
+    fn wants_in(&self) -> bool {
+        !self.listeners.is_empty() && self.server != OnServer::Yes && !self.waiting.is_empty()
+    }
+
+    fn wants_out(&self) -> bool {
+        self.listeners.is_empty() && self.server != OnServer::No
+    }
+
+    fn answer(&mut self, outcome: &Outcome) {
+        for waiting in self.waiting.drain(..) {
+            // Nobody may be there any more.
+            let _ = waiting.send(outcome.clone());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ON: u64 = 1;
+
+    fn connected() -> Channels {
+        let mut channels = Channels::default();
+        channels.adopt(ON);
+        channels
+    }
+
+    /// What the worker would send, as `+channel` and `-channel`.
+    fn sent(channels: &mut Channels, generation: u64) -> Vec<String> {
+        let batch = channels.batch(generation);
+        let subscribe = batch.subscribe.iter().map(|c| format!("+{c}"));
+        let unsubscribe = batch.unsubscribe.iter().map(|c| format!("-{c}"));
+        let mut sent: Vec<_> = subscribe.chain(unsubscribe).collect();
+        sent.sort();
+        sent
+    }
+
+    fn outcome(listening: &mut Listening) -> Option<bool> {
+        let answer = listening.answer.as_mut().expect("it had to wait");
+        answer.try_recv().ok().map(|outcome| outcome.unwrap())
+    }
+
+    #[test]
+    fn many_listeners_share_one_subscription_that_ends_with_the_last() {
+        let mut channels = connected();
+        let mut first = channels.listen("c", "a");
+        let mut second = channels.listen("c", "a");
+        assert!(first.start_worker && !second.start_worker);
+        assert_eq!(channels.next(), Step::Work { connect: true });
+        assert_eq!(sent(&mut channels, ON), ["+c"]);
+        assert_eq!(outcome(&mut first), None, "not before the acknowledgement");
+        channels.subscribed(ON, "c");
+        assert_eq!(outcome(&mut first), Some(true));
+        assert_eq!(outcome(&mut second), Some(true));
+        assert!(channels.listen("c", "a").answer.is_none());
+        for _ in 0..2 {
+            channels.left("c", "a");
+            assert_eq!(channels.next(), Step::Rest);
+        }
+        channels.left("c", "a");
+        assert_eq!(channels.next(), Step::Work { connect: false });
+        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        channels.unsubscribed(ON, "c");
+        assert_eq!(channels.next(), Step::End);
+        assert!(channels.listen("c", "a").start_worker);
+    }
+
+    #[test]
+    fn a_listener_that_comes_while_the_channel_is_left_ends_subscribed() {
+        let mut channels = connected();
+        channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.subscribed(ON, "c");
+        channels.left("c", "a");
+        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        let mut late = channels.listen("c", "a");
+        channels.unsubscribed(ON, "c");
+        assert_eq!(outcome(&mut late), None);
+        assert_eq!(sent(&mut channels, ON), ["+c"]);
+        channels.subscribed(ON, "c");
+        assert_eq!(outcome(&mut late), Some(true));
+        assert_eq!(channels.next(), Step::Rest);
+    }
+
+    #[test]
+    fn a_listener_that_goes_while_the_channel_is_subscribed_leaves_nothing_on_the_server() {
+        let mut channels = connected();
+        channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.left("c", "a");
+        channels.subscribed(ON, "c");
+        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        channels.unsubscribed(ON, "c");
+        assert_eq!(channels.next(), Step::End);
+    }
+
+    #[test]
+    fn a_subscription_without_an_answer_is_ended_as_well() {
+        let mut channels = connected();
+        let mut listening = channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.failed("c", StoreError::Misconfigured(String::new()));
+        let answer = listening.answer.as_mut().unwrap().try_recv();
+        assert!(matches!(answer, Ok(Err(_))));
+        assert_eq!(channels.next(), Step::Rest, "nobody waits for it now");
+        channels.left("c", "a");
+        assert_eq!(sent(&mut channels, ON), ["-c"]);
+    }
+
+    #[test]
+    fn a_new_connection_has_all_that_is_wanted_before_it_is_used() {
+        let mut channels = connected();
+        for name in ["b", "c"] {
+            channels.listen(name, name);
+        }
+        sent(&mut channels, ON);
+        channels.subscribed(ON, "b");
+        channels.subscribed(ON, "c");
+        channels.lost(ON);
+        let mut wanted = channels.wanted();
+        wanted.sort();
+        assert_eq!(wanted, ["b", "c"].map(Box::from));
+        assert_eq!(channels.next(), Step::Rest, "who asks for a lock connects");
+        // One listener goes and one comes while the connection is being made.
+        channels.prepare(2, wanted);
+        channels.left("c", "c");
+        let mut late = channels.listen("d", "d");
+        channels.adopt(2);
+        assert!(channels.listen("b", "b").answer.is_none());
+        assert_eq!(sent(&mut channels, 2), ["+d", "-c"]);
+        channels.subscribed(2, "d");
+        assert_eq!(outcome(&mut late), Some(true));
+    }
+
+    #[test]
+    fn a_connection_that_was_never_used_counts_for_nothing() {
+        let mut channels = connected();
+        channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.lost(ON);
+        channels.prepare(2, vec!["c".into()]);
+        channels.prepare(3, vec![]);
+        channels.adopt(3);
+        assert!(channels.listen("c", "a").answer.is_some());
+        assert_eq!(sent(&mut channels, 3), ["+c"]);
+    }
+
+    #[test]
+    fn answers_from_a_connection_of_the_past_are_ignored() {
+        let mut channels = connected();
+        let mut listening = channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.lost(ON);
+        channels.adopt(2);
+        channels.subscribed(ON, "c");
+        assert_eq!(outcome(&mut listening), None);
+        assert_eq!(sent(&mut channels, ON), [""; 0]);
+        assert_eq!(sent(&mut channels, 2), ["+c"]);
+        channels.subscribed(2, "c");
+        channels.lost(ON);
+        assert_eq!(outcome(&mut listening), Some(true));
+        assert_eq!(channels.next(), Step::Rest);
+    }
+
+    #[test]
+    fn a_refused_channel_is_told_and_forgotten() {
+        let mut channels = connected();
+        let mut listening = channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.denied(ON, "c");
+        assert_eq!(outcome(&mut listening), Some(false));
+        channels.left("c", "a");
+        assert_eq!(channels.next(), Step::End);
+    }
+
+    #[test]
+    fn a_message_concerns_every_lock_of_its_channel() {
+        let mut channels = connected();
+        channels.listen("c", "a");
+        channels.listen("c", "{a}");
+        channels.listen("c", "a");
+        channels.left("c", "{a}");
+        assert_eq!(channels.locks("c"), [Box::from("a")]);
+        channels.listen("c", "{a}");
+        assert_eq!(channels.locks("c").len(), 2);
+        assert!(channels.locks("other").is_empty());
+    }
+
+    #[test]
+    fn without_a_connection_what_nobody_wants_is_forgotten() {
+        let mut channels = connected();
+        channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.subscribed(ON, "c");
+        channels.left("c", "a");
+        channels.lost(ON);
+        assert_eq!(channels.next(), Step::End);
+    }
+}
