@@ -111,6 +111,29 @@ impl LockGuard {
         self.view.fencing_token()
     }
 
+    /// How many guards of the same owner hold the lock in this process at this moment, this one among them. 1 for a
+    /// [`Lock`](crate::Lock), which nobody can take twice; 0 once the lock is lost.
+    ///
+    /// Where an owner holds a [`ReentrantLock`](crate::ReentrantLock) in several processes, [`inspect`](crate::ReentrantLock::inspect) counts them all.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let me = lock_core::Owner::new();
+    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a").owner(&me);
+    /// let outer = lock.acquire().await?;
+    /// let inner = lock.acquire().await?;
+    /// assert_eq!(outer.hold_count(), 2);
+    /// drop(inner);
+    /// assert_eq!(outer.hold_count(), 1);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        self.view.hold_count()
+    }
+
     /// Whether the lock is certainly still held. Local, no I/O; counts from before the request that granted or last
     /// renewed the lease, less the drift, so it is never true after the server may have let go. Once false, always false.
     ///

@@ -1,5 +1,6 @@
 //! What a lock looks like from outside.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::store::{Snapshot, SnapshotState};
@@ -18,12 +19,27 @@ use crate::store::{Snapshot, SnapshotState};
 /// assert_eq!(info.waiters(), 0);
 /// # Ok(()) }
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct LockInfo {
     remaining: Option<Duration>,
     holder: Option<String>,
     foreign: Option<String>,
     waiters: u64,
+    holds: u64,
+    owner: Option<String>,
+}
+
+// An owner lets whoever knows it enter: it stays out of logs.
+impl fmt::Debug for LockInfo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockInfo")
+            .field("remaining", &self.remaining)
+            .field("holder", &self.holder)
+            .field("foreign", &self.foreign)
+            .field("waiters", &self.waiters)
+            .field("holds", &self.holds)
+            .finish_non_exhaustive()
+    }
 }
 
 impl LockInfo {
@@ -33,13 +49,20 @@ impl LockInfo {
             holder: None,
             foreign: None,
             waiters: snapshot.waiting + behind,
+            holds: 0,
+            owner: None,
         };
         match snapshot.state {
             SnapshotState::Free => {}
             SnapshotState::Held {
-                remaining, client, ..
+                remaining,
+                client,
+                holds,
+                owner,
             } => {
                 info.remaining = Some(remaining);
+                info.holds = holds;
+                info.owner = owner;
                 // Enough to tell managers apart, too little to forge a token.
                 info.holder = Some(client.chars().take(8).collect());
             }
@@ -101,6 +124,19 @@ impl LockInfo {
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
         self.holder.as_deref()
+    }
+
+    /// How often its owner held it, over all processes: 0 where nobody held it, always 1 for a held [`Lock`](crate::Lock).
+    #[must_use]
+    pub fn holds(&self) -> u64 {
+        self.holds
+    }
+
+    /// The owner of a held [`ReentrantLock`](crate::ReentrantLock), as the server knows it: [`Owner::parse`](crate::Owner::parse) reads it unless another client
+    /// made it. Whoever knows it can enter the lock, so it is not for logs. `None` for a [`Lock`](crate::Lock).
+    #[must_use]
+    pub fn owner(&self) -> Option<&str> {
+        self.owner.as_deref()
     }
 
     /// The type of what stands under the lock's name, where that is no lock: acquiring is then

@@ -72,10 +72,6 @@ impl LockKey {
         })
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the session does not serve reentrant locks yet")
-    )]
     pub(crate) fn reentrant(prefix: &str, key: &str) -> Result<Self, LockError> {
         Self::checked(prefix, key, |lock, tagged| Names::Reentrant {
             holds: format!("{RESERVED}holds:{tagged}").into(),

@@ -142,6 +142,7 @@ mod error;
 mod fencing;
 mod global;
 mod guard;
+mod handle;
 mod inspect;
 mod key;
 mod lock;
@@ -150,6 +151,7 @@ mod owner;
 mod queue;
 #[cfg(feature = "macros")]
 pub mod recipes;
+mod reentrant;
 mod session;
 mod store;
 mod sync;
@@ -170,6 +172,7 @@ pub use crate::inspect::LockInfo;
 pub use crate::lock::Lock;
 pub use crate::manager::LockManager;
 pub use crate::owner::Owner;
+pub use crate::reentrant::ReentrantLock;
 pub use crate::view::LockView;
 /// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]

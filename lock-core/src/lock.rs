@@ -2,19 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-use tracing::Instrument;
-use tracing::field::Empty;
+use std::time::Duration;
 
 use crate::LockError;
-use crate::config::{check_at_least, check_max_hold};
 use crate::guard::LockGuard;
+use crate::handle::Handle;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
-use crate::queue::{Limit, acquire};
-use crate::session::{Request, Session};
-use crate::store::{Forced, Store};
+use crate::queue::Limit;
+use crate::session::Session;
 
 /// A name that one holder at a time can hold, across all processes that use the same server.
 ///
@@ -53,36 +49,20 @@ use crate::store::{Forced, Store};
 /// ```
 #[derive(Clone)]
 pub struct Lock {
-    session: Arc<Session>,
-    name: Arc<str>,
-    key: Result<Arc<LockKey>, LockError>,
-    ttl: Option<Duration>,
-    max_hold: Option<Duration>,
-    at_least: Duration,
-    renew: bool,
+    handle: Handle,
 }
 
 impl fmt::Debug for Lock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lock")
-            .field("key", &self.name)
-            .field("ttl", &self.ttl)
-            .field("max_hold", &self.max_hold)
-            .field("renew", &self.renew)
-            .finish_non_exhaustive()
+        self.handle.describe("Lock", f)
     }
 }
 
 impl Lock {
     pub(crate) fn new(session: Arc<Session>, key: &str) -> Self {
+        let checked = LockKey::new(&session.shared.config.prefix, key);
         Self {
-            key: LockKey::new(&session.shared.config.prefix, key).map(Arc::new),
-            name: key.into(),
-            session,
-            ttl: None,
-            max_hold: None,
-            at_least: Duration::ZERO,
-            renew: true,
+            handle: Handle::new(session, key, checked),
         }
     }
 
@@ -98,7 +78,7 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.name
+        &self.handle.name
     }
 
     /// The lease: how long a crashed holder blocks others. From 10 ms to 24 days, in whole milliseconds; the
@@ -119,7 +99,7 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.ttl = Some(ttl);
+        self.handle.ttl = Some(ttl);
         self
     }
 
@@ -139,7 +119,7 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn renew(mut self, renew: bool) -> Self {
-        self.renew = renew;
+        self.handle.renew = renew;
         self
     }
 
@@ -159,7 +139,7 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
-        self.max_hold = Some(most);
+        self.handle.max_hold = Some(most);
         self
     }
 
@@ -181,7 +161,7 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn at_least(mut self, least: Duration) -> Self {
-        self.at_least = least;
+        self.handle.at_least = least;
         self
     }
 
@@ -208,7 +188,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire(&self) -> Result<LockGuard, LockError> {
-        self.take(Limit::Forever).await
+        self.handle.take(Limit::Forever, None).await
     }
 
     /// Waits for the lock, at most this long. Zero asks once, and does not queue.
@@ -234,12 +214,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn acquire_within(&self, limit: Duration) -> Result<LockGuard, LockError> {
-        self.take(if limit.is_zero() {
-            Limit::Try
-        } else {
-            Limit::Within(limit)
-        })
-        .await
+        self.handle.acquire_within(limit, None).await
     }
 
     /// Takes the lock if it is free and nobody queues for it; never waits for another holder.
@@ -264,11 +239,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
-        match self.take(Limit::Try).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(LockError::Busy { .. }) => Ok(None),
-            Err(error) => Err(error),
-        }
+        self.handle.try_acquire(None).await
     }
 
     /// Runs `body` while holding the lock; releases it on every path.
@@ -294,10 +265,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn with<T>(&self, body: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, LockError> {
-        let guard = self.acquire().await?;
-        let outcome = guard.run_while_held(body(&guard)).await;
-        guard.release_quietly().await;
-        outcome
+        self.handle.with(None, body).await
     }
 
     /// What the lock looks like on the server at this moment.
@@ -321,12 +289,7 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn inspect(&self) -> Result<LockInfo, LockError> {
-        let key = self.key.clone()?;
-        let shared = &self.session.shared;
-        match shared.store.inspect(&key).await {
-            Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(&key))),
-            Err(error) => Err(error.into_lock_error()),
-        }
+        self.handle.inspect().await
     }
 
     /// Takes the lock away from whoever holds it, and gives it to the next waiter. For operators.
@@ -354,62 +317,6 @@ impl Lock {
     /// # Ok(()) }
     /// ```
     pub async fn force_release(&self) -> Result<bool, LockError> {
-        let key = self.key.clone()?;
-        match self.session.shared.store.force_release(&key).await {
-            Ok(Forced::TakenAway) => Ok(true),
-            Ok(Forced::NotHeld) => Ok(false),
-            Ok(Forced::Foreign { kind }) => Err(LockError::ForeignKey {
-                key: key.name().to_owned(),
-                kind,
-            }),
-            Err(error) => Err(error.into_lock_error()),
-        }
-    }
-
-    async fn take(&self, limit: Limit) -> Result<LockGuard, LockError> {
-        let request = self.request()?;
-        let span = tracing::debug_span!(
-            "lock.acquire",
-            key = &*self.name,
-            outcome = Empty,
-            waited_ms = Empty
-        );
-        let started = Instant::now();
-        let result = acquire(&self.session, request, limit)
-            .instrument(span.clone())
-            .await
-            .map(|hold| LockGuard::new(Arc::clone(&self.session), hold));
-        if !span.is_disabled() {
-            span.record("waited_ms", started.elapsed().as_millis() as u64);
-            span.record("outcome", outcome(&result));
-        }
-        result
-    }
-
-    fn request(&self) -> Result<Request, LockError> {
-        let config = &self.session.shared.config;
-        let max_hold = self.max_hold.or(config.max_hold);
-        if let Some(most) = max_hold {
-            check_max_hold(most)?;
-        }
-        check_at_least(self.at_least)?;
-        Ok(Request {
-            key: self.key.clone()?,
-            terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,
-            renew: self.renew,
-            max_hold,
-            at_least: self.at_least,
-            owner: None,
-        })
-    }
-}
-
-fn outcome<T>(result: &Result<T, LockError>) -> &'static str {
-    match result {
-        Ok(_) => "acquired",
-        Err(LockError::Busy { .. }) => "busy",
-        Err(LockError::TimedOut { .. }) => "timed out",
-        Err(LockError::Unavailable { .. }) => "unavailable",
-        Err(_) => "refused",
+        self.handle.force_release().await
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::LockError;
 use crate::builder::LockManagerBuilder;
 use crate::lock::Lock;
+use crate::reentrant::ReentrantLock;
 use crate::session::Session;
 
 /// Makes [`Lock`]s on one server, and keeps those that are held alive.
@@ -112,6 +113,24 @@ impl LockManager {
     /// ```
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.session), key.as_ref())
+    }
+
+    /// A handle to the reentrant lock named `key`, which Redisson knows as `RLock`. No I/O; a key that can not be used is
+    /// reported when it is acquired.
+    ///
+    /// The key stands bare on the server: the manager's prefix does not apply.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.reentrant_lock("account:7").acquire().await?;
+    /// assert_eq!(guard.hold_count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn reentrant_lock(&self, key: impl AsRef<str>) -> ReentrantLock {
+        ReentrantLock::new(Arc::clone(&self.session), key.as_ref())
     }
 
     /// Ends the service of this manager and all its clones: the last line of `main`.

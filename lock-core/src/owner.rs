@@ -146,10 +146,6 @@ impl Owner {
         CURRENT.try_with(Self::clone).ok()
     }
 
-    #[cfg_attr(
-        not(test),
-        expect(dead_code, reason = "the session does not serve reentrant locks yet")
-    )]
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

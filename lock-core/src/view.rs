@@ -54,6 +54,19 @@ impl LockView {
         self.hold.fencing_token()
     }
 
+    /// As [`LockGuard::hold_count`](crate::LockGuard::hold_count).
+    #[must_use]
+    pub fn hold_count(&self) -> u32 {
+        let lease = self
+            .hold
+            .contender()
+            .and_then(|contender| contender.lease());
+        match self.status() {
+            Status::Held => lease.map_or(0, |lease| lease.users()),
+            _ => 0,
+        }
+    }
+
     /// As [`LockGuard::is_held`](crate::LockGuard::is_held); false once the guard has let go.
     #[must_use]
     pub fn is_held(&self) -> bool {

@@ -12,7 +12,7 @@ use crate::LockError;
 use crate::error::Cause;
 use crate::key::Kind;
 use crate::session::{Contender, Granted, Hold, Request, Session, Shared, Status, Taken};
-use crate::store::{Answer, Mode, Store, StoreError};
+use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 use crate::sync::lock;
 
 /// How much longer than asked a caller waits for its own clean-up.
@@ -37,11 +37,25 @@ pub(crate) async fn acquire(
 ) -> Result<Arc<Hold>, LockError> {
     session.check_alive()?;
     let started = Instant::now();
+    loop {
+        if let Some(hold) = once_in_line(session, request.clone(), limit, started).await? {
+            return Ok(hold);
+        }
+    }
+}
+
+/// `None` where the owner has entered by another way meanwhile, so that the next try finds the lock its own.
+async fn once_in_line(
+    session: &Arc<Session>,
+    request: Request,
+    limit: Limit,
+    started: Instant,
+) -> Result<Option<Arc<Hold>>, LockError> {
     // An owner may hold the lock already, here or elsewhere: then it must not stand behind those who wait for it.
     if matches!(limit, Limit::Try) || request.owner.is_some() {
         match alone(session, request.clone(), limit, started).await {
             Err(LockError::Busy { .. }) if !matches!(limit, Limit::Try) => {}
-            outcome => return outcome,
+            outcome => return outcome.map(Some),
         }
     }
     let (line, hold) = session.shared.join(request)?;
@@ -116,7 +130,7 @@ async fn alone(
                 attempt.sent = contender.ambiguous.load(Ordering::Relaxed);
                 return Err(LockError::Busy {
                     key: contender.key.name().to_owned(),
-                    retry_after: Some(remaining),
+                    retry_after: (remaining < NO_TTL).then_some(remaining),
                 });
             }
             Ok(Answer::Queued(_)) => return Err(LockError::unavailable(Unasked)),
@@ -232,7 +246,7 @@ struct Acquisition<'a> {
 }
 
 impl Acquisition<'_> {
-    async fn run(mut self) -> Result<Arc<Hold>, LockError> {
+    async fn run(mut self) -> Result<Option<Arc<Hold>>, LockError> {
         loop {
             let hold = self.place.hold();
             let now = self.shared.now();
@@ -241,7 +255,8 @@ impl Acquisition<'_> {
                 .line
                 .step(hold, now, self.shared.limits(&self.place.line))
             {
-                Step::Held => return Ok(self.place.complete()),
+                Step::Held => return Ok(Some(self.place.complete())),
+                Step::Enter => return Ok(None),
                 Step::ShutDown => return Err(LockError::ShutDown),
                 Step::Lead => {
                     self.shared.lead(&self.place.line, hold)?;
@@ -341,12 +356,12 @@ impl Acquisition<'_> {
         if let Some(error) = self.place.line.hopeless(hold, now, patience) {
             return Err(error.into_lock_error());
         }
-        match within(end_of(self.limit, self.started), hold.woken.notified()).await {
-            Some(()) => Ok(()),
-            None if hold.status(self.shared.now()) == Status::Pending => Err(self.out_of_time()),
-            // Handed over at the last moment.
-            None => Ok(()),
+        let woken = within(end_of(self.limit, self.started), hold.woken.notified()).await;
+        // It may have been handed over at the last moment.
+        if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
+            return Err(self.out_of_time());
         }
+        Ok(())
     }
 
     fn out_of_time(&self) -> LockError {

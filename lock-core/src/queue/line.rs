@@ -95,6 +95,8 @@ pub(crate) enum Step {
         contender: Arc<Contender>,
         spare: u64,
     },
+    /// Its owner has the lock by now, through somebody else here: it needs no place in line.
+    Enter,
     /// A grant came later than its lease lasts.
     TooLate(Arc<Contender>),
     ShutDown,
@@ -117,6 +119,7 @@ impl Line {
         let mut state = lock(&self.state);
         match hold.status(now) {
             Status::Pending if state.shut_down => Step::ShutDown,
+            Status::Pending if state.is_of_holder(hold) => Step::Enter,
             Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
             Status::Pending => Step::Wait,
             _ => Step::Held,
@@ -440,6 +443,11 @@ impl State {
 
     fn hold_by(&mut self, contender: Arc<Contender>, now: Moment, granted: Option<Granted>) {
         self.holder = Some(contender);
+        for hold in &self.waiting {
+            if self.is_of_holder(hold) {
+                hold.woken.notify_one();
+            }
+        }
         self.row = 1;
         self.row_since = Some(now);
         self.contended = granted.is_some_and(|granted| granted.contended);
@@ -472,6 +480,16 @@ impl State {
     fn row_lasted(&self, now: Moment) -> Duration {
         self.row_since
             .map_or(Duration::ZERO, |since| since.until(now))
+    }
+
+    /// Whether the caller waits for an owner that has the lock.
+    fn is_of_holder(&self, hold: &Hold) -> bool {
+        let Some(holder) = &self.holder else {
+            return false;
+        };
+        hold.request.owner.is_some()
+            && holder.explicit_owner == hold.request.owner
+            && !holder.is_lease_over()
     }
 
     fn is_first(&self, hold: &Arc<Hold>) -> bool {

@@ -5,6 +5,8 @@
 
 mod acquire;
 mod line;
+#[cfg(test)]
+mod tests;
 mod trouble;
 
 pub(crate) use self::acquire::{Limit, acquire};

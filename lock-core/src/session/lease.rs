@@ -176,6 +176,11 @@ impl Lease {
         self.changed.notified()
     }
 
+    /// How many rely on it.
+    pub(crate) fn users(&self) -> u32 {
+        lock(&self.users).all
+    }
+
     pub(crate) fn terms(&self) -> Terms {
         lock(&self.users).terms
     }

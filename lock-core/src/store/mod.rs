@@ -229,7 +229,6 @@ pub(crate) trait Store: Send + Sync {
 
     /// Listens to the announcements of a reentrant lock: from the return on, [`Events::unlocked`] tells of each, until the
     /// subscription is dropped. `None` where nothing is announced to us, so that only asking helps.
-    #[allow(dead_code, reason = "the session does not serve reentrant locks yet")]
     fn subscribe(
         &self,
         key: &LockKey,

@@ -1,0 +1,161 @@
+//! What the handles of both kinds of lock have in common: a key, the options, and what can be done with them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tracing::Instrument;
+use tracing::field::Empty;
+
+use crate::LockError;
+use crate::config::{check_at_least, check_max_hold};
+use crate::guard::LockGuard;
+use crate::inspect::LockInfo;
+use crate::key::LockKey;
+use crate::owner::Owner;
+use crate::queue::{Limit, acquire};
+use crate::session::{Request, Session};
+use crate::store::{Forced, Store};
+
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) session: Arc<Session>,
+    pub(crate) name: Arc<str>,
+    pub(crate) key: Result<Arc<LockKey>, LockError>,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) max_hold: Option<Duration>,
+    pub(crate) at_least: Duration,
+    pub(crate) renew: bool,
+}
+
+impl Handle {
+    pub(crate) fn new(session: Arc<Session>, name: &str, key: Result<LockKey, LockError>) -> Self {
+        Self {
+            session,
+            name: name.into(),
+            key: key.map(Arc::new),
+            ttl: None,
+            max_hold: None,
+            at_least: Duration::ZERO,
+            renew: true,
+        }
+    }
+
+    /// For the `Debug` of the public handles.
+    pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct(name)
+            .field("key", &self.name)
+            .field("ttl", &self.ttl)
+            .field("max_hold", &self.max_hold)
+            .field("renew", &self.renew)
+            .finish_non_exhaustive()
+    }
+
+    pub(crate) async fn acquire_within(
+        &self,
+        limit: Duration,
+        owner: Option<Owner>,
+    ) -> Result<LockGuard, LockError> {
+        let limit = if limit.is_zero() {
+            Limit::Try
+        } else {
+            Limit::Within(limit)
+        };
+        self.take(limit, owner).await
+    }
+
+    pub(crate) async fn try_acquire(
+        &self,
+        owner: Option<Owner>,
+    ) -> Result<Option<LockGuard>, LockError> {
+        match self.take(Limit::Try, owner).await {
+            Ok(guard) => Ok(Some(guard)),
+            Err(LockError::Busy { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) async fn take(
+        &self,
+        limit: Limit,
+        owner: Option<Owner>,
+    ) -> Result<LockGuard, LockError> {
+        let request = self.request(owner)?;
+        let span = tracing::debug_span!(
+            "lock.acquire",
+            key = &*self.name,
+            outcome = Empty,
+            waited_ms = Empty
+        );
+        let started = Instant::now();
+        let result = acquire(&self.session, request, limit)
+            .instrument(span.clone())
+            .await
+            .map(|hold| LockGuard::new(Arc::clone(&self.session), hold));
+        if !span.is_disabled() {
+            span.record("waited_ms", started.elapsed().as_millis() as u64);
+            span.record("outcome", outcome(&result));
+        }
+        result
+    }
+
+    pub(crate) async fn with<T>(
+        &self,
+        owner: Option<Owner>,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> Result<T, LockError> {
+        let guard = self.take(Limit::Forever, owner).await?;
+        let outcome = guard.run_while_held(body(&guard)).await;
+        guard.release_quietly().await;
+        outcome
+    }
+
+    pub(crate) async fn inspect(&self) -> Result<LockInfo, LockError> {
+        let key = self.key.clone()?;
+        let shared = &self.session.shared;
+        match shared.store.inspect(&key).await {
+            Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(&key))),
+            Err(error) => Err(error.into_lock_error()),
+        }
+    }
+
+    pub(crate) async fn force_release(&self) -> Result<bool, LockError> {
+        let key = self.key.clone()?;
+        match self.session.shared.store.force_release(&key).await {
+            Ok(Forced::TakenAway) => Ok(true),
+            Ok(Forced::NotHeld) => Ok(false),
+            Ok(Forced::Foreign { kind }) => Err(LockError::ForeignKey {
+                key: key.name().to_owned(),
+                kind,
+            }),
+            Err(error) => Err(error.into_lock_error()),
+        }
+    }
+
+    fn request(&self, owner: Option<Owner>) -> Result<Request, LockError> {
+        let config = &self.session.shared.config;
+        let max_hold = self.max_hold.or(config.max_hold);
+        if let Some(most) = max_hold {
+            check_max_hold(most)?;
+        }
+        check_at_least(self.at_least)?;
+        Ok(Request {
+            key: self.key.clone()?,
+            terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,
+            renew: self.renew,
+            max_hold,
+            at_least: self.at_least,
+            owner,
+        })
+    }
+}
+
+fn outcome<T>(result: &Result<T, LockError>) -> &'static str {
+    match result {
+        Ok(_) => "acquired",
+        Err(LockError::Busy { .. }) => "busy",
+        Err(LockError::TimedOut { .. }) => "timed out",
+        Err(LockError::Unavailable { .. }) => "unavailable",
+        Err(_) => "refused",
+    }
+}

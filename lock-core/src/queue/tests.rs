@@ -1,0 +1,105 @@
+//! The reentrant kind on the line, over a memory store: owners, re-entry, and how a lock goes from owner to owner.
+
+use std::time::Duration;
+
+use crate::{LockManager, Owner};
+
+/// Longer than any test runs; a limit against hanging, not a measure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn soon<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(PATIENCE, future)
+        .await
+        .expect("it takes too long")
+}
+
+#[tokio::test]
+async fn an_owner_enters_again_and_the_last_guard_lets_go() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let lock = locks.reentrant_lock("a").owner(&Owner::new());
+    let mut guards = Vec::new();
+    for count in 1..=8 {
+        guards.push(lock.acquire().await.unwrap());
+        assert!(guards.iter().all(|guard| guard.hold_count() == count));
+        assert_eq!(lock.inspect().await.unwrap().holds(), u64::from(count));
+    }
+    let fence = guards[0].fencing_token();
+    assert!(guards.iter().all(|guard| guard.fencing_token() == fence));
+    // The first goes first: the others still have the lock.
+    for left in (0..8).rev() {
+        guards.remove(0).release().await.unwrap();
+        assert!(guards.iter().all(|guard| guard.hold_count() == left));
+        assert_eq!(lock.inspect().await.unwrap().holds(), u64::from(left));
+    }
+    let next = lock.acquire().await.unwrap();
+    assert!(next.fencing_token() > fence);
+}
+
+#[tokio::test]
+async fn without_an_owner_each_acquisition_waits_for_the_one_before() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let lock = locks.reentrant_lock("a");
+    let first = lock.acquire().await.unwrap();
+    let second = lock.acquire();
+    let release = async {
+        tokio::task::yield_now().await;
+        first.release().await.unwrap();
+    };
+    let (second, ()) = tokio::join!(soon(second), release);
+    assert!(second.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn who_waits_for_an_owner_that_gets_the_lock_enters_with_it() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let (holder, me) = (Owner::new(), Owner::new());
+    let lock = locks.reentrant_lock("a");
+    let held = lock.clone().owner(&holder).acquire().await.unwrap();
+    let mine = lock.owner(&me);
+    // Both wait; when one of them has the lock, so has the other, and neither lets go before both have it.
+    let release = async {
+        tokio::task::yield_now().await;
+        held.release().await.unwrap();
+    };
+    let both = async { tokio::join!(mine.acquire(), mine.acquire(), release) };
+    let (one, other, ()) = soon(both).await;
+    assert_eq!(one.unwrap().hold_count(), 2);
+    assert!(other.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn managers_pass_a_reentrant_lock_on_by_its_announcements() {
+    let one = LockManager::connect("memory://announced").await.unwrap();
+    let two = LockManager::connect("memory://announced").await.unwrap();
+    let mut held = one.reentrant_lock("a").acquire().await.unwrap();
+    for turn in 0..20 {
+        let next = if turn % 2 == 0 { &two } else { &one };
+        let lock = next.reentrant_lock("a");
+        let release = async {
+            // Until it waits.
+            for _ in 0..20 {
+                tokio::task::yield_now().await;
+            }
+            let fence = held.fencing_token();
+            held.release().await.unwrap();
+            fence
+        };
+        let (guard, fence) = soon(async { tokio::join!(lock.acquire(), release) }).await;
+        held = guard.unwrap();
+        assert!(held.fencing_token() > fence);
+    }
+}
+
+#[tokio::test]
+async fn a_renewed_hold_keeps_a_fixed_one_of_the_same_owner_alive_and_not_the_other_way() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let lock = locks.reentrant_lock("a").owner(&Owner::new());
+    let short = lock.clone().ttl(Duration::from_millis(60));
+    let renewed = short.acquire().await.unwrap();
+    let fixed = short.clone().renew(false).acquire().await.unwrap();
+    tokio::time::sleep(Duration::from_millis(150)).await;
+    assert!(renewed.is_held() && fixed.is_held());
+    renewed.release().await.unwrap();
+    assert!(fixed.is_held());
+    assert_eq!(soon(fixed.lost()).await, crate::LossReason::Expired);
+}

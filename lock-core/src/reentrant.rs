@@ -1,0 +1,321 @@
+//! The handle to a reentrant lock.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::LockError;
+use crate::guard::LockGuard;
+use crate::handle::Handle;
+use crate::inspect::LockInfo;
+use crate::key::{LockKey, check_prefix};
+use crate::owner::Owner;
+use crate::queue::Limit;
+use crate::session::Session;
+
+/// A lock that its owner can take again and again, and shares with Redisson's `RLock` of the same name.
+///
+/// It counts: every guard is one hold, and the last one that goes lets go of the lock. While any of them lives the lease is
+/// renewed, once for all, and the [fencing token](LockGuard::fencing_token) stays the same. All else is as for a
+/// [`Lock`](crate::Lock): the loss signal, the deadline, cancel safety, release on drop, shutdown.
+///
+/// # Who is the owner?
+///
+/// Never a thread and never a task: [`owner(&owner)`](Self::owner) says it; else the owner of the enclosing
+/// [`Owner::scope`] takes the lock; else each acquisition is its own owner, and a second one waits for the first.
+/// Futures joined in one task do not share a lock unless they share an owner.
+///
+/// # On the server
+///
+/// A hash with the owner's hold count, under the bare key, as Redisson keeps it: Java and Rust services exclude
+/// and wake each other. A waiter subscribes to `redisson_lock__channel:{key}`. The order of waiters is FIFO inside
+/// this process; between processes the protocol knows none. Use [`Lock`](crate::Lock) where that matters.
+///
+/// # Examples
+///
+/// ```
+/// use lock_core::{LockManager, Owner};
+///
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = LockManager::connect("memory://").await?;
+/// let me = Owner::new();
+/// let account = locks.reentrant_lock("account:7").owner(&me);
+/// let outer = account.acquire().await?;
+/// let inner = account.acquire().await?;
+/// assert_eq!(inner.hold_count(), 2);
+/// assert_eq!(inner.fencing_token(), outer.fencing_token());
+/// inner.release().await?;
+/// assert!(outer.is_held());
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+pub struct ReentrantLock {
+    handle: Handle,
+    owner: Option<Owner>,
+}
+
+impl fmt::Debug for ReentrantLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.describe("ReentrantLock", f)
+    }
+}
+
+impl ReentrantLock {
+    pub(crate) fn new(session: Arc<Session>, key: &str) -> Self {
+        Self {
+            handle: Handle::new(session, key, LockKey::reentrant("", key)),
+            owner: None,
+        }
+    }
+
+    /// The key as it was given, without the prefix.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.handle.name
+    }
+
+    /// Takes the lock for this owner, wherever the call is made. Without it the owner of the enclosing
+    /// [`Owner::scope`] takes it, or, outside of any, each acquisition is its own.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lock_core::Owner;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let (one, other) = (Owner::new(), Owner::new());
+    /// let lock = locks.reentrant_lock("a");
+    /// let _held = lock.clone().owner(&one).acquire().await?;
+    /// assert!(lock.clone().owner(&one).try_acquire().await?.is_some());
+    /// assert!(lock.owner(&other).try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn owner(mut self, owner: &Owner) -> Self {
+        self.owner = Some(owner.clone());
+        self
+    }
+
+    /// Puts this in front of the key on the server. Nothing by default, so that the key is the same as in Java; the
+    /// manager's prefix does not apply.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let _one = locks.reentrant_lock("a").acquire().await?;
+    /// let other = locks.reentrant_lock("a").prefix("other:").try_acquire().await?;
+    /// assert!(other.is_some());
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn prefix(mut self, prefix: &str) -> Self {
+        let key = check_prefix(prefix).and_then(|()| LockKey::reentrant(prefix, &self.handle.name));
+        self.handle.key = key.map(Arc::new);
+        self
+    }
+
+    /// As [`Lock::ttl`](crate::Lock::ttl). A nested hold with a shorter ttl does not shorten the lease of the others.
+    #[must_use]
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.handle.ttl = Some(ttl);
+        self
+    }
+
+    /// As [`Lock::renew`](crate::Lock::renew). The lease is renewed as long as one hold of the owner wants it.
+    #[must_use]
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.handle.renew = renew;
+        self
+    }
+
+    /// As [`Lock::max_hold`](crate::Lock::max_hold), for this hold; others of the same owner go on.
+    #[must_use]
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.handle.max_hold = Some(most);
+        self
+    }
+
+    /// Takes the lock, or takes it once more for an owner that has it; waits for any other owner, without limit.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: drop the future to stop waiting. What was counted by then is taken back in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
+    /// let guard = lock.acquire().await?;
+    /// assert_eq!(guard.hold_count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire(&self) -> Result<LockGuard, LockError> {
+        self.handle.take(Limit::Forever, self.taker()).await
+    }
+
+    /// As [`acquire`](Self::acquire), waiting at most this long. Zero asks once.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
+    /// let _guard = lock.acquire().await?;
+    /// // Another acquisition is another owner, unless an owner is named.
+    /// assert!(lock.acquire_within(Duration::from_millis(10)).await.is_err());
+    /// # Ok(()) }
+    /// ```
+    pub async fn acquire_within(&self, limit: Duration) -> Result<LockGuard, LockError> {
+        self.handle.acquire_within(limit, self.taker()).await
+    }
+
+    /// Takes the lock if it is free or the owner has it; never waits for another owner.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire). A lock that another owner has is `Ok(None)`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
+    /// let _guard = lock.try_acquire().await?.expect("free");
+    /// assert!(lock.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
+        self.handle.try_acquire(self.taker()).await
+    }
+
+    /// Runs `body` while holding the lock, as [`Lock::with`](crate::Lock::with) does, in the scope of the owner: what the body takes of
+    /// this lock, it takes once more.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the hold in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
+    /// let count = lock
+    ///     .with(async |_| lock.with(async |inner| inner.hold_count()).await)
+    ///     .await??;
+    /// assert_eq!(count, 2);
+    /// # Ok(()) }
+    /// ```
+    pub async fn with<T>(&self, body: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, LockError> {
+        let owner = self.taker().unwrap_or_else(Owner::new);
+        let within = async { self.handle.with(Some(owner.clone()), body).await };
+        owner.scope(within).await
+    }
+
+    /// Whether anybody holds the lock at this moment. For people; it may have changed by the time it is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    pub async fn is_locked(&self) -> Result<bool, LockError> {
+        Ok(self.inspect().await?.is_held())
+    }
+
+    /// What is left of the lease on the server, whoever has it; `None` where the lock is free.
+    ///
+    /// # Errors
+    ///
+    /// As [`inspect`](Self::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    pub async fn remaining(&self) -> Result<Option<Duration>, LockError> {
+        Ok(self.inspect().await?.remaining())
+    }
+
+    /// What the lock looks like on the server at this moment, with its owner and how often it is held.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::inspect`](crate::Lock::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let me = lock_core::Owner::new();
+    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a").owner(&me);
+    /// let _guard = lock.acquire().await?;
+    /// let info = lock.inspect().await?;
+    /// assert_eq!((info.holds(), info.owner()), (1, Some(&*me.to_string())));
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self) -> Result<LockInfo, LockError> {
+        self.handle.inspect().await
+    }
+
+    /// Takes the lock away from its owner, with all its holds, and wakes those who wait. For operators.
+    ///
+    /// Rust holders are told at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)) where the server can push to them; a Redisson
+    /// client finds out at its next renewal, and so do we when Redisson takes a lock away. True if somebody held it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::force_release`](crate::Lock::force_release).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may or may not have taken the lock away.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
+    /// let stuck = lock.acquire().await?;
+    /// assert!(lock.force_release().await?);
+    /// assert!(!stuck.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn force_release(&self) -> Result<bool, LockError> {
+        self.handle.force_release().await
+    }
+
+    /// Who takes the lock, where that is more than this acquisition.
+    fn taker(&self) -> Option<Owner> {
+        self.owner.clone().or_else(Owner::current)
+    }
+}
