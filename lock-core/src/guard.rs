@@ -42,7 +42,8 @@ use crate::view::LockView;
 pub struct LockGuard {
     view: LockView,
     span: Span,
-    since: Moment,
+    /// Where somebody traces it.
+    since: Option<Moment>,
 }
 
 tokio::task_local! {
@@ -62,7 +63,7 @@ impl fmt::Debug for LockGuard {
 impl LockGuard {
     pub(crate) fn new(session: Arc<Session>, hold: Arc<Hold>) -> Self {
         let mut guard = Self {
-            since: session.shared.now(),
+            since: None,
             view: LockView { session, hold },
             span: Span::none(),
         };
@@ -74,6 +75,9 @@ impl LockGuard {
             outcome = Empty,
             held_ms = Empty
         );
+        if !guard.span.is_disabled() {
+            guard.since = Some(guard.view.session.shared.now());
+        }
         guard
     }
 
@@ -305,14 +309,13 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let LockView { session, hold } = &self.view;
-        let now = session.shared.now();
-        let before = hold.status(now);
-        if !self.span.is_disabled() {
+        if let Some(since) = self.since {
+            let now = session.shared.now();
             self.span
-                .record("held_ms", self.since.until(now).as_millis() as u64);
+                .record("held_ms", since.until(now).as_millis() as u64);
             self.span.record(
                 "outcome",
-                match before {
+                match hold.status(now) {
                     Status::Held => "dropped",
                     Status::Lost(_) => "lost",
                     Status::Pending | Status::Released => "released",

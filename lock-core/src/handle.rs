@@ -87,12 +87,12 @@ impl Handle {
             outcome = Empty,
             waited_ms = Empty
         );
-        let started = Instant::now();
+        let started = (!span.is_disabled()).then(Instant::now);
         let result = acquire(&self.session, request, limit)
             .instrument(span.clone())
             .await
             .map(|hold| LockGuard::new(Arc::clone(&self.session), hold));
-        if !span.is_disabled() {
+        if let Some(started) = started {
             span.record("waited_ms", started.elapsed().as_millis() as u64);
             span.record("outcome", outcome(&result));
         }

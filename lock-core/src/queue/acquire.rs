@@ -27,6 +27,36 @@ pub(crate) enum Limit {
     Forever,
 }
 
+/// A [`Limit`] that has begun. Whoever waits for ever does not read the clock.
+#[derive(Debug, Clone, Copy)]
+struct Patience {
+    limit: Limit,
+    started: Option<Instant>,
+}
+
+impl Patience {
+    fn new(limit: Limit) -> Self {
+        let timed = matches!(limit, Limit::Within(_));
+        Self {
+            limit,
+            started: timed.then(Instant::now),
+        }
+    }
+
+    /// When it ends, if ever.
+    fn end(self) -> Option<Instant> {
+        match self.limit {
+            Limit::Within(limit) => self.started?.checked_add(limit),
+            Limit::Try | Limit::Forever => None,
+        }
+    }
+
+    fn waited(self) -> Duration {
+        self.started
+            .map_or(Duration::ZERO, |started| started.elapsed())
+    }
+}
+
 /// Takes the lock. The hold that is returned is watched; it is the caller's to release.
 ///
 /// Cancel-safe at every await: dropping the future undoes what it did.
@@ -36,9 +66,9 @@ pub(crate) async fn acquire(
     limit: Limit,
 ) -> Result<Arc<Hold>, LockError> {
     session.check_alive()?;
-    let started = Instant::now();
+    let patience = Patience::new(limit);
     loop {
-        if let Some(hold) = once_in_line(session, request.clone(), limit, started).await? {
+        if let Some(hold) = once_in_line(session, request.clone(), patience).await? {
             return Ok(hold);
         }
     }
@@ -48,13 +78,13 @@ pub(crate) async fn acquire(
 async fn once_in_line(
     session: &Arc<Session>,
     request: Request,
-    limit: Limit,
-    started: Instant,
+    patience: Patience,
 ) -> Result<Option<Arc<Hold>>, LockError> {
     // An owner may hold the lock already, here or elsewhere: then it must not stand behind those who wait for it.
-    if matches!(limit, Limit::Try) || request.owner.is_some() {
-        match alone(session, request.clone(), limit, started).await {
-            Err(LockError::Busy { .. }) if !matches!(limit, Limit::Try) => {}
+    let one_try = matches!(patience.limit, Limit::Try);
+    if one_try || request.owner.is_some() {
+        match alone(session, request.clone(), patience).await {
+            Err(LockError::Busy { .. }) if !one_try => {}
             outcome => return outcome.map(Some),
         }
     }
@@ -67,8 +97,7 @@ async fn once_in_line(
     };
     Acquisition {
         shared: &session.shared,
-        started,
-        limit,
+        patience,
         trouble: Trouble::new(),
         place,
     }
@@ -80,8 +109,7 @@ async fn once_in_line(
 async fn alone(
     session: &Arc<Session>,
     request: Request,
-    limit: Limit,
-    started: Instant,
+    patience: Patience,
 ) -> Result<Arc<Hold>, LockError> {
     let shared = &*session.shared;
     let contender = shared.contender(&request, None)?;
@@ -100,7 +128,7 @@ async fn alone(
         let sent_at = shared.now();
         attempt.sent = true;
         let call = shared.store.acquire(contender.attempt(Mode::Try, 0));
-        let end = end_of(limit, started);
+        let end = patience.end();
         let Some(answer) = within(end, call).await else {
             contender.ambiguous.store(true, Ordering::Relaxed);
             return Err(LockError::unavailable(NoAnswer));
@@ -141,11 +169,11 @@ async fn alone(
             contender.ambiguous.store(true, Ordering::Relaxed);
         }
         let pause = trouble.again();
-        let give_up = match limit {
+        let give_up = match patience.limit {
             // A broken connection may have swallowed the reply: with the same token a second call finds out.
             Limit::Try => trouble.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
             Limit::Within(_) => end.is_some_and(|end| Instant::now() + pause >= end),
-            Limit::Forever => trouble.since.elapsed() > hold.request.terms.ttl,
+            Limit::Forever => trouble.lasted() > hold.request.terms.ttl,
         };
         if give_up || matches!(error, StoreError::Misconfigured(_)) {
             return Err(error.into_lock_error());
@@ -239,8 +267,7 @@ impl Drop for Place<'_> {
 
 struct Acquisition<'a> {
     shared: &'a Shared,
-    started: Instant,
-    limit: Limit,
+    patience: Patience,
     trouble: Trouble,
     place: Place<'a>,
 }
@@ -249,25 +276,21 @@ impl Acquisition<'_> {
     async fn run(mut self) -> Result<Option<Arc<Hold>>, LockError> {
         loop {
             let hold = self.place.hold();
-            let now = self.shared.now();
-            match self
-                .place
-                .line
-                .step(hold, now, self.shared.limits(&self.place.line))
-            {
+            let line = &self.place.line;
+            match line.step(hold, || self.shared.now(), self.shared.limits(line)) {
                 Step::Held => return Ok(Some(self.place.complete())),
                 Step::Enter => return Ok(None),
                 Step::ShutDown => return Err(LockError::ShutDown),
                 Step::Lead => {
                     self.shared.lead(&self.place.line, hold)?;
                 }
-                Step::Ask { contender, spare } => self.ask(&contender, spare, now).await?,
+                Step::Ask { contender, spare } => self.ask(&contender, spare).await?,
                 Step::TooLate(contender) => {
                     let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
                     self.after(&contender, late).await?;
                 }
                 Step::Wait => {
-                    if let Err(error) = self.wait(now).await {
+                    if let Err(error) = self.wait().await {
                         if error.is_contention() {
                             self.place.withdraw().await;
                         }
@@ -279,18 +302,14 @@ impl Acquisition<'_> {
     }
 
     /// Sends one request for the line, and passes the answer on to it.
-    async fn ask(
-        &mut self,
-        contender: &Arc<Contender>,
-        spare: u64,
-        sent_at: crate::clock::Moment,
-    ) -> Result<(), LockError> {
+    async fn ask(&mut self, contender: &Arc<Contender>, spare: u64) -> Result<(), LockError> {
+        let sent_at = self.shared.now();
         self.place.asking = Some(Arc::clone(contender));
         let call = self
             .shared
             .store
             .acquire(contender.attempt(Mode::Wait, spare));
-        let Some(answer) = within(end_of(self.limit, self.started), call).await else {
+        let Some(answer) = within(self.patience.end(), call).await else {
             return Err(LockError::unavailable(NoAnswer));
         };
         self.place.asking = None;
@@ -334,7 +353,7 @@ impl Acquisition<'_> {
         let line = &self.place.line;
         if contender.key.kind() == Kind::Reentrant && line.needs_subscription() {
             let subscribing = self.shared.store.subscribe(&contender.key);
-            match within(end_of(self.limit, self.started), subscribing).await {
+            match within(self.patience.end(), subscribing).await {
                 Some(Ok(Some(subscription))) => {
                     line.subscribed(subscription);
                     lock(&contender.wait).interrupted();
@@ -349,14 +368,19 @@ impl Acquisition<'_> {
     }
 
     /// Waits for news, or for the end of the caller's patience.
-    async fn wait(&self, now: crate::clock::Moment) -> Result<(), LockError> {
+    async fn wait(&self) -> Result<(), LockError> {
         let hold = self.place.hold();
         // With a limit of its own, the wait ends there.
-        let patience = matches!(self.limit, Limit::Forever).then_some(hold.request.terms.ttl);
-        if let Some(error) = self.place.line.hopeless(hold, now, patience) {
+        let patience =
+            matches!(self.patience.limit, Limit::Forever).then_some(hold.request.terms.ttl);
+        if let Some(error) = self
+            .place
+            .line
+            .hopeless(hold, || self.shared.now(), patience)
+        {
             return Err(error.into_lock_error());
         }
-        let woken = within(end_of(self.limit, self.started), hold.woken.notified()).await;
+        let woken = within(self.patience.end(), hold.woken.notified()).await;
         // It may have been handed over at the last moment.
         if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
             return Err(self.out_of_time());
@@ -369,7 +393,7 @@ impl Acquisition<'_> {
             Some(error) => error.into_lock_error(),
             None => LockError::TimedOut {
                 key: self.place.line.key.name().to_owned(),
-                waited: self.started.elapsed(),
+                waited: self.patience.waited(),
             },
         }
     }
@@ -384,7 +408,7 @@ impl Acquisition<'_> {
             contender.ambiguous.store(true, Ordering::Relaxed);
         }
         let now = self.shared.now();
-        let patience = match self.limit {
+        let patience = match self.patience.limit {
             Limit::Forever => Some(self.place.hold().request.terms.ttl),
             Limit::Try | Limit::Within(_) => None,
         };
@@ -395,20 +419,13 @@ impl Acquisition<'_> {
             wait.hopeless(now, patience)
         };
         let pause = self.trouble.again();
-        let end = end_of(self.limit, self.started);
+        let end = self.patience.end();
         if hopeless.is_some() || end.is_some_and(|end| Instant::now() + pause >= end) {
             return Err(error.into_lock_error());
         }
         tracing::debug!(key = contender.key.name(), ?error, "asking again");
         sleep(pause).await;
         Ok(())
-    }
-}
-
-fn end_of(limit: Limit, started: Instant) -> Option<Instant> {
-    match limit {
-        Limit::Within(limit) => started.checked_add(limit),
-        Limit::Try | Limit::Forever => None,
     }
 }
 

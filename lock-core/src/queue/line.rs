@@ -115,9 +115,14 @@ impl Line {
     }
 
     /// What the caller with this hold does next.
-    pub(crate) fn step(&self, hold: &Arc<Hold>, now: Moment, limits: Limits) -> Step {
+    pub(crate) fn step(
+        &self,
+        hold: &Arc<Hold>,
+        now: impl FnOnce() -> Moment,
+        limits: Limits,
+    ) -> Step {
         let mut state = lock(&self.state);
-        match hold.status(now) {
+        match hold.phase() {
             Status::Pending if state.shut_down => Step::ShutDown,
             Status::Pending if state.is_of_holder(hold) => Step::Enter,
             Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
@@ -298,12 +303,12 @@ impl Line {
     pub(crate) fn hopeless(
         &self,
         hold: &Arc<Hold>,
-        now: Moment,
+        now: impl FnOnce() -> Moment,
         patience: Option<Duration>,
     ) -> Option<StoreError> {
         let state = lock(&self.state);
         let seeker = state.seeker.as_ref().filter(|_| state.is_first(hold))?;
-        lock(&seeker.contender.wait).hopeless(now, patience)
+        lock(&seeker.contender.wait).hopeless(now(), patience)
     }
 
     /// Asks for the seeker at `moment` at the latest. True if that is earlier than before.
@@ -388,7 +393,7 @@ impl Line {
 }
 
 impl State {
-    fn step(&mut self, hold: &Arc<Hold>, now: Moment, limits: Limits) -> Step {
+    fn step(&mut self, hold: &Arc<Hold>, now: impl FnOnce() -> Moment, limits: Limits) -> Step {
         let Some(seeker) = &self.seeker else {
             return if self.holder.is_some() {
                 Step::Wait
@@ -401,6 +406,7 @@ impl State {
             return Step::Wait;
         }
         let wanted = hold.request.terms;
+        let now = now();
         let next = lock(&contender.wait).next(now, wanted);
         match next {
             Next::Wait => Step::Wait,

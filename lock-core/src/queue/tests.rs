@@ -62,7 +62,7 @@ async fn who_waits_for_an_owner_that_gets_the_lock_enters_with_it() {
         held.release().await.unwrap();
     };
     let both = async { tokio::join!(mine.acquire(), mine.acquire(), release) };
-    let (one, other, ()) = soon(both).await;
+    let (one, other, ()) = Box::pin(soon(both)).await;
     assert_eq!(one.unwrap().hold_count(), 2);
     assert!(other.unwrap().is_held());
 }

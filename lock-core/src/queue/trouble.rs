@@ -6,14 +6,14 @@ use tokio::time::Instant;
 
 /// A row of failed requests.
 pub(super) struct Trouble {
-    pub(super) since: Instant,
+    since: Option<Instant>,
     pub(super) count: u32,
 }
 
 impl Trouble {
     pub(super) fn new() -> Self {
         Self {
-            since: Instant::now(),
+            since: None,
             count: 0,
         }
     }
@@ -22,10 +22,15 @@ impl Trouble {
         self.count = 0;
     }
 
+    /// How long it has lasted.
+    pub(super) fn lasted(&self) -> Duration {
+        self.since.map_or(Duration::ZERO, |since| since.elapsed())
+    }
+
     /// The pause before the next try: at once after the first failure, then doubling to half a second.
     pub(super) fn again(&mut self) -> Duration {
         if self.count == 0 {
-            self.since = Instant::now();
+            self.since = Some(Instant::now());
         }
         self.count += 1;
         let most = Duration::from_millis(10) * 2_u32.pow(self.count.min(7) - 1);

@@ -78,6 +78,11 @@ impl Hold {
         FencingToken::new(self.fence.load(Ordering::Relaxed))
     }
 
+    /// The status that was last seen.
+    pub(crate) fn phase(&self) -> Status {
+        self.phase.get()
+    }
+
     /// The status at `now`. Seeing the end makes the loss final.
     pub(crate) fn status(&self, now: Moment) -> Status {
         let phase = self.phase.get();

@@ -140,8 +140,12 @@ impl Session {
 
     /// A guard is done with its lock.
     pub(crate) fn end(&self, hold: &Arc<Hold>) {
-        if hold.release(self.shared.now()) == Status::Held
-            && let Some(contender) = self.shared.pass_on(hold)
+        if hold.phase() != Status::Held {
+            return;
+        }
+        let now = self.shared.now();
+        if hold.release(now) == Status::Held
+            && let Some(contender) = self.shared.pass_on(hold, now)
         {
             self.undo_later(contender);
         }
@@ -258,9 +262,8 @@ impl Shared {
     }
 
     /// A guard has ended: the next in line has its lease, or the contender is returned, to be released.
-    pub(crate) fn pass_on(&self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
+    pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Contender>> {
         let contender = Arc::clone(hold.contender()?);
-        let now = self.now();
         contender.keep_as_asked(hold, now);
         if contender.keep_for(now).is_none()
             && let Some(line) = contender.line()

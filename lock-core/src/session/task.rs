@@ -24,6 +24,9 @@ use crate::sync::lock;
 /// Locks in one renewal call. One call holds the server for about 2.4 µs a lock, and others must not feel it.
 const BATCH: usize = 100;
 
+/// So long a batch keeps the next one waiting.
+const PACE: Duration = Duration::from_millis(20);
+
 /// While anything is held, the task looks at the clock this often: timers stand still while the machine is
 /// suspended, and the lease clock does not.
 const HEARTBEAT: Duration = Duration::from_millis(250);
@@ -143,8 +146,8 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     }
     // The shortest ttl of a batch bounds how long its answer may take.
     due.sort_unstable_by_key(|contender| contender.terms().ttl);
-    for batch in due.chunks(BATCH) {
-        jobs.push(Box::pin(renew(Arc::clone(shared), batch.to_vec())));
+    if !due.is_empty() {
+        jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
     }
     shared.leases_due.fetch_min(next.0, Ordering::SeqCst);
 }
@@ -160,6 +163,17 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
     }
     let next = next.unwrap_or(Moment::NEVER);
     shared.lines_due.fetch_min(next.0, Ordering::SeqCst);
+}
+
+/// Renews batch after batch: the server serves others in between. A batch without an answer does not keep the next
+/// ones waiting for long.
+async fn renew_all(shared: Arc<Shared>, due: Vec<Arc<Contender>>) {
+    let mut under_way = FuturesUnordered::new();
+    for batch in due.chunks(BATCH) {
+        under_way.push(renew(Arc::clone(&shared), batch.to_vec()));
+        let _ = tokio::time::timeout(PACE, under_way.next()).await;
+    }
+    while under_way.next().await.is_some() {}
 }
 
 /// Renews a batch. What is not confirmed moves nothing.

@@ -63,7 +63,8 @@ pub(crate) async fn confirmed(
     most_tries: u32,
 ) -> Result<(), LockError> {
     let shared = &session.shared;
-    let before = hold.release(shared.now());
+    let now = shared.now();
+    let before = hold.release(now);
     let lost = |reason| LockError::Lost {
         key: hold.request.key.name().to_owned(),
         reason,
@@ -73,7 +74,7 @@ pub(crate) async fn confirmed(
         return Err(lost(reason));
     }
     let lease_end = hold.end();
-    let Some(contender) = shared.pass_on(hold) else {
+    let Some(contender) = shared.pass_on(hold, now) else {
         return Ok(());
     };
     let unfinished = Unfinished {
