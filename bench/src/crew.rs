@@ -53,6 +53,11 @@ impl Crew {
 async fn line(child: &mut Child, working: Duration) -> Result<String> {
     // In two steps, because the harness has a limit of its own.
     tokio::time::sleep(working).await;
+    said(child).await
+}
+
+/// The next line of a process that has all it needs to say it.
+pub(crate) async fn said(child: &mut Child) -> Result<String> {
     tokio::time::timeout(PATIENCE, child.next_line())
         .await
         .context("a worker hung")?

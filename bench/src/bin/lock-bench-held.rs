@@ -41,12 +41,12 @@ impl Held {
     }
 
     /// The lists are part of what is counted: somebody has to keep the guards.
-    async fn fill(&mut self, count: usize, ttl: Duration) -> Result<()> {
+    async fn fill(&mut self, prefix: &str, count: usize, ttl: Duration) -> Result<()> {
         match self {
             Self::Ours(locks, guards) => {
                 guards.reserve_exact(count);
                 for number in 0..count {
-                    let lock = locks.lock(format!("bench:held:{number}")).ttl(ttl);
+                    let lock = locks.lock(format!("{prefix}:{number}")).ttl(ttl);
                     guards.push(lock.acquire().await?);
                 }
             }
@@ -54,7 +54,7 @@ impl Held {
                 guards.reserve_exact(count);
                 let options = Options::new().ttl(ttl).extend(ttl / 3).timeout(None);
                 for number in 0..count {
-                    let key = format!("bench:held:{number}");
+                    let key = format!("{prefix}:{number}");
                     guards.push(locker.acquire_with_options(&options, key).await?);
                 }
             }
@@ -80,7 +80,7 @@ async fn main() -> Result<()> {
     let ttl = Duration::from_millis(ttl.parse().context("TTL_MS")?);
     let mut held = Held::connect(who, url).await?;
     // What is set up with the first lock belongs to none of the others.
-    held.fill(1, ttl).await?;
+    held.fill("bench:first", 1, ttl).await?;
     say("ready")?;
     let (sender, mut orders) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
@@ -94,7 +94,7 @@ async fn main() -> Result<()> {
         match order.as_str() {
             "fill" => {
                 let before = ALLOCATOR.current_usage();
-                held.fill(count, ttl).await?;
+                held.fill("bench:held", count, ttl).await?;
                 let taken = ALLOCATOR.current_usage() - before;
                 say(&(taken as f64 / count as f64).to_string())?;
             }

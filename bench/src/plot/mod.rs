@@ -1,4 +1,167 @@
+//! Plots of the figures, for a README.
+
+mod bars;
+mod ranges;
+mod svg;
+
+use crate::contestant::Who;
 use crate::results::Results;
-pub(crate) fn all(_results: &Results) -> Vec<(&'static str, String)> {
-    Vec::new()
+use crate::scenario::USED;
+
+use self::bars::{Bar, Bars};
+use self::ranges::{Range, Ranges};
+
+/// In the order in which they are drawn.
+const SHOWN: [Who; 6] = [
+    Who::Ours,
+    Who::OursStrict,
+    Who::Rslock,
+    Who::RslockTuned,
+    Who::AsyncRedisLock,
+    Who::Floor,
+];
+
+/// Every plot for which there are figures, with the name of its file.
+pub(crate) fn all(results: &Results) -> Vec<(&'static str, String)> {
+    [
+        ("throughput.svg", throughput(results)),
+        ("hand-over.svg", hand_over(results)),
+        ("uncontended.svg", uncontended(results)),
+    ]
+    .into_iter()
+    .filter_map(|(name, svg)| Some((name, svg?)))
+    .collect()
+}
+
+/// What the figures were measured on.
+fn source(results: &Results) -> String {
+    let about = &results.about;
+    let quick = if about.quick { ", a quick run" } else { "" };
+    format!(
+        "{}, {} cores, {}, medians of {} rounds, {}{quick}",
+        about.server, about.cores, about.system, about.rounds, about.date
+    )
+}
+
+fn is_ours(who: Who) -> bool {
+    matches!(who, Who::Ours | Who::OursStrict)
+}
+
+fn throughput(results: &Results) -> Option<String> {
+    let groups = [
+        ("c", "64 waiters in one process"),
+        ("d", "64 waiters in 4 processes"),
+    ];
+    let groups = groups.map(|(scenario, name)| {
+        let bars = SHOWN.iter().filter_map(|&who| {
+            let of = [scenario, "64 waiters", who.name()];
+            let value = results.median(of, "acquisitions_per_s")?;
+            Some(Bar {
+                name: who.name(),
+                value,
+                shown: thousands(value),
+                ours: is_ours(who),
+            })
+        });
+        (name.to_owned(), bars.collect::<Vec<_>>())
+    });
+    Bars {
+        title: "One hot key: acquisitions per second",
+        source: source(results),
+        groups: groups.into(),
+        mark: None,
+    }
+    .draw()
+}
+
+fn hand_over(results: &Results) -> Option<String> {
+    let groups = USED.map(|tasks| {
+        let variant = format!("{tasks} waiters");
+        let ranges = SHOWN.iter().filter_map(|&who| {
+            let figure = |name| results.median(["g", &variant, who.name()], name);
+            Some(Range {
+                name: who.name(),
+                from: figure("hand_over_p50_us")?,
+                to: figure("hand_over_p99_us")?,
+                ours: is_ours(who),
+            })
+        });
+        (variant.clone(), ranges.collect::<Vec<_>>())
+    });
+    Ranges {
+        title: "A lock that is used (2 ms inside, 5 ms outside, 4 processes): hand-over, p50 to p99",
+        source: source(results),
+        groups: groups.into(),
+    }
+    .draw()
+}
+
+fn uncontended(results: &Results) -> Option<String> {
+    let groups = [
+        ("multi-thread", "on the same machine"),
+        ("multi-thread, 0.5 ms away", "0.5 ms away"),
+    ];
+    let groups = groups.map(|(variant, name)| {
+        let floor = results.median(["a", variant, Who::Floor.name()], "p50_us");
+        let bars = SHOWN.iter().filter_map(|&who| {
+            let time = results.median(["a", variant, who.name()], "p50_us")?;
+            let value = time / floor.filter(|&floor| floor > 0.0)?;
+            Some(Bar {
+                name: who.name(),
+                value,
+                shown: format!("{value:.2} ({time:.0} µs)"),
+                ours: is_ours(who),
+            })
+        });
+        (name.to_owned(), bars.collect::<Vec<_>>())
+    });
+    Bars {
+        title: "A free lock: lock + release p50, as a multiple of two raw commands",
+        source: source(results),
+        groups: groups.into(),
+        mark: Some(1.0),
+    }
+    .draw()
+}
+
+fn thousands(value: f64) -> String {
+    if value >= 1000.0 {
+        format!("{:.1} k", value / 1000.0)
+    } else {
+        format!("{value:.0}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{all, thousands};
+    use crate::contestant::Who;
+    use crate::results::Results;
+
+    #[test]
+    fn nothing_is_drawn_without_figures() {
+        assert!(all(&Results::default()).is_empty());
+    }
+
+    #[test]
+    fn a_plot_shows_the_figures_of_the_results_and_no_others() {
+        let mut results = Results::default();
+        for (who, rate) in [(Who::Ours, 123_456.0), (Who::Rslock, 789.0)] {
+            let of = ["c", "64 waiters", who.name()];
+            results.record(0, of, [("acquisitions_per_s", Some(rate))]);
+        }
+        let plots = all(&results);
+        let [(name, svg)] = &plots[..] else {
+            panic!("one plot has figures: {plots:?}");
+        };
+        assert_eq!(*name, "throughput.svg");
+        assert!(svg.contains("123.5 k") && svg.contains(">789<"));
+        assert!(!svg.contains("async-redis-lock") && !svg.contains("4 processes"));
+    }
+
+    #[test]
+    fn large_numbers_are_short() {
+        assert_eq!(thousands(20_340.0), "20.3 k");
+        assert_eq!(thousands(999.0), "999");
+    }
 }

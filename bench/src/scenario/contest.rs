@@ -11,7 +11,7 @@ use crate::stage::{Contest, Stage};
 use crate::worker::Contend;
 
 /// Waiters of (c), and of (g).
-pub(crate) const HOT: [usize; 4] = [2, 8, 64, 256];
+const HOT: [usize; 4] = [2, 8, 64, 256];
 pub(crate) const USED: [usize; 3] = [8, 64, 256];
 
 const PROCESSES: usize = 4;
@@ -102,7 +102,8 @@ pub(super) fn steps() -> Vec<Step> {
                 inside: Duration::from_millis(2),
                 outside: Duration::from_millis(5),
                 warm_up: Duration::from_millis(300),
-                span: Duration::from_secs(2),
+                // With 64, long enough for each task to have its twenty turns; with more it would be long indeed.
+                span: Duration::from_millis(if tasks == 64 { 3_200 } else { 1_800 }),
                 ..Spec::hot(who, PROCESSES, tasks)
             };
             add("g", waiters(tasks), spec);

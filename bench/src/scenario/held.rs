@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use super::{Kind, Step};
 use crate::commands::Snapshot;
 use crate::contestant::Who;
+use crate::crew::said;
 use crate::options::Options;
 use crate::stage::Stage;
 
@@ -50,7 +51,7 @@ pub(super) async fn measure(who: Who, options: &Options, stage: &mut Stage) -> R
     stage.clear().await?;
     let mut holder = Holder::start(&stage.server().url(), name, ttl)?;
     ensure!(
-        holder.0.recv_line().await == "ready",
+        said(&mut holder.0).await? == "ready",
         "{PROGRAM} is not ready"
     );
 
@@ -101,7 +102,9 @@ impl Holder {
 
     async fn ask<T: std::str::FromStr>(&mut self, order: &str) -> Result<T> {
         self.0.send(order);
-        let line = self.0.next_line().await.context("it has ended")?;
+        let line = said(&mut self.0)
+            .await
+            .with_context(|| format!("asked to `{order}`"))?;
         line.parse()
             .ok()
             .with_context(|| format!("`{line}` is no answer to `{order}`"))

@@ -11,7 +11,7 @@ use crate::options::Options;
 use crate::results::Results;
 use crate::stage::Stage;
 
-pub(crate) use self::contest::{HOT, USED};
+pub(crate) use self::contest::USED;
 
 /// Every scenario with a line about it.
 pub(crate) const ALL: [(&str, &str); 8] = [
