@@ -108,9 +108,7 @@ fn read(mut from: TcpStream, delay: Duration, sender: &Sender<(Instant, Vec<u8>)
 fn write(mut to: TcpStream, receiver: &Receiver<(Instant, Vec<u8>)>) {
     while let Ok((due, bytes)) = receiver.recv() {
         let left = due.saturating_duration_since(Instant::now());
-        if left > LATE {
-            thread::sleep(left - LATE);
-        }
+        thread::sleep(left.saturating_sub(LATE));
         while Instant::now() < due {
             std::hint::spin_loop();
         }
@@ -137,11 +135,11 @@ mod tests {
         let mut client = TcpStream::connect(network.addr).unwrap();
         let start = Instant::now();
         client.write_all(b"ping").unwrap();
-        let (mut served, _) = server.accept().unwrap();
+        let (mut far, _) = server.accept().unwrap();
         let mut bytes = [0; 4];
-        served.read_exact(&mut bytes).unwrap();
+        far.read_exact(&mut bytes).unwrap();
         assert!(start.elapsed() >= delay);
-        served.write_all(&bytes).unwrap();
+        far.write_all(&bytes).unwrap();
         client.read_exact(&mut bytes).unwrap();
         assert!(start.elapsed() >= 2 * delay);
         assert_eq!(&bytes, b"ping");
@@ -152,11 +150,11 @@ mod tests {
         let server = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let network = Network::start(server.local_addr().unwrap(), Duration::ZERO).unwrap();
         let mut client = TcpStream::connect(network.addr).unwrap();
-        let (mut served, _) = server.accept().unwrap();
+        let (mut far, _) = server.accept().unwrap();
         client.write_all(b"x").unwrap();
-        served.read_exact(&mut [0]).unwrap();
+        far.read_exact(&mut [0]).unwrap();
         drop(network);
-        assert!(matches!(served.read(&mut [0]), Ok(0) | Err(_)));
+        assert!(matches!(far.read(&mut [0]), Ok(0) | Err(_)));
         assert!(matches!(client.read(&mut [0]), Ok(0) | Err(_)));
     }
 }

@@ -224,10 +224,10 @@ fn aligned(rows: &[Vec<String>]) -> String {
         .collect();
     let mut text = String::new();
     for row in rows {
-        let cells = row.iter().zip(&widths);
-        let line: String = cells
-            .map(|(cell, width)| format!("{cell:<width$}  "))
-            .collect();
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:<width$}  ");
+        }
         text += line.trim_end();
         text.push('\n');
     }

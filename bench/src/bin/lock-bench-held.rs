@@ -26,7 +26,7 @@ static ALLOCATOR: PeakAlloc = PeakAlloc;
 /// A contestant and its guards.
 enum Held {
     Ours(LockManager, Vec<LockGuard>),
-    AsyncRedisLock(Locker, Vec<Lock>),
+    AsyncRedisLock(Box<Locker>, Vec<Lock>),
 }
 
 impl Held {
@@ -34,7 +34,8 @@ impl Held {
         Ok(match who {
             "ours" => Self::Ours(LockManager::connect(url).await?, Vec::new()),
             "async-redis-lock" => {
-                Self::AsyncRedisLock(Locker::from_redis_url(url).await?, Vec::new())
+                let locker = Locker::from_redis_url(url).await?;
+                Self::AsyncRedisLock(Box::new(locker), Vec::new())
             }
             _ => bail!("`{who}` is no contestant"),
         })

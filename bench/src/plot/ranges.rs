@@ -27,10 +27,10 @@ impl Ranges<'_> {
         if least <= 0.0 {
             return None;
         }
-        let first = least.log10().floor() as i32;
-        let last = (most.log10().ceil() as i32).max(first + 1);
-        let scale = (WIDTH - LEFT - RIGHT) / f64::from(last - first);
-        let x = |micros: f64| LEFT + (micros.log10() - f64::from(first)) * scale;
+        let low = least.log10().floor() as i32;
+        let high = (most.log10().ceil() as i32).max(low + 1);
+        let scale = (WIDTH - LEFT - RIGHT) / f64::from(high - low);
+        let x = |micros: f64| LEFT + (micros.log10() - f64::from(low)) * scale;
 
         let mut svg = Svg::default();
         svg.text([16.0, 26.0], self.title, "title", Anchor::Start);
@@ -39,7 +39,7 @@ impl Ranges<'_> {
             svg.text([16.0, y + 14.0], name, "group", Anchor::Start);
             y += ROW;
             let bottom = y + ranges.len() as f64 * ROW;
-            for power in first..=last {
+            for power in low..=high {
                 let x = x(10_f64.powi(power));
                 svg.line([x, y, x, bottom], "line", 1.0);
             }
@@ -57,7 +57,7 @@ impl Ranges<'_> {
             }
             y += 10.0;
         }
-        for power in first..=last {
+        for power in low..=high {
             let micros = 10_f64.powi(power);
             svg.text([x(micros), y + 6.0], &time(micros), "small", Anchor::Middle);
         }
