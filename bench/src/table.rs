@@ -273,8 +273,11 @@ mod tests {
             );
         }
         let text = render(&results);
+        let words: Vec<&str> = text.split_whitespace().collect();
         assert!(
-            text.contains("lock-core  55.0 (1.100, 1.000..1.200)  -"),
+            words
+                .join(" ")
+                .contains("lock-core 55.0 (1.100, 1.000..1.200) -"),
             "{text}"
         );
         assert!(!text.contains("(b)"), "{text}");
