@@ -50,6 +50,19 @@ impl Judge<'_> {
             .into()
     }
 
+    /// The peers whose median is smaller than ours.
+    fn quicker(&self, scenario: &str, variant: &str, figure: &str) -> Vec<Who> {
+        let median = |who: Who| self.results.median([scenario, variant, who.name()], figure);
+        let ours = median(Who::Ours);
+        let mut peers = Who::PEERS.to_vec();
+        peers.retain(|&peer| {
+            median(peer)
+                .zip(ours)
+                .is_some_and(|(peer, ours)| peer < ours)
+        });
+        peers
+    }
+
     fn add(&mut self, scenario: &str, what: impl Into<String>, rounds: Rounds, bound: Bound) {
         // What was not measured in this run is not spoken of.
         if rounds.is_empty() {
@@ -113,10 +126,14 @@ impl Judge<'_> {
         let ours = |figure| self.rounds("c", variant, Who::Ours, figure);
         let fastest = best(&self.peers("c", variant, "acquisitions_per_s"), f64::max);
         let found = ratio(&ours("acquisitions_per_s"), &fastest);
+        let most = best(&self.peers("c", variant, "hand_overs_per_s"), f64::max);
+        let hand_overs = ratio(&ours("hand_overs_per_s"), &most);
         let commands = ours("commands_per_acquisition");
         let longest = ours("wait_longest_ms");
         let what = "64 waiters: acquisitions per second, lock-core / best peer";
         self.add("c", what, found, AtLeast(30.0));
+        let what = "64 waiters: hand-overs per second, lock-core / best peer";
+        self.add("c", what, hand_overs, Bound::None);
         self.add(
             "c",
             "64 waiters: commands per acquisition",
@@ -131,6 +148,8 @@ impl Judge<'_> {
         let of = |who, figure| self.rounds("d", variant, who, figure);
         let fastest = best(&self.peers("d", variant, "acquisitions_per_s"), f64::max);
         let faster = ratio(&of(Who::Ours, "acquisitions_per_s"), &fastest);
+        let most = best(&self.peers("d", variant, "hand_overs_per_s"), f64::max);
+        let hand_overs = ratio(&of(Who::Ours, "hand_overs_per_s"), &most);
         let strict = |figure| of(Who::OursStrict, figure);
         let commands = strict("commands_per_acquisition");
         let fairness = strict("fairness_of_processes");
@@ -140,6 +159,8 @@ impl Judge<'_> {
 
         let what = "64 waiters: acquisitions per second, lock-core / best peer";
         self.add("d", what, faster, AtLeast(25.0));
+        let what = "64 waiters: hand-overs per second, lock-core / best peer";
+        self.add("d", what, hand_overs, Bound::None);
         let what = "64 waiters, handover_limit 1: commands per acquisition";
         self.add("d", what, commands, AtMost(2.05));
         let what = "64 waiters, handover_limit 1: hand-over p50 / lock + release p50 of the floor";
@@ -216,7 +237,10 @@ impl Judge<'_> {
 
             let what = format!("{variant}: hand-over p99, lock-core / best peer");
             self.add("g", what, tail, AtMost(0.85));
-            let what = format!("{variant}: hand-over p50, lock-core / best peer");
+            let mut what = format!("{variant}: hand-over p50, lock-core / best peer");
+            for who in self.quicker("g", &variant, "hand_over_p50_us") {
+                what = format!("{what} ({} has the better one)", who.name());
+            }
             self.add("g", what, middle, Bound::None);
             let what = format!("{variant}: commands per acquisition");
             self.add("g", what, commands, AtMost(2.1));
@@ -267,6 +291,25 @@ mod tests {
         );
         let verdicts = judge(&results(50.0, [65.0, 50.0, 66.0]));
         assert_eq!(verdicts[0].holds, Some(false));
+    }
+
+    #[test]
+    fn a_peer_with_the_better_median_is_named() {
+        let mut results = Results::default();
+        for (who, p50) in [
+            (Who::Ours, 90.0),
+            (Who::Rslock, 800.0),
+            (Who::RslockTuned, 80.0),
+        ] {
+            let of = ["g", "64 waiters", who.name()];
+            results.record(0, of, [("hand_over_p50_us", Some(p50))]);
+        }
+        let verdicts = judge(&results);
+        assert_eq!(
+            verdicts[0].what,
+            "64 waiters: hand-over p50, lock-core / best peer (rslock, 10 ms retry has the better one)"
+        );
+        assert_eq!(verdicts[0].holds, None);
     }
 
     #[test]

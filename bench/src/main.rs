@@ -107,6 +107,8 @@ async fn measure(options: &Options) -> Result<Results> {
                 let note = format!("{label} failed: {error:#}");
                 progress.say(&note);
                 results.note(note);
+                // Nobody can do anything without the server.
+                stage.clear().await.context("the server is gone")?;
             }
         }
     }

@@ -78,7 +78,7 @@ impl Results {
             let rounds = known.entry(name.to_owned()).or_default();
             // A round that failed leaves a gap, so that rounds can be compared one by one.
             rounds.resize(round, None);
-            rounds.push(figure.filter(|figure| figure.is_finite()));
+            rounds.push(figure.and_then(short));
         }
     }
 
@@ -107,6 +107,12 @@ impl Results {
             self.notes.push(note);
         }
     }
+}
+
+/// To six digits: the others are noise, and make the file hard to read.
+fn short(figure: f64) -> Option<f64> {
+    let figure = format!("{figure:.5e}").parse().ok();
+    figure.filter(|figure: &f64| figure.is_finite())
 }
 
 impl Measure {
@@ -155,6 +161,14 @@ mod tests {
         assert_eq!(results.median(OF, "p50"), Some(7.0));
         assert_eq!(results.median(["a", "loopback", "peer"], "p50"), None);
         assert_eq!(results.measures.len(), 1);
+    }
+
+    #[test]
+    fn digits_that_are_noise_are_not_kept() {
+        let mut results = Results::default();
+        results.record(0, OF, [("p50", Some(123.456_789)), ("p99", Some(0.0))]);
+        assert_eq!(results.rounds(OF, "p50"), [Some(123.457)]);
+        assert_eq!(results.rounds(OF, "p99"), [Some(0.0)]);
     }
 
     #[test]
