@@ -97,9 +97,10 @@ impl Spec {
             key: "bench:free".to_owned(),
             flavor: self.flavor,
             sides: self.sides.iter().map(|(_, side)| *side).collect(),
+            // The same time each, about.
             blocks: match (self.far, options.quick) {
-                (false, false) => 240,
-                (true, false) => 24,
+                (false, false) => 400 / self.sides.len(),
+                (true, false) => 20,
                 (false, true) => 40,
                 (true, true) => 8,
             },

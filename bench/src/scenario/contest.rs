@@ -37,8 +37,8 @@ impl Spec {
             apart: false,
             inside: Duration::ZERO,
             outside: Duration::ZERO,
-            warm_up: Duration::from_millis(200),
-            span: Duration::from_millis(800),
+            warm_up: Duration::from_millis(150),
+            span: Duration::from_millis(750),
         }
     }
 }
@@ -101,9 +101,13 @@ pub(super) fn steps() -> Vec<Step> {
             let spec = Spec {
                 inside: Duration::from_millis(2),
                 outside: Duration::from_millis(5),
-                warm_up: Duration::from_millis(300),
-                // With 64, long enough for each task to have its twenty turns; with more it would be long indeed.
-                span: Duration::from_millis(if tasks == 64 { 3_200 } else { 1_800 }),
+                warm_up: Duration::from_millis(200),
+                // With 64, long enough for each task to have more than ten turns; with 256 it would be long indeed.
+                span: Duration::from_millis(match tasks {
+                    64 => 2_800,
+                    256 => 1_800,
+                    _ => 1_200,
+                }),
                 ..Spec::hot(who, PROCESSES, tasks)
             };
             add("g", waiters(tasks), spec);
