@@ -84,7 +84,7 @@ fn plots_are_drawn_anew_from_figures_alone() {
     .unwrap();
     let drawn = Command::new(PROGRAM).arg("--plots").arg(&json).status();
     assert!(drawn.unwrap().success());
-    let plot = fs::read_to_string(folder.0.join("throughput.svg")).unwrap();
+    let plot = fs::read_to_string(folder.0.join("hot-key.svg")).unwrap();
     assert!(plot.contains(">77<"), "{plot}");
 }
 

@@ -5,8 +5,9 @@ mod ranges;
 mod svg;
 
 use crate::contestant::Who;
-use crate::results::Results;
+use crate::results::{Results, ratio};
 use crate::scenario::USED;
+use crate::stats::Spread;
 
 use self::bars::{Bar, Bars};
 use self::ranges::{Range, Ranges};
@@ -24,8 +25,23 @@ const SHOWN: [Who; 6] = [
 /// Every plot for which there are figures, with the name of its file.
 pub(crate) fn all(results: &Results) -> Vec<(&'static str, String)> {
     [
-        ("throughput.svg", throughput(results)),
-        ("hand-over.svg", hand_over(results)),
+        (
+            "hot-key.svg",
+            hot_key(
+                results,
+                "One hot key: acquisitions per second",
+                "acquisitions_per_s",
+            ),
+        ),
+        (
+            "hot-key-hand-overs.svg",
+            hot_key(
+                results,
+                "One hot key: how often per second the lock goes to another waiter",
+                "hand_overs_per_s",
+            ),
+        ),
+        ("used.svg", used(results)),
         ("uncontended.svg", uncontended(results)),
     ]
     .into_iter()
@@ -47,7 +63,7 @@ fn is_ours(who: Who) -> bool {
     matches!(who, Who::Ours | Who::OursStrict)
 }
 
-fn throughput(results: &Results) -> Option<String> {
+fn hot_key(results: &Results, title: &str, figure: &str) -> Option<String> {
     let groups = [
         ("c", "64 waiters in one process"),
         ("d", "64 waiters in 4 processes"),
@@ -55,7 +71,7 @@ fn throughput(results: &Results) -> Option<String> {
     let groups = groups.map(|(scenario, name)| {
         let bars = SHOWN.iter().filter_map(|&who| {
             let of = [scenario, "64 waiters", who.name()];
-            let value = results.median(of, "acquisitions_per_s")?;
+            let value = results.median(of, figure)?;
             Some(Bar {
                 name: who.name(),
                 value,
@@ -66,7 +82,7 @@ fn throughput(results: &Results) -> Option<String> {
         (name.to_owned(), bars.collect::<Vec<_>>())
     });
     Bars {
-        title: "One hot key: acquisitions per second",
+        title,
         source: source(results),
         groups: groups.into(),
         mark: None,
@@ -74,7 +90,7 @@ fn throughput(results: &Results) -> Option<String> {
     .draw()
 }
 
-fn hand_over(results: &Results) -> Option<String> {
+fn used(results: &Results) -> Option<String> {
     let groups = USED.map(|tasks| {
         let variant = format!("{tasks} waiters");
         let ranges = SHOWN.iter().filter_map(|&who| {
@@ -102,10 +118,12 @@ fn uncontended(results: &Results) -> Option<String> {
         ("multi-thread, 0.5 ms away", "0.5 ms away"),
     ];
     let groups = groups.map(|(variant, name)| {
-        let floor = results.median(["a", variant, Who::Floor.name()], "p50_us");
+        let floor = results.rounds(["a", variant, Who::Floor.name()], "p50_us");
         let bars = SHOWN.iter().filter_map(|&who| {
-            let time = results.median(["a", variant, who.name()], "p50_us")?;
-            let value = time / floor.filter(|&floor| floor > 0.0)?;
+            let of = ["a", variant, who.name()];
+            let time = results.median(of, "p50_us")?;
+            // Round by round, as in the table.
+            let value = Spread::of(ratio(&results.rounds(of, "p50_us"), &floor))?.median;
             Some(Bar {
                 name: who.name(),
                 value,
@@ -154,7 +172,7 @@ mod tests {
         let [(name, svg)] = &plots[..] else {
             panic!("one plot has figures: {plots:?}");
         };
-        assert_eq!(*name, "throughput.svg");
+        assert_eq!(*name, "hot-key.svg");
         assert!(svg.contains("123.5 k") && svg.contains(">789<"));
         assert!(!svg.contains("async-redis-lock") && !svg.contains("4 processes"));
     }
