@@ -1,39 +1,60 @@
-//! Measures lock-core on a server of its own, each scenario against what it is built on.
+//! Measures lock-core on a server of its own, against its peers and against what it is built on.
 //!
-//! `cargo xtask bench` runs it.
+//! `cargo xtask bench` runs it. It prints a table and what is demanded beside what was found, and writes the raw figures
+//! and plots of them to `docs/bench/`.
 
-mod attribute;
+mod about;
+mod clock;
+mod commands;
+mod contestant;
+mod cpu;
+mod crew;
+mod demands;
+mod grants;
+mod network;
 mod options;
-mod rounds;
+mod plot;
+mod progress;
+mod results;
 mod scenario;
+mod stage;
+mod stats;
 mod table;
-mod uncontended;
+mod worker;
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use lock_tests::TestServer;
 
-use crate::attribute::Attribute;
 use crate::options::Options;
-use crate::scenario::{Flavor, Scenario};
-use crate::uncontended::Uncontended;
+use crate::progress::Progress;
+use crate::results::Results;
+use crate::scenario::Step;
+use crate::stage::Stage;
+use crate::worker::Flavor;
 
-const NAMES: [&str; 2] = ["attribute", "uncontended"];
+/// Where the figures of a full run are kept, seen from the root of the workspace.
+const KEPT: &str = "docs/bench/results.json";
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1), &NAMES) {
-        Ok(options) => options,
-        Err(usage) => {
-            eprintln!("lock-bench: {usage}");
-            return ExitCode::from(2);
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let result = match &args[..] {
+        [argument, work] if argument == worker::ARGUMENT => worker::main(work),
+        _ => {
+            let known = scenario::ALL.map(|(name, _)| name);
+            match Options::parse(args, &known) {
+                Ok(options) => run(&options),
+                Err(usage) => {
+                    eprintln!("lock-bench: {usage}");
+                    return ExitCode::from(2);
+                }
+            }
         }
     };
-    match run(&options) {
-        Ok(table) => {
-            print!("\n{table}");
-            ExitCode::SUCCESS
-        }
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("lock-bench: {error:#}");
             ExitCode::FAILURE
@@ -41,43 +62,68 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(options: &Options) -> Result<String> {
-    // The server's runtime is not one of those that are measured.
-    let server = Flavor::CurrentThread
-        .runtime()?
-        .block_on(TestServer::start());
-    println!("a server of its own: {}", server.binary().path().display());
-
-    let mut results: Vec<_> = scenarios(&server.url(), options)?
-        .into_iter()
-        .map(|scenario| (scenario, Vec::new()))
-        .collect();
-    // Rounds outside, so that what changes with time changes all scenarios.
-    let rounds = options.plan.rounds;
-    for number in 1..=rounds {
-        for (scenario, measured) in &mut results {
-            let name = format!("{}, {}", scenario.name(), scenario.variant());
-            println!("round {number} of {rounds}: {name}");
-            let round = scenario.round(options.plan).context(name)?;
-            measured.push(round);
-        }
+fn run(options: &Options) -> Result<()> {
+    if let Some(path) = &options.plots {
+        let text = fs::read_to_string(path).with_context(|| path.display().to_string())?;
+        return draw(path, &serde_json::from_str(&text)?);
     }
-    Ok(table::render(&results))
+    let mut results = Flavor::CurrentThread
+        .runtime()?
+        .block_on(measure(options))?;
+    results.verdicts = demands::judge(&results);
+    print!("\n{}", table::render(&results));
+    // What is kept is never part of a run, unless somebody names a place for it.
+    let path = match &options.json {
+        Some(path) => path.clone(),
+        None if options.is_full() => workspace().join(KEPT),
+        None => return Ok(()),
+    };
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
+        .with_context(|| path.display().to_string())?;
+    draw(&path, &results)?;
+    println!("the figures are in {}, the plots beside it", path.display());
+    Ok(())
 }
 
-fn scenarios(url: &str, options: &Options) -> Result<Vec<Box<dyn Scenario>>> {
-    let mut scenarios: Vec<Box<dyn Scenario>> = Vec::new();
-    if options.wants(NAMES[0]) {
-        for waits in [false, true] {
-            for flavor in Flavor::ALL {
-                scenarios.push(Box::new(Attribute::new(url, flavor, waits)?));
+async fn measure(options: &Options) -> Result<Results> {
+    let mut stage = Stage::open().await?;
+    let mut results = Results {
+        about: about::describe(options, stage.server().binary().name()),
+        ..Results::default()
+    };
+    let rounds: Vec<Vec<Step>> = (0..options.rounds)
+        .map(|round| scenario::steps(options, round))
+        .collect();
+    let mut progress = Progress::new(rounds.iter().map(Vec::len).sum());
+    for (round, steps) in rounds.iter().enumerate() {
+        for step in steps {
+            let label = step.label();
+            progress.begin(&format!("round {}, {label}", round + 1));
+            // A contestant that fails costs its own figures, and not the run.
+            if let Err(error) = step.run(round, options, &mut stage, &mut results).await {
+                let note = format!("{label} failed: {error:#}");
+                progress.say(&note);
+                results.note(note);
+                // Nobody can do anything without the server.
+                stage.clear().await.context("the server is gone")?;
             }
         }
     }
-    if options.wants(NAMES[1]) {
-        for flavor in Flavor::ALL {
-            scenarios.push(Box::new(Uncontended::new(url, flavor)?));
-        }
+    Ok(results)
+}
+
+fn draw(figures: &Path, results: &Results) -> Result<()> {
+    for (name, svg) in plot::all(results) {
+        let path = figures.with_file_name(name);
+        fs::write(&path, svg).with_context(|| path.display().to_string())?;
     }
-    Ok(scenarios)
+    Ok(())
+}
+
+fn workspace() -> PathBuf {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    package.parent().unwrap_or(package).to_owned()
 }

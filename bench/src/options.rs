@@ -1,16 +1,24 @@
 //! The command line.
 
-use crate::rounds::Plan;
+use std::path::PathBuf;
 
-pub(crate) const USAGE: &str =
-    "the arguments are names of scenarios, `--rounds <n>`, `--blocks <n>` and `--calls <n>`";
+pub(crate) const USAGE: &str = "\
+usage: cargo xtask bench [-- OPTIONS]
+  --only a,c     only these scenarios
+  --rounds N     how often each has its turn (5)
+  --quick        short turns, and one round: shows that it works, not how fast
+  --json PATH    where the figures go (docs/bench/results.json; the plots beside it)
+  --plots PATH   measures nothing, and draws the plots of these figures anew";
 
 /// What to measure.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Options {
-    pub(crate) plan: Plan,
+    pub(crate) rounds: usize,
+    pub(crate) quick: bool,
+    pub(crate) json: Option<PathBuf>,
+    pub(crate) plots: Option<PathBuf>,
     /// Empty: every scenario.
-    names: Vec<String>,
+    only: Vec<String>,
 }
 
 impl Options {
@@ -19,69 +27,102 @@ impl Options {
         args: impl IntoIterator<Item = String>,
         known: &[&str],
     ) -> Result<Self, String> {
-        let mut options = Self::default();
+        let mut options = Self {
+            rounds: 0,
+            quick: false,
+            json: None,
+            plots: None,
+            only: Vec::new(),
+        };
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
-            let plan = &mut options.plan;
-            let number = match arg.as_str() {
-                "--rounds" => &mut plan.rounds,
-                "--blocks" => &mut plan.blocks,
-                "--calls" => &mut plan.calls,
-                name if known.contains(&name) => {
-                    options.names.push(arg);
-                    continue;
-                }
-                _ => {
-                    let known = known.join(", ");
-                    return Err(format!(
-                        "`{arg}` is not known; {USAGE}; the scenarios are {known}"
-                    ));
-                }
-            };
-            *number = args
+            if arg == "--quick" {
+                options.quick = true;
+                continue;
+            }
+            if !["--only", "--rounds", "--json", "--plots"].contains(&arg.as_str()) {
+                return Err(format!("`{arg}` is not known\n{USAGE}"));
+            }
+            let value = args
                 .next()
-                .and_then(|value| value.parse().ok())
-                .filter(|&value| value > 0)
-                .ok_or_else(|| format!("`{arg}` needs a number from 1 on; {USAGE}"))?;
+                .filter(|value| !value.is_empty())
+                .ok_or_else(|| format!("`{arg}` needs a value\n{USAGE}"))?;
+            match arg.as_str() {
+                "--only" => {
+                    for name in value.split(',') {
+                        if !known.contains(&name) {
+                            let known = known.join(", ");
+                            return Err(format!(
+                                "there is no scenario `{name}`; there are {known}"
+                            ));
+                        }
+                        options.only.push(name.to_owned());
+                    }
+                }
+                "--rounds" => {
+                    options.rounds = value
+                        .parse()
+                        .ok()
+                        .filter(|&rounds| rounds > 0)
+                        .ok_or_else(|| format!("`{value}` is no number of rounds\n{USAGE}"))?;
+                }
+                "--json" => options.json = Some(value.into()),
+                _ => options.plots = Some(value.into()),
+            }
+        }
+        if options.rounds == 0 {
+            options.rounds = if options.quick { 1 } else { 5 };
         }
         Ok(options)
     }
 
     /// Whether the scenario of this name is asked for.
     pub(crate) fn wants(&self, name: &str) -> bool {
-        self.names.is_empty() || self.names.iter().any(|wanted| wanted == name)
+        self.only.is_empty() || self.only.iter().any(|wanted| wanted == name)
+    }
+
+    /// Whether everything is asked for, at full length.
+    pub(crate) fn is_full(&self) -> bool {
+        !self.quick && self.only.is_empty()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::Options;
-    use crate::rounds::Plan;
 
     fn parsed(line: &str) -> Result<Options, String> {
         let args = line.split_whitespace().map(str::to_owned);
-        Options::parse(args, &["attribute", "uncontended"])
+        Options::parse(args, &["a", "b", "c"])
     }
 
     #[test]
-    fn without_arguments_everything_is_measured() {
+    fn without_arguments_everything_is_measured_five_times() {
         let options = parsed("").unwrap();
-        assert_eq!(options.plan, Plan::default());
-        assert!(options.wants("attribute") && options.wants("uncontended"));
+        assert_eq!(options.rounds, 5);
+        assert!(options.is_full() && options.wants("a") && options.wants("c"));
     }
 
     #[test]
-    fn a_name_leaves_the_others_out() {
-        let options = parsed("--rounds 7 attribute --calls 10").unwrap();
-        assert_eq!((options.plan.rounds, options.plan.calls), (7, 10));
-        assert!(options.wants("attribute") && !options.wants("uncontended"));
+    fn a_quick_run_has_one_round_unless_told_otherwise() {
+        assert_eq!(parsed("--quick").unwrap().rounds, 1);
+        assert_eq!(parsed("--rounds 3 --quick").unwrap().rounds, 3);
+        assert!(!parsed("--quick").unwrap().is_full());
+    }
+
+    #[test]
+    fn names_leave_the_others_out() {
+        let options = parsed("--only a,c --json out.json").unwrap();
+        assert!(options.wants("a") && options.wants("c") && !options.wants("b"));
+        assert_eq!(options.json, Some("out.json".into()));
+        assert!(!options.is_full());
     }
 
     #[test]
     fn what_is_not_known_is_told_the_known() {
-        for line in ["atribute", "--help", "--rounds", "--rounds 0", "--calls x"] {
-            assert!(parsed(line).unwrap_err().contains("`--blocks <n>`"));
+        for line in ["--onl a", "x", "--rounds", "--rounds 0", "--rounds x"] {
+            assert!(parsed(line).unwrap_err().contains("--rounds N"), "{line}");
         }
-        assert!(parsed("x").unwrap_err().contains("attribute, uncontended"));
+        assert!(parsed("--only a,z").unwrap_err().contains("a, b, c"));
     }
 }

@@ -1,0 +1,90 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result, ensure};
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{AsyncConnectionConfig, IntoConnectionInfo, ProtocolVersion, Script};
+use uuid::Uuid;
+
+use super::{Contestant, TTL};
+
+const RELEASE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) end return 0";
+
+/// `SET NX PX` and a compare-and-delete, on a connection like the one that lock-core uses: no waiting, no queue, no
+/// fencing, no watchdog.
+#[derive(Clone)]
+pub(crate) struct Floor {
+    connection: MultiplexedConnection,
+    release: String,
+    /// Tokens are this and a number: a new random one each time would be dearer.
+    client: Uuid,
+    count: Arc<AtomicU64>,
+}
+
+impl Floor {
+    pub(crate) async fn connect(url: &str) -> Result<Self> {
+        let info = url.into_connection_info()?;
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
+        let info = info
+            .set_redis_settings(settings)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let mut connection = redis::Client::open(info)?
+            .get_multiplexed_async_connection_with_config(&AsyncConnectionConfig::new())
+            .await
+            .context("no connection for the raw floor")?;
+        let release = Script::new(RELEASE)
+            .prepare_invoke()
+            .load_async(&mut connection)
+            .await?;
+        Ok(Self {
+            connection,
+            release,
+            client: Uuid::new_v4(),
+            count: Arc::default(),
+        })
+    }
+}
+
+/// What has to be told to release.
+pub(crate) struct Held {
+    key: String,
+    token: String,
+}
+
+impl Contestant for Floor {
+    type Guard = Held;
+
+    async fn acquire(&self, key: &str) -> Result<Held> {
+        let mut connection = self.connection.clone();
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let token = format!("{}:{count}", self.client.simple());
+        let granted: Option<String> = redis::cmd("SET")
+            .arg(key)
+            .arg(&token)
+            .arg("NX")
+            .arg("PX")
+            .arg(TTL.as_millis() as u64)
+            .query_async(&mut connection)
+            .await?;
+        ensure!(granted.is_some(), "the lock of the raw floor is taken");
+        let key = key.to_owned();
+        Ok(Held { key, token })
+    }
+
+    async fn release(&self, guard: Held) -> Result<()> {
+        let released: u8 = redis::cmd("EVALSHA")
+            .arg(&self.release)
+            .arg(1)
+            .arg(&guard.key)
+            .arg(&guard.token)
+            .query_async(&mut self.connection.clone())
+            .await?;
+        ensure!(released == 1, "the lock of the raw floor was not ours");
+        Ok(())
+    }
+}

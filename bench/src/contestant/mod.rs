@@ -1,0 +1,101 @@
+//! The locks that are compared, behind one pair of calls.
+
+mod async_redis_lock;
+mod floor;
+mod ours;
+mod rslock;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::async_redis_lock::AsyncRedisLock;
+pub(crate) use self::floor::Floor;
+pub(crate) use self::ours::Ours;
+pub(crate) use self::rslock::Rslock;
+
+/// The lease that every contestant asks for.
+pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// A lock library. Its calls are resolved at compile time, so what is measured is the library's own.
+pub(crate) trait Contestant: Clone + Send + Sync + 'static {
+    type Guard: Send + 'static;
+
+    /// Waits until the lock is granted.
+    fn acquire(&self, key: &str) -> impl Future<Output = Result<Self::Guard>> + Send;
+
+    /// Gives the lock back, and waits for the server's word.
+    fn release(&self, guard: Self::Guard) -> impl Future<Output = Result<()>> + Send;
+}
+
+/// Which of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Who {
+    /// lock-core as it comes.
+    Ours,
+    /// lock-core with `handover_limit` 1: first come, first served over all processes.
+    OursStrict,
+    Rslock,
+    /// rslock that asks again within 10 ms.
+    RslockTuned,
+    AsyncRedisLock,
+    /// The least that a lock can be, which can not wait.
+    Floor,
+}
+
+impl Who {
+    /// Those that this project did not write and that can wait.
+    pub(crate) const PEERS: [Self; 3] = [Self::Rslock, Self::RslockTuned, Self::AsyncRedisLock];
+
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Ours => "lock-core",
+            Self::OursStrict => "lock-core, handover_limit 1",
+            Self::Rslock => "rslock",
+            Self::RslockTuned => "rslock, 10 ms retry",
+            Self::AsyncRedisLock => "async-redis-lock",
+            Self::Floor => "raw floor",
+        }
+    }
+
+    /// Whether its acquire is a plain SET, and not a script.
+    pub(crate) fn locks_by_set(self) -> bool {
+        matches!(self, Self::Rslock | Self::RslockTuned | Self::Floor)
+    }
+
+    pub(crate) async fn connect(self, url: &str) -> Result<Connected> {
+        Ok(match self {
+            Self::Ours => Connected::Ours(Ours::connect(url, None).await?),
+            Self::OursStrict => Connected::Ours(Ours::connect(url, Some(1)).await?),
+            Self::Rslock => Connected::Rslock(Rslock::new(url, None)),
+            Self::RslockTuned => {
+                Connected::Rslock(Rslock::new(url, Some(Duration::from_millis(10))))
+            }
+            Self::AsyncRedisLock => Connected::AsyncRedisLock(AsyncRedisLock::connect(url).await?),
+            Self::Floor => Connected::Floor(Floor::connect(url).await?),
+        })
+    }
+}
+
+/// A contestant that has its connection.
+#[derive(Clone)]
+pub(crate) enum Connected {
+    Ours(Ours),
+    Rslock(Rslock),
+    AsyncRedisLock(AsyncRedisLock),
+    Floor(Floor),
+}
+
+/// Runs the same generic code for whichever contestant it is.
+macro_rules! with {
+    ($connected:expr, $contestant:ident => $body:expr) => {
+        match $connected {
+            $crate::contestant::Connected::Ours($contestant) => $body,
+            $crate::contestant::Connected::Rslock($contestant) => $body,
+            $crate::contestant::Connected::AsyncRedisLock($contestant) => $body,
+            $crate::contestant::Connected::Floor($contestant) => $body,
+        }
+    };
+}
+pub(crate) use with;

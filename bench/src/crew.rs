@@ -1,0 +1,72 @@
+//! Worker processes, from the parent's side.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use lock_tests::Child;
+
+use crate::clock;
+use crate::worker::{self, Outcome, Window, Work};
+
+/// How long a worker may take over what it was given before it counts as hung. The harness gives up after 30 s.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Worker processes that begin together; they are ended with this.
+pub(crate) struct Crew(Vec<Child>);
+
+impl Crew {
+    /// Starts a process for each piece of work, and waits until all are ready.
+    pub(crate) async fn start(program: &Path, works: &[Work]) -> Result<Self> {
+        let mut crew = Vec::new();
+        for work in works {
+            let args = [worker::ARGUMENT.to_owned(), serde_json::to_string(work)?];
+            crew.push(Child::spawn(program, args, [("RUST_BACKTRACE", "0")]));
+        }
+        for child in &mut crew {
+            let line = line(child, Duration::ZERO).await?;
+            if line != "ready" {
+                outcome(&line)?;
+                bail!("a worker is not ready, but has ended");
+            }
+        }
+        Ok(Self(crew))
+    }
+
+    pub(crate) fn go(&mut self, window: Window) {
+        for child in &mut self.0 {
+            child.send(&window.line());
+        }
+    }
+
+    /// What each of them found, once the window has ended.
+    pub(crate) async fn outcomes(mut self, window: Window) -> Result<Vec<Outcome>> {
+        let mut outcomes = Vec::new();
+        for child in &mut self.0 {
+            let line = line(child, clock::until(window.to)).await?;
+            outcomes.push(outcome(&line)?);
+        }
+        Ok(outcomes)
+    }
+}
+
+async fn line(child: &mut Child, working: Duration) -> Result<String> {
+    // In two steps, because the harness has a limit of its own.
+    tokio::time::sleep(working).await;
+    said(child).await
+}
+
+/// The next line of a process that has all it needs to say it.
+pub(crate) async fn said(child: &mut Child) -> Result<String> {
+    tokio::time::timeout(PATIENCE, child.next_line())
+        .await
+        .context("a worker hung")?
+        .context("a worker ended without a word")
+}
+
+fn outcome(line: &str) -> Result<Outcome> {
+    match serde_json::from_str(line).context("a worker spoke unclearly")? {
+        Outcome::Failed(why) => bail!(why),
+        outcome => Ok(outcome),
+    }
+}

@@ -1,0 +1,208 @@
+//! Many tasks: (b), (c), (d), (f) and (g).
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Kind, Step};
+use crate::contestant::Who;
+use crate::options::Options;
+use crate::stage::{Contest, Stage};
+use crate::worker::Contend;
+
+/// Waiters of (c), and of (g).
+const HOT: [usize; 4] = [2, 8, 64, 256];
+pub(crate) const USED: [usize; 3] = [8, 64, 256];
+
+const PROCESSES: usize = 4;
+
+pub(super) struct Spec {
+    pub(super) who: Who,
+    processes: usize,
+    /// In all processes together.
+    tasks: usize,
+    apart: bool,
+    inside: Duration,
+    outside: Duration,
+    warm_up: Duration,
+    span: Duration,
+}
+
+impl Spec {
+    fn hot(who: Who, processes: usize, tasks: usize) -> Self {
+        Self {
+            who,
+            processes,
+            tasks,
+            apart: false,
+            inside: Duration::ZERO,
+            outside: Duration::ZERO,
+            warm_up: Duration::from_millis(150),
+            span: Duration::from_millis(750),
+        }
+    }
+}
+
+pub(super) fn steps() -> Vec<Step> {
+    let mut steps = Vec::new();
+    let mut add = |scenario, variant: String, spec| {
+        let kind = Kind::Contest(spec);
+        steps.push(Step {
+            scenario,
+            variant,
+            kind,
+        });
+    };
+    let waiters = |tasks| format!("{tasks} waiters");
+    let many = [Who::Floor, Who::Ours, Who::Rslock, Who::AsyncRedisLock];
+    let patient = [
+        Who::Ours,
+        Who::Rslock,
+        Who::RslockTuned,
+        Who::AsyncRedisLock,
+    ];
+    let strict = [
+        Who::Ours,
+        Who::OursStrict,
+        Who::Rslock,
+        Who::RslockTuned,
+        Who::AsyncRedisLock,
+    ];
+
+    for who in many {
+        let apart = true;
+        let spec = Spec::hot(who, 1, 64);
+        add("b", "64 tasks".to_owned(), Spec { apart, ..spec });
+    }
+    for tasks in HOT {
+        for who in patient {
+            add("c", waiters(tasks), Spec::hot(who, 1, tasks));
+        }
+    }
+    // What a hand-over is compared with: a lock and a release of the floor by a task that is alone.
+    let alone = Spec::hot(Who::Floor, 1, 1);
+    add("d", "1 task, alone".to_owned(), alone);
+    for tasks in [64, 256] {
+        for who in strict {
+            add("d", waiters(tasks), Spec::hot(who, PROCESSES, tasks));
+        }
+    }
+    for who in patient {
+        let spec = Spec {
+            inside: Duration::from_millis(1),
+            outside: Duration::from_millis(1),
+            span: Duration::from_millis(1200),
+            ..Spec::hot(who, PROCESSES, PROCESSES)
+        };
+        add("f", waiters(PROCESSES), spec);
+    }
+    for tasks in USED {
+        for who in patient {
+            let spec = Spec {
+                inside: Duration::from_millis(2),
+                outside: Duration::from_millis(5),
+                warm_up: Duration::from_millis(200),
+                // With 64, long enough for each task to have more than ten turns; with 256 it would be long indeed.
+                span: Duration::from_millis(match tasks {
+                    64 => 2_800,
+                    256 => 1_800,
+                    _ => 1_200,
+                }),
+                ..Spec::hot(who, PROCESSES, tasks)
+            };
+            add("g", waiters(tasks), spec);
+        }
+    }
+    steps
+}
+
+type Figures = Vec<(&'static str, Option<f64>)>;
+
+impl Spec {
+    /// The figures, and what must be known to read them.
+    pub(super) async fn measure(
+        &self,
+        options: &Options,
+        stage: &mut Stage,
+    ) -> Result<(Figures, Option<String>)> {
+        let work = |tasks| Contend {
+            url: stage.server().url(),
+            who: self.who,
+            key: "bench:hot".to_owned(),
+            apart: self.apart,
+            tasks,
+            inside: self.inside,
+            outside: self.outside,
+        };
+        let works = vec![work(self.tasks / self.processes); self.processes];
+        let shorter = if options.quick { 4 } else { 1 };
+        let contest = stage
+            .contest(works, self.warm_up / shorter, self.span / shorter)
+            .await?;
+        Ok((figures(&contest), note(&contest, self.apart)))
+    }
+}
+
+fn figures(contest: &Contest) -> Figures {
+    let account = &contest.account;
+    let rate = |count: usize| Some(count as f64 / account.seconds);
+    let each = |amount: f64| (account.grants > 0).then(|| amount / account.grants as f64);
+    let scaled = |nanos: Option<u64>, unit: f64| nanos.map(|nanos| nanos as f64 / unit);
+    let (micros, millis) = (1e3, 1e6);
+    let cycles = &account.cycles;
+    let (hand_over, between) = (&account.hand_over, &account.between_processes);
+    vec![
+        ("acquisitions_per_s", rate(account.grants)),
+        ("hand_overs_per_s", rate(account.hand_overs)),
+        ("commands_per_acquisition", each(contest.commands as f64)),
+        ("cycle_p50_us", scaled(cycles.percentile(50), micros)),
+        ("cycle_p99_us", scaled(cycles.percentile(99), micros)),
+        ("hand_over_p50_us", scaled(hand_over.percentile(50), micros)),
+        ("hand_over_p99_us", scaled(hand_over.percentile(99), micros)),
+        (
+            "between_processes_p50_us",
+            scaled(between.percentile(50), micros),
+        ),
+        (
+            "between_processes_p99_us",
+            scaled(between.percentile(99), micros),
+        ),
+        ("between_processes", Some(between.len() as f64)),
+        ("wait_p50_ms", scaled(account.waits.percentile(50), millis)),
+        ("wait_p99_ms", scaled(account.waits.percentile(99), millis)),
+        ("wait_longest_ms", scaled(account.waits.most(), millis)),
+        ("fewest_per_task", Some(account.per_worker.fewest as f64)),
+        ("most_per_task", Some(account.per_worker.most as f64)),
+        ("fairness_of_tasks", account.per_worker.ratio()),
+        ("fairness_of_processes", account.per_process.ratio()),
+        ("held_percent", Some(account.held * 100.0)),
+        (
+            "server_us_per_acquisition",
+            each(contest.server_cpu * account.seconds / micros),
+        ),
+        (
+            "client_us_per_acquisition",
+            each(contest.client_cpu * account.seconds / micros),
+        ),
+    ]
+}
+
+fn note(contest: &Contest, apart: bool) -> Option<String> {
+    let account = &contest.account;
+    let mut notes = Vec::new();
+    // With a key each, all hold theirs at once.
+    if account.overlaps > 0 && !apart {
+        notes.push(format!(
+            "{} grants before the hold before them had ended",
+            account.overlaps
+        ));
+    }
+    if account.errors > 0 {
+        let first = account.first_error.as_deref().unwrap_or_default();
+        notes.push(format!(
+            "{} calls failed, the first with: {first}",
+            account.errors
+        ));
+    }
+    (!notes.is_empty()).then(|| notes.join("; "))
+}

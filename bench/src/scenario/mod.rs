@@ -1,0 +1,145 @@
+//! What is measured: a list of steps, each short, in an order that gives every contestant the same weather.
+
+mod alternate;
+mod contest;
+mod held;
+
+use anyhow::Result;
+
+use crate::contestant::Who;
+use crate::options::Options;
+use crate::results::Results;
+use crate::stage::Stage;
+
+pub(crate) use self::contest::USED;
+
+/// Every scenario with a line about it.
+pub(crate) const ALL: [(&str, &str); 8] = [
+    ("attribute", "#[distributed_lock] against a guard by hand"),
+    ("a", "uncontended: one task locks and releases"),
+    ("b", "64 tasks on 64 keys over one connection"),
+    ("c", "one hot key in one process, hold 0"),
+    ("d", "one hot key in 4 processes, hold 0"),
+    ("e", "10,000 locks held and renewed"),
+    (
+        "f",
+        "hand-over from process to process: 4 processes with one task each, 1 ms inside, 1 ms outside",
+    ),
+    (
+        "g",
+        "a lock that is used, in 4 processes: 2 ms inside, 5 ms outside",
+    ),
+];
+
+/// A piece of a round.
+pub(crate) struct Step {
+    pub(crate) scenario: &'static str,
+    pub(crate) variant: String,
+    kind: Kind,
+}
+
+enum Kind {
+    Alternate(alternate::Spec),
+    Requests(Who),
+    Contest(contest::Spec),
+    Held(Who),
+}
+
+impl Step {
+    pub(crate) fn label(&self) -> String {
+        let who = match &self.kind {
+            Kind::Alternate(_) => "all in turns",
+            Kind::Contest(spec) => spec.who.name(),
+            Kind::Requests(who) | Kind::Held(who) => who.name(),
+        };
+        format!("({}) {}: {who}", self.scenario, self.variant)
+    }
+
+    /// Measures, and writes down what it finds.
+    pub(crate) async fn run(
+        &self,
+        round: usize,
+        options: &Options,
+        stage: &mut Stage,
+        results: &mut Results,
+    ) -> Result<()> {
+        match &self.kind {
+            Kind::Alternate(spec) => {
+                let found = spec.measure(options, stage).await?;
+                for (side, figures) in found {
+                    results.record(round, [self.scenario, &self.variant, side], figures);
+                }
+            }
+            Kind::Requests(who) => {
+                let figures = alternate::requests(*who, stage).await?;
+                self.record(round, *who, results, figures);
+            }
+            Kind::Contest(spec) => {
+                let (figures, note) = spec.measure(options, stage).await?;
+                self.record(round, spec.who, results, figures);
+                if let Some(note) = note {
+                    results.note(format!("{}: {note}", self.label()));
+                }
+            }
+            Kind::Held(who) => {
+                let figures = held::measure(*who, options, stage).await?;
+                self.record(round, *who, results, figures);
+            }
+        }
+        Ok(())
+    }
+
+    fn record(
+        &self,
+        round: usize,
+        who: Who,
+        results: &mut Results,
+        figures: impl IntoIterator<Item = (&'static str, Option<f64>)>,
+    ) {
+        results.record(round, [self.scenario, &self.variant, who.name()], figures);
+    }
+}
+
+/// The steps of a round, counted from zero.
+pub(crate) fn steps(options: &Options, round: usize) -> Vec<Step> {
+    let mut steps = Vec::new();
+    steps.extend(alternate::steps());
+    steps.extend(contest::steps());
+    // Long, and its figures hardly change from one time to the next.
+    if round == 0 {
+        steps.extend(held::steps());
+    }
+    steps.retain(|step| options.wants(step.scenario));
+    // Who follows whom changes from round to round.
+    if round % 2 == 1 {
+        steps.reverse();
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ALL, steps};
+    use crate::options::Options;
+
+    fn options(line: &str) -> Options {
+        let known: Vec<&str> = ALL.iter().map(|(name, _)| *name).collect();
+        Options::parse(line.split_whitespace().map(str::to_owned), &known).unwrap()
+    }
+
+    #[test]
+    fn every_scenario_has_steps_and_only_what_is_long_has_one_turn() {
+        let (first, second) = (steps(&options(""), 0), steps(&options(""), 1));
+        for (name, _) in ALL {
+            let is = |step: &&super::Step| step.scenario == name;
+            assert!(first.iter().any(|step| is(&step)), "{name}");
+            assert_eq!(second.iter().any(|step| is(&step)), name != "e", "{name}");
+        }
+    }
+
+    #[test]
+    fn only_what_is_asked_for_is_done() {
+        let steps = steps(&options("--only b,f"), 0);
+        assert!(steps.iter().all(|step| ["b", "f"].contains(&step.scenario)));
+    }
+}
