@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo,
     ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
 use super::error::bad_url;
+use super::socket::{self, Socket};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
@@ -46,7 +46,7 @@ struct Attached {
 #[derive(Clone)]
 pub(super) struct Live {
     generation: u64,
-    connection: MultiplexedConnection,
+    socket: Socket,
     made_at: Instant,
     /// Requests in a row that got no answer in time.
     unanswered: Arc<AtomicU32>,
@@ -94,7 +94,10 @@ impl Link {
         let link = Arc::clone(self);
         async move {
             let mut live = link.connection().await?;
-            let result = command.query_async(&mut live.connection).await;
+            let _under_way = live.socket.load.request();
+            let requests = &mut live.socket.requests;
+            let result = requests.send_packed_command(&command).await;
+            let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
                 _ => live.unanswered.store(0, Ordering::Relaxed),
@@ -154,9 +157,7 @@ impl Link {
 
     async fn connect_as(self: &Arc<Self>, pushes: bool) -> RedisResult<Live> {
         let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_limit))
-            .set_response_timeout(None);
+        let mut config = AsyncConnectionConfig::new();
         let protocol = if pushes {
             config = config.set_push_sender(self.receiver(generation));
             ProtocolVersion::RESP3
@@ -164,11 +165,10 @@ impl Link {
             ProtocolVersion::RESP2
         };
         let settings = self.info.redis_settings().clone().set_protocol(protocol);
-        let mut connection = Client::open(self.info.clone().set_redis_settings(settings))?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let info = self.info.clone().set_redis_settings(settings);
+        let mut socket = socket::connect(&info, config, self.connect_limit).await?;
         if let Some(attached) = self.attached.get().filter(|_| pushes)
-            && let Err(error) = connection.subscribe(&attached.channel).await
+            && let Err(error) = socket.requests.subscribe(&attached.channel).await
         {
             // Only a permission that is missing is there to stay; else the next connection may do better.
             if error.code() != Some("NOPERM") {
@@ -178,7 +178,7 @@ impl Link {
         }
         Ok(Live {
             generation,
-            connection,
+            socket,
             made_at: Instant::now(),
             unanswered: Arc::new(AtomicU32::new(0)),
         })

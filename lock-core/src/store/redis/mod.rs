@@ -1,9 +1,11 @@
 //! Locks on one Redis or Valkey master.
 
+mod coalesce;
 mod error;
 mod link;
 mod reply;
 mod script;
+mod socket;
 mod user;
 
 use std::fmt;
