@@ -29,6 +29,10 @@ impl Load {
         UnderWay(Arc::clone(&self.0))
     }
 
+    pub(super) fn is_busy(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 0
+    }
+
     /// No other request can be about to be sent as far as we know: nobody is to be waited for.
     fn is_lone(&self) -> bool {
         self.0.load(Ordering::Relaxed) <= 1

@@ -10,7 +10,9 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
+use super::Arg;
 use super::error::bad_url;
+use super::script::Script;
 use super::socket::{self, Socket};
 use tokio::runtime::Handle;
 use tokio::time::Instant;
@@ -104,6 +106,38 @@ impl Link {
             }
             result
         }
+    }
+
+    /// Runs a script by its hash, and by its text where the server has lost it.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        script: &Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+    ) -> RedisResult<Value> {
+        match self.request(script.by_hash(keys, args)).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.request(script.by_text(keys, args)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        let live = lock(&self.live);
+        live.as_ref().is_some_and(|live| live.socket.load.is_busy())
+    }
+
+    /// Runs a task where the connection is driven.
+    pub(super) fn spawn<F>(&self, task: F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        match self.attached.get() {
+            Some(attached) => attached.runtime.spawn(task),
+            None => tokio::spawn(task),
+        };
     }
 
     /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a few of these in a

@@ -2,6 +2,7 @@
 
 mod coalesce;
 mod error;
+mod gather;
 mod link;
 mod reply;
 mod script;
@@ -9,6 +10,7 @@ mod socket;
 mod user;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::Either;
@@ -18,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use self::error::{classify, no_reply};
+use self::gather::{Gather, Want};
 use self::link::Link;
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
@@ -46,7 +49,7 @@ pub(crate) struct RedisStore {
 /// How requests reach the server.
 enum Conduit {
     /// A connection of our own, made again when it breaks; grants arrive on it.
-    Link(std::sync::Arc<Link>),
+    Link(Arc<Link>, Arc<Gather>),
     /// The user's connection. We can not subscribe on it, so grants are found by asking.
     User(UserConnection),
 }
@@ -61,7 +64,7 @@ impl RedisStore {
     /// A store behind a URL. Nothing is sent before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
         Ok(Self {
-            conduit: Conduit::Link(Link::open(url, limit)?),
+            conduit: Conduit::Link(Link::open(url, limit)?, Arc::default()),
             limit,
             channel: OnceCell::new(),
         })
@@ -77,7 +80,7 @@ impl RedisStore {
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         let channel = format!("{CHANNELS}{}", client.as_str());
-        if let Conduit::Link(link) = &self.conduit {
+        if let Conduit::Link(link, _) = &self.conduit {
             link.attach(channel.clone(), sink, runtime);
         }
         let _ = self.channel.set(channel);
@@ -86,7 +89,7 @@ impl RedisStore {
     /// Makes the first connection, so that a wrong address or password shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         match &self.conduit {
-            Conduit::Link(link) => match timeout(self.limit, link.connection()).await {
+            Conduit::Link(link, _) => match timeout(self.limit, link.connection()).await {
                 Ok(connected) => connected.map(drop).map_err(classify),
                 Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
             },
@@ -132,7 +135,7 @@ impl RedisStore {
             answer.map_err(classify)
         } else {
             // A shorter limit than the server's own says little about the connection.
-            if let Conduit::Link(link) = &self.conduit
+            if let Conduit::Link(link, _) = &self.conduit
                 && limit == self.limit
             {
                 link.went_silent(limit);
@@ -151,9 +154,32 @@ impl RedisStore {
         result
     }
 
+    /// Asks together with others who ask at this moment: see [`gather`]. `None` where this call has to ask by itself.
+    async fn together(
+        &self,
+        want: Want,
+        key: &LockKey,
+        token: &Token,
+        ttl: Duration,
+    ) -> Result<Option<u64>, StoreError> {
+        let Conduit::Link(link, gather) = &self.conduit else {
+            return Ok(None);
+        };
+        if !link.is_busy() {
+            return Ok(None);
+        }
+        let ask = gather.ask(link, self.limit, want, key, token, ttl);
+        if let Ok(answer) = timeout(self.limit, ask).await {
+            answer.map(|number| (number > 0).then_some(number))
+        } else {
+            link.went_silent(self.limit);
+            Err(StoreError::Ambiguous(no_reply(self.limit)))
+        }
+    }
+
     fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
         match &self.conduit {
-            Conduit::Link(link) => Either::Left(link.request(command)),
+            Conduit::Link(link, _) => Either::Left(link.request(command)),
             Conduit::User(connection) => Either::Right(connection.request(command)),
         }
     }
@@ -169,6 +195,10 @@ enum Arg<'a> {
 
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        let gathered = self.together(Want::Acquire, attempt.key, attempt.token, attempt.ttl);
+        if let Some(fence) = gathered.await? {
+            return Ok(Answer::Granted { fence });
+        }
         let LockKey {
             lock,
             queue,
@@ -196,6 +226,10 @@ impl Store for RedisStore {
     }
 
     async fn release(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
+        let gathered = self.together(Want::Release, key, token, Duration::ZERO);
+        if gathered.await?.is_some() {
+            return Ok(Released::Free);
+        }
         let value = self
             .run(
                 &script::RELEASE,
@@ -241,7 +275,7 @@ impl Store for RedisStore {
 
     fn pushes(&self) -> bool {
         match &self.conduit {
-            Conduit::Link(link) => link.pushes(),
+            Conduit::Link(link, _) => link.pushes(),
             Conduit::User(_) => false,
         }
     }

@@ -25,6 +25,8 @@ pub(super) static ACQUIRE: Lazy<Script> =
     script!("acquire", "acquire_free.lua", "grant.lua", "acquire.lua");
 pub(super) static RELEASE: Lazy<Script> =
     script!("release", "release_free.lua", "grant.lua", "release.lua");
+pub(super) static ACQUIRE_MANY: Lazy<Script> = script!("acquire_many", "acquire_many.lua");
+pub(super) static RELEASE_MANY: Lazy<Script> = script!("release_many", "release_many.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> =
