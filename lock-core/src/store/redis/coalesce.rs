@@ -15,8 +15,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// connection's task, and once for those that they woke.
 const TURNS: u8 = 2;
 
-/// So many bytes are worth a write of their own. The connection takes no more requests with that much unwritten.
-const ENOUGH: usize = 8 * 1024;
+/// So many bytes are worth a write of their own: the server may begin on them while we gather the next ones.
+const ENOUGH: usize = 2 * 1024;
 
 /// How many requests are under way on a connection.
 #[derive(Debug, Clone, Default)]

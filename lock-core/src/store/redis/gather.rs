@@ -21,7 +21,8 @@ use crate::store::StoreError;
 use crate::sync::lock;
 use crate::token::Token;
 
-/// So many locks in one call. A call holds up everybody else on the server, so it stays well below a millisecond.
+/// So many locks in one call. A call holds up everybody else on the server, so it stays well below a millisecond; and
+/// more of them gain little over that.
 const MOST: usize = 32;
 
 /// What is asked for.
@@ -79,23 +80,29 @@ impl Gather {
         });
         names.push_str(token.as_str());
         let (reply, answer) = oneshot::channel();
-        let first = {
-            let mut waiting = lock(&self.waiting);
-            waiting.push(Ask {
-                want,
-                names,
-                ends,
-                ttl,
-                reply,
-            });
-            waiting.len() == 1
+        let ask = Ask {
+            want,
+            names,
+            ends,
+            ttl,
+            reply,
         };
-        if first {
+        let (first, full) = {
+            let mut waiting = lock(&self.waiting);
+            waiting.push(ask);
+            let full = waiting.len() >= MOST;
+            (
+                waiting.len() == 1,
+                full.then(|| std::mem::take(&mut *waiting)),
+            )
+        };
+        if first || full.is_some() {
             let turn = Turn {
                 gather: Arc::clone(self),
                 link: Arc::clone(link),
                 limit,
-                taken: false,
+                full,
+                ran: false,
             };
             link.spawn(turn.run());
         }
@@ -110,29 +117,35 @@ struct Turn {
     gather: Arc<Gather>,
     link: Arc<Link>,
     limit: Duration,
-    taken: bool,
+    /// Those to send at once. Without them it sends what has gathered by its turn.
+    full: Option<Vec<Ask>>,
+    ran: bool,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
         // Nobody must wait for a task that its runtime has dropped. Afterwards the next turn is somebody else's.
-        if !self.taken {
+        if !self.ran && self.full.is_none() {
             drop(self.take());
         }
     }
 }
 
 impl Turn {
-    fn take(&mut self) -> Vec<Ask> {
-        self.taken = true;
+    fn take(&self) -> Vec<Ask> {
         std::mem::take(&mut *lock(&self.gather.waiting))
     }
 
     async fn run(mut self) {
-        // Those that were woken together with the first one have their turn before us.
-        yield_now().await;
-        let (acquires, releases): (Vec<_>, Vec<_>) = self
-            .take()
+        let asks = if let Some(asks) = self.full.take() {
+            asks
+        } else {
+            // Those that were woken together with the first one have their turn before us.
+            yield_now().await;
+            self.take()
+        };
+        self.ran = true;
+        let (acquires, releases): (Vec<_>, Vec<_>) = asks
             .into_iter()
             // Whoever has gone must not get a lock: the clean-up may be ahead of us.
             .filter(|ask| !ask.reply.is_closed())
