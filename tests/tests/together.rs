@@ -166,10 +166,15 @@ async fn a_waiter_gets_the_lock_from_a_release_that_was_gathered() {
         };
         eventually("all wait", LIMIT, queues).await;
         release_all(guards).await;
-        let served = timeout(LIMIT, waiters.join_all())
+        for n in 0..TASKS {
+            // Without a hand-over they would be there until they ask again.
+            let waiting = lock(&other, n).inspect().await.unwrap().waiters();
+            assert_eq!(waiting, 0, "the release of {n} forgot its waiter");
+        }
+        let answers = timeout(LIMIT, waiters.join_all())
             .await
             .expect("a waiter was forgotten");
-        for answer in served {
+        for answer in answers {
             answer.unwrap();
         }
     }
