@@ -13,7 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::Either;
+use futures_util::future::{BoxFuture, Either};
 use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
@@ -154,27 +154,29 @@ impl RedisStore {
         result
     }
 
-    /// Asks together with others who ask at this moment: see [`gather`]. `None` where this call has to ask by itself.
-    async fn together(
-        &self,
+    /// Asks together with others who ask at this moment: see [`gather`]. `None` for a caller who is alone.
+    ///
+    /// In a box, so that the future of a caller who is alone stays small.
+    fn together<'a>(
+        &'a self,
         want: Want,
-        key: &LockKey,
-        token: &Token,
+        key: &'a LockKey,
+        token: &'a Token,
         ttl: Duration,
-    ) -> Result<Option<u64>, StoreError> {
+    ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
         let Conduit::Link(link, gather) = &self.conduit else {
-            return Ok(None);
+            return None;
         };
         if !link.is_busy() {
-            return Ok(None);
+            return None;
         }
-        let ask = gather.ask(link, self.limit, want, key, token, ttl);
-        if let Ok(answer) = timeout(self.limit, ask).await {
-            answer.map(|number| (number > 0).then_some(number))
-        } else {
-            link.went_silent(self.limit);
-            Err(StoreError::Ambiguous(no_reply(self.limit)))
-        }
+        Some(Box::pin(async move {
+            let ask = gather.ask(link, self.limit, want, key, token, ttl);
+            timeout(self.limit, ask).await.unwrap_or_else(|_| {
+                link.went_silent(self.limit);
+                Err(StoreError::Ambiguous(no_reply(self.limit)))
+            })
+        }))
     }
 
     fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
@@ -195,9 +197,12 @@ enum Arg<'a> {
 
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        let gathered = self.together(Want::Acquire, attempt.key, attempt.token, attempt.ttl);
-        if let Some(fence) = gathered.await? {
-            return Ok(Answer::Granted { fence });
+        let together = self.together(Want::Acquire, attempt.key, attempt.token, attempt.ttl);
+        if let Some(call) = together {
+            let fence = call.await?;
+            if fence > 0 {
+                return Ok(Answer::Granted { fence });
+            }
         }
         let LockKey {
             lock,
@@ -226,8 +231,9 @@ impl Store for RedisStore {
     }
 
     async fn release(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
-        let gathered = self.together(Want::Release, key, token, Duration::ZERO);
-        if gathered.await?.is_some() {
+        if let Some(call) = self.together(Want::Release, key, token, Duration::ZERO)
+            && call.await? > 0
+        {
             return Ok(Released::Free);
         }
         let value = self
