@@ -83,7 +83,8 @@ async fn once_in_line(
     // An owner may hold the lock already, here or elsewhere: then it must not stand behind those who wait for it.
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.owner.is_some() {
-        match alone(session, request.clone(), patience).await {
+        // In a box, as all that talks to the server: who is handed a lock inside the process carries none of it around.
+        match Box::pin(alone(session, request.clone(), patience)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
             outcome => return outcome.map(Some),
         }
@@ -250,7 +251,7 @@ impl Place<'_> {
             sent: true,
         };
         let store = &self.session.shared.store;
-        let release = store.release(&contender.key, &contender.token, contender.owner());
+        let release = Box::pin(store.release(&contender.key, &contender.token, contender.owner()));
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
             left.sent = contender.ambiguous.load(Ordering::Relaxed);
         }
@@ -305,10 +306,8 @@ impl Acquisition<'_> {
     async fn ask(&mut self, contender: &Arc<Contender>, spare: u64) -> Result<(), LockError> {
         let sent_at = self.shared.now();
         self.place.asking = Some(Arc::clone(contender));
-        let call = self
-            .shared
-            .store
-            .acquire(contender.attempt(Mode::Wait, spare));
+        let attempt = contender.attempt(Mode::Wait, spare);
+        let call = Box::pin(self.shared.store.acquire(attempt));
         let Some(answer) = within(self.patience.end(), call).await else {
             return Err(LockError::unavailable(NoAnswer));
         };
@@ -352,7 +351,7 @@ impl Acquisition<'_> {
     async fn subscribe(&self, contender: &Arc<Contender>) -> Result<(), LockError> {
         let line = &self.place.line;
         if contender.key.kind() == Kind::Reentrant && line.needs_subscription() {
-            let subscribing = self.shared.store.subscribe(&contender.key);
+            let subscribing = Box::pin(self.shared.store.subscribe(&contender.key));
             match within(self.patience.end(), subscribing).await {
                 Some(Ok(Some(subscription))) => {
                     line.subscribed(subscription);

@@ -84,7 +84,7 @@ async fn managers_pass_a_reentrant_lock_on_by_its_announcements() {
             held.release().await.unwrap();
             fence
         };
-        let (guard, fence) = soon(async { tokio::join!(lock.acquire(), release) }).await;
+        let (guard, fence) = Box::pin(soon(async { tokio::join!(lock.acquire(), release) })).await;
         held = guard.unwrap();
         assert!(held.fencing_token() > fence);
     }

@@ -84,7 +84,8 @@ pub(crate) async fn confirmed(
     let (mut tries, mut perhaps_done) = (0, false);
     loop {
         tries += 1;
-        match let_go(shared, &contender).await {
+        // In a box: a release inside the process carries none of it around.
+        match Box::pin(let_go(shared, &contender)).await {
             Ok(Released::NotHeld)
                 if (perhaps_done || contender.released_by_refresh.load(Ordering::SeqCst))
                     && shared.now() < lease_end =>

@@ -11,9 +11,11 @@ use redis::{
     ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
-use super::CHANNELS;
 use super::error::bad_url;
 use super::listen::Ears;
+use super::script::Script;
+use super::socket::{self, Socket};
+use super::{Arg, CHANNELS};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
@@ -50,7 +52,7 @@ struct Attached {
 #[derive(Clone)]
 pub(super) struct Live {
     generation: u64,
-    connection: MultiplexedConnection,
+    socket: Socket,
     made_at: Instant,
     /// Requests in a row that got no answer in time.
     unanswered: Arc<AtomicU32>,
@@ -99,13 +101,37 @@ impl Link {
         let link = Arc::clone(self);
         async move {
             let mut live = link.connection().await?;
-            let result = command.query_async(&mut live.connection).await;
+            let _under_way = live.socket.load.request();
+            let requests = &mut live.socket.requests;
+            let result = requests.send_packed_command(&command).await;
+            let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
                 _ => live.unanswered.store(0, Ordering::Relaxed),
             }
             result
         }
+    }
+
+    /// Runs a script by its hash, and by its text where the server has lost it.
+    pub(super) async fn run(
+        self: &Arc<Self>,
+        script: &Script,
+        keys: &[&str],
+        args: &[Arg<'_>],
+    ) -> RedisResult<Value> {
+        match self.request(script.by_hash(keys, args)).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.request(script.by_text(keys, args)).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        let live = lock(&self.live);
+        live.as_ref().is_some_and(|live| live.socket.load.is_busy())
     }
 
     /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a few of these in a
@@ -157,7 +183,7 @@ impl Link {
     /// The connection in use and its generation.
     pub(super) fn in_use(&self) -> Option<(u64, MultiplexedConnection)> {
         self.current()
-            .map(|live| (live.generation, live.connection))
+            .map(|live| (live.generation, live.socket.requests))
     }
 
     fn current(&self) -> Option<Live> {
@@ -176,9 +202,7 @@ impl Link {
 
     async fn connect_as(self: &Arc<Self>, pushes: bool) -> RedisResult<Live> {
         let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
-        let mut config = AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.connect_limit))
-            .set_response_timeout(None);
+        let mut config = AsyncConnectionConfig::new();
         let protocol = if pushes {
             config = config.set_push_sender(self.receiver(generation));
             ProtocolVersion::RESP3
@@ -186,11 +210,10 @@ impl Link {
             ProtocolVersion::RESP2
         };
         let settings = self.info.redis_settings().clone().set_protocol(protocol);
-        let mut connection = Client::open(self.info.clone().set_redis_settings(settings))?
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
+        let info = self.info.clone().set_redis_settings(settings);
+        let mut socket = socket::connect(&info, config, self.connect_limit).await?;
         if let Some(attached) = self.attached.get().filter(|_| pushes)
-            && let Err(error) = connection.subscribe(&attached.channel).await
+            && let Err(error) = socket.requests.subscribe(&attached.channel).await
         {
             // Only a permission that is missing is there to stay; else the next connection may do better.
             if error.code() != Some("NOPERM") {
@@ -199,11 +222,11 @@ impl Link {
             self.poll_instead(&error);
         }
         if pushes && self.pushes() {
-            self.prepare_channels(generation, &connection).await?;
+            self.prepare_channels(generation, &socket.requests).await?;
         }
         Ok(Live {
             generation,
-            connection,
+            socket,
             made_at: Instant::now(),
             unanswered: Arc::new(AtomicU32::new(0)),
         })

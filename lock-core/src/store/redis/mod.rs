@@ -1,24 +1,29 @@
 //! Locks on one Redis or Valkey master.
 
 mod channels;
+mod coalesce;
 mod error;
+mod gather;
 mod link;
 mod listen;
 mod reentrant;
 mod reply;
 mod script;
+mod socket;
 mod user;
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::Either;
+use futures_util::future::{BoxFuture, Either};
 use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
 use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use self::error::{classify, garbled, no_reply};
+use self::gather::{Gather, Want};
 use self::link::Link;
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
@@ -48,7 +53,7 @@ pub(crate) struct RedisStore {
 /// How requests reach the server.
 enum Conduit {
     /// A connection of our own, made again when it breaks; grants arrive on it.
-    Link(std::sync::Arc<Link>),
+    Link(Arc<Link>, Arc<Gather>),
     /// The user's connection. We can not subscribe on it, so grants are found by asking.
     User(UserConnection),
 }
@@ -63,7 +68,7 @@ impl RedisStore {
     /// A store behind a URL. Nothing is sent before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
         Ok(Self {
-            conduit: Conduit::Link(Link::open(url, limit)?),
+            conduit: Conduit::Link(Link::open(url, limit)?, Arc::default()),
             limit,
             channel: OnceCell::new(),
         })
@@ -79,7 +84,7 @@ impl RedisStore {
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         let channel = format!("{CHANNELS}{}", client.as_str());
-        if let Conduit::Link(link) = &self.conduit {
+        if let Conduit::Link(link, _) = &self.conduit {
             link.attach(channel.clone(), sink, runtime);
         }
         let _ = self.channel.set(channel);
@@ -88,7 +93,7 @@ impl RedisStore {
     /// Makes the first connection, so that a wrong address or password shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         match &self.conduit {
-            Conduit::Link(link) => match timeout(self.limit, link.connection()).await {
+            Conduit::Link(link, _) => match timeout(self.limit, link.connection()).await {
                 Ok(connected) => connected.map(drop).map_err(classify),
                 Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
             },
@@ -134,7 +139,7 @@ impl RedisStore {
             answer.map_err(classify)
         } else {
             // A shorter limit than the server's own says little about the connection.
-            if let Conduit::Link(link) = &self.conduit
+            if let Conduit::Link(link, _) = &self.conduit
                 && limit == self.limit
             {
                 link.went_silent(limit);
@@ -186,9 +191,34 @@ impl RedisStore {
         shortest.map_or(self.limit, |third| third.min(self.limit))
     }
 
+    /// Asks together with others who ask at this moment: see [`gather`]. `None` for a caller who is alone.
+    ///
+    /// In a box, so that the future of a caller who is alone stays small.
+    fn together<'a>(
+        &'a self,
+        want: Want,
+        names: [&'a str; 2],
+        token: &'a Token,
+        ttl: Duration,
+    ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
+        let Conduit::Link(link, gather) = &self.conduit else {
+            return None;
+        };
+        if !link.is_busy() {
+            return None;
+        }
+        Some(Box::pin(async move {
+            let ask = gather.ask(link, self.limit, want, names, token, ttl);
+            timeout(self.limit, ask).await.unwrap_or_else(|_| {
+                link.went_silent(self.limit);
+                Err(StoreError::Ambiguous(no_reply(self.limit)))
+            })
+        }))
+    }
+
     fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
         match &self.conduit {
-            Conduit::Link(link) => Either::Left(link.request(command)),
+            Conduit::Link(link, _) => Either::Left(link.request(command)),
             Conduit::User(connection) => Either::Right(connection.request(command)),
         }
     }
@@ -206,6 +236,20 @@ impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         match &attempt.key.names {
             Names::Exclusive { queue, waiters } => {
+                // Spare fencing tokens are for those who wait, and who waits is not alone with a free lock.
+                if attempt.spare == 0
+                    && let Some(call) = self.together(
+                        Want::Acquire,
+                        [&attempt.key.lock, queue],
+                        attempt.token,
+                        attempt.ttl,
+                    )
+                {
+                    let fence = call.await?;
+                    if fence > 0 {
+                        return Ok(Answer::Granted { fence, holds: 1 });
+                    }
+                }
                 let keys = [&*attempt.key.lock, queue, waiters, FENCE];
                 let value = self
                     .run(&script::ACQUIRE, &keys, &self.args(attempt))
@@ -240,6 +284,17 @@ impl Store for RedisStore {
                 return self.leave([&key.lock, holds, channel], token, owner).await;
             }
         };
+        if let Conduit::Link(_, gather) = &self.conduit
+            && gather.is_unsettled(token)
+        {
+            // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
+            let _ = timeout(self.limit, Box::pin(gather.settled(token))).await;
+        }
+        if let Some(call) = self.together(Want::Release, [&key.lock, queue], token, Duration::ZERO)
+            && call.await? > 0
+        {
+            return Ok(Released::Free);
+        }
         let value = self
             .run(
                 &script::RELEASE,
@@ -300,7 +355,7 @@ impl Store for RedisStore {
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
         match (&key.names, &self.conduit) {
-            (Names::Reentrant { channel, .. }, Conduit::Link(link)) if link.pushes() => {
+            (Names::Reentrant { channel, .. }, Conduit::Link(link, _)) if link.pushes() => {
                 link.listen(channel, &key.lock).await
             }
             _ => Ok(None),
@@ -309,7 +364,7 @@ impl Store for RedisStore {
 
     fn pushes(&self) -> bool {
         match &self.conduit {
-            Conduit::Link(link) => link.pushes(),
+            Conduit::Link(link, _) => link.pushes(),
             Conduit::User(_) => false,
         }
     }

@@ -1,9 +1,12 @@
 //! The scripts: kept as files, sent by their hash.
 
 use once_cell::sync::Lazy;
-use redis::{Cmd, cmd};
+use redis::Cmd;
 
 use super::Arg;
+
+/// Digits of the largest `u64`.
+const LONGEST_NUMBER: usize = 20;
 
 /// A Lua script and its hash, computed once.
 pub(super) struct Script {
@@ -18,12 +21,30 @@ macro_rules! script {
     };
 }
 
-pub(super) static ACQUIRE: Lazy<Script> =
-    script!("acquire", "mint.lua", "grant.lua", "acquire.lua");
-pub(super) static RELEASE: Lazy<Script> =
-    script!("release", "mint.lua", "grant.lua", "release.lua");
-pub(super) static PASS: Lazy<Script> =
-    script!("pass", "mint.lua", "grant.lua", "pass.lua", "acquire.lua");
+pub(super) static ACQUIRE: Lazy<Script> = script!(
+    "acquire",
+    "acquire_free.lua",
+    "mint.lua",
+    "grant.lua",
+    "acquire.lua"
+);
+pub(super) static RELEASE: Lazy<Script> = script!(
+    "release",
+    "release_free.lua",
+    "mint.lua",
+    "grant.lua",
+    "release.lua"
+);
+pub(super) static PASS: Lazy<Script> = script!(
+    "pass",
+    "pass.lua",
+    "acquire_free.lua",
+    "mint.lua",
+    "grant.lua",
+    "acquire.lua"
+);
+pub(super) static ACQUIRE_MANY: Lazy<Script> = script!("acquire_many", "acquire_many.lua");
+pub(super) static RELEASE_MANY: Lazy<Script> = script!("release_many", "release_many.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
@@ -86,8 +107,15 @@ impl Script {
 }
 
 fn call(verb: &str, script: &str, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
-    let mut command = cmd(verb);
-    command.arg(script).arg(keys.len());
+    // Sized first: a command that grows with each argument is allocated ten times over.
+    let texts = keys.iter().map(|key| key.len());
+    let args_len = args.iter().map(|arg| match arg {
+        Arg::Text(text) => text.len(),
+        Arg::Millis(_) | Arg::Number(_) => LONGEST_NUMBER,
+    });
+    let size = verb.len() + script.len() + LONGEST_NUMBER + texts.chain(args_len).sum::<usize>();
+    let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), size);
+    command.arg(verb).arg(script).arg(keys.len());
     for key in keys {
         command.arg(*key);
     }

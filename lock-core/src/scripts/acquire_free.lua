@@ -1,0 +1,21 @@
+-- Takes a lock that is free and that nobody queues for. In front of everything else of acquire, whose header
+-- says what KEYS, ARGV and the reply are: the common case pays for none of the functions defined there.
+--
+-- The same mint as in grant.lua, with fewer steps. The two parts of TIME are joined as text where no tokens are
+-- kept in hand, since to format a number of 16 digits costs as much as a command.
+if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
+  local t = redis.call('TIME')
+  local micros = t[2]
+  if #micros < 6 then micros = string.sub('00000' .. micros, -6) end
+  local now, gap = t[1] .. micros, ARGV[6]
+  local minted = tonumber(now)
+  local last = redis.call('SET', KEYS[4], gap == '0' and now or string.format('%.0f', minted + gap), 'GET')
+  last = tonumber(last or 0) or 0
+  if last >= minted then
+    minted = last + 1
+    redis.call('SET', KEYS[4], string.format('%.0f', minted + gap))
+  end
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  return minted
+end
+

@@ -1,0 +1,110 @@
+//! A connection of the `redis` crate over a stream of ours.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::select_ok;
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
+    RedisResult,
+};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::task::AbortHandle;
+use tokio::time::timeout;
+
+use super::coalesce::{Coalesced, Load};
+
+/// So many requests may be on their way to the socket before a caller has to queue for a place there.
+const REQUESTS_READY: usize = 1024;
+
+/// A connection, and the task that drives it.
+#[derive(Clone)]
+pub(super) struct Socket {
+    pub(super) requests: MultiplexedConnection,
+    pub(super) load: Load,
+    /// Ends the task with the last handle, as the crate does for the connections that it makes itself.
+    _driver: Option<Arc<Driver>>,
+}
+
+struct Driver(AbortHandle);
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// Connects on the current runtime, which then drives the connection.
+pub(super) async fn connect(
+    info: &ConnectionInfo,
+    config: AsyncConnectionConfig,
+    limit: Duration,
+) -> RedisResult<Socket> {
+    let config = config
+        .set_connection_timeout(Some(limit))
+        .set_response_timeout(None)
+        .set_pipeline_buffer_size(REQUESTS_READY);
+    timeout(limit, connect_to(info, config))
+        .await
+        .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
+}
+
+async fn connect_to(info: &ConnectionInfo, config: AsyncConnectionConfig) -> RedisResult<Socket> {
+    match info.addr() {
+        ConnectionAddr::Tcp(host, port) => {
+            let stream = tcp(host, *port).await?;
+            stream.set_nodelay(info.tcp_settings().nodelay())?;
+            over(stream, info, config).await
+        }
+        #[cfg(unix)]
+        ConnectionAddr::Unix(path) => {
+            over(tokio::net::UnixStream::connect(path).await?, info, config).await
+        }
+        // The crate keeps its TLS stream to itself, so requests go out as it sends them.
+        _ => Ok(Socket {
+            requests: Client::open(info.clone())?
+                .get_multiplexed_async_connection_with_config(&config)
+                .await?,
+            load: Load::default(),
+            _driver: None,
+        }),
+    }
+}
+
+/// The first address that answers.
+async fn tcp(host: &str, port: u16) -> RedisResult<TcpStream> {
+    let attempts: Vec<_> = lookup_host((host, port))
+        .await?
+        .map(|address| Box::pin(TcpStream::connect(address)))
+        .collect();
+    if attempts.is_empty() {
+        return Err(RedisError::from((
+            ErrorKind::InvalidClientConfig,
+            "No address found for host",
+        )));
+    }
+    Ok(select_ok(attempts).await?.0)
+}
+
+async fn over<S>(
+    stream: S,
+    info: &ConnectionInfo,
+    config: AsyncConnectionConfig,
+) -> RedisResult<Socket>
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let load = Load::default();
+    let stream = Coalesced::new(stream, load.clone());
+    let (requests, driver) =
+        MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
+    let driver = tokio::spawn(driver).abort_handle();
+    Ok(Socket {
+        requests,
+        load,
+        _driver: Some(Arc::new(Driver(driver))),
+    })
+}
