@@ -24,8 +24,9 @@ use crate::session::{Contender, Granted, Hold, Lease, Next, Status, Taken};
 use crate::store::{StoreError, Subscription};
 use crate::sync::lock;
 
-/// Fencing tokens that a line asks for at once: few where one waits, more where many do, twice as many each time they
-/// ran out. All of them together stay behind the server's clock, which is the floor under its counter.
+/// Fencing tokens that a line asks for at once: few where one waits, more where many do, and twice as many each time they
+/// ran out; but not more than microseconds have passed. The server's clock in microseconds is the floor under its counter, and
+/// a counter that runs ahead of it has none.
 const SPARE_FOR_ONE: u64 = 7;
 const SPARE_FOR_MANY: u64 = 63;
 const SPARE_AT_MOST: u64 = 1023;
@@ -244,13 +245,14 @@ impl Line {
         holder: &Arc<Contender>,
         contender: &Arc<Contender>,
         next: &Arc<Hold>,
+        now: Moment,
         limits: Limits,
     ) -> Option<u64> {
         let mut state = lock(&self.state);
         if !state.is_held_by(holder) || state.seeker.is_some() || !state.is_first(next) {
             return None;
         }
-        let spare = state.spare_wanted(limits, true);
+        let spare = state.spare_wanted(limits, Some(now));
         lock(&contender.wait).asking(next.request.terms);
         state.holder = None;
         state.seeker = Some(Seeker {
@@ -331,7 +333,7 @@ impl Line {
 
     /// How many spare tokens a refresh asks for.
     pub(crate) fn spare(&self, contender: &Contender, limits: Limits) -> u64 {
-        contender.spare(lock(&self.state).spare_wanted(limits, false))
+        contender.spare(lock(&self.state).spare_wanted(limits, None))
     }
 
     pub(crate) fn needs_subscription(&self) -> bool {
@@ -433,7 +435,7 @@ impl State {
     }
 
     fn ask(&mut self, hold: &Arc<Hold>, limits: Limits) -> Step {
-        let spare = self.spare_wanted(limits, false);
+        let spare = self.spare_wanted(limits, None);
         match &mut self.seeker {
             Some(seeker) => {
                 seeker.asking = Asking::First;
@@ -462,20 +464,21 @@ impl State {
         self.asked_for = spare;
     }
 
-    /// How many fencing tokens the next lease should bring beside the first.
-    fn spare_wanted(&self, limits: Limits, after_release: bool) -> u64 {
+    /// How many fencing tokens the next lease should bring beside the first, which is asked for when a guard is released
+    /// (at that moment) or by somebody who waits.
+    fn spare_wanted(&self, limits: Limits, released_at: Option<Moment>) -> u64 {
         let base = match self.waiting.len() {
             // Nobody is behind the one that asks; but whoever lets go often comes back.
-            0 | 1 if !after_release => 0,
+            0 | 1 if released_at.is_none() => 0,
             0 | 1 => SPARE_FOR_ONE,
             _ => SPARE_FOR_MANY,
         };
-        let ran_out = after_release && self.asked_for > 0 && self.spare.is_empty();
-        let wanted = if ran_out {
-            base.max(self.asked_for * 2 + 1).min(SPARE_AT_MOST)
-        } else {
-            base
-        };
+        let ran_out = released_at.filter(|_| self.asked_for > 0 && self.spare.is_empty());
+        let wanted = ran_out.map_or(base, |now| {
+            let passed = self.row_lasted(now).as_micros() as u64;
+            let more = (self.asked_for * 2 + 1).min(SPARE_AT_MOST);
+            base.max(more.min(passed))
+        });
         if self.contended || limits.always {
             wanted.min(u64::from(limits.row) - 1)
         } else {

@@ -20,7 +20,8 @@ pub(super) async fn replace(
     let next = line.next_after(holder)?;
     let contender = shared.contender(&next.request, Some(line)).ok()?;
     let limits = shared.limits(line);
-    let Some(spare) = line.replace(holder, &contender, &next, limits) else {
+    let sent_at = shared.now();
+    let Some(spare) = line.replace(holder, &contender, &next, sent_at, limits) else {
         shared.forget(&contender);
         return None;
     };
@@ -28,7 +29,6 @@ pub(super) async fn replace(
         line,
         contender: &contender,
     };
-    let sent_at = shared.now();
     let attempt = contender.attempt(Mode::Wait, spare);
     let answer = shared.store.pass(attempt, &holder.token).await;
     let released = match answer {
