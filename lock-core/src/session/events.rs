@@ -29,9 +29,12 @@ impl Events for Shared {
     }
 
     fn contended(&self, token: &str) {
-        if let Some(contender) = self.contender_of(token)
-            && let Some(line) = contender.line()
-        {
+        let Some(contender) = self.contender_of(token) else {
+            return;
+        };
+        // First for who takes the grant, then for who has taken it: so it is seen whichever comes first.
+        lock(&contender.wait).contended();
+        if let Some(line) = contender.line() {
             line.contended(&contender, self.now());
         }
     }
