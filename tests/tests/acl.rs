@@ -9,7 +9,7 @@ use redis::aio::MultiplexedConnection;
 use tokio::time::timeout;
 
 /// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
-const COMMANDS: [&str; 21] = [
+const COMMANDS: [&str; 22] = [
     "evalsha",
     "eval",
     "exists",
@@ -29,6 +29,7 @@ const COMMANDS: [&str; 21] = [
     "lpop",
     "lrem",
     "llen",
+    "lindex",
     "publish",
     "subscribe",
 ];
@@ -201,11 +202,13 @@ async fn a_get_that_is_refused_is_a_matter_of_configuration_and_no_loss() {
     let mut guarded = Guarded::start().await;
     guarded.allow(COMMANDS).await;
     let lock = guarded.locks().await.unwrap().lock("a");
+    // Of a manager of its own: behind a guard of the same one it would wait without asking the server.
+    let other = guarded.locks().await.unwrap().lock("a");
     let guard = lock.acquire().await.unwrap();
     guarded.allow_all_but("get").await;
     // Nobody knows now who holds it: nothing may be made of that.
     let refused = [
-        lock.acquire().await.map(drop),
+        other.acquire().await.map(drop),
         lock.inspect().await.map(drop),
         lock.force_release().await.map(drop),
         guard.release().await,

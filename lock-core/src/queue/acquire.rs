@@ -139,7 +139,6 @@ async fn alone(
                 let granted = Granted {
                     fence,
                     spare: 0,
-                    contended: false,
                     sent_at,
                     terms: hold.request.terms,
                     pushed: false,
@@ -318,7 +317,6 @@ impl Acquisition<'_> {
                 lock(&contender.wait).answered(Granted {
                     fence,
                     spare,
-                    contended: false,
                     sent_at,
                     terms: self.place.hold().request.terms,
                     pushed: false,

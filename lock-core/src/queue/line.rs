@@ -450,6 +450,7 @@ impl State {
     }
 
     fn hold_by(&mut self, contender: Arc<Contender>, now: Moment, granted: Option<Granted>) {
+        self.contended = lock(&contender.wait).is_contended();
         self.holder = Some(contender);
         for hold in &self.waiting {
             if self.is_of_holder(hold) {
@@ -458,7 +459,6 @@ impl State {
         }
         self.row = 1;
         self.row_since = Some(now);
-        self.contended = granted.is_some_and(|granted| granted.contended);
         let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));
         self.spare = fence + 1..fence + 1 + spare;
         self.asked_for = spare;

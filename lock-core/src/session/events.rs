@@ -18,17 +18,23 @@ impl Shared {
 
 impl Events for Shared {
     fn granted(&self, token: &str, grant: Grant, name: &str) {
-        match (self.contender_of(token), self.client.sequence_of(token)) {
-            (Some(contender), _) => contender.tell(|wait| wait.pushed(grant)),
-            (None, Some(sequence)) => self.decline(sequence, name),
-            (None, None) => {}
+        let Some(sequence) = self.client.sequence_of(token) else {
+            return;
+        };
+        match self.contender_of(token) {
+            Some(contender) if !contender.is_over() => contender.tell(|wait| wait.pushed(grant)),
+            // Forgotten, or given up and being watched for requests that come late: this is one.
+            _ => self.decline(sequence, name),
         }
     }
 
     fn contended(&self, token: &str) {
-        if let Some(contender) = self.contender_of(token)
-            && let Some(line) = contender.line()
-        {
+        let Some(contender) = self.contender_of(token) else {
+            return;
+        };
+        // First for who takes the grant, then for who has taken it: so it is seen whichever comes first.
+        lock(&contender.wait).contended();
+        if let Some(line) = contender.line() {
             line.contended(&contender, self.now());
         }
     }

@@ -16,6 +16,8 @@ pub(crate) struct Wait {
     ask_again: bool,
     /// The grant that is being answered or announced was taken back by force.
     revoked: bool,
+    /// Another process is known to wait for what this contender has been granted.
+    contended: bool,
     shut_down: bool,
     trouble: Option<Trouble>,
 }
@@ -42,8 +44,6 @@ pub(crate) struct Granted {
     pub(crate) fence: u64,
     /// How many fencing tokens after the first are ours to give out.
     pub(crate) spare: u64,
-    /// Whether another process is known to wait.
-    pub(crate) contended: bool,
     /// Before the request was sent that the lease counts from, and the terms it asked for.
     pub(crate) sent_at: Moment,
     pub(crate) terms: Terms,
@@ -69,6 +69,7 @@ impl Wait {
             // Nobody has asked yet.
             ask_again: true,
             revoked: false,
+            contended: false,
             shut_down: false,
             trouble: None,
         }
@@ -128,12 +129,22 @@ impl Wait {
         self.asked.is_some()
     }
 
+    /// A message says that another process waits. It may come right behind the grant, and so before anybody took that.
+    pub(crate) fn contended(&mut self) {
+        self.contended = true;
+    }
+
+    pub(crate) fn is_contended(&self) -> bool {
+        self.contended
+    }
+
     pub(crate) fn is_shut_down(&self) -> bool {
         self.shut_down
     }
 
     /// A message says that we were granted the lock.
     pub(crate) fn pushed(&mut self, grant: Grant) {
+        self.contended |= grant.contended;
         if self.pushed.is_none_or(|known| known.fence < grant.fence) {
             self.pushed = Some(grant);
         }
@@ -194,7 +205,6 @@ impl Wait {
                 return Next::Take(Granted {
                     fence: grant.fence,
                     spare: grant.spare,
-                    contended: grant.contended,
                     sent_at: asked.sent_at,
                     terms: asked.terms,
                     pushed: true,
@@ -243,7 +253,6 @@ mod tests {
         Granted {
             fence,
             spare: 0,
-            contended: false,
             sent_at,
             terms: TERMS,
             pushed: true,
@@ -330,6 +339,22 @@ mod tests {
         assert_eq!(wait.next(T0, TERMS), Next::AskAgain);
         wait.asking(TERMS);
         assert!(!wait.is_revoked());
+    }
+
+    #[test]
+    fn whoever_waits_elsewhere_is_remembered_until_the_grant_is_taken() {
+        let mut wait = waiting();
+        assert!(!wait.is_contended());
+        wait.contended();
+        assert!(wait.is_contended(), "said before the answer came");
+        let mut wait = waiting();
+        wait.queued(T0, 10);
+        wait.pushed(Grant {
+            contended: true,
+            ..grant(12)
+        });
+        assert_eq!(wait.next(T0 + ms(1001), TERMS), Next::AskAgain);
+        assert!(wait.is_contended(), "though the grant was asked for again");
     }
 
     #[test]

@@ -137,11 +137,11 @@ async fn an_acquire_cancelled_before_its_reply_is_released_at_once() {
 async fn a_cancelled_waiter_leaves_the_queue_and_the_next_one_gets_the_lock() {
     let server = TestServer::start().await;
     let holder = direct(&server).await;
-    let waiters = direct(&server).await;
     let guard = holder.lock(NAME).ttl(LONG).acquire().await.unwrap();
     let mut tasks = Vec::new();
     for way in [Way::Within, Way::Forever, Way::Forever] {
-        let lock = waiters.lock(NAME).ttl(LONG);
+        // Each has a place of its own on the server.
+        let lock = direct(&server).await.lock(NAME).ttl(LONG);
         tasks.push(tokio::spawn(async move { way.acquire(&lock).await }));
         until_queued(&server, tasks.len()).await;
     }

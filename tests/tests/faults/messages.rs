@@ -5,7 +5,7 @@ use std::time::Instant;
 use lock_tests::{LIMIT, Proxy, eventually};
 
 use crate::support::{KEY, NAME, in_time, is_acquire, ms, until_clean, until_queued, warm_server};
-use crate::support::{behind, direct};
+use crate::support::{behind, command, direct, queue_len, until_waiting};
 
 #[tokio::test]
 async fn a_waiter_whose_message_was_lost_finds_its_grant_long_before_the_ttl() {
@@ -36,13 +36,12 @@ async fn a_waiter_whose_message_was_lost_finds_its_grant_long_before_the_ttl() {
 async fn a_line_whose_messages_are_all_lost_moves_on() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
-    let locks = behind(&proxy, LIMIT).await;
     let holder = direct(&server).await;
     let ttl = ms(30_000);
     let guard = holder.lock(NAME).ttl(ttl).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..3 {
-        let lock = locks.lock(NAME).ttl(ttl);
+        let lock = behind(&proxy, LIMIT).await.lock(NAME).ttl(ttl);
         waiters.push(tokio::spawn(async move {
             lock.acquire().await.unwrap().release().await.unwrap();
         }));
@@ -60,7 +59,7 @@ async fn a_line_whose_messages_are_all_lost_moves_on() {
 }
 
 #[tokio::test]
-async fn many_waiters_of_one_manager_ask_once_an_interval() {
+async fn many_waiters_of_one_manager_are_one_contender_that_asks_once_an_interval() {
     const WAITERS: usize = 32;
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
@@ -73,7 +72,13 @@ async fn many_waiters_of_one_manager_ask_once_an_interval() {
             tokio::spawn(async move { lock.acquire().await.map(drop) })
         })
         .collect();
-    until_queued(&server, WAITERS).await;
+    until_waiting(&locks.lock(NAME), WAITERS as u64).await;
+    let clients = format!("HLEN lock-core:waiters:{{{KEY}}}");
+    assert_eq!(queue_len(&server).await, 1, "they have one place");
+    let known: usize = command(&server, &clients).await;
+    assert_eq!(known, 2, "one token and its client");
+    let asked_before = proxy.count(is_acquire);
+    assert!(asked_before <= 2, "{asked_before} requests for one place");
     let (start, before) = (Instant::now(), proxy.requests().len());
     // A rate can only be measured over a time.
     tokio::time::sleep(ms(7000)).await;
@@ -87,8 +92,9 @@ async fn many_waiters_of_one_manager_ask_once_an_interval() {
     eventually("a refresh", LIMIT, async || proxy.requests().len() > before).await;
     assert_eq!(
         proxy.count(is_acquire),
-        WAITERS + proxy.requests().len() - before
+        asked_before + proxy.requests().len() - before
     );
+    assert_eq!(queue_len(&server).await, 1, "and still have it");
     guard.release().await.unwrap();
     for waiter in waiters {
         in_time("a waiter", waiter).await.unwrap().unwrap();

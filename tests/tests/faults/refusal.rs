@@ -3,6 +3,7 @@
 use lock_core::{LockError, LockManager};
 use lock_tests::{LIMIT, TestServer, eventually};
 
+use crate::support::until_waiting;
 use crate::support::{KEY, LONG, NAME, command, in_time, ms, try_command, until_queued};
 use crate::support::{assert_unavailable, connect, renewed, until_clean, until_gone, warm_server};
 
@@ -33,16 +34,21 @@ async fn recovers(server: &TestServer, locks: &LockManager) {
 async fn a_full_server_refuses_new_locks_but_renews_releases_and_hands_over() {
     let server = warm_server().await;
     let locks = usual(&server).await;
-    let other = usual(&server).await;
     let kept = locks.lock("renewed").ttl(ms(1500)).acquire().await.unwrap();
     let released = locks.lock("released").ttl(LONG).acquire().await.unwrap();
     let contended = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
     let mut waiters = Vec::new();
     for _ in 0..2 {
-        let lock = other.lock(NAME).ttl(LONG);
+        let lock = usual(&server).await.lock(NAME).ttl(LONG);
         waiters.push(tokio::spawn(async move { lock.acquire().await }));
         until_queued(&server, waiters.len()).await;
     }
+    // In line behind the guard, not on the server: the release has to put it there.
+    let lock = locks.lock(NAME).ttl(LONG);
+    until_waiting(&lock, 2).await;
+    let behind = lock.clone();
+    waiters.push(tokio::spawn(async move { behind.acquire().await }));
+    until_waiting(&lock, 3).await;
     command::<()>(&server, "CONFIG SET maxmemory 1").await;
 
     refuses(&locks, "OOM").await;

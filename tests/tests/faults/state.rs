@@ -76,12 +76,12 @@ async fn a_renewal_repeats_itself_when_its_script_is_gone() {
 async fn a_flush_of_everything_costs_the_guard_and_waiters_still_get_the_lock() {
     let server = warm_server().await;
     let holder = direct(&server).await;
-    let waiters = [direct(&server).await, direct(&server).await];
     let guard = holder.lock(NAME).ttl(ms(3000)).acquire().await.unwrap();
     let section = Section::default();
     let mut tasks = Vec::new();
-    for locks in waiters.iter().cycle().take(4) {
-        let (lock, section) = (locks.lock(NAME).ttl(LONG), section.clone());
+    for _ in 0..4 {
+        let lock = direct(&server).await.lock(NAME).ttl(LONG);
+        let section = section.clone();
         tasks.push(tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             section.work(&guard, ms(5)).await;
@@ -110,12 +110,11 @@ async fn a_queue_that_was_deleted_is_made_again_for_everybody() {
     let locks = direct(&server).await;
     // A third of the ttl is the refresh interval, which makes good what the server has lost.
     let held = locks.lock(NAME).ttl(ms(1500)).acquire().await.unwrap();
-    let waiters: Vec<_> = (0..3)
-        .map(|_| {
-            let lock = locks.lock(NAME).ttl(ms(1500));
-            tokio::spawn(async move { lock.acquire().await })
-        })
-        .collect();
+    let mut waiters = Vec::new();
+    for _ in 0..3 {
+        let lock = direct(&server).await.lock(NAME).ttl(ms(1500));
+        waiters.push(tokio::spawn(async move { lock.acquire().await }));
+    }
     until_queued(&server, 3).await;
     // Only the list: what is known about the waiters stays, and could be mistaken for a place in it.
     command::<()>(&server, &format!("DEL {QUEUE}")).await;
@@ -134,7 +133,7 @@ async fn what_dead_clients_leave_in_a_busy_queue_is_tidied_away() {
     let locks = direct(&server).await;
     let held = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
     let waiter = tokio::spawn({
-        let lock = locks.lock(NAME).ttl(LONG);
+        let lock = direct(&server).await.lock(NAME).ttl(LONG);
         async move { lock.acquire().await }
     });
     until_queued(&server, 1).await;
@@ -151,12 +150,12 @@ async fn what_dead_clients_leave_in_a_busy_queue_is_tidied_away() {
     }
     // The next one that joins finds far more clients than waiters.
     let late = tokio::spawn({
-        let lock = locks.lock(NAME).ttl(LONG);
+        let lock = direct(&server).await.lock(NAME).ttl(LONG);
         async move { lock.acquire().await }
     });
     until_queued(&server, 2).await;
     let known: usize = command(&server, &format!("HLEN {waiters}")).await;
-    assert_eq!(known, 3, "two waiters and their one client");
+    assert_eq!(known, 4, "two waiters and their clients");
     held.release().await.unwrap();
     for waiter in [waiter, late] {
         let guard = in_time("a waiter", waiter).await.unwrap().unwrap();

@@ -103,9 +103,14 @@ pub(crate) fn is_acquire(request: &Request) -> bool {
     is_script(request, 4, 13)
 }
 
-/// Four keys, a token and the gap.
+/// Four keys and a token.
 pub(crate) fn is_release(request: &Request) -> bool {
-    is_script(request, 4, 9)
+    is_script(request, 4, 8)
+}
+
+/// What an acquire says, and the token that lets go.
+pub(crate) fn is_pass(request: &Request) -> bool {
+    is_script(request, 4, 14)
 }
 
 /// One key with its token and ttl.
@@ -140,6 +145,14 @@ pub(crate) async fn queue_len(server: &TestServer) -> usize {
 pub(crate) async fn until_queued(server: &TestServer, waiters: usize) {
     eventually("the waiters are queued", LIMIT, async || {
         queue_len(server).await == waiters
+    })
+    .await;
+}
+
+/// Waits until so many wait for the lock, on the server and in the manager of this handle.
+pub(crate) async fn until_waiting(lock: &Lock, waiters: u64) {
+    eventually("the callers wait", LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == waiters
     })
     .await;
 }

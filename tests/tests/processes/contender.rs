@@ -124,6 +124,17 @@ impl Contender {
         .await;
     }
 
+    /// Waits until so many wait for the lock, on the server and in line in this process.
+    pub(crate) async fn until_waiting(&mut self, key: &str, count: usize) {
+        loop {
+            self.order(&format!("waiters {key}"));
+            if self.answer("waiters").await == [count.to_string()] {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+
     /// Releases; answers the stamp read just before.
     pub(crate) async fn release(&mut self, name: &str) -> u64 {
         self.order(&format!("release {name}"));

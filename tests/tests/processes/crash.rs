@@ -30,14 +30,17 @@ async fn a_killed_holder_costs_one_ttl() {
 #[tokio::test]
 async fn a_killed_waiter_is_skipped_without_waiting() {
     let server = TestServer::start().await;
-    let [mut holder, mut dead, mut alive] = Contender::several(&server).await;
+    let [mut holder, mut dead, mut too, mut alive] = Contender::several(&server).await;
     let lock = observer(&server, "k").await;
     holder.acquire("a", "k", LONG).await;
-    for place in 1..=3 {
-        dead.queue(&format!("b{place}"), &lock, LONG, place).await;
-    }
-    alive.queue("c", &lock, LONG, 4).await;
+    dead.queue("b1", &lock, LONG, 1).await;
+    // In line behind that one, so that the dead process leaves more than its place on the server.
+    dead.order(&format!("acquire b2 k {}", LONG.as_millis()));
+    dead.until_waiting("k", 2).await;
+    too.queue("b3", &lock, LONG, 2).await;
+    alive.queue("c", &lock, LONG, 3).await;
     dead.child.kill();
+    too.child.kill();
     let released = holder.release("a").await;
     let grant = alive.granted("c").await;
     assert!(grant.granted - released < nanos(LONG));

@@ -12,12 +12,13 @@ const WAITERS: usize = 12;
 async fn waiters_of_different_processes_are_served_as_they_queued_and_nobody_overtakes() {
     let server = TestServer::start().await;
     let lock = observer(&server, "k").await;
-    let mut processes: [Contender; 3] = Contender::several(&server).await;
+    // One place each: those who wait in one process have one between them.
+    let mut processes: [Contender; WAITERS] = Contender::several(&server).await;
     let mut newcomer = Contender::start(&server.url(), "multi").await;
     let mut first = Contender::start(&server.url(), "current").await;
     first.acquire("f", "k", Duration::from_secs(3)).await;
-    // Not in turns only: now one process has several in a row, now another.
-    let order: Vec<usize> = (0..WAITERS).map(|n| (n * n + n / 3) % 3).collect();
+    // Not in the order in which they were started.
+    let order: Vec<usize> = (0..WAITERS).map(|n| n * 5 % WAITERS).collect();
     for (n, process) in order.iter().enumerate() {
         let place = n as u64 + 1;
         processes[*process]

@@ -54,9 +54,20 @@ async fn no_request_carries_the_time_of_day() {
     // acquire, inspect, and by itself a renewal.
     scripts(3).await;
     assert!(lock.force_release().await.unwrap());
-    waiting.await.unwrap().unwrap().release().await.unwrap();
     drop(held);
-    scripts(5).await;
+    let held = waiting.await.unwrap().unwrap();
+    // A release that asks again for those who wait here, and one for nobody.
+    let waiting = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    eventually("it waits", LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    scripts(6).await;
 
     let requests = proxy.requests();
     let mut sent: Vec<u64> = requests

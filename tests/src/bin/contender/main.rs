@@ -9,6 +9,7 @@
 //! | `acquire NAME KEY TTL_MS [fixed]` | `granted NAME FENCE ASKED GRANTED ENDS`, whenever that is |
 //! | `try NAME KEY TTL_MS` | the same, or `busy NAME` |
 //! | `hammer NAME KEY TTL_MS` | `granted ..` after as many tries as it takes |
+//! | `waiters KEY` | `waiters COUNT`, on the server and in line in this process |
 //! | `look NAME` | `held NAME true/false STAMP` |
 //! | `release NAME` | `released NAME STAMP` (read before the call) or `refused NAME why` |
 //! | `write NAME plain/checked URL RESOURCE` | `aims NAME true/false`; then, at `fire NAME`, `wrote NAME` or `rejected NAME` |
@@ -90,6 +91,10 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
                 holds.insert(name.to_owned(), sender);
                 let how = hold::How::of(words[0]);
                 tokio::spawn(hold::run(name.to_owned(), lock, how, receiver));
+            }
+            ["waiters", key] => {
+                let info = locks.lock(key).inspect().await.expect("a server");
+                println!("waiters {}", info.waiters());
             }
             ["look", name] => tell(&holds, name, hold::Order::Look),
             ["release", name] => tell(&holds, name, hold::Order::Release),
