@@ -89,6 +89,12 @@ pub enum LockError {
         /// What is there.
         kind: String,
     },
+    /// A [guarded script](crate::LockGuard::guarded) failed, or replied something else than was expected. The lock is still held.
+    #[error("the guarded script failed: {reason}")]
+    Script {
+        /// What the server said.
+        reason: String,
+    },
     /// No default manager was installed.
     #[error(
         "no default lock manager: call `LockManager::install_default` at start-up, or name one with `client = ..`"

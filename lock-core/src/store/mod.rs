@@ -122,6 +122,17 @@ pub(crate) struct Renewal<'a> {
     pub(crate) owner: Option<&'a str>,
 }
 
+/// A script of the user, to run while the token holds the lock. No `Debug`, as for an [`Attempt`].
+#[derive(Clone, Copy)]
+pub(crate) struct GuardedCall<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) token: &'a Token,
+    pub(crate) owner: Option<&'a str>,
+    pub(crate) body: &'a std::sync::Arc<str>,
+    pub(crate) keys: &'a [String],
+    pub(crate) args: &'a [Vec<u8>],
+}
+
 /// What a lock looks like from outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Snapshot {
@@ -234,6 +245,12 @@ pub(crate) trait Store: Send + Sync {
         key: &LockKey,
     ) -> impl Future<Output = Result<Option<Subscription>, StoreError>> + Send;
 
+    /// Runs a script of the user if the token holds the lock. `None` where it does not; the inner error is the script's.
+    fn guarded(
+        &self,
+        call: GuardedCall<'_>,
+    ) -> impl Future<Output = Result<Result<Option<::redis::Value>, String>, StoreError>> + Send;
+
     /// True where grants are pushed to us; false where only asking finds them.
     fn pushes(&self) -> bool;
 }
@@ -297,6 +314,13 @@ impl Store for AnyStore {
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
         on_store!(self, store => store.subscribe(key).await)
+    }
+
+    async fn guarded(
+        &self,
+        call: GuardedCall<'_>,
+    ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
+        on_store!(self, store => store.guarded(call).await)
     }
 
     fn pushes(&self) -> bool {

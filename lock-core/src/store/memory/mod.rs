@@ -11,8 +11,8 @@ use once_cell::sync::{Lazy, OnceCell};
 
 use self::reentrant::{Listeners, Tenure};
 use super::{
-    Answer, Attempt, EventSink, Events, Forced, Grant, Mode, Passed, Place, Released, Renewal,
-    Snapshot, SnapshotState, Store, StoreError, Subscription,
+    Answer, Attempt, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed, Place, Released,
+    Renewal, Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
 use crate::clock::{Clock, Moment};
 use crate::key::{Kind, LockKey};
@@ -466,6 +466,15 @@ impl Store for MemoryStore {
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
         Ok(self.listen(key))
+    }
+
+    async fn guarded(
+        &self,
+        _: GuardedCall<'_>,
+    ) -> Result<Result<Option<redis::Value>, String>, StoreError> {
+        Err(StoreError::Misconfigured(
+            "memory:// runs no scripts: use a server for guarded scripts".to_owned(),
+        ))
     }
 
     fn pushes(&self) -> bool {

@@ -4,6 +4,7 @@ mod channels;
 mod coalesce;
 mod error;
 mod gather;
+mod guarded;
 mod link;
 mod listen;
 mod reentrant;
@@ -28,8 +29,8 @@ use self::link::Link;
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
 use super::{
-    Answer, Attempt, EventSink, Forced, Mode, Passed, Released, Renewal, Snapshot, Store,
-    StoreError, Subscription,
+    Answer, Attempt, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal, Snapshot,
+    Store, StoreError, Subscription,
 };
 use crate::LockError;
 use crate::key::{Kind, LockKey, Names};
@@ -228,6 +229,7 @@ impl RedisStore {
 #[derive(Clone, Copy)]
 enum Arg<'a> {
     Text(&'a str),
+    Bytes(&'a [u8]),
     Millis(Duration),
     Number(u64),
 }
@@ -360,6 +362,13 @@ impl Store for RedisStore {
             }
             _ => Ok(None),
         }
+    }
+
+    async fn guarded(
+        &self,
+        call: GuardedCall<'_>,
+    ) -> Result<Result<Option<Value>, String>, StoreError> {
+        self.run_guarded(call).await
     }
 
     fn pushes(&self) -> bool {

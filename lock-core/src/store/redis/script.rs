@@ -1,5 +1,7 @@
 //! The scripts: kept as files, sent by their hash.
 
+use std::borrow::Cow;
+
 use once_cell::sync::Lazy;
 use redis::Cmd;
 
@@ -11,7 +13,7 @@ const LONGEST_NUMBER: usize = 20;
 /// A Lua script and its hash, computed once.
 pub(super) struct Script {
     pub(super) name: &'static str,
-    source: &'static str,
+    source: Cow<'static, str>,
     hash: String,
 }
 
@@ -88,10 +90,19 @@ pub(super) mod reentrant {
 
 impl Script {
     fn new(name: &'static str, source: &'static str) -> Self {
+        Self::of(name, source.into())
+    }
+
+    /// A script that the user wrote.
+    pub(super) fn of_user(source: String) -> Self {
+        Self::of("guarded", source.into())
+    }
+
+    fn of(name: &'static str, source: Cow<'static, str>) -> Self {
         Self {
             name,
+            hash: redis::Script::new(&source).get_hash().to_owned(),
             source,
-            hash: redis::Script::new(source).get_hash().to_owned(),
         }
     }
 
@@ -102,7 +113,7 @@ impl Script {
     /// The text goes to the node of the keys and is kept there: `SCRIPT LOAD` would ask every node of a
     /// cluster, and fail on a dead one just after a failover.
     pub(super) fn by_text(&self, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
-        call("EVAL", self.source, keys, args)
+        call("EVAL", &self.source, keys, args)
     }
 }
 
@@ -111,6 +122,7 @@ fn call(verb: &str, script: &str, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
     let texts = keys.iter().map(|key| key.len());
     let args_len = args.iter().map(|arg| match arg {
         Arg::Text(text) => text.len(),
+        Arg::Bytes(bytes) => bytes.len(),
         Arg::Millis(_) | Arg::Number(_) => LONGEST_NUMBER,
     });
     let size = verb.len() + script.len() + LONGEST_NUMBER + texts.chain(args_len).sum::<usize>();
@@ -122,6 +134,7 @@ fn call(verb: &str, script: &str, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
     for arg in args {
         match arg {
             Arg::Text(text) => command.arg(*text),
+            Arg::Bytes(bytes) => command.arg(*bytes),
             Arg::Millis(duration) => command.arg(duration.as_millis() as u64),
             Arg::Number(number) => command.arg(*number),
         };

@@ -1,0 +1,193 @@
+//! Scripts that run only while the lock is held, on a real server.
+
+use std::time::Duration;
+
+use lock_core::{GuardedScript, LockError, LockManager, LossReason, Owner};
+use lock_tests::TestServer;
+
+async fn rig() -> (TestServer, LockManager) {
+    let server = TestServer::start().await;
+    let locks = LockManager::builder()
+        .command_deadline(Duration::from_secs(10))
+        .connect(&server.url())
+        .await
+        .unwrap();
+    (server, locks)
+}
+
+fn add() -> GuardedScript {
+    GuardedScript::new("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+}
+
+#[tokio::test]
+async fn the_holder_writes_and_gets_a_typed_reply() {
+    let (server, locks) = rig().await;
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    let script = add();
+    let one: i64 = guard
+        .guarded(&script)
+        .key("{a}:n")
+        .arg(5)
+        .run()
+        .await
+        .unwrap();
+    let two: String = guard
+        .guarded(&script)
+        .key("{a}:n")
+        .arg(2)
+        .run()
+        .await
+        .unwrap();
+    assert_eq!((one, &*two), (5, "7"));
+    assert_eq!(server.get("{a}:n").await.as_deref(), Some("7"));
+    let nothing: Option<i64> = guard
+        .guarded(&GuardedScript::new("return redis.call('GET', KEYS[1])"))
+        .key("{a}:absent")
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(nothing, None);
+    let table: Vec<i64> = guard
+        .guarded(&GuardedScript::new("return {#KEYS, #ARGV}"))
+        .key("{a}:x")
+        .key("{a}:y")
+        .arg(&[1, 2, 3])
+        .run()
+        .await
+        .unwrap();
+    assert_eq!(table, [2, 3], "the check took away what was its own");
+}
+
+#[tokio::test]
+async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
+    let (server, locks) = rig().await;
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    // The lease is gone on the server, and the holder has no way to know yet.
+    let mut connection = server.connection().await;
+    let () = redis::cmd("SET")
+        .arg("lock:{a}:lock")
+        .arg("another")
+        .arg("PX")
+        .arg(60_000)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    assert!(guard.is_held());
+    let refused = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+    assert!(matches!(
+        refused,
+        Err(LockError::Lost {
+            reason: LossReason::Taken,
+            ..
+        })
+    ));
+    assert_eq!(server.get("{a}:n").await, None);
+    assert!(!guard.is_held());
+    // From now on not even asked.
+    let again = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+    assert!(matches!(again, Err(LockError::Lost { .. })));
+    assert_eq!(guard.lost().await, LossReason::Taken);
+}
+
+#[tokio::test]
+async fn a_reentrant_lock_guards_scripts_too() {
+    let (server, locks) = rig().await;
+    let me = Owner::new();
+    let lock = locks.reentrant_lock("{a}:lock").owner(&me);
+    let outer = lock.acquire().await.unwrap();
+    let inner = lock.acquire().await.unwrap();
+    let script = add();
+    for guard in [&outer, &inner] {
+        let _: i64 = guard
+            .guarded(&script)
+            .key("{a}:n")
+            .arg(1)
+            .run()
+            .await
+            .unwrap();
+    }
+    assert!(lock.force_release().await.unwrap());
+    let refused = inner
+        .guarded(&script)
+        .key("{a}:n")
+        .arg(1)
+        .run::<i64>()
+        .await;
+    assert!(matches!(refused, Err(LockError::Lost { .. })));
+    assert_eq!(server.get("{a}:n").await.as_deref(), Some("2"));
+}
+
+#[tokio::test]
+async fn a_key_in_another_slot_is_refused_before_anything_is_sent() {
+    let (server, locks) = rig().await;
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    let stray = guard
+        .guarded(&add())
+        .key("elsewhere")
+        .arg(1)
+        .run::<i64>()
+        .await;
+    match stray {
+        Err(LockError::InvalidKey { key, reason }) => {
+            assert_eq!(key, "elsewhere");
+            assert!(reason.contains("{tag}"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(server.get("elsewhere").await, None);
+}
+
+#[tokio::test]
+async fn a_script_that_fails_says_why_and_the_lock_stays() {
+    let (_server, locks) = rig().await;
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    let broken = [
+        "this is no Lua",
+        "error('on purpose')",
+        "return redis.call('NO SUCH COMMAND')",
+        "return redis.error_reply('on purpose')",
+        "return 'no number'",
+    ];
+    for text in broken {
+        let answer = guard.guarded(&GuardedScript::new(text)).run::<i64>().await;
+        assert!(
+            matches!(answer, Err(LockError::Script { .. })),
+            "{text}: {answer:?}"
+        );
+        let shown = answer.unwrap_err().to_string();
+        assert!(shown.starts_with("the guarded script failed"), "{shown}");
+    }
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_script_that_the_server_has_lost_is_sent_again() {
+    let (server, locks) = rig().await;
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    let script = add();
+    let mut connection = server.connection().await;
+    for round in 1..=3_i64 {
+        let () = redis::cmd("SCRIPT")
+            .arg("FLUSH")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        let sum: i64 = guard
+            .guarded(&script)
+            .key("{a}:n")
+            .arg(1)
+            .run()
+            .await
+            .unwrap();
+        assert_eq!(sum, round);
+    }
+}
+
+#[tokio::test]
+async fn memory_has_no_scripts_and_says_so() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let refused = guard.guarded(&add()).key("a").run::<i64>().await;
+    assert!(refused.is_err());
+}
