@@ -1,4 +1,4 @@
-//! The orders as they are stored in SQLite, and the comparison with what was sold.
+//! The orders as they are stored in `SQLite`, and the comparison with what was sold.
 
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@
 //! and writes a page with plots, `flash_sale.html`. `--help` tells the rest.
 //!
 //! A request passes the limiter (`limiter.rs`), then one of the `strategies/` sells it a piece and writes an order into a
-//! Redis Stream. Workers (`workers.rs`) store the orders in SQLite; two of them are killed with orders in their hands.
+//! Redis Stream. Workers (`workers.rs`) store the orders in `SQLite`; two of them are killed with orders in their hands.
 //! At the end what was sold, what is stored and what is left must add up (`books.rs`).
 //!
 //! The first process (`sale.rs`) starts this program again for each process of buyers (`buyers.rs`) and each worker, and
@@ -27,6 +27,7 @@ mod sale;
 mod shop;
 mod strategies;
 mod summary;
+mod svg;
 mod workers;
 
 use std::process::ExitCode;

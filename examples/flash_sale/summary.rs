@@ -80,7 +80,7 @@ pub(crate) fn remarks(sale: &Sale, chaos: bool) -> Vec<String> {
     }
     if chaos {
         remarks.push(format!(
-            "{} holders killed and {} paused; a holder from the past tried to write {} times, and was refused {} times",
+            "{} holder processes killed and {} paused; {} writes tried by holders from the past, {} of these refused",
             trouble.holders_killed, trouble.holders_paused, trouble.stale_tried, trouble.stale_refused
         ));
     }

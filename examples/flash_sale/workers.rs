@@ -1,4 +1,4 @@
-//! A process that stores orders: it reads them from the stream, as a member of a group, writes them into SQLite, and
+//! A process that stores orders: it reads them from the stream, as a member of a group, writes them into `SQLite`, and
 //! only then tells the stream that they are done.
 //!
 //! Whatever was read and not confirmed stays pending in the stream, under the name of its reader. Who survives claims it
@@ -113,6 +113,9 @@ pub(crate) fn run(task: &Task, mouth: &Mouth) -> Outcome {
     let (mut claimed, mut again) = (0, 0);
     while !done.load(Ordering::Relaxed) {
         let mut orders = read(&mut redis, &stream, task)?;
+        if task.fate != Fate::Lives && !orders.is_empty() {
+            orders.extend(read_on(&mut redis, &stream, task)?);
+        }
         if task.fate == Fate::Lives {
             let inherited = claim(&mut redis, &stream, task)?;
             claimed += inherited.len() as u64;
@@ -122,11 +125,13 @@ pub(crate) fn run(task: &Task, mouth: &Mouth) -> Outcome {
             continue;
         }
         if task.fate == Fate::DiesBeforeStoring {
-            return dawdle(mouth, &done);
+            dawdle(mouth, &done);
+            return Ok(());
         }
         again += store(&mut books, &orders, &task.name)?;
         if task.fate == Fate::DiesBeforeConfirming {
-            return dawdle(mouth, &done);
+            dawdle(mouth, &done);
+            return Ok(());
         }
         let ids: Vec<_> = orders.iter().map(|order| &order.id).collect();
         let mut confirm = redis::cmd("XACK");
@@ -155,6 +160,19 @@ fn read(redis: &mut Connection, stream: &str, task: &Task) -> Outcome<Vec<Stream
     Ok(keys.into_iter().flat_map(|key| key.ids).collect())
 }
 
+/// For a victim: what comes right after its first order, so that it dies with more than one.
+fn read_on(redis: &mut Connection, stream: &str, task: &Task) -> Outcome<Vec<StreamId>> {
+    let mut orders = Vec::new();
+    while orders.len() < LAST_BATCH {
+        let more = read(redis, stream, task)?;
+        if more.is_empty() {
+            break;
+        }
+        orders.extend(more);
+    }
+    Ok(orders)
+}
+
 /// Orders of those who have died.
 fn claim(redis: &mut Connection, stream: &str, task: &Task) -> Outcome<Vec<StreamId>> {
     let mut claim = redis::cmd("XAUTOCLAIM");
@@ -169,8 +187,8 @@ fn store(books: &mut rusqlite::Connection, orders: &[StreamId], worker: &str) ->
     let mut again = 0;
     let transaction = books.transaction()?;
     {
-        let mut insert = transaction
-            .prepare("INSERT INTO orders VALUES (?, ?, ?) ON CONFLICT DO NOTHING")?;
+        let mut insert =
+            transaction.prepare("INSERT INTO orders VALUES (?, ?, ?) ON CONFLICT DO NOTHING")?;
         for order in orders {
             let id: String = order.get("id").ok_or("an order has no id")?;
             let stored = insert.execute(params![order.id, id, worker])?;
@@ -182,10 +200,9 @@ fn store(books: &mut rusqlite::Connection, orders: &[StreamId], worker: &str) ->
 }
 
 /// Waits to be killed.
-fn dawdle(mouth: &Mouth, done: &AtomicBool) -> Outcome {
+fn dawdle(mouth: &Mouth, done: &AtomicBool) {
     mouth.say(Line::InHand);
     while !done.load(Ordering::Relaxed) {
         std::thread::sleep(Duration::from_millis(10));
     }
-    Ok(())
 }

@@ -60,6 +60,18 @@ impl Strategy {
         }
     }
 
+    /// In the plots.
+    pub(crate) fn colour(self) -> &'static str {
+        match self {
+            Self::Script => "#2f6fde",
+            Self::Transaction => "#13a08a",
+            Self::Lock => "#8e44c9",
+            Self::Segmented => "#e58a00",
+            Self::BrokenGetThenSet => "#d43d3d",
+            Self::BrokenDel => "#a8552d",
+        }
+    }
+
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|known| known.name() == name)
     }
