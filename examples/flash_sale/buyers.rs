@@ -17,6 +17,10 @@ use crate::strategies::{Counter, Strategy};
 /// One user in so many is a program that sends several requests at once.
 const GREEDY: u64 = 50;
 const REQUESTS_OF_THE_GREEDY: usize = 5;
+/// What the first process says when it wants somebody with a purchase in hand, and when it no longer does.
+pub(crate) const CATCH: &str = "catch";
+pub(crate) const LET_GO: &str = "let go";
+
 /// One purchase in so many takes ten times as long.
 const SLOW: u64 = 50;
 const SLOWER: u32 = 10;
@@ -142,11 +146,11 @@ async fn all(tasks: &mut JoinSet<Outcome>) -> Outcome {
     Ok(())
 }
 
-/// A line while the sale is on: whoever works next shall be caught at it. The end of the input is the end of the first
+/// Lines while the sale is on say whether whoever works next shall be caught at it. The end of the input is the end of the first
 /// process, which this one does not outlive.
 async fn obey(orders: &mut Lines<BufReader<Stdin>>, till: &Till) -> Outcome {
-    while orders.next_line().await?.is_some() {
-        till.wanted.store(true, Ordering::Relaxed);
+    while let Some(line) = orders.next_line().await? {
+        till.wanted.store(line == CATCH, Ordering::Relaxed);
     }
     Ok(())
 }

@@ -51,7 +51,7 @@ pub(crate) struct Hold {
 pub(crate) struct Totals {
     /// Commands it sent that are not scripts; the server counts those.
     pub(crate) commands: u64,
-    /// Times a holder was about to write although its lock was lost.
+    /// Times a holder was about to write, or may have written, although its lock was lost.
     pub(crate) stale_tried: u64,
     /// How many of these were kept from writing.
     pub(crate) stale_refused: u64,

@@ -125,7 +125,10 @@ async fn conduct(options: &Options) -> Outcome {
     print!("{}", summary::text(options, &sales));
     page::write(&options.out, &page::page(options, &sales))?;
     println!("The report is in {}.", options.out.display());
-    for sale in sales.iter().filter(|sale| sale.strategy.is_correct()) {
+    let promises = |strategy: Strategy| {
+        strategy.is_correct() && (!options.chaos || strategy.is_safe_from_the_past())
+    };
+    for sale in sales.iter().filter(|sale| promises(sale.strategy)) {
         sale.verdict(options.buyers)?;
     }
     Ok(())

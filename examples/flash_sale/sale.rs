@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::books::{Balance, Books};
-use crate::buyers;
+use crate::buyers::{self, CATCH, LET_GO};
 use crate::crew::{Member, Said};
 use crate::line::{Answer, Hold, Line, Micros, Totals};
 use crate::measure::{Sale, Trouble};
@@ -120,8 +120,9 @@ struct Running {
     done: Vec<bool>,
     said: UnboundedReceiver<Said>,
     opened: Instant,
-    chaos: Vec<(u64, usize, Plan)>,
-    planned: Vec<Option<Plan>>,
+    /// From how many sold pieces on; the last in the list is the first to come.
+    chaos: Vec<(u64, Plan)>,
+    planned: Option<Plan>,
     paused: Option<(usize, tokio::time::Instant)>,
     survivors_at_work: bool,
     confirmed: HashSet<String>,
@@ -171,11 +172,10 @@ impl Running {
         }
         let mut chaos = Vec::new();
         if options.chaos {
-            // The last in the list is the first to come.
-            let last = options.processes - 1;
-            chaos.push((options.stock / 2, last, Plan::Pause));
+            chaos.push((options.stock / 2, Plan::Pause));
+            // The buyers of the killed do not come back: somebody must be left.
             if options.processes > 1 {
-                chaos.push((options.stock / 4, 0, Plan::Kill));
+                chaos.push((options.stock / 4, Plan::Kill));
             }
         }
         let shelf = shelf(keys, options.stock, strategy.parts());
@@ -187,7 +187,7 @@ impl Running {
             redis,
             buyers: options.processes,
             done: vec![false; members.len()],
-            planned: vec![None; members.len()],
+            planned: None,
             members,
             said,
             opened: Instant::now(),
@@ -321,11 +321,11 @@ impl Running {
                 self.waits.push(took);
                 self.confirmed.insert(order);
                 let sold = self.waits.len() as u64;
-                if let Some((_, process, plan)) =
-                    self.chaos.pop_if(|(threshold, ..)| *threshold <= sold)
+                if self.planned.is_none()
+                    && let Some((_, plan)) = self.chaos.pop_if(|(threshold, _)| *threshold <= sold)
                 {
-                    self.planned[process] = Some(plan);
-                    self.members[process].tell("be caught at it").await;
+                    self.planned = Some(plan);
+                    self.tell_buyers(CATCH).await;
                 }
             }
         }
@@ -333,7 +333,12 @@ impl Running {
 
     /// A process of buyers is in the middle of a purchase: that is the moment.
     async fn strike(&mut self, process: usize) -> Outcome {
-        match self.planned[process].take() {
+        let plan = self.planned.take();
+        if plan.is_some() {
+            // Whoever comes next goes unharmed.
+            self.tell_buyers(LET_GO).await;
+        }
+        match plan {
             Some(Plan::Kill) => {
                 self.done[process] = true;
                 self.members[process].kill().await?;
@@ -347,6 +352,14 @@ impl Running {
             None => {}
         }
         Ok(())
+    }
+
+    async fn tell_buyers(&mut self, line: &str) {
+        for (member, done) in self.members.iter_mut().zip(&self.done).take(self.buyers) {
+            if !done {
+                member.tell(line).await;
+            }
+        }
     }
 
     fn resume(&mut self) {

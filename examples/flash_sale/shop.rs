@@ -16,7 +16,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// A busy machine is no reason to give up on the server.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long somebody who was asked to have something in hand waits for what is coming.
-const DAWDLE: Duration = Duration::from_millis(500);
+const DAWDLE: Duration = Duration::from_secs(1);
 
 pub(crate) const GROUP: &str = "workers";
 

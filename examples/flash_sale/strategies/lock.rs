@@ -1,11 +1,9 @@
 //! One lock on the stock: whoever holds it may take its time, and nobody else sells meanwhile.
 
-use std::sync::atomic::Ordering;
-
-use lock_core::{Lock, LockError};
+use lock_core::Lock;
 use lock_examples::Outcome;
 
-use super::{Under, take_one};
+use super::{Under, give_back, take_one};
 use crate::line::Answer;
 use crate::shop::{Order, Till};
 
@@ -26,17 +24,11 @@ impl Counter {
             let holding = till.holds(0);
             let under = take_one(till, order, &till.keys.stock(), &guard).await?;
             drop(holding);
-            let released = guard.release().await;
-            match (under, released) {
-                (Under::Lost, _) => {}
-                (Under::Empty, _) => return Ok(Answer::SoldOut),
-                (Under::Sold, released) => {
-                    // Lost between the check and the write: written all the same.
-                    if matches!(released, Err(LockError::Lost { .. })) {
-                        till.stale_tried.fetch_add(1, Ordering::Relaxed);
-                    }
-                    return Ok(Answer::Sold);
-                }
+            give_back(guard.release().await)?;
+            match under {
+                Under::Sold => return Ok(Answer::Sold),
+                Under::Empty => return Ok(Answer::SoldOut),
+                Under::Lost => {}
             }
         }
     }

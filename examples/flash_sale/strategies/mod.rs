@@ -9,7 +9,7 @@ mod transaction;
 
 use std::sync::atomic::Ordering;
 
-use lock_core::LockGuard;
+use lock_core::{LockError, LockGuard};
 use lock_examples::Outcome;
 
 use crate::line::Answer;
@@ -81,6 +81,11 @@ impl Strategy {
         !matches!(self, Self::BrokenGetThenSet | Self::BrokenDel)
     }
 
+    /// Whether that holds even if a process is paused in the worst moment.
+    pub(crate) fn is_safe_from_the_past(self) -> bool {
+        matches!(self, Self::Script | Self::Transaction)
+    }
+
     /// How many parts the stock has.
     pub(crate) fn parts(self) -> usize {
         match self {
@@ -139,13 +144,25 @@ async fn take_one(till: &Till, order: &Order, stock: &str, guard: &LockGuard) ->
         return Ok(Under::Empty);
     }
     till.work(order).await;
-    // A process that was paused meanwhile notices it here. It may still be paused between this line and the
-    // next: no lock can help against that.
+    // A process that was paused meanwhile notices it here.
     if !guard.is_held() {
         till.stale_tried.fetch_add(1, Ordering::Relaxed);
         till.stale_refused.fetch_add(1, Ordering::Relaxed);
         return Ok(Under::Lost);
     }
+    // It may still be paused here, and no lock can help against that.
     till.write(stock, left - 1, order).await?;
+    if !guard.is_held() {
+        // Perhaps in time, perhaps over what another has written.
+        till.stale_tried.fetch_add(1, Ordering::Relaxed);
+    }
     Ok(Under::Sold)
+}
+
+/// A lock that was lost need not be given back, and a server that is gone ends the sale.
+fn give_back(released: Result<(), LockError>) -> Result<(), LockError> {
+    match released {
+        Err(LockError::Lost { .. }) => Ok(()),
+        other => other,
+    }
 }

@@ -1,11 +1,9 @@
 //! The stock in parts, each with a lock of its own: as many sell at a time as there are parts.
 
-use std::sync::atomic::Ordering;
-
 use lock_core::{LockError, SegmentedLock};
 use lock_examples::Outcome;
 
-use super::{SEGMENTS, Under, take_one};
+use super::{SEGMENTS, Under, give_back, take_one};
 use crate::line::Answer;
 use crate::shop::{Order, Till};
 
@@ -35,11 +33,8 @@ impl Counter {
                 // From now on nobody in this process asks for this part.
                 guard.exhausted();
             }
-            let released = guard.release().await;
+            give_back(guard.release().await)?;
             if matches!(under, Under::Sold) {
-                if matches!(released, Err(LockError::Lost { .. })) {
-                    till.stale_tried.fetch_add(1, Ordering::Relaxed);
-                }
                 return Ok(Answer::Sold);
             }
         }
