@@ -297,7 +297,7 @@ impl SegmentedLock {
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
                 () = self.seats.exhausted(place.segment()) => return Ok(None),
                 () = self.seats.freed() => {}
-                () = sleep(patience) => {}
+                () = sleep(patience) => patience = most.min(patience * 2),
             }
             let mut looked = Looked::default();
             tokio::select! {
@@ -308,7 +308,6 @@ impl SegmentedLock {
                     return Ok(Some(guard));
                 }
             }
-            patience = most.min(patience * 2);
         }
     }
 

@@ -441,7 +441,8 @@ async fn a_crowd_of_waiters_asks_no_more_often_than_in_the_queue_of_one_lock() {
 #[tokio::test]
 async fn a_server_that_hangs_is_told_from_segments_that_are_busy() {
     let server = TestServer::start().await;
-    let builder = LockManager::builder().command_deadline(Duration::from_millis(200));
+    // Later than the limits below: those are kept, whatever a single request may take.
+    let builder = LockManager::builder().command_deadline(LIMIT * 4);
     let lock = builder.connect(&server.url()).await.unwrap();
     let lock = lock.segmented(KEY, 20);
     lock.acquire().await.unwrap().release().await.unwrap();
@@ -454,7 +455,6 @@ async fn a_server_that_hangs_is_told_from_segments_that_are_busy() {
             matches!(answer, Err(LockError::Unavailable { .. })),
             "{answer:?}"
         );
-        // Not once for each segment.
         assert!(begun.elapsed() < Duration::from_secs(15), "{limit:?}");
     }
     server.cont();

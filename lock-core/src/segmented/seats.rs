@@ -147,6 +147,8 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     const NEVER: Duration = Duration::ZERO;
@@ -188,5 +190,41 @@ mod tests {
         seats.exhaust(2);
         assert!(seats.are_all_exhausted());
         assert!(seats.take_least_crowded(0).is_none());
+    }
+
+    #[test]
+    fn a_waiter_hears_at_once_of_a_segment_that_is_let_go_here() {
+        let seats = Seats::new(1);
+        let heard = || seats.freed().now_or_never().is_some();
+        drop(seats.take_idle(0, NEVER));
+        assert!(!heard(), "it was only asked for");
+        let mut held = seats.take_idle(0, NEVER).unwrap();
+        held.taken();
+        let waiting = seats.take_least_crowded(0);
+        drop(held);
+        assert!(!heard(), "it goes to the one who waits there");
+        let mut held = waiting.unwrap();
+        held.taken();
+        drop(held);
+        assert!(heard());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_segment_hears_at_once_that_it_is_exhausted() {
+        let seats = Seats::new(2);
+        let mut waiting = std::pin::pin!(seats.exhausted(1));
+        assert!((&mut waiting).now_or_never().is_none());
+        seats.exhaust(0);
+        assert!((&mut waiting).now_or_never().is_none());
+        let told = tokio::spawn({
+            let seats = Arc::clone(&seats);
+            async move { seats.exhausted(1).await }
+        });
+        tokio::task::yield_now().await;
+        seats.exhaust(1);
+        // The limit only ends a hang.
+        let limit = Duration::from_secs(30);
+        tokio::time::timeout(limit, told).await.unwrap().unwrap();
+        assert!(waiting.now_or_never().is_some());
     }
 }
