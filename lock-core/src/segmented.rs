@@ -292,6 +292,8 @@ impl SegmentedLock {
         });
         let (mut patience, most) = PATIENCE;
         loop {
+            // What was found busy before this wait began may be looked at after it.
+            let since = patience;
             tokio::select! {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
@@ -304,7 +306,7 @@ impl SegmentedLock {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
                 // A failure to look is no reason to leave the queue.
-                found = self.look(patience, &mut looked) => if let Ok(Some(guard)) = found {
+                found = self.look(since, &mut looked) => if let Ok(Some(guard)) = found {
                     return Ok(Some(guard));
                 }
             }
