@@ -110,7 +110,8 @@ fn out(value: &str) -> Result<PathBuf, String> {
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
-    if value.is_empty() || path.is_dir() || !folder.is_dir() {
+    // What is there is replaced: that must not be a device.
+    if value.is_empty() || (path.exists() && !path.is_file()) || !folder.is_dir() {
         return Err(format!(
             "--out `{value}` is not a file in a folder that exists"
         ));

@@ -167,6 +167,7 @@ fn wrong_options_are_one_sentence_and_exit_code_2() {
         ("sell", "there is no option `sell`"),
         ("--out /nonexistent/report.html", "--out"),
         ("--out /", "--out"),
+        ("--out /dev/null", "--out"),
     ] {
         let mut command = command("flash_sale", None);
         command.args(options.split(' ')).current_dir(&folder.0);
