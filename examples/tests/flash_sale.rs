@@ -275,6 +275,18 @@ fn an_interrupted_sale_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_killed_sale_leaves_no_process_behind() {
+    let (server, folder) = (PrivateServer::start().unwrap(), Folder::new());
+    let running = long_sale(&server, &folder);
+    begun(&server);
+    let family = running.family();
+    running.signal("KILL");
+    assert_eq!(running.end().status.code(), None);
+    all_gone(&family);
+    assert!(!folder.report().exists());
+}
+
+#[test]
 fn an_older_report_is_replaced_as_a_whole() {
     let folder = Folder::new();
     std::fs::write(folder.report(), "an older report").unwrap();
