@@ -1,5 +1,6 @@
 //! The examples do what they tell: each is run as a program, and its output is read.
 
+#[expect(dead_code, reason = "another test program needs the rest")]
 mod program;
 
 use std::time::{Duration, Instant};
@@ -72,6 +73,70 @@ fn the_service_charges_once_and_reports_once() {
 fn the_service_runs_on_the_server_of_redis_url() {
     let server = PrivateServer::start().unwrap();
     service_charges_once_and_reports_once(Some(&server.url()));
+}
+
+fn each_job_is_run_by_one_server(url: Option<&str>) {
+    let output = run("scheduled_job", url).success();
+    let rows = rows(&output);
+    assert_eq!(rows.len(), 5, "{output}");
+    for (number, row) in rows.iter().enumerate() {
+        let city = format!("city {}", number + 1);
+        assert_eq!(
+            row.iter().filter(|cell| **cell == city).count(),
+            1,
+            "{output}"
+        );
+        let left_out = row.iter().filter(|cell| cell.starts_with("left out"));
+        assert_eq!(left_out.count(), 3, "{output}");
+        // Who hears of it last finds the lock, although the job is done.
+        assert!(row.contains(&"left out (late)"), "{output}");
+    }
+}
+
+#[test]
+fn a_scheduled_job_is_run_by_one_server() {
+    each_job_is_run_by_one_server(None);
+}
+
+#[test]
+fn a_scheduled_job_is_run_by_one_server_on_the_server_of_redis_url() {
+    let server = PrivateServer::start().unwrap();
+    each_job_is_run_by_one_server(Some(&server.url()));
+}
+
+#[test]
+fn transactions_do_what_the_example_tells() {
+    let server = PrivateServer::start().unwrap();
+    for url in [None, Some(server.url())] {
+        let output = run("transaction_limits", url.as_deref()).success();
+        let results: Vec<_> = output
+            .lines()
+            .filter(|line| line.contains(" in stock, orders: "))
+            .filter_map(|line| line.split_once(": "))
+            .collect();
+        let told: Vec<_> = results.iter().map(|(_, result)| *result).collect();
+        assert_eq!(
+            told,
+            [
+                "10 in stock, orders: 0",
+                "9 in stock, orders: 1",
+                "9 in stock, orders: 2",
+                "9 in stock, orders: 1",
+                "9 in stock, orders: 0",
+                "10 in stock, orders: 0",
+            ]
+        );
+        let refused: Vec<_> = results
+            .iter()
+            .map(|(what, _)| what.contains("the server says"))
+            .collect();
+        assert_eq!(refused, [true, true, false, false, true, true], "{output}");
+    }
+    let client = redis::Client::open(server.url()).unwrap();
+    let left: u64 = redis::cmd("DBSIZE")
+        .query(&mut client.get_connection().unwrap())
+        .unwrap();
+    assert_eq!(left, 0, "the server is left as it was");
 }
 
 #[test]
@@ -162,6 +227,11 @@ fn an_address_without_a_server_is_one_sentence() {
         // Port 1: nobody has listened there for decades.
         let complaint = run(example, Some("redis://me:secret@127.0.0.1:1")).failure();
         assert!(complaint.contains("is not available"), "{complaint}");
+        assert_eq!(complaint.lines().count(), 1, "{complaint}");
+    }
+    for example in ["scheduled_job", "transaction_limits"] {
+        let complaint = run(example, Some("redis://me:secret@127.0.0.1:1")).failure();
+        assert!(complaint.contains("refused"), "{complaint}");
         assert_eq!(complaint.lines().count(), 1, "{complaint}");
     }
 }

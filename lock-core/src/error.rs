@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The error of every operation in this crate.
 ///
 /// Each variant asks for a different reaction: wait or give up ([`Busy`](Self::Busy),
-/// [`TimedOut`](Self::TimedOut)), stop working on the protected resource ([`Lost`](Self::Lost)), look at the
+/// [`TimedOut`](Self::TimedOut)), stop asking ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), look at the
 /// server ([`Unavailable`](Self::Unavailable)), or repair the program ([`InvalidKey`](Self::InvalidKey),
 /// [`InvalidConfig`](Self::InvalidConfig), [`NotInstalled`](Self::NotInstalled)).
 ///
@@ -50,6 +50,12 @@ pub enum LockError {
         key: String,
         /// How long the caller waited.
         waited: Duration,
+    },
+    /// Every segment of a segmented lock was reported as exhausted: there is nothing left to lock.
+    #[error("all segments of lock `{key}` are exhausted: there is nothing left to lock")]
+    Exhausted {
+        /// The key as the caller wrote it.
+        key: String,
     },
     /// The lock was held and is no longer: stop touching what it protects.
     #[error("lock `{key}` was lost ({reason}): stop touching what it protects")]

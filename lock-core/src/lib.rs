@@ -12,6 +12,7 @@
 //! | a scope in the middle of a function | [`Lock::acquire`], which gives a [`LockGuard`] |
 //! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
 //! | to leave the work out where another does it | [`Lock::try_acquire`] |
+//! | as many holders as a stock can be split into | [`LockManager::segmented`] |
 //! | a resource that refuses a holder from the past | [`LockGuard::fencing_token`] |
 //!
 //! All begin with a [`LockManager`], one for each server and program. A [`Lock`] is a cheap handle; the [`LockGuard`]
@@ -153,6 +154,7 @@ mod queue;
 #[cfg(feature = "macros")]
 pub mod recipes;
 mod reentrant;
+mod segmented;
 mod session;
 mod slot;
 mod store;
@@ -176,6 +178,7 @@ pub use crate::lock::Lock;
 pub use crate::manager::LockManager;
 pub use crate::owner::Owner;
 pub use crate::reentrant::ReentrantLock;
+pub use crate::segmented::{SegmentGuard, SegmentedLock};
 pub use crate::view::LockView;
 /// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]

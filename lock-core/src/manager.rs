@@ -7,6 +7,7 @@ use crate::LockError;
 use crate::builder::LockManagerBuilder;
 use crate::lock::Lock;
 use crate::reentrant::ReentrantLock;
+use crate::segmented::SegmentedLock;
 use crate::session::Session;
 
 /// Makes [`Lock`]s on one server, and keeps those that are held alive.
@@ -131,6 +132,21 @@ impl LockManager {
     /// ```
     pub fn reentrant_lock(&self, key: impl AsRef<str>) -> ReentrantLock {
         ReentrantLock::new(Arc::clone(&self.session), key.as_ref())
+    }
+
+    /// A handle to a lock in `segments` segments, 1 to 1024: so many holders may have one each. No I/O.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.segmented("stock:iphone", 20).acquire().await?;
+    /// assert!(guard.segment() < 20);
+    /// # Ok(()) }
+    /// ```
+    pub fn segmented(&self, key: impl AsRef<str>, segments: usize) -> SegmentedLock {
+        SegmentedLock::new(self, key.as_ref(), segments)
     }
 
     /// Ends the service of this manager and all its clones: the last line of `main`.

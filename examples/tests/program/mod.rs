@@ -35,6 +35,11 @@ impl Ended {
         out
     }
 
+    /// What it wrote as an error, however it ended.
+    pub(crate) fn complaint(&self) -> &str {
+        &self.complaint
+    }
+
     /// What it wrote as an error; it must have failed in good order.
     pub(crate) fn failure(self) -> String {
         let Self {
@@ -105,7 +110,10 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(example: &str, url: Option<&str>) -> Self {
-        let mut command = command(example, url);
+        Self::start_command(command(example, url))
+    }
+
+    pub(crate) fn start_command(mut command: Command) -> Self {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the example starts");
         let lines = BufReader::new(child.stdout.take().expect("its output was asked for"));

@@ -1,0 +1,230 @@
+//! What the clones of a segmented lock know of its segments without asking the server.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::sync::lock;
+
+/// One entry for each segment, shared by a handle, its clones and its guards.
+#[derive(Debug)]
+pub(super) struct Seats {
+    table: Mutex<Box<[Seat]>>,
+    /// A segment that was held here is free and nobody here waits for it: one waiter may look.
+    freed: Notify,
+    /// A segment was reported as exhausted: those who wait for it leave.
+    exhausted: Notify,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Seat {
+    /// How many here hold it, wait for it, or are asking for it. While somebody does, it is not free for another, so
+    /// nobody else has to ask.
+    engaged: usize,
+    exhausted: bool,
+    /// When somebody here last found it busy.
+    found_busy: Option<Instant>,
+}
+
+impl Seats {
+    pub(super) fn new(segments: usize) -> Arc<Self> {
+        Arc::new(Self {
+            table: Mutex::new(vec![Seat::default(); segments].into()),
+            freed: Notify::new(),
+            exhausted: Notify::new(),
+        })
+    }
+
+    /// A place at this segment, if nobody here is at it, it is not exhausted, and it was not found busy so recently.
+    pub(super) fn take_idle(self: &Arc<Self>, segment: usize, since: Duration) -> Option<Place> {
+        let mut table = lock(&self.table);
+        let seat = &mut table[segment];
+        let asked_lately = seat.found_busy.is_some_and(|at| at.elapsed() < since);
+        if seat.engaged > 0 || seat.exhausted || asked_lately {
+            return None;
+        }
+        seat.engaged += 1;
+        Some(self.place(segment))
+    }
+
+    /// A place at the segment that the fewest here are at; of equals, the first from `start` on. `None` where all are
+    /// exhausted.
+    pub(super) fn take_least_crowded(self: &Arc<Self>, start: usize) -> Option<Place> {
+        let mut table = lock(&self.table);
+        let count = table.len();
+        let segment = (0..count)
+            .map(|step| (start + step) % count)
+            .filter(|segment| !table[*segment].exhausted)
+            .min_by_key(|segment| table[*segment].engaged)?;
+        table[segment].engaged += 1;
+        Some(self.place(segment))
+    }
+
+    pub(super) fn are_all_exhausted(&self) -> bool {
+        lock(&self.table).iter().all(|seat| seat.exhausted)
+    }
+
+    /// False where there is no such segment.
+    pub(super) fn exhaust(&self, segment: usize) -> bool {
+        match lock(&self.table).get_mut(segment) {
+            Some(seat) => seat.exhausted = true,
+            None => return false,
+        }
+        self.exhausted.notify_waiters();
+        true
+    }
+
+    /// Resolves once the segment is exhausted.
+    pub(super) async fn exhausted(&self, segment: usize) {
+        loop {
+            let mut news = std::pin::pin!(self.exhausted.notified());
+            // Before the look: a report in between must not be missed.
+            news.as_mut().enable();
+            if lock(&self.table)[segment].exhausted {
+                return;
+            }
+            news.await;
+        }
+    }
+
+    /// Resolves when a segment may have become free without a message from the server.
+    pub(super) async fn freed(&self) {
+        self.freed.notified().await;
+    }
+
+    fn place(self: &Arc<Self>, segment: usize) -> Place {
+        Place {
+            seats: Arc::clone(self),
+            segment,
+            held: false,
+        }
+    }
+}
+
+/// Somebody here holds a segment, waits for it or asks for it.
+#[derive(Debug)]
+pub(super) struct Place {
+    seats: Arc<Seats>,
+    segment: usize,
+    held: bool,
+}
+
+impl Place {
+    pub(super) fn segment(&self) -> usize {
+        self.segment
+    }
+
+    pub(super) fn seats(&self) -> &Seats {
+        &self.seats
+    }
+
+    pub(super) fn taken(&mut self) {
+        self.held = true;
+    }
+
+    pub(super) fn found_busy(self) {
+        lock(&self.seats.table)[self.segment].found_busy = Some(Instant::now());
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut table = lock(&self.seats.table);
+        let seat = &mut table[self.segment];
+        seat.engaged -= 1;
+        if self.held {
+            seat.found_busy = None;
+        }
+        let free = self.held && seat.engaged == 0 && !seat.exhausted;
+        drop(table);
+        if free {
+            self.seats.freed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    const NEVER: Duration = Duration::ZERO;
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    #[test]
+    fn nobody_asks_for_a_segment_that_another_here_is_at() {
+        let seats = Seats::new(2);
+        let place = seats.take_idle(0, NEVER).unwrap();
+        assert!(seats.take_idle(0, NEVER).is_none());
+        assert!(seats.take_idle(1, NEVER).is_some());
+        drop(place);
+        assert!(seats.take_idle(0, NEVER).is_some());
+    }
+
+    #[test]
+    fn a_segment_found_busy_is_left_alone_for_a_while() {
+        let seats = Seats::new(1);
+        seats.take_idle(0, NEVER).unwrap().found_busy();
+        assert!(seats.take_idle(0, HOUR).is_none());
+        let mut held = seats.take_idle(0, NEVER).unwrap();
+        held.taken();
+        drop(held);
+        assert!(seats.take_idle(0, HOUR).is_some(), "it is free again");
+    }
+
+    #[test]
+    fn waiters_spread_over_the_segments_that_are_not_exhausted() {
+        let seats = Seats::new(3);
+        assert!(seats.exhaust(1));
+        assert!(!seats.exhaust(3));
+        let places: Vec<_> = (0..4)
+            .map(|_| seats.take_least_crowded(1).unwrap())
+            .collect();
+        let segments: Vec<_> = places.iter().map(Place::segment).collect();
+        assert_eq!(segments, [2, 0, 2, 0]);
+        assert!(!seats.are_all_exhausted());
+        seats.exhaust(0);
+        seats.exhaust(2);
+        assert!(seats.are_all_exhausted());
+        assert!(seats.take_least_crowded(0).is_none());
+    }
+
+    #[test]
+    fn a_waiter_hears_at_once_of_a_segment_that_is_let_go_here() {
+        let seats = Seats::new(1);
+        let heard = || seats.freed().now_or_never().is_some();
+        drop(seats.take_idle(0, NEVER));
+        assert!(!heard(), "it was only asked for");
+        let mut held = seats.take_idle(0, NEVER).unwrap();
+        held.taken();
+        let waiting = seats.take_least_crowded(0);
+        drop(held);
+        assert!(!heard(), "it goes to the one who waits there");
+        let mut held = waiting.unwrap();
+        held.taken();
+        drop(held);
+        assert!(heard());
+    }
+
+    #[tokio::test]
+    async fn who_waits_for_a_segment_hears_at_once_that_it_is_exhausted() {
+        let seats = Seats::new(2);
+        let mut waiting = std::pin::pin!(seats.exhausted(1));
+        assert!((&mut waiting).now_or_never().is_none());
+        seats.exhaust(0);
+        assert!((&mut waiting).now_or_never().is_none());
+        let told = tokio::spawn({
+            let seats = Arc::clone(&seats);
+            async move { seats.exhausted(1).await }
+        });
+        tokio::task::yield_now().await;
+        seats.exhaust(1);
+        // The limit only ends a hang.
+        let limit = Duration::from_secs(30);
+        tokio::time::timeout(limit, told).await.unwrap().unwrap();
+        assert!(waiting.now_or_never().is_some());
+    }
+}
