@@ -108,7 +108,7 @@ impl Config {
                 "a drift of {drift:?} leaves nothing of a ttl of {ttl:?}: make the ttl longer or the drift smaller"
             )));
         }
-        Ok(Terms { ttl, drift, asked })
+        Ok(Terms::new(ttl, asked, drift))
     }
 }
 
@@ -162,7 +162,7 @@ mod tests {
     #[test]
     fn drift_is_one_percent_and_two_milliseconds() {
         let terms = Config::default().terms(Duration::from_secs(10)).unwrap();
-        assert_eq!(terms.drift, Duration::from_millis(102));
+        assert_eq!(terms.drift(), Duration::from_millis(102));
     }
 
     #[test]
@@ -172,7 +172,7 @@ mod tests {
             ..Config::default()
         };
         let ttl = Duration::from_secs(1);
-        let drawn: Vec<_> = (0..50).map(|_| config.terms(ttl).unwrap().ttl).collect();
+        let drawn: Vec<_> = (0..50).map(|_| config.terms(ttl).unwrap().ttl()).collect();
         assert!(drawn.iter().all(|t| (ttl..=ttl * 3 / 2).contains(t)));
         assert!(drawn.iter().any(|t| *t != drawn[0]));
     }

@@ -41,9 +41,14 @@ use crate::view::LockView;
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     view: LockView,
+    /// Where somebody listens. In a box: few do, and there may be thousands of guards.
+    traced: Option<Box<Traced>>,
+}
+
+/// The span of a hold, and when it began.
+struct Traced {
     span: Span,
-    /// Where somebody traces it.
-    since: Option<Moment>,
+    since: Moment,
 }
 
 tokio::task_local! {
@@ -63,20 +68,20 @@ impl fmt::Debug for LockGuard {
 impl LockGuard {
     pub(crate) fn new(session: Arc<Session>, hold: Arc<Hold>) -> Self {
         let mut guard = Self {
-            since: None,
             view: LockView { session, hold },
-            span: Span::none(),
+            traced: None,
         };
         // After the guard, so that a subscriber that panics leaves somebody to release the lock.
-        guard.span = tracing::debug_span!(
+        let span = tracing::debug_span!(
             "lock.hold",
             key = guard.key(),
             fencing_token = guard.fencing_token().get(),
             outcome = Empty,
             held_ms = Empty
         );
-        if !guard.span.is_disabled() {
-            guard.since = Some(guard.view.session.shared.now());
+        if !span.is_disabled() {
+            let since = guard.view.session.shared.now();
+            guard.traced = Some(Box::new(Traced { span, since }));
         }
         guard
     }
@@ -309,11 +314,11 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         let LockView { session, hold } = &self.view;
-        if let Some(since) = self.since {
+        if let Some(traced) = &self.traced {
+            let Traced { span, since } = &**traced;
             let now = session.shared.now();
-            self.span
-                .record("held_ms", since.until(now).as_millis() as u64);
-            self.span.record(
+            span.record("held_ms", since.until(now).as_millis() as u64);
+            span.record(
                 "outcome",
                 match hold.status(now) {
                     Status::Held => "dropped",

@@ -173,7 +173,7 @@ async fn alone(
             // A broken connection may have swallowed the reply: with the same token a second call finds out.
             Limit::Try => trouble.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
             Limit::Within(_) => end.is_some_and(|end| Instant::now() + pause >= end),
-            Limit::Forever => trouble.lasted() > hold.request.terms.ttl,
+            Limit::Forever => trouble.lasted() > hold.request.terms.ttl(),
         };
         if give_up || matches!(error, StoreError::Misconfigured(_)) {
             return Err(error.into_lock_error());
@@ -369,7 +369,7 @@ impl Acquisition<'_> {
         let hold = self.place.hold();
         // With a limit of its own, the wait ends there.
         let patience =
-            matches!(self.patience.limit, Limit::Forever).then_some(hold.request.terms.ttl);
+            matches!(self.patience.limit, Limit::Forever).then_some(hold.request.terms.ttl());
         if let Some(error) = self
             .place
             .line
@@ -406,7 +406,7 @@ impl Acquisition<'_> {
         }
         let now = self.shared.now();
         let patience = match self.patience.limit {
-            Limit::Forever => Some(self.place.hold().request.terms.ttl),
+            Limit::Forever => Some(self.place.hold().request.terms.ttl()),
             Limit::Try | Limit::Within(_) => None,
         };
         let hopeless = {

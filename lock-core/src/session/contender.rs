@@ -116,7 +116,7 @@ impl Contender {
         owners: Option<&Arc<Lease>>,
     ) -> Taken {
         // Under the lock, so that a revocation is seen either here or by the lease.
-        let wait = lock(&self.wait);
+        let mut wait = lock(&self.wait);
         if wait.is_shut_down() {
             return Taken::ShutDown;
         }
@@ -139,6 +139,7 @@ impl Contender {
             return Taken::Abandoned;
         }
         if self.serve(now, hold, granted.fence) {
+            wait.over();
             Taken::Held
         } else {
             self.let_go();
@@ -212,7 +213,7 @@ impl Contender {
     /// When a lock that was lost is given back. The old holder has time to hear of its loss first: a release at once would
     /// let the next one in while the tasks that await `lost()` have yet to run.
     pub(crate) fn clean_up_at(&self, now: Moment) -> Moment {
-        let drift = self.terms().drift;
+        let drift = self.terms().drift();
         let hold = self.hold();
         match (
             self.status(now),
@@ -248,7 +249,7 @@ impl Contender {
         Attempt {
             key: &self.key,
             token: &self.token,
-            ttl: terms.ttl,
+            ttl: terms.ttl(),
             mode,
             alive_for,
             owner: self.owner(),

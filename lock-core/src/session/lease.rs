@@ -14,30 +14,47 @@ use crate::LossReason;
 use crate::clock::Moment;
 use crate::sync::lock;
 
-/// How long a lease is, and how much of it is not trusted.
+/// How long a lease is, and how much of it is not trusted. Small, since every lock that is held has a few of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
-    pub(crate) ttl: Duration,
-    pub(crate) drift: Duration,
+    ttl_ms: u32,
     /// The ttl that the user asked for, before the jitter.
-    pub(crate) asked: Duration,
+    asked_ms: u32,
+    drift_ns: u64,
 }
 
 impl Terms {
+    /// Whole milliseconds, as the server counts: at most 49 days.
+    pub(crate) fn new(ttl: Duration, asked: Duration, drift: Duration) -> Self {
+        Self {
+            ttl_ms: u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX),
+            asked_ms: u32::try_from(asked.as_millis()).unwrap_or(u32::MAX),
+            drift_ns: u64::try_from(drift.as_nanos()).unwrap_or(u64::MAX),
+        }
+    }
+
+    pub(crate) fn ttl(self) -> Duration {
+        Duration::from_millis(u64::from(self.ttl_ms))
+    }
+
+    pub(crate) fn drift(self) -> Duration {
+        Duration::from_nanos(self.drift_ns)
+    }
+
     /// Until when a lease granted by a request is believed. It counts from before the request was sent: the
     /// server's lease can only have begun later. Redis, "Distributed Locks": `ttl - elapsed - drift`.
     pub(crate) fn deadline(self, sent_at: Moment) -> Moment {
-        sent_at + self.ttl.saturating_sub(self.drift)
+        sent_at + self.ttl().saturating_sub(self.drift())
     }
 
     /// Whether a lease on these terms is what was asked for on the others.
     pub(crate) fn serve(self, wanted: Self) -> bool {
-        self.asked == wanted.asked
+        self.asked_ms == wanted.asked_ms
     }
 
     /// A third of the ttl: when a lease wants renewal.
     pub(crate) fn third(self) -> Duration {
-        self.ttl / 3
+        self.ttl() / 3
     }
 }
 
@@ -107,7 +124,7 @@ impl Lease {
             return false;
         }
         users.all += 1;
-        let longer = terms.ttl > users.terms.ttl;
+        let longer = terms.ttl_ms > users.terms.ttl_ms;
         if longer {
             users.terms = terms;
         }
@@ -204,7 +221,7 @@ impl Lease {
     /// A renewal got no answer: it moved nothing, and is repeated soon.
     pub(crate) fn not_renewed(&self, now: Moment) -> Moment {
         let pause =
-            (self.terms().ttl / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
+            (self.terms().ttl() / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let next = now + pause.mul_f64(0.5 + fastrand::f64());
         // A fixed lease that was pushed repeats its one confirmation, too.
         self.renew_at.store(next.0, Ordering::SeqCst);
@@ -236,11 +253,11 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     fn terms(seconds: u32) -> Terms {
-        Terms {
-            ttl: SECOND * seconds,
-            asked: SECOND * seconds,
-            drift: Duration::from_millis(12),
-        }
+        Terms::new(
+            SECOND * seconds,
+            SECOND * seconds,
+            Duration::from_millis(12),
+        )
     }
 
     fn start(sent_at: Moment) -> Start {

@@ -132,7 +132,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             }
         } else if contender.status(now) == Status::Held {
             // What is due soon goes along, so that batches are full and sweeps are few.
-            if lease.renew_at() <= now + lease.terms().ttl / 12 {
+            if lease.renew_at() <= now + lease.terms().ttl() / 12 {
                 lease.renewing();
                 due.push(Arc::clone(contender));
             }
@@ -145,7 +145,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
         release(shared, contender, jobs);
     }
     // The shortest ttl of a batch bounds how long its answer may take.
-    due.sort_unstable_by_key(|contender| contender.terms().ttl);
+    due.sort_unstable_by_key(|contender| contender.terms().ttl());
     if !due.is_empty() {
         jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
     }
@@ -197,7 +197,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Contender>>) {
             .map(|(contender, _, terms)| Renewal {
                 key: &contender.key,
                 token: &contender.token,
-                ttl: terms.ttl,
+                ttl: terms.ttl(),
                 owner: contender.owner(),
             })
             .collect();
@@ -285,7 +285,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
         }
     }
     clean_up_if_gone(&shared, &contender).await;
-    shared.check_line(&line, terms, remaining.min(terms.ttl));
+    shared.check_line(&line, terms, remaining.min(terms.ttl()));
 }
 
 /// A contender that was given up while we asked for it may have been put back into the queue by our question. Releasing it

@@ -23,7 +23,7 @@ pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
 /// Releases until the server has confirmed it, or until the ttl has done the work.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contender>) {
     contender.let_go();
-    let ttl = contender.terms().ttl;
+    let ttl = contender.terms().ttl();
     let give_up = Instant::now() + ttl;
     let mut pause = Duration::from_millis(10);
     loop {

@@ -10,15 +10,29 @@ use crate::store::{Grant, StoreError};
 #[derive(Debug)]
 pub(crate) struct Wait {
     terms: Terms,
+    /// Nothing once the lock is held: there may be thousands of those.
+    news: Option<Box<News>>,
+    ask_again: bool,
+    /// Another process is known to wait for what this contender has been granted.
+    contended: bool,
+    standing: Standing,
+}
+
+/// Whether a grant may be taken.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Standing {
+    Open,
+    /// The grant that is being answered or announced was taken back by force.
+    Revoked,
+    ShutDown,
+}
+
+/// What was answered and said.
+#[derive(Debug, Default)]
+struct News {
     asked: Option<Asked>,
     pushed: Option<Grant>,
     answered: Option<Granted>,
-    ask_again: bool,
-    /// The grant that is being answered or announced was taken back by force.
-    revoked: bool,
-    /// Another process is known to wait for what this contender has been granted.
-    contended: bool,
-    shut_down: bool,
     trouble: Option<Trouble>,
 }
 
@@ -63,15 +77,11 @@ impl Wait {
     pub(crate) fn new(terms: Terms) -> Self {
         Self {
             terms,
-            asked: None,
-            pushed: None,
-            answered: None,
+            news: None,
             // Nobody has asked yet.
             ask_again: true,
-            revoked: false,
             contended: false,
-            shut_down: false,
-            trouble: None,
+            standing: Standing::Open,
         }
     }
 
@@ -82,11 +92,13 @@ impl Wait {
 
     /// A call sent at `sent_at` was answered "queued". Answers may come out of order: the newest counts.
     pub(crate) fn queued(&mut self, sent_at: Moment, floor: u64) {
-        self.trouble = None;
-        if self.asked.is_none_or(|asked| asked.sent_at < sent_at) {
-            self.asked = Some(Asked {
+        let terms = self.terms;
+        let news = self.news();
+        news.trouble = None;
+        if news.asked.is_none_or(|asked| asked.sent_at < sent_at) {
+            news.asked = Some(Asked {
                 sent_at,
-                terms: self.terms,
+                terms,
                 floor,
             });
         }
@@ -94,39 +106,44 @@ impl Wait {
 
     /// A refresh was answered "queued". A grant that waits to be taken keeps the floor that it was judged by.
     pub(crate) fn refreshed(&mut self, sent_at: Moment, floor: u64) {
-        self.trouble = None;
-        if self.pushed.is_none() {
+        self.news().trouble = None;
+        if self.news().pushed.is_none() {
             self.queued(sent_at, floor);
         }
     }
 
     /// A call was answered "busy" where nothing is queued on the server: we wait for a message or for the end of the lease.
     pub(crate) fn parked(&mut self) {
-        self.trouble = None;
+        self.news().trouble = None;
     }
 
     /// A request is about to be sent: what was taken back or missed before it does not concern its answer.
     pub(crate) fn asking(&mut self, terms: Terms) {
         self.terms = terms;
-        self.revoked = false;
+        if self.standing == Standing::Revoked {
+            self.standing = Standing::Open;
+        }
         self.ask_again = false;
     }
 
     /// A message says that the lock was taken from us by force, before we took it.
     pub(crate) fn revoked(&mut self) {
-        self.pushed = None;
-        self.answered = None;
-        self.revoked = true;
+        let news = self.news();
+        news.pushed = None;
+        news.answered = None;
+        if self.standing == Standing::Open {
+            self.standing = Standing::Revoked;
+        }
         self.ask_again = true;
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
-        self.revoked
+        self.standing == Standing::Revoked
     }
 
     /// The server knows of our place in its queue.
     pub(crate) fn is_queued(&self) -> bool {
-        self.asked.is_some()
+        self.news.as_ref().is_some_and(|news| news.asked.is_some())
     }
 
     /// A message says that another process waits. It may come right behind the grant, and so before anybody took that.
@@ -139,21 +156,23 @@ impl Wait {
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
-        self.shut_down
+        self.standing == Standing::ShutDown
     }
 
     /// A message says that we were granted the lock.
     pub(crate) fn pushed(&mut self, grant: Grant) {
         self.contended |= grant.contended;
-        if self.pushed.is_none_or(|known| known.fence < grant.fence) {
-            self.pushed = Some(grant);
+        let news = self.news();
+        if news.pushed.is_none_or(|known| known.fence < grant.fence) {
+            news.pushed = Some(grant);
         }
     }
 
     /// A call was answered "granted".
     pub(crate) fn answered(&mut self, granted: Granted) {
-        self.trouble = None;
-        self.answered = Some(granted);
+        let news = self.news();
+        news.trouble = None;
+        news.answered = Some(granted);
     }
 
     /// Messages may have been missed, or a call has come to nothing.
@@ -162,24 +181,26 @@ impl Wait {
     }
 
     pub(crate) fn shut_down(&mut self) {
-        self.shut_down = true;
+        self.standing = Standing::ShutDown;
     }
 
     /// A request on our behalf failed.
     pub(crate) fn failed(&mut self, now: Moment, error: StoreError) {
-        let since = self.trouble.as_ref().map_or(now, |trouble| trouble.since);
-        self.trouble = Some(Trouble { last: error, since });
+        let news = self.news();
+        let since = news.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        news.trouble = Some(Trouble { last: error, since });
     }
 
     /// The error of the last request, if it failed.
     pub(crate) fn trouble(&self) -> Option<StoreError> {
-        self.trouble.as_ref().map(|trouble| trouble.last.clone())
+        let trouble = self.news.as_ref()?.trouble.as_ref()?;
+        Some(trouble.last.clone())
     }
 
     /// The error that makes waiting on pointless: one that does not go away by itself, or one that has lasted for
     /// `patience`.
     pub(crate) fn hopeless(&self, now: Moment, patience: Option<Duration>) -> Option<StoreError> {
-        let trouble = self.trouble.as_ref()?;
+        let trouble = self.news.as_ref()?.trouble.as_ref()?;
         let lasted = patience.is_some_and(|patience| now > trouble.since + patience);
         (lasted || matches!(trouble.last, StoreError::Misconfigured(_)))
             .then(|| trouble.last.clone())
@@ -189,32 +210,43 @@ impl Wait {
     /// its lease counts from when that answer was asked for. Where that was more than a third of the ttl ago, asking
     /// again confirms the grant and starts a fresh lease. So it does where the lease has other terms than are wanted.
     pub(crate) fn next(&mut self, now: Moment, wanted: Terms) -> Next {
-        if let Some(granted) = self.answered.take() {
-            return if granted.terms.serve(wanted) {
-                Next::Take(granted)
-            } else {
-                Next::AskAgain
-            };
-        }
-        if let (Some(grant), Some(asked)) = (self.pushed, self.asked) {
-            self.pushed = None;
-            if grant.fence > asked.floor {
-                if now > asked.sent_at + wanted.third() || !asked.terms.serve(wanted) {
-                    return Next::AskAgain;
+        if let Some(news) = &mut self.news {
+            if let Some(granted) = news.answered.take() {
+                return if granted.terms.serve(wanted) {
+                    Next::Take(granted)
+                } else {
+                    Next::AskAgain
+                };
+            }
+            if let (Some(grant), Some(asked)) = (news.pushed, news.asked) {
+                news.pushed = None;
+                if grant.fence > asked.floor {
+                    if now > asked.sent_at + wanted.third() || !asked.terms.serve(wanted) {
+                        return Next::AskAgain;
+                    }
+                    return Next::Take(Granted {
+                        fence: grant.fence,
+                        spare: grant.spare,
+                        sent_at: asked.sent_at,
+                        terms: asked.terms,
+                        pushed: true,
+                    });
                 }
-                return Next::Take(Granted {
-                    fence: grant.fence,
-                    spare: grant.spare,
-                    sent_at: asked.sent_at,
-                    terms: asked.terms,
-                    pushed: true,
-                });
             }
         }
         if self.ask_again {
             return Next::AskAgain;
         }
         Next::Wait
+    }
+
+    /// The lock is held: what led to it is of no use any more.
+    pub(crate) fn over(&mut self) {
+        self.news = None;
+    }
+
+    fn news(&mut self) -> &mut News {
+        self.news.get_or_insert_default()
     }
 }
 
@@ -224,11 +256,15 @@ mod tests {
 
     const T0: Moment = Moment(1 << 50);
     const PATIENCE: Duration = Duration::from_secs(1);
-    const TERMS: Terms = Terms {
-        ttl: Duration::from_secs(3),
-        asked: Duration::from_secs(3),
-        drift: Duration::from_millis(32),
-    };
+
+    fn terms() -> Terms {
+        of(3)
+    }
+
+    fn of(seconds: u64) -> Terms {
+        let ttl = Duration::from_secs(seconds);
+        Terms::new(ttl, ttl, Duration::from_millis(32))
+    }
 
     fn ms(ms: u64) -> Duration {
         Duration::from_millis(ms)
@@ -236,8 +272,8 @@ mod tests {
 
     /// A contender that has asked, and has no answer yet.
     fn waiting() -> Wait {
-        let mut wait = Wait::new(TERMS);
-        wait.asking(TERMS);
+        let mut wait = Wait::new(terms());
+        wait.asking(terms());
         wait
     }
 
@@ -254,15 +290,15 @@ mod tests {
             fence,
             spare: 0,
             sent_at,
-            terms: TERMS,
+            terms: terms(),
             pushed: true,
         }
     }
 
     #[test]
     fn a_contender_that_nobody_asked_for_yet_is_asked_for() {
-        assert_eq!(Wait::new(TERMS).next(T0, TERMS), Next::AskAgain);
-        assert_eq!(waiting().next(T0, TERMS), Next::Wait);
+        assert_eq!(Wait::new(terms()).next(T0, terms()), Next::AskAgain);
+        assert_eq!(waiting().next(T0, terms()), Next::Wait);
     }
 
     #[test]
@@ -273,17 +309,17 @@ mod tests {
         wait.queued(T0 + ms(200), 10);
         wait.pushed(grant(12));
         let granted = pushed(12, T0 + ms(500));
-        assert_eq!(wait.next(T0 + ms(600), TERMS), Next::Take(granted));
-        assert_eq!(wait.next(T0 + ms(600), TERMS), Next::Wait);
+        assert_eq!(wait.next(T0 + ms(600), terms()), Next::Take(granted));
+        assert_eq!(wait.next(T0 + ms(600), terms()), Next::Wait);
     }
 
     #[test]
     fn a_message_that_overtakes_the_answer_is_kept() {
         let mut wait = waiting();
         wait.pushed(grant(12));
-        assert_eq!(wait.next(T0, TERMS), Next::Wait);
+        assert_eq!(wait.next(T0, terms()), Next::Wait);
         wait.queued(T0, 11);
-        assert!(matches!(wait.next(T0, TERMS), Next::Take(_)));
+        assert!(matches!(wait.next(T0, terms()), Next::Take(_)));
     }
 
     #[test]
@@ -292,7 +328,7 @@ mod tests {
         let mut wait = waiting();
         wait.queued(T0, 20);
         wait.pushed(grant(12));
-        assert_eq!(wait.next(T0, TERMS), Next::Wait);
+        assert_eq!(wait.next(T0, terms()), Next::Wait);
     }
 
     #[test]
@@ -300,15 +336,12 @@ mod tests {
         let mut wait = waiting();
         wait.queued(T0, 10);
         wait.pushed(grant(12));
-        assert_eq!(wait.next(T0 + ms(1001), TERMS), Next::AskAgain);
+        assert_eq!(wait.next(T0 + ms(1001), terms()), Next::AskAgain);
     }
 
     #[test]
     fn a_grant_on_other_terms_than_are_wanted_is_asked_for_again() {
-        let wanted = Terms {
-            asked: Duration::from_secs(9),
-            ..TERMS
-        };
+        let wanted = of(9);
         let mut wait = waiting();
         wait.queued(T0, 10);
         wait.pushed(grant(12));
@@ -326,7 +359,7 @@ mod tests {
         let granted = pushed(16, T0 + ms(900));
         // A grant that waits to be taken keeps the floor it was judged by.
         wait.refreshed(T0 + ms(950), 20);
-        assert_eq!(wait.next(T0 + ms(1500), TERMS), Next::Take(granted));
+        assert_eq!(wait.next(T0 + ms(1500), terms()), Next::Take(granted));
     }
 
     #[test]
@@ -336,8 +369,8 @@ mod tests {
         wait.pushed(grant(12));
         wait.revoked();
         assert!(wait.is_revoked());
-        assert_eq!(wait.next(T0, TERMS), Next::AskAgain);
-        wait.asking(TERMS);
+        assert_eq!(wait.next(T0, terms()), Next::AskAgain);
+        wait.asking(terms());
         assert!(!wait.is_revoked());
     }
 
@@ -353,7 +386,7 @@ mod tests {
             contended: true,
             ..grant(12)
         });
-        assert_eq!(wait.next(T0 + ms(1001), TERMS), Next::AskAgain);
+        assert_eq!(wait.next(T0 + ms(1001), terms()), Next::AskAgain);
         assert!(wait.is_contended(), "though the grant was asked for again");
     }
 
