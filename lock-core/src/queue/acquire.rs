@@ -213,9 +213,12 @@ impl Place<'_> {
         })
     }
 
-    fn complete(mut self) -> Arc<Hold> {
+    fn complete(mut self, alone: bool) -> Arc<Hold> {
         let hold = Arc::clone(self.hold());
         self.hold = None;
+        if alone {
+            self.session.shared.rest(&self.line);
+        }
         self.session.shared.watch(&hold);
         hold
     }
@@ -278,7 +281,7 @@ impl Acquisition<'_> {
             let hold = self.place.hold();
             let line = &self.place.line;
             match line.step(hold, || self.shared.now(), self.shared.limits(line)) {
-                Step::Held => return Ok(Some(self.place.complete())),
+                Step::Held { alone } => return Ok(Some(self.place.complete(alone))),
                 Step::Enter => return Ok(None),
                 Step::ShutDown => return Err(LockError::ShutDown),
                 Step::Lead => {

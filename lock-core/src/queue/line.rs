@@ -88,7 +88,10 @@ enum Asking {
 #[derive(Debug)]
 pub(crate) enum Step {
     /// It holds the lock.
-    Held,
+    Held {
+        /// Nobody else needs the line for now.
+        alone: bool,
+    },
     Wait,
     /// Nobody asks: it makes a contender and asks.
     Lead,
@@ -111,6 +114,26 @@ impl Line {
         })
     }
 
+    /// A line behind a contender that had the lock for itself.
+    pub(crate) fn behind(key: Arc<LockKey>, holder: &Arc<Contender>) -> Arc<Self> {
+        let line = Self::new(key);
+        holder.stands_for(Arc::downgrade(&line));
+        let mut state = lock(&line.state);
+        // After the line is known to the holder: whoever says so from now on says it to the line.
+        state.contended = lock(&holder.wait).is_contended();
+        state.holder = Some(Arc::clone(holder));
+        state.row = 1;
+        drop(state);
+        line
+    }
+
+    /// The contender that has the lock, if nobody else needs this line for now.
+    pub(crate) fn lone_holder(&self) -> Option<Arc<Contender>> {
+        let state = lock(&self.state);
+        let alone = state.waiting.is_empty() && state.seeker.is_none() && state.spare.is_empty();
+        state.holder.clone().filter(|_| alone)
+    }
+
     pub(crate) fn join(&self, hold: Arc<Hold>) {
         lock(&self.state).waiting.push_back(hold);
     }
@@ -128,7 +151,8 @@ impl Line {
             Status::Pending if state.is_of_holder(hold) => Step::Enter,
             Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
             Status::Pending => Step::Wait,
-            _ => Step::Held,
+            // What was handed over here may be again.
+            _ => Step::Held { alone: false },
         }
     }
 
@@ -179,7 +203,7 @@ impl Line {
 
     /// A lock was granted to somebody who did not stand in line.
     pub(crate) fn adopt(self: &Arc<Self>, contender: &Arc<Contender>, now: Moment) {
-        contender.stands_for(self);
+        contender.stands_for(Arc::downgrade(self));
         let mut state = lock(&self.state);
         // An owner that enters again has the lease already.
         if !state.is_held_by(contender) {
@@ -420,7 +444,9 @@ impl State {
                     }
                     self.seeker = None;
                     self.hold_by(contender, now, Some(granted));
-                    Step::Held
+                    Step::Held {
+                        alone: self.waiting.is_empty() && self.spare.is_empty(),
+                    }
                 }
                 Taken::TooLate => Step::TooLate(contender),
                 Taken::ShutDown => Step::ShutDown,
@@ -509,10 +535,8 @@ impl State {
 
     /// Whether this contender has the lock, or shares the lease of the one that has it.
     fn is_held_by(&self, contender: &Arc<Contender>) -> bool {
-        let lease_of_holder = self.holder.as_ref().and_then(|holder| holder.lease());
-        lease_of_holder
-            .zip(contender.lease())
-            .is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+        let holder = self.holder.as_ref();
+        holder.is_some_and(|holder| holder.shares_lease_with(contender))
     }
 
     fn seeker_of(&mut self, contender: &Arc<Contender>) -> Option<&mut Seeker> {

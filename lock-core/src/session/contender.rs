@@ -43,7 +43,7 @@ pub(crate) struct Contender {
     pub(crate) explicit_owner: Option<Owner>,
     lease: OnceLock<Arc<Lease>>,
     pub(crate) wait: Mutex<Wait>,
-    line: OnceLock<Weak<Line>>,
+    line: Mutex<Weak<Line>>,
     /// The guard's part, while a guard has the lease.
     hold: Mutex<Option<Arc<Hold>>>,
     keep_until: AtomicU64,
@@ -77,7 +77,7 @@ impl Contender {
             explicit_owner: cause.owner,
             lease: OnceLock::new(),
             wait: Mutex::new(Wait::new(cause.terms)),
-            line: cause.line.map_or_else(OnceLock::new, OnceLock::from),
+            line: Mutex::new(cause.line.unwrap_or_default()),
             hold: Mutex::new(None),
             keep_until: AtomicU64::new(0),
             spare: OnceLock::new(),
@@ -94,12 +94,18 @@ impl Contender {
     }
 
     pub(crate) fn line(&self) -> Option<Arc<Line>> {
-        self.line.get()?.upgrade()
+        lock(&self.line).upgrade()
     }
 
-    /// It has the lock for this line from now on, without having stood in it.
-    pub(crate) fn stands_for(&self, line: &Arc<Line>) {
-        let _ = self.line.set(Arc::downgrade(line));
+    /// It has the lock for this line from now on, or for none.
+    pub(crate) fn stands_for(&self, line: Weak<Line>) {
+        *lock(&self.line) = line;
+    }
+
+    /// The same owner may have a lease several times over.
+    pub(crate) fn shares_lease_with(&self, other: &Self) -> bool {
+        let leases = self.lease().zip(other.lease());
+        leases.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
     }
 
     pub(crate) fn is_lease_over(&self) -> bool {

@@ -248,6 +248,7 @@ impl Shared {
             line.adopt(contender, now);
             self.watch(hold);
         }
+        self.rest(&line);
         self.tidy(&line);
         taken
     }
@@ -280,14 +281,11 @@ impl Shared {
 
     /// Nothing of this contender is left on the server, or nothing more can be done about it.
     pub(crate) fn forget(&self, contender: &Arc<Contender>) {
-        let line = contender.line();
-        if let Some(line) = &line {
-            line.gone(contender);
-        }
+        self.gone(contender);
         let mut registry = lock(&self.registry);
         registry.contenders.remove(&contender.sequence);
-        if let Some(line) = &line {
-            registry.tidy(line);
+        if let Some(line) = contender.line() {
+            registry.tidy(&line);
         }
         if registry.closing && registry.contenders.is_empty() {
             self.idle.notify_waiters();
@@ -298,6 +296,20 @@ impl Shared {
     pub(crate) fn waiting_behind(&self, key: &LockKey) -> u64 {
         let line = lock(&self.registry).existing_line(key).cloned();
         line.map_or(0, |line| line.waiting_behind())
+    }
+
+    /// This contender has the lock no longer, or will not get it. Whoever is first in line asks anew.
+    fn gone(&self, contender: &Arc<Contender>) {
+        lock(&self.registry).gone(contender);
+        // Afterwards: until then somebody may have made a line behind it.
+        if let Some(line) = contender.line() {
+            line.gone(contender);
+        }
+    }
+
+    /// Nobody else needs this line for now.
+    pub(crate) fn rest(&self, line: &Arc<Line>) {
+        lock(&self.registry).rest(line);
     }
 
     pub(crate) fn tidy(&self, line: &Arc<Line>) {

@@ -11,8 +11,8 @@ use crate::queue::Line;
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     pub(super) contenders: HashMap<u64, Arc<Contender>>,
-    /// Where somebody waits or holds. A line goes when nobody does any more: nothing grows with the keys ever used.
-    lines: HashMap<Arc<LockKey>, Arc<Line>>,
+    /// Where somebody waits or holds, and nowhere else: nothing grows with the keys ever used.
+    locks: HashMap<Arc<LockKey>, Presence>,
     /// Lines whose contender is to be asked for, by when.
     checks: BTreeMap<(Moment, u64), Weak<Line>>,
     next_check: u64,
@@ -21,34 +21,71 @@ pub(super) struct Registry {
     pub(super) closing: bool,
 }
 
+/// What this process has to do with a lock.
+#[derive(Debug)]
+enum Presence {
+    /// A guard has it, and nobody else here wants it: there may be thousands of these.
+    Holder(Arc<Contender>),
+    Line(Arc<Line>),
+}
+
 impl Registry {
     /// The line of a lock, made if there is none.
     pub(super) fn line(&mut self, key: &Arc<LockKey>) -> Arc<Line> {
-        if let Some(line) = self.lines.get(&**key) {
-            return Arc::clone(line);
-        }
-        let line = Line::new(Arc::clone(key));
-        self.lines.insert(Arc::clone(key), Arc::clone(&line));
+        let line = match self.locks.get(&**key) {
+            Some(Presence::Line(line)) => return Arc::clone(line),
+            Some(Presence::Holder(holder)) => Line::behind(Arc::clone(key), holder),
+            None => Line::new(Arc::clone(key)),
+        };
+        self.locks
+            .insert(Arc::clone(key), Presence::Line(Arc::clone(&line)));
         line
     }
 
     pub(super) fn existing_line(&self, key: &LockKey) -> Option<&Arc<Line>> {
-        self.lines.get(key)
+        match self.locks.get(key) {
+            Some(Presence::Line(line)) => Some(line),
+            _ => None,
+        }
     }
 
     pub(super) fn lines(&self) -> impl Iterator<Item = &Arc<Line>> {
-        self.lines.values()
+        self.locks.values().filter_map(|presence| match presence {
+            Presence::Line(line) => Some(line),
+            Presence::Holder(_) => None,
+        })
+    }
+
+    /// Nobody but the holder needs this line for now: only the holder is remembered.
+    pub(super) fn rest(&mut self, line: &Arc<Line>) {
+        if let Some(holder) = line.lone_holder()
+            && self.is_in_use(line)
+        {
+            holder.stands_for(Weak::new());
+            let key = Arc::clone(&holder.key);
+            self.locks.insert(key, Presence::Holder(holder));
+        }
+    }
+
+    /// A holder without a line has the lock no longer.
+    pub(super) fn gone(&mut self, contender: &Arc<Contender>) {
+        if let Some(Presence::Holder(holder)) = self.locks.get(&*contender.key)
+            && holder.shares_lease_with(contender)
+            && contender.is_lease_over()
+        {
+            self.locks.remove(&*contender.key);
+        }
+    }
+
+    fn is_in_use(&self, line: &Arc<Line>) -> bool {
+        let known = self.existing_line(&line.key);
+        known.is_some_and(|known| Arc::ptr_eq(known, line))
     }
 
     /// Forgets a line that nobody stands in and whose lock nobody here holds.
     pub(super) fn tidy(&mut self, line: &Arc<Line>) {
-        if line.is_idle()
-            && self
-                .lines
-                .get(&*line.key)
-                .is_some_and(|known| Arc::ptr_eq(known, line))
-        {
-            self.lines.remove(&*line.key);
+        if line.is_idle() && self.is_in_use(line) {
+            self.locks.remove(&*line.key);
         }
     }
 

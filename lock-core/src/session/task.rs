@@ -112,7 +112,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     shared.leases_due.store(Moment::NEVER.0, Ordering::SeqCst);
     let mut next = Moment::NEVER;
     let mut due = Vec::new();
-    let mut over = Vec::new();
+    let (mut lost, mut over) = (Vec::new(), Vec::new());
     for contender in lock(&shared.registry).contenders.values() {
         let Some(lease) = contender.lease() else {
             continue;
@@ -127,9 +127,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             } else {
                 next = next.min(clean_up_at);
             }
-            if let Some(line) = contender.line() {
-                line.gone(contender);
-            }
+            lost.push(Arc::clone(contender));
         } else if contender.status(now) == Status::Held {
             // What is due soon goes along, so that batches are full and sweeps are few.
             if lease.renew_at() <= now + lease.terms().ttl() / 12 {
@@ -139,6 +137,9 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             let cap = contender.hold().map_or(Moment::NEVER, |hold| hold.cap());
             next = next.min(lease.renew_at()).min(lease.end()).min(cap);
         }
+    }
+    for contender in lost {
+        shared.gone(&contender);
     }
     for contender in over {
         tracing::debug!(key = contender.key.name(), "lost: cleaning up");

@@ -130,13 +130,13 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
             Released::NotHeld
         });
     }
-    if let Some(line) = contender.line() {
-        if let Some(answer) = replace::replace(shared, &line, contender).await {
-            return answer;
-        }
-        // Whoever comes now asks behind our release.
-        line.gone(contender);
+    if let Some(line) = contender.line()
+        && let Some(answer) = replace::replace(shared, &line, contender).await
+    {
+        return answer;
     }
+    // Whoever comes now asks behind our release.
+    shared.gone(contender);
     let (key, token) = (&contender.key, &contender.token);
     shared.store.release(key, token, contender.owner()).await
 }
