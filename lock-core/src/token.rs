@@ -1,6 +1,6 @@
 //! Proof of ownership: who asks, and which of its acquisitions it is.
 
-use std::fmt;
+use std::fmt::{self, Write};
 
 use uuid::Uuid;
 
@@ -21,7 +21,12 @@ impl ClientId {
     }
 
     pub(crate) fn token(&self, sequence: u64) -> Token {
-        Token(format!("{}:{sequence}", self.0).into())
+        // As long as it will be, so that it does not move once more.
+        let digits = sequence.checked_ilog10().unwrap_or(0) as usize + 1;
+        let mut token = String::with_capacity(self.0.len() + 1 + digits);
+        token.push_str(&self.0);
+        let _ = write!(token, ":{sequence}");
+        Token(token.into())
     }
 
     /// The sequence number in a token of this client, `None` in any other.

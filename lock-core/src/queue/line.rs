@@ -390,12 +390,12 @@ impl Line {
         }
     }
 
-    /// How many callers wait here beside the place that the server knows of.
+    /// How many callers wait here beside the one that asks: that one has a place on the server, or its answer is still to come.
     pub(crate) fn waiting_behind(&self) -> u64 {
         let state = lock(&self.state);
-        let queued = |seeker: &Seeker| lock(&seeker.contender.wait).is_queued();
-        let known = usize::from(state.seeker.as_ref().is_some_and(queued));
-        state.waiting.len().saturating_sub(known) as u64
+        let asks = state.seeker.is_some() || state.holder.is_none();
+        let waiting = state.waiting.len();
+        waiting.saturating_sub(usize::from(asks)) as u64
     }
 
     pub(crate) fn is_idle(&self) -> bool {

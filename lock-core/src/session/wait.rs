@@ -141,11 +141,6 @@ impl Wait {
         self.standing == Standing::Revoked
     }
 
-    /// The server knows of our place in its queue.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.news.as_ref().is_some_and(|news| news.asked.is_some())
-    }
-
     /// A message says that another process waits. It may come right behind the grant, and so before anybody took that.
     pub(crate) fn contended(&mut self) {
         self.contended = true;
