@@ -96,7 +96,6 @@ async fn alone(
                 let granted = Granted {
                     fence,
                     spare: 0,
-                    contended: false,
                     sent_at,
                     terms: hold.request.terms,
                     pushed: false,
@@ -285,7 +284,6 @@ impl Acquisition<'_> {
                 lock(&contender.wait).answered(Granted {
                     fence,
                     spare,
-                    contended: false,
                     sent_at,
                     terms: self.place.hold().request.terms,
                     pushed: false,

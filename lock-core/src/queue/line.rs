@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -439,10 +440,10 @@ impl State {
     }
 
     fn hold_by(&mut self, contender: Arc<Contender>, now: Moment, granted: Option<Granted>) {
+        self.contended = contender.contended.load(Ordering::SeqCst);
         self.holder = Some(contender);
         self.row = 1;
         self.row_since = Some(now);
-        self.contended = granted.is_some_and(|granted| granted.contended);
         let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));
         self.spare = fence + 1..fence + 1 + spare;
         self.asked_for = spare;

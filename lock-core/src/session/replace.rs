@@ -39,7 +39,6 @@ pub(super) async fn replace(
             wait.answered(Granted {
                 fence,
                 spare,
-                contended: false,
                 sent_at,
                 terms,
                 pushed: false,

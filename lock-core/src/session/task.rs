@@ -244,7 +244,6 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
             wait.answered(Granted {
                 fence,
                 spare,
-                contended: false,
                 sent_at,
                 terms,
                 pushed: false,

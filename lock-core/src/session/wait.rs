@@ -42,8 +42,6 @@ pub(crate) struct Granted {
     pub(crate) fence: u64,
     /// How many fencing tokens after the first are ours to give out.
     pub(crate) spare: u64,
-    /// Whether another process is known to wait.
-    pub(crate) contended: bool,
     /// Before the request was sent that the lease counts from, and the terms it asked for.
     pub(crate) sent_at: Moment,
     pub(crate) terms: Terms,
@@ -194,7 +192,6 @@ impl Wait {
                 return Next::Take(Granted {
                     fence: grant.fence,
                     spare: grant.spare,
-                    contended: grant.contended,
                     sent_at: asked.sent_at,
                     terms: asked.terms,
                     pushed: true,
@@ -243,7 +240,6 @@ mod tests {
         Granted {
             fence,
             spare: 0,
-            contended: false,
             sent_at,
             terms: TERMS,
             pushed: true,
