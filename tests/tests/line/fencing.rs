@@ -1,0 +1,42 @@
+//! P10 where hand-overs inside a process and between processes are mixed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use lock_tests::TestServer;
+
+use crate::support::{LONG, Log, NAME, in_time, patient, rows, until_clean};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fencing_tokens_grow_over_local_and_remote_hand_overs() {
+    const TASKS: usize = 4;
+    const GRANTS: usize = 3000;
+    let server = TestServer::start().await;
+    let log = Arc::new(Log::default());
+    let mut tasks = Vec::new();
+    for manager in 0..2 {
+        // Rows of different lengths, so that blocks of tokens are used up, and left unused.
+        let settings = patient().handover_limit([5, 64][manager]);
+        let locks = settings.connect(&server.url()).await.unwrap();
+        for _ in 0..TASKS {
+            let (lock, log) = (locks.lock(NAME).ttl(LONG), Arc::clone(&log));
+            tasks.push(tokio::spawn(async move {
+                while log.len() < GRANTS {
+                    let guard = lock.acquire().await.unwrap();
+                    log.enter(manager, guard, Duration::ZERO).await;
+                }
+            }));
+        }
+    }
+    for task in tasks {
+        in_time("the tasks", task).await.unwrap();
+    }
+    let entries = log.entries();
+    for pair in entries.windows(2) {
+        assert!(pair[0].fence < pair[1].fence, "{pair:?}");
+    }
+    let rows = rows(&entries).len();
+    println!("{} grants in {rows} rows", entries.len());
+    assert!(rows > 20 && rows < GRANTS, "{rows} rows: not mixed");
+    until_clean(&server).await;
+}
