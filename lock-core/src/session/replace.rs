@@ -60,6 +60,10 @@ pub(super) async fn replace(
             Err(error)
         }
     };
+    // Whoever it was for may have left while the request was on its way, or was repeated: then the clean-up came first.
+    if contender.is_over() && matches!(released, Ok(Released::HandedOver)) {
+        shared.decline(contender.sequence, &contender.key.lock);
+    }
     let unanswered = matches!(released, Err(_) | Ok(Released::NotHeld | Released::Free));
     asking.over(unanswered);
     Some(released)
