@@ -47,6 +47,8 @@ pub(super) async fn replace(
         }
         Ok(Passed::On(Answer::Queued(place))) => {
             lock(&contender.wait).queued(sent_at, place.last_fence);
+            // Before the check is set: one that falls due while somebody asks is dropped.
+            line.answered(&contender);
             shared.check_line(line, contender.terms(), place.remaining);
             Ok(Released::HandedOver)
         }
