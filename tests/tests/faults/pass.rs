@@ -25,7 +25,7 @@ async fn a_pass_whose_reply_was_lost_serves_those_in_line() {
         let locks = behind(&proxy, ms(400)).await;
         let lock = locks.lock(NAME).ttl(LONG);
         let guard = lock.acquire().await.unwrap();
-        let (next, last) = (in_line(&lock, 1).await, in_line(&lock, 2).await);
+        let (next, third) = (in_line(&lock, 1).await, in_line(&lock, 2).await);
         let lost = proxy.drop_next_reply_matching(is_pass, mode);
         let fence = guard.fencing_token();
         let released = in_time("the release", guard.release()).await;
@@ -33,10 +33,10 @@ async fn a_pass_whose_reply_was_lost_serves_those_in_line() {
         lost.wait().await;
         let next = in_time("the next one", next).await.unwrap();
         assert!(next.is_held() && next.fencing_token() > fence);
-        assert!(!last.is_finished(), "two believers");
+        assert!(!third.is_finished(), "two believers");
         let fence = next.fencing_token();
         next.release().await.unwrap();
-        let last = in_time("the last one", last).await.unwrap();
+        let last = in_time("the last one", third).await.unwrap();
         assert!(last.fencing_token() > fence);
         last.release().await.unwrap();
         assert_eq!(locks.shutdown(LIMIT).await, 0);

@@ -174,7 +174,7 @@ async fn the_others_in_the_queue_are_known_to_one_who_took_the_lock_by_asking() 
         guard.release().await.unwrap();
     }
     assert_eq!(mine, 2);
-    drop(silenced);
+    silenced.deliver();
     granted(rival).await.release().await.unwrap();
     drop(waiting);
 }
