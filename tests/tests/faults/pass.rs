@@ -36,9 +36,9 @@ async fn a_pass_whose_reply_was_lost_serves_those_in_line() {
         assert!(!third.is_finished(), "two believers");
         let fence = next.fencing_token();
         next.release().await.unwrap();
-        let last = in_time("the last one", third).await.unwrap();
-        assert!(last.fencing_token() > fence);
-        last.release().await.unwrap();
+        let third = in_time("the last one", third).await.unwrap();
+        assert!(third.fencing_token() > fence);
+        third.release().await.unwrap();
         assert_eq!(locks.shutdown(LIMIT).await, 0);
         until_clean(&server).await;
     }

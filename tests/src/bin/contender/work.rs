@@ -102,7 +102,12 @@ async fn live(lock: &Lock, owner: &str, random: &mut fastrand::Rng) {
     };
     let fence = guard.fencing_token().get();
     println!("hold {owner} {fence} {asked} {}", stamp());
-    rely_on(&guard, owner, random).await;
+    // Half of them are short, so that several fit into the time for which a process may keep the lock.
+    if random.bool() {
+        rely_on(&guard, owner, random).await;
+    } else {
+        look(&guard, owner);
+    }
     if fate == 0 {
         guard.lost().await;
         rely_on(&guard, owner, random).await;
@@ -124,6 +129,11 @@ async fn rely_on(guard: &LockGuard, owner: &str, random: &mut fastrand::Rng) {
         println!("seen {owner} {now}");
         tokio::time::sleep(Duration::from_micros(random.u64(0..4_000))).await;
     }
+    look(guard, owner);
+}
+
+/// The stamp is read before the look, so it claims nothing that the guard did not say.
+fn look(guard: &LockGuard, owner: &str) {
     let now = stamp();
     if guard.is_held() {
         println!("seen {owner} {now}");
