@@ -6,12 +6,16 @@ mod capacity;
 mod contender;
 #[path = "processes/crash.rs"]
 mod crash;
+#[path = "processes/crew.rs"]
+mod crew;
 #[path = "processes/ending.rs"]
 mod ending;
 #[path = "processes/exclusion.rs"]
 mod exclusion;
 #[path = "processes/fencing.rs"]
 mod fencing;
+#[path = "processes/mixed.rs"]
+mod mixed;
 #[path = "processes/order.rs"]
 mod order;
 #[path = "processes/pause.rs"]

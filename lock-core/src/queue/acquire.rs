@@ -329,6 +329,8 @@ impl Acquisition<'_> {
             Ok(Answer::Queued(place)) => {
                 self.trouble.over();
                 lock(&contender.wait).queued(sent_at, place.last_fence);
+                // Before the check is set: one that falls due while somebody asks is dropped.
+                line.answered(contender);
                 self.shared
                     .check_line(&line, contender.terms(), place.remaining);
                 tracing::trace!(depth = place.depth, "waiting in the queue");
@@ -338,6 +340,7 @@ impl Acquisition<'_> {
             Ok(Answer::Busy { remaining }) => {
                 self.trouble.over();
                 lock(&contender.wait).parked();
+                line.answered(contender);
                 self.shared.check_line(&line, contender.terms(), remaining);
                 self.subscribe(contender).await
             }

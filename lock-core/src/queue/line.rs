@@ -14,6 +14,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -120,7 +121,7 @@ impl Line {
         holder.stands_for(Arc::downgrade(&line));
         let mut state = lock(&line.state);
         // After the line is known to the holder: whoever says so from now on says it to the line.
-        state.contended = lock(&holder.wait).is_contended();
+        state.contended = holder.contended.load(Ordering::SeqCst);
         state.holder = Some(Arc::clone(holder));
         state.row = 1;
         drop(state);
@@ -476,7 +477,7 @@ impl State {
     }
 
     fn hold_by(&mut self, contender: Arc<Contender>, now: Moment, granted: Option<Granted>) {
-        self.contended = lock(&contender.wait).is_contended();
+        self.contended = contender.contended.load(Ordering::SeqCst);
         self.holder = Some(contender);
         for hold in &self.waiting {
             if self.is_of_holder(hold) {

@@ -51,6 +51,9 @@ pub(crate) struct Contender {
     spare: OnceLock<u64>,
     /// A request had no clear answer: it may still take effect.
     pub(crate) ambiguous: AtomicBool,
+    /// Another process is known to wait for what was granted. A message may say so right behind the grant, and so
+    /// before anybody has taken that.
+    pub(crate) contended: AtomicBool,
     /// Nobody here wants it any more: whatever an answer brings is given back.
     over: AtomicBool,
     /// Somebody is already releasing what it left on the server.
@@ -82,6 +85,7 @@ impl Contender {
             keep_until: AtomicU64::new(0),
             spare: OnceLock::new(),
             ambiguous: AtomicBool::new(false),
+            contended: AtomicBool::new(false),
             over: AtomicBool::new(false),
             undoing: AtomicBool::new(false),
             released_by_refresh: AtomicBool::new(false),

@@ -1,6 +1,7 @@
 //! What the server tells us unasked.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::contender::Contender;
@@ -22,7 +23,12 @@ impl Events for Shared {
             return;
         };
         match self.contender_of(token) {
-            Some(contender) if !contender.is_over() => contender.tell(|wait| wait.pushed(grant)),
+            Some(contender) if !contender.is_over() => {
+                if grant.contended {
+                    contender.contended.store(true, Ordering::SeqCst);
+                }
+                contender.tell(|wait| wait.pushed(grant));
+            }
             // Forgotten, or given up and being watched for requests that come late: this is one.
             _ => self.decline(sequence, name),
         }
@@ -33,7 +39,7 @@ impl Events for Shared {
             return;
         };
         // First for who takes the grant, then for who has taken it: so it is seen whichever comes first.
-        lock(&contender.wait).contended();
+        contender.contended.store(true, Ordering::SeqCst);
         if let Some(line) = contender.line() {
             line.contended(&contender, self.now());
         }

@@ -47,6 +47,8 @@ pub(super) async fn replace(
         }
         Ok(Passed::On(Answer::Queued(place))) => {
             lock(&contender.wait).queued(sent_at, place.last_fence);
+            // Before the check is set: one that falls due while somebody asks is dropped.
+            line.answered(&contender);
             shared.check_line(line, contender.terms(), place.remaining);
             Ok(Released::HandedOver)
         }
@@ -60,6 +62,10 @@ pub(super) async fn replace(
             Err(error)
         }
     };
+    // Whoever it was for may have left while the request was on its way, or was repeated: then the clean-up came first.
+    if contender.is_over() && matches!(released, Ok(Released::HandedOver)) {
+        shared.decline(contender.sequence, &contender.key.lock);
+    }
     let unanswered = matches!(released, Err(_) | Ok(Released::NotHeld | Released::Free));
     asking.over(unanswered);
     Some(released)

@@ -13,8 +13,6 @@ pub(crate) struct Wait {
     /// Nothing once the lock is held: there may be thousands of those.
     news: Option<Box<News>>,
     ask_again: bool,
-    /// Another process is known to wait for what this contender has been granted.
-    contended: bool,
     standing: Standing,
 }
 
@@ -80,7 +78,6 @@ impl Wait {
             news: None,
             // Nobody has asked yet.
             ask_again: true,
-            contended: false,
             standing: Standing::Open,
         }
     }
@@ -141,22 +138,12 @@ impl Wait {
         self.standing == Standing::Revoked
     }
 
-    /// A message says that another process waits. It may come right behind the grant, and so before anybody took that.
-    pub(crate) fn contended(&mut self) {
-        self.contended = true;
-    }
-
-    pub(crate) fn is_contended(&self) -> bool {
-        self.contended
-    }
-
     pub(crate) fn is_shut_down(&self) -> bool {
         self.standing == Standing::ShutDown
     }
 
     /// A message says that we were granted the lock.
     pub(crate) fn pushed(&mut self, grant: Grant) {
-        self.contended |= grant.contended;
         let news = self.news();
         if news.pushed.is_none_or(|known| known.fence < grant.fence) {
             news.pushed = Some(grant);
@@ -367,22 +354,6 @@ mod tests {
         assert_eq!(wait.next(T0, terms()), Next::AskAgain);
         wait.asking(terms());
         assert!(!wait.is_revoked());
-    }
-
-    #[test]
-    fn whoever_waits_elsewhere_is_remembered_until_the_grant_is_taken() {
-        let mut wait = waiting();
-        assert!(!wait.is_contended());
-        wait.contended();
-        assert!(wait.is_contended(), "said before the answer came");
-        let mut wait = waiting();
-        wait.queued(T0, 10);
-        wait.pushed(Grant {
-            contended: true,
-            ..grant(12)
-        });
-        assert_eq!(wait.next(T0 + ms(1001), terms()), Next::AskAgain);
-        assert!(wait.is_contended(), "though the grant was asked for again");
     }
 
     #[test]

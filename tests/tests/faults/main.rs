@@ -10,6 +10,7 @@ mod garbage;
 mod guards;
 mod messages;
 mod outage;
+mod pass;
 mod refusal;
 mod renewal;
 mod replies;

@@ -56,6 +56,15 @@ pub(crate) async fn warm(server: &TestServer) {
     while !renewed(&lock.acquire().await.unwrap()).await {
         eprintln!("warm-up: the lease ended before it was renewed");
     }
+    // A release that asks for one who waits here.
+    let guard = lock.acquire().await.unwrap();
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await.unwrap() }
+    });
+    until_waiting(&lock, 1).await;
+    guard.release().await.unwrap();
+    drop(in_time("the next one", next).await.unwrap());
     assert_eq!(locks.shutdown(LIMIT).await, 0);
 }
 

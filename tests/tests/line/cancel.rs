@@ -86,7 +86,7 @@ async fn the_first_in_line_is_cancelled_while_its_request_is_under_way() {
         let proxy = Proxy::start(&server);
         let locks = patient()
             // The clean-up waits for so long for requests that are still under way.
-            .command_deadline(std::time::Duration::from_secs(5))
+            .command_deadline(std::time::Duration::from_secs(2))
             .connect(&proxy.url())
             .await
             .unwrap();

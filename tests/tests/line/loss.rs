@@ -1,16 +1,33 @@
 //! A guard that was lost has nothing to hand on.
 
-use lock_core::{LockError, LossReason};
-use lock_tests::TestServer;
+use std::time::Duration;
 
-use crate::support::{LONG, NAME, direct, granted, in_line, in_time, ms, until_clean};
+use lock_core::{Lock, LockError, LockGuard, LockManager, LossReason};
+use lock_tests::TestServer;
+use tokio::task::JoinHandle;
+
+use crate::support::{LONG, NAME, direct, granted, in_line, in_time, ms, patient, until_clean};
+
+/// A manager that might go on handing over though another one waits.
+async fn unhurried(server: &TestServer) -> LockManager {
+    let settings = patient().handover_time(Duration::from_secs(10));
+    settings.connect(&server.url()).await.unwrap()
+}
+
+/// A guard that has fencing tokens to hand on with, and one who waits for it in the same process.
+async fn with_tokens(holder: &Lock, waiter: &Lock) -> (LockGuard, JoinHandle<LockGuard>) {
+    let first = waiter.acquire().await.unwrap();
+    let held = in_line(holder).await;
+    let local = in_line(waiter).await;
+    first.release().await.unwrap();
+    (granted(held).await, local)
+}
 
 #[tokio::test]
 async fn a_lock_taken_away_goes_to_another_process_before_those_in_line() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await.lock(NAME).ttl(LONG);
-    let held = locks.acquire().await.unwrap();
-    let local = in_line(&locks).await;
+    let locks = unhurried(&server).await.lock(NAME).ttl(LONG);
+    let (held, local) = with_tokens(&locks, &locks).await;
     let rivals = direct(&server).await.lock(NAME).ttl(LONG);
     let rival = in_line(&rivals).await;
     assert!(rivals.force_release().await.unwrap());
@@ -38,9 +55,8 @@ async fn a_lock_taken_away_goes_to_another_process_before_those_in_line() {
 #[tokio::test]
 async fn a_guard_ended_by_its_cap_goes_to_another_process_before_those_in_line() {
     let server = TestServer::start().await;
-    let locks = direct(&server).await.lock(NAME).ttl(LONG);
-    let held = locks.clone().max_hold(ms(1000)).acquire().await.unwrap();
-    let local = in_line(&locks).await;
+    let locks = unhurried(&server).await.lock(NAME).ttl(LONG);
+    let (held, local) = with_tokens(&locks.clone().max_hold(ms(1000)), &locks).await;
     let rivals = direct(&server).await.lock(NAME).ttl(LONG);
     let rival = in_line(&rivals).await;
     assert_eq!(in_time("the loss", held.lost()).await, LossReason::MaxHold);
@@ -60,12 +76,7 @@ async fn a_lease_that_ran_out_while_the_server_stood_still_is_not_handed_on() {
     for dropped in [true, false] {
         let server = TestServer::start().await;
         let lock = direct(&server).await.lock(NAME).ttl(ms(1500));
-        let first = lock.acquire().await.unwrap();
-        let held = in_line(&lock).await;
-        let local = in_line(&lock).await;
-        // From now on there are fencing tokens for a hand-over.
-        first.release().await.unwrap();
-        let held = granted(held).await;
+        let (held, local) = with_tokens(&lock, &lock).await;
         server.stop();
         assert_eq!(in_time("the loss", held.lost()).await, LossReason::Expired);
         let fence = held.fencing_token();
@@ -92,11 +103,7 @@ async fn a_lease_that_ran_out_while_the_server_stood_still_is_not_handed_on() {
 async fn what_is_left_of_a_lease_that_can_not_be_renewed_is_not_handed_on() {
     let server = TestServer::start().await;
     let lock = direct(&server).await.lock(NAME).ttl(ms(6000));
-    let first = lock.acquire().await.unwrap();
-    let held = in_line(&lock).await;
-    let local = in_line(&lock).await;
-    first.release().await.unwrap();
-    let held = granted(held).await;
+    let (held, local) = with_tokens(&lock, &lock).await;
     server.stop();
     lock_tests::eventually("little is left", lock_tests::LIMIT, async || {
         held.remaining() < ms(1500)

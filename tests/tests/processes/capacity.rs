@@ -34,7 +34,7 @@ async fn sixty_four_waiters_in_four_processes_take_turns_at_one_command_a_row() 
     barrier.release().await.unwrap();
     // One turn is one command: the one that lets go, and asks again.
     eventually("all had many turns", LIMIT * 10, async || {
-        commands(&server).await > (PROCESSES * TURNS) as u64
+        commands(&server).await > (PROCESSES * TURNS * 5 / 4) as u64
     })
     .await;
     let end = stamp();
@@ -66,10 +66,10 @@ async fn sixty_four_waiters_in_four_processes_take_turns_at_one_command_a_row() 
         assert!(row.len() <= ROW, "a row of {}", row.len());
     }
     assert!(rows.len() >= PROCESSES * TURNS, "{} turns", rows.len());
-    // Refreshes, and the last turns, come on top.
+    // Refreshes, and requests for scripts that the server does not know yet, come on top.
     let turns = rows.len() as u64;
     assert!(
-        commands * 10 <= turns * 12,
+        commands * 3 <= turns * 4,
         "{commands} commands, {turns} turns"
     );
     println!("{total} acquisitions in {turns} turns, {commands} commands");

@@ -14,6 +14,7 @@
 //! | `release NAME` | `released NAME STAMP` (read before the call) or `refused NAME why` |
 //! | `write NAME plain/checked URL RESOURCE` | `aims NAME true/false`; then, at `fire NAME`, `wrote NAME` or `rejected NAME` |
 //! | `work OWNER KEY TASKS TTL_MS` | the lines of a history, until `stop` is answered with `done` |
+//! | `mix OWNER KEY TASKS TTL_MS SEED` | the same, with callers that are cut off, guards dropped, leases that run out |
 //! | `race KEY TASKS TTL_MS` | nothing until `stop`: then `grant FENCE ASKED GRANTED` for each, and `done` |
 //! | `fill PREFIX COUNT TTL_MS` | `filled` |
 //! | `count` | `holds HELD TASKS`, of what was filled |
@@ -109,6 +110,10 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
             ["fire", name] => tell(&holds, name, hold::Order::Fire),
             ["work", owner, key, tasks, ttl] => {
                 crowd.work(&locks.lock(key).ttl(millis(ttl)), owner, number(tasks));
+            }
+            ["mix", owner, key, tasks, ttl, seed] => {
+                let lock = locks.lock(key).ttl(millis(ttl));
+                crowd.mix(&lock, owner, number(tasks), number(seed) as u64);
             }
             ["race", key, tasks, ttl] => {
                 crowd.race(&locks.lock(key).ttl(millis(ttl)), number(tasks));

@@ -31,10 +31,25 @@ impl Crowd {
                     if let Ok(guard) = lock.acquire_within(PATIENCE).await {
                         let fence = guard.fencing_token().get();
                         println!("hold {owner} {fence} {asked} {}", stamp());
-                        rely_on(&guard, &owner).await;
+                        rely_on(&guard, &owner, &mut fastrand::Rng::new()).await;
                         // Lost is no failure here: the history tells whether that was in time.
                         let _ = guard.release().await;
                     }
+                }
+                Vec::new()
+            });
+        }
+    }
+
+    /// Everything that may happen to a hold, by chance.
+    pub(crate) fn mix(&mut self, lock: &Lock, owner: &str, tasks: usize, seed: u64) {
+        for task in 0..tasks {
+            let (lock, over) = (lock.clone(), Arc::clone(&self.over));
+            let owner = format!("{owner}.{task}");
+            let mut random = fastrand::Rng::with_seed(seed * 1000 + task as u64);
+            self.tasks.spawn(async move {
+                while !over.load(Ordering::Relaxed) {
+                    live(&lock, &owner, &mut random).await;
                 }
                 Vec::new()
             });
@@ -71,15 +86,54 @@ impl Crowd {
     }
 }
 
-async fn rely_on(guard: &LockGuard, owner: &str) {
-    for _ in 0..fastrand::u32(1..6) {
+/// One hold, or none.
+async fn live(lock: &Lock, owner: &str, random: &mut fastrand::Rng) {
+    let fate = random.u32(..40);
+    // A lease that nobody renews; sometimes its holder does not let go either.
+    let lock = lock.clone().renew(fate > 3);
+    let limit = match fate {
+        // Cut off, somewhere on the way.
+        4..20 => Duration::from_micros(random.u64(..20_000)),
+        _ => PATIENCE,
+    };
+    let asked = stamp();
+    let Ok(Ok(guard)) = tokio::time::timeout(limit, lock.acquire()).await else {
+        return;
+    };
+    let fence = guard.fencing_token().get();
+    println!("hold {owner} {fence} {asked} {}", stamp());
+    // Half of them are short, so that several fit into the time for which a process may keep the lock.
+    if random.bool() {
+        rely_on(&guard, owner, random).await;
+    } else {
+        look(&guard, owner);
+    }
+    if fate == 0 {
+        guard.lost().await;
+        rely_on(&guard, owner, random).await;
+    }
+    if random.bool() {
+        drop(guard);
+    } else {
+        // Lost is no failure here: the history tells whether that was in time.
+        let _ = guard.release().await;
+    }
+}
+
+async fn rely_on(guard: &LockGuard, owner: &str, random: &mut fastrand::Rng) {
+    for _ in 0..random.u32(1..6) {
         let now = stamp();
         if !guard.is_held() {
             return;
         }
         println!("seen {owner} {now}");
-        tokio::time::sleep(Duration::from_micros(fastrand::u64(0..4_000))).await;
+        tokio::time::sleep(Duration::from_micros(random.u64(0..4_000))).await;
     }
+    look(guard, owner);
+}
+
+/// The stamp is read before the look, so it claims nothing that the guard did not say.
+fn look(guard: &LockGuard, owner: &str) {
     let now = stamp();
     if guard.is_held() {
         println!("seen {owner} {now}");
