@@ -219,7 +219,7 @@ fn conflicts(arguments: &Arguments, function: &Function, output: &Output, proble
     if let (Some(name), false) = (arguments.named("owner"), reentrant) {
         problems.add(Error::new(
             name.span(),
-            "`owner` is for a lock that its owner can take again: write `reentrant, owner = ..`",
+            "`owner` says who takes a reentrant lock: write `reentrant, owner = ..`",
         ));
     }
     if let (Some(later), true) = (arguments.later("at_least", "reentrant"), reentrant) {
