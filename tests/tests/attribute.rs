@@ -31,16 +31,22 @@ async fn memory() -> LockManager {
 /// Checks over memory, and on a real server, on which nothing may be left behind but the counter of the tokens.
 async fn both(check: impl AsyncFn(&LockManager)) {
     let locks = memory().await;
-    Box::pin(check(&locks)).await;
+    in_time(Box::pin(check(&locks))).await;
     assert_eq!(locks.shutdown(LIMIT).await, 0);
 
     let server = TestServer::start().await;
     // A slow machine is no reason to give up on the server.
     let patient = LockManager::builder().command_deadline(LIMIT);
     let locks = patient.connect(&server.url()).await.unwrap();
-    Box::pin(check(&locks)).await;
+    in_time(Box::pin(check(&locks))).await;
     assert_eq!(locks.shutdown(LIMIT).await, 0);
     let mut keys = server.keys().await;
     keys.retain(|key| key != "lock-core:fence");
     assert!(keys.is_empty(), "left behind: {keys:?}");
+}
+
+/// Ends a test whose function waits for itself.
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    let limited = tokio::time::timeout(2 * LIMIT, work);
+    limited.await.expect("nobody waits for themselves")
 }

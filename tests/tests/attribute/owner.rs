@@ -10,7 +10,7 @@ use lock_tests::{LIMIT, TestServer, eventually};
 use tokio::sync::Barrier;
 use tracing::instrument;
 
-use crate::{both, memory};
+use crate::{both, in_time, memory};
 
 /// How many are inside at once.
 #[derive(Default)]
@@ -49,11 +49,6 @@ async fn meet(locks: &LockManager, key: &str, barrier: &Barrier) -> Result<u32, 
 #[distributed_lock(key = key, wait = "0s", reentrant, client = locks, guard = held)]
 async fn enter(locks: LockManager, key: &'static str) -> Result<u32, LockError> {
     Ok(held.hold_count())
-}
-
-async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    let limited = tokio::time::timeout(LIMIT, work);
-    limited.await.expect("it does not wait for itself")
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use lock_core::{
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
 use tokio::sync::Notify;
 
-use crate::both;
+use crate::{both, in_time};
 
 /// Longer than a test may take: what goes before has been released.
 const LONG: Duration = Duration::from_secs(600);
@@ -137,7 +137,8 @@ async fn eight_nested_holds_are_renewed_by_one_request_for_one_lease() {
         // The first may have been due when the clock was started; eight in each tick would need no further tick.
         assert!(took >= ttl / 3 * 2, "{renewals} renewals within {took:?}");
     };
-    tokio::join!(Box::pin(dive.run()), at_the_bottom);
+    let both = async { tokio::join!(dive.run(), at_the_bottom) };
+    in_time(Box::pin(both)).await;
 
     let mut extends = proxy.requests();
     extends.retain(is_extend);
@@ -401,4 +402,24 @@ async fn reentrant_is_a_switch_and_the_two_kinds_have_locks_of_their_own() {
         counted(locks).await
     }
     both(async |locks| assert_eq!(exclusive(locks).await.unwrap(), 1)).await;
+}
+
+#[tokio::test]
+async fn ttl_and_renew_are_those_of_the_arguments() {
+    #[distributed_lock(key = "reentrant:long", ttl = "10m", reentrant, client = locks, guard = held)]
+    async fn long(locks: &LockManager) -> Result<Duration, LockError> {
+        Ok(held.remaining())
+    }
+    #[distributed_lock(key = "reentrant:fixed", ttl = "100ms", renew = false, reentrant, client = locks)]
+    async fn fixed(locks: &LockManager) -> Result<(), LockError> {
+        std::future::pending().await
+    }
+    both(async |locks| {
+        assert!(long(locks).await.unwrap() > Duration::from_secs(300));
+        let Err(LockError::Lost { reason, .. }) = fixed(locks).await else {
+            panic!("nobody renews it");
+        };
+        assert_eq!(reason, LossReason::Expired);
+    })
+    .await;
 }
