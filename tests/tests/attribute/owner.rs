@@ -160,37 +160,40 @@ async fn an_owner_out_of_a_header_enters_what_another_service_holds() {
         let lock = locks.reentrant_lock("owner:header");
         Ok(lock.inspect().await?.holds())
     }
-    let server = TestServer::start().await;
-    let connect = async || {
-        let patient = LockManager::builder().command_deadline(LIMIT);
-        patient.connect(&server.url()).await.unwrap()
+    let test = async {
+        let server = TestServer::start().await;
+        let connect = async || {
+            let patient = LockManager::builder().command_deadline(LIMIT);
+            patient.connect(&server.url()).await.unwrap()
+        };
+        let (here, there) = (connect().await, connect().await);
+        let owner = Owner::new();
+        let lock = here.reentrant_lock("owner:header").owner(&owner);
+        let held = lock.acquire().await.unwrap();
+
+        let header = owner.to_string();
+        assert_eq!(handle(&there, Some(&header)).await.unwrap(), 2);
+        assert_eq!(lock.inspect().await.unwrap().holds(), 1);
+
+        let stranger = Owner::new().to_string();
+        for header in [None, Some(&*stranger)] {
+            let refused = handle(&there, header).await;
+            assert!(
+                matches!(refused, Err(LockError::Busy { .. })),
+                "{refused:?}"
+            );
+        }
+        for nonsense in ["", "me", &header[1..]] {
+            let refused = handle(&there, Some(nonsense)).await;
+            assert!(
+                matches!(refused, Err(LockError::InvalidConfig { .. })),
+                "{refused:?}"
+            );
+        }
+        held.release().await.unwrap();
+        assert_eq!(handle(&there, None).await.unwrap(), 1);
     };
-    let (here, there) = (connect().await, connect().await);
-    let owner = Owner::new();
-    let lock = here.reentrant_lock("owner:header").owner(&owner);
-    let held = lock.acquire().await.unwrap();
-
-    let header = owner.to_string();
-    assert_eq!(handle(&there, Some(&header)).await.unwrap(), 2);
-    assert_eq!(lock.inspect().await.unwrap().holds(), 1);
-
-    let stranger = Owner::new().to_string();
-    for header in [None, Some(&*stranger)] {
-        let refused = handle(&there, header).await;
-        assert!(
-            matches!(refused, Err(LockError::Busy { .. })),
-            "{refused:?}"
-        );
-    }
-    for nonsense in ["", "me", &header[1..]] {
-        let refused = handle(&there, Some(nonsense)).await;
-        assert!(
-            matches!(refused, Err(LockError::InvalidConfig { .. })),
-            "{refused:?}"
-        );
-    }
-    held.release().await.unwrap();
-    assert_eq!(handle(&there, None).await.unwrap(), 1);
+    in_time(Box::pin(test)).await;
 }
 
 #[tokio::test]
@@ -212,20 +215,23 @@ async fn an_owner_is_given_by_value_by_reference_or_perhaps_not_at_all() {
     async fn borrowed(locks: &LockManager, owner: Option<&Owner>) -> Result<Owner, LockError> {
         Ok(Owner::current().expect("a scope"))
     }
-    let locks = memory().await;
-    let me = Owner::new();
-    let lock = locks.reentrant_lock("owner:form").owner(&me);
-    let held = lock.acquire().await.unwrap();
-    assert_eq!(value(&locks, me.clone()).await.unwrap(), me);
-    assert_eq!(reference(&locks, &me).await.unwrap(), me);
-    assert_eq!(optional(&locks, Some(me.clone())).await.unwrap(), me);
-    assert_eq!(borrowed(&locks, Some(&me)).await.unwrap(), me);
-    // None is as without `owner`: the enclosing one, or one of its own.
-    let within = me.scope(borrowed(&locks, None)).await;
-    assert_eq!(within.unwrap(), me);
-    assert!(optional(&locks, None).await.unwrap_err().is_contention());
-    held.release().await.unwrap();
-    assert_ne!(optional(&locks, None).await.unwrap(), me);
+    let test = async {
+        let locks = memory().await;
+        let me = Owner::new();
+        let lock = locks.reentrant_lock("owner:form").owner(&me);
+        let held = lock.acquire().await.unwrap();
+        assert_eq!(value(&locks, me.clone()).await.unwrap(), me);
+        assert_eq!(reference(&locks, &me).await.unwrap(), me);
+        assert_eq!(optional(&locks, Some(me.clone())).await.unwrap(), me);
+        assert_eq!(borrowed(&locks, Some(&me)).await.unwrap(), me);
+        // None is as without `owner`: the enclosing one, or one of its own.
+        let within = me.scope(borrowed(&locks, None)).await;
+        assert_eq!(within.unwrap(), me);
+        assert!(optional(&locks, None).await.unwrap_err().is_contention());
+        held.release().await.unwrap();
+        assert_ne!(optional(&locks, None).await.unwrap(), me);
+    };
+    in_time(Box::pin(test)).await;
 }
 
 #[tokio::test]
@@ -352,13 +358,16 @@ async fn a_body_that_is_dropped_for_a_loss_is_dropped_in_its_scope() {
         let _last = Last(last);
         std::future::pending().await
     }
-    let (owner, last) = (Owner::new(), Mutex::new(None));
-    let outcome = work(&memory().await, &owner, &last).await;
-    assert!(
-        matches!(outcome, Err(LockError::Lost { .. })),
-        "{outcome:?}"
-    );
-    assert_eq!(last.into_inner().unwrap(), Some(owner));
+    let test = async {
+        let (owner, last) = (Owner::new(), Mutex::new(None));
+        let outcome = work(&memory().await, &owner, &last).await;
+        assert!(
+            matches!(outcome, Err(LockError::Lost { .. })),
+            "{outcome:?}"
+        );
+        assert_eq!(last.into_inner().unwrap(), Some(owner));
+    };
+    in_time(Box::pin(test)).await;
 }
 
 /// A service with methods that call each other over one account.

@@ -15,6 +15,9 @@ use crate::{both, in_time};
 /// Longer than a test may take: what goes before has been released.
 const LONG: Duration = Duration::from_secs(600);
 
+/// A wait that ends, and leaves a slow machine the time for an answer.
+const SOON: Duration = Duration::from_millis(500);
+
 async fn holds(locks: &LockManager, key: &str) -> u64 {
     let lock = locks.reentrant_lock(key);
     lock.inspect().await.unwrap().holds()
@@ -339,7 +342,7 @@ async fn another_owner_is_waited_for_or_turned_away() {
         let held = lock.acquire().await.unwrap();
         let busy = work(locks, Duration::ZERO).await;
         assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
-        let late = work(locks, Duration::from_millis(20)).await;
+        let late = work(locks, SOON).await;
         assert!(matches!(late, Err(LockError::TimedOut { .. })), "{late:?}");
         assert_eq!(skip(locks).await, None);
 
@@ -381,7 +384,7 @@ async fn several_keys_of_which_one_is_anothers_are_not_entered_at_all() {
     }
     both(async |locks| {
         let _other = locks.reentrant_lock("reentrant:taken").acquire().await;
-        for wait in [Duration::ZERO, Duration::from_millis(20)] {
+        for wait in [Duration::ZERO, SOON] {
             assert!(work(locks, wait).await.unwrap_err().is_contention());
             assert_eq!(holds(locks, "reentrant:free").await, 0);
         }
