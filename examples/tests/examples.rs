@@ -3,11 +3,20 @@
 #[expect(dead_code, reason = "another test program needs the rest")]
 mod program;
 
+use std::io::Write;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use lock_examples::PrivateServer;
 
 use program::{Running, run};
+
+const EXAMPLES: [&str; 4] = [
+    "quickstart",
+    "annotated_service",
+    "reentrant_service",
+    "workers",
+];
 
 /// The rows of a table in the output: the lines that begin with two spaces, a number and two spaces.
 fn rows(output: &str) -> Vec<Vec<&str>> {
@@ -178,6 +187,76 @@ fn workers_run_on_the_server_of_redis_url_and_leave_it_clean() {
     );
 }
 
+fn owners_travel_and_strangers_wait(url: Option<&str>) {
+    let output = run("reentrant_service", url).success();
+    let words: Vec<Vec<&str>> = output
+        .lines()
+        .map(|line| line.split_whitespace().collect())
+        .collect();
+    // Process, function, holds in that process, holds in all.
+    let found: Vec<_> = words.iter().filter(|row| row.len() == 5).collect();
+    let found = found.iter().filter(|row| row[2].parse::<u32>().is_ok());
+    let found: Vec<_> = found.collect();
+    let counts: Vec<_> = found.iter().map(|row| &row[..4]).collect();
+    let expected = [
+        ["bank", "transfer", "1", "1"],
+        ["bank", "withdraw", "2", "2"],
+        ["bank", "audit", "3", "3"],
+        ["ledger", "book", "1", "3"],
+        ["bank", "transfer", "1", "1"],
+        ["stranger", "book", "1", "1"],
+    ];
+    assert_eq!(counts, expected, "{output}");
+    let tokens: Vec<u64> = found.iter().map(|row| row[4].parse().unwrap()).collect();
+    assert!(
+        tokens[..5].iter().all(|token| *token == tokens[0]),
+        "{output}"
+    );
+    assert!(tokens[5] > tokens[0], "the next tenure: {output}");
+    let refused = words
+        .iter()
+        .position(|row| row.starts_with(&["stranger", "409"]));
+    let booked = words.iter().position(|row| row.starts_with(&["ledger"]));
+    assert!(refused > booked && booked.is_some(), "{output}");
+    assert!(output.contains("the lock is held 0 times"), "{output}");
+    // `<uuid>:<number>`: whoever reads it could enter.
+    let is_owner = |word: &&str| word.len() > 36 && word.as_bytes()[36] == b':';
+    assert!(
+        !output.split_whitespace().any(|word| is_owner(&word)),
+        "{output}"
+    );
+}
+
+#[test]
+fn an_owner_travels_between_processes_and_a_stranger_waits() {
+    owners_travel_and_strangers_wait(None);
+}
+
+#[test]
+fn the_reentrant_service_runs_on_the_server_of_redis_url() {
+    let server = PrivateServer::start().unwrap();
+    owners_travel_and_strangers_wait(Some(&server.url()));
+}
+
+#[test]
+fn a_ledger_answers_each_request_and_ends_with_its_input() {
+    let server = PrivateServer::start().unwrap();
+    let mut ledger = program::command("reentrant_service", Some(&server.url()));
+    ledger.args(["ledger", "account:7"]).stdin(Stdio::piped());
+    let mut ledger = ledger.stdout(Stdio::piped()).spawn().unwrap();
+    let mut requests = ledger.stdin.take().unwrap();
+    requests.write_all(b"30\n30 not-an-owner\n").unwrap();
+    // The end of its input: its client has gone.
+    drop(requests);
+    let output = program::Ended::new(ledger.wait_with_output().unwrap());
+    let output = output.success();
+    let answers: Vec<&str> = output.lines().collect();
+    assert_eq!(answers.len(), 2, "{output}");
+    assert!(answers[0].starts_with("200 book"), "{output}");
+    assert!(answers[1].starts_with("503 lock configuration"), "{output}");
+    assert!(!answers[1].contains("not-an-owner"), "{output}");
+}
+
 /// How a program that runs is ended.
 fn ended_workers_leave_nothing_behind(signal: &str, status: Option<i32>) {
     let mut workers = Running::start("workers", None);
@@ -223,7 +302,7 @@ fn killed_workers_leave_nothing_behind() {
 
 #[test]
 fn an_address_without_a_server_is_one_sentence() {
-    for example in ["quickstart", "annotated_service", "workers"] {
+    for example in EXAMPLES {
         // Port 1: nobody has listened there for decades.
         let complaint = run(example, Some("redis://me:secret@127.0.0.1:1")).failure();
         assert!(complaint.contains("is not available"), "{complaint}");
@@ -238,7 +317,7 @@ fn an_address_without_a_server_is_one_sentence() {
 
 #[test]
 fn a_url_that_is_none_is_one_sentence() {
-    for example in ["quickstart", "annotated_service", "workers"] {
+    for example in EXAMPLES {
         let complaint = run(example, Some("localhost:6379")).failure();
         assert!(
             complaint.starts_with(&format!("{example}: lock configuration")),
@@ -250,15 +329,17 @@ fn a_url_that_is_none_is_one_sentence() {
 
 #[test]
 fn a_missing_redis_server_is_named() {
-    let complaint = program::command("workers", None)
-        .env("REDIS_SERVER_BIN", "/nonexistent/redis-server")
-        .output()
-        .map(program::Ended::new)
-        .unwrap()
-        .failure();
-    assert!(
-        complaint.contains("/nonexistent/redis-server"),
-        "{complaint}"
-    );
-    assert!(complaint.contains("REDIS_URL"), "{complaint}");
+    for example in ["reentrant_service", "workers"] {
+        let complaint = program::command(example, None)
+            .env("REDIS_SERVER_BIN", "/nonexistent/redis-server")
+            .output()
+            .map(program::Ended::new)
+            .unwrap()
+            .failure();
+        assert!(
+            complaint.contains("/nonexistent/redis-server"),
+            "{complaint}"
+        );
+        assert!(complaint.contains("REDIS_URL"), "{complaint}");
+    }
 }

@@ -244,6 +244,12 @@ impl LockGuard {
         CURRENT.scope(self.view(), body)
     }
 
+    #[cfg(feature = "macros")]
+    /// Who holds it, where that is more than this acquisition.
+    pub(crate) fn owner(&self) -> Option<&crate::Owner> {
+        self.view.hold.request.owner.as_ref()
+    }
+
     /// Releases the lock and waits for the server's word.
     ///
     /// The next waiter, wherever it is, has the lock when this returns.

@@ -11,6 +11,7 @@
 //! | a function that runs in one place at a time | [`#[distributed_lock]`](macro@distributed_lock) |
 //! | a scope in the middle of a function | [`Lock::acquire`], which gives a [`LockGuard`] |
 //! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
+//! | functions that take one lock and call each other | [`ReentrantLock`], or the attribute's `reentrant` |
 //! | to leave the work out where another does it | [`Lock::try_acquire`] |
 //! | as many holders as a stock can be split into | [`LockManager::segmented`] |
 //! | a resource that refuses a holder from the past | [`LockGuard::fencing_token`] |
@@ -90,6 +91,40 @@
 //!
 //! A hold that is lost is lost for good: stop touching what the lock protects. `with` and the attribute stop the body
 //! at its next await.
+//!
+//! # Reentrancy
+//!
+//! A [`Lock`] can not be taken twice: who holds it and asks again waits for itself. A [`ReentrantLock`] can, by its
+//! [`Owner`]: it counts the holds and is free when the last has ended, with one lease and one fencing token for all. An
+//! owner is a piece of work, never a thread or a task: it is named, or is that of the enclosing [`Owner::scope`], which
+//! `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected within the scope share it; spawned tasks
+//! do not, unless they are given it. As text it travels to other services.
+//!
+#![cfg_attr(feature = "macros", doc = "```")]
+#![cfg_attr(not(feature = "macros"), doc = "```ignore")]
+//! use lock_core::{LockError, LockGuard, LockManager, distributed_lock};
+//!
+//! #[distributed_lock(key = "account:{id}", reentrant)]
+//! async fn transfer(id: u64) -> Result<u32, LockError> {
+//!     withdraw(id).await
+//! }
+//!
+//! #[distributed_lock(key = "account:{id}", reentrant)]
+//! async fn withdraw(id: u64) -> Result<u32, LockError> {
+//!     Ok(LockGuard::current().expect("a hold").hold_count())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! LockManager::connect("memory://").await?.install_default();
+//! assert_eq!(transfer(7).await?, 2);
+//! assert_eq!(withdraw(7).await?, 1);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! On the server it is the `RLock` of Redisson, under the bare key: Rust and Java services share it. It is another lock
+//! than the [`Lock`] of the same key.
 //!
 //! # How it works on the server
 //!

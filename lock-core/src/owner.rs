@@ -146,6 +146,12 @@ impl Owner {
         CURRENT.try_with(Self::clone).ok()
     }
 
+    /// As [`scope`](Self::scope), for one step of a future that is polled by hand.
+    #[cfg(feature = "macros")]
+    pub(crate) fn enter<T>(&self, step: impl FnOnce() -> T) -> T {
+        CURRENT.sync_scope(self.clone(), step)
+    }
+
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }

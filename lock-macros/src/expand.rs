@@ -10,7 +10,7 @@
 //!     };
 //!     let options = &const { __lock_core::Options { function: .., ttl: .., .. } };
 //!     let hold = &__lock_core::Hold::new();
-//!     let entering = __lock_core::enter(None, options, keys);
+//!     let entering = __lock_core::enter(None, options, None, keys);
 //!     let body = pin!(Some(async move { .. }));
 //!     let error = 'lock: {
 //!         match hold.fill(entering.await) {
@@ -37,7 +37,7 @@ use crate::function::{Function, Rewritten};
 use crate::key::{Keys, Made};
 use crate::output::Output;
 use crate::parse::{Arguments, OnLost};
-use crate::validate::{Plan, Time, validate};
+use crate::validate::{Kind, Plan, Time, validate};
 
 /// The function with the lock around its body.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -113,6 +113,7 @@ impl Lock<'_> {
         let krate = &self.plan.krate;
         let options = self.options();
         let (client, manager) = self.client();
+        let (find_owner, owner) = self.owner();
         let keys = self.keys();
         let (enter, guard) = self.enter();
         let edge = self.output.edge();
@@ -145,10 +146,11 @@ impl Lock<'_> {
             #edge
             #when
             #client
+            #find_owner
             #keys
             #options
             let hold = &__lock_core::Hold::new();
-            let entering = __lock_core::#enter(#manager, options, keys);
+            let entering = __lock_core::#enter(#manager, options, #owner, keys);
             #early
             let error = 'lock: {
                 match hold.fill(entering.await) {
@@ -187,6 +189,24 @@ impl Lock<'_> {
         (
             Some(quote_spanned!(site()=> let client: &__lock_core::LockManager = #reference;)),
             quote_spanned!(site()=> __lock_core::Option::Some(client)),
+        )
+    }
+
+    /// The statement that finds the owner, and what tells the library: the kind of the lock follows from it.
+    fn owner(&self) -> (Option<TokenStream>, TokenStream) {
+        let owner = match &self.plan.kind {
+            Kind::Exclusive => {
+                return (None, quote_spanned!(site()=> __lock_core::Option::None));
+            }
+            Kind::Reentrant(None) => quote_spanned!(site()=> __lock_core::enclosing_owner()),
+            Kind::Reentrant(Some(owner)) => {
+                let reference = quote_spanned!(located_at(owner)=> &(#owner));
+                quote_spanned!(located_at(owner)=> __lock_core::owner(#reference))
+            }
+        };
+        (
+            Some(quote_spanned!(site()=> let owner = #owner;)),
+            quote_spanned!(site()=> __lock_core::Option::Some(owner)),
         )
     }
 

@@ -55,6 +55,8 @@ use proc_macro::TokenStream;
 /// | [`#[key]`](#key-on-a-parameter) | on a parameter | no parameter is appended to the key |
 /// | [`keys`](#keys) | a list of keys | one lock |
 /// | [`escape`](#escape) | `true`, `false` | `true` |
+/// | [`reentrant`](#reentrant) | nothing, `true`, `false` | `false`: the exclusive lock |
+/// | [`owner`](#owner) | an expression of `Owner` or `Option<Owner>` | the owner of the enclosing function or scope, else a new one |
 /// | [`ttl`](#ttl) | a duration | the manager's own |
 /// | [`wait`](#wait) | a duration | waits without limit |
 /// | [`renew`](#renew) | `true`, `false` | `true` |
@@ -73,8 +75,8 @@ use proc_macro::TokenStream;
 /// numbers with the units `h`, `m`, `s` and `ms`, from the longest to the shortest: `"30s"`, `"500ms"`, `"1m30s"`. It
 /// is checked when the program is compiled, and is at most 24 days.
 ///
-/// Expressions may use the parameters. They are evaluated once and in the order `when`, `client`, `key`, `ttl`, `wait`,
-/// `max_hold`, `at_least`, before the lock is asked for and before the body takes the parameters away.
+/// Expressions may use the parameters. They are evaluated once and in the order `when`, `client`, `owner`, `key`, `ttl`,
+/// `wait`, `max_hold`, `at_least`, before the lock is asked for and before the body takes the parameters away.
 ///
 /// # `key`
 ///
@@ -187,6 +189,99 @@ use proc_macro::TokenStream;
 /// # Ok(())
 /// # }
 /// ```
+///
+/// # `reentrant`
+///
+/// Takes a [`ReentrantLock`]: functions that call each other over one key enter again instead of waiting for
+/// themselves. Each of them is one hold; the lock is free when the last has returned. While any of them runs, the lock
+/// is renewed, once for all, and the fencing token stays the same.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// #[distributed_lock(key = "account:{id}", reentrant, guard = held)]
+/// async fn transfer(id: u64) -> Result<(u32, u32), LockError> {
+///     Ok((held.hold_count(), withdraw(id).await?))
+/// }
+///
+/// #[distributed_lock(key = "account:{id}", reentrant, guard = held)]
+/// async fn withdraw(id: u64) -> Result<u32, LockError> { Ok(held.hold_count()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// assert_eq!(transfer(7).await?, (1, 2));
+/// assert_eq!(withdraw(7).await?, 1);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// The outermost function makes an [`Owner`], whose scope the body is; what the body awaits has the same owner, also what
+/// it joins or selects: two calls that it joins are inside at the same time. Calls that are joined elsewhere have an
+/// owner each, and take turns.
+///
+/// **A task that the body spawns does not inherit the owner**, since it may outlive the call: it waits for the lock, and
+/// a body that awaits such a task waits for itself. A task that is a part of the work is given the owner by hand:
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// use lock_core::Owner;
+///
+/// #[distributed_lock(key = "account:7", reentrant)]
+/// async fn transfer() -> Result<u32, LockError> {
+///     let owner = Owner::current().expect("the attribute opens a scope");
+///     let part = owner.scope(withdraw());
+///     tokio::spawn(part).await.expect("no panic")
+/// }
+///
+/// #[distributed_lock(key = "account:7", wait = "0s", reentrant, guard = held)]
+/// async fn withdraw() -> Result<u32, LockError> { Ok(held.hold_count()) }
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// # let _ = LockManager::connect("memory://").await?.install_default();
+/// assert_eq!(transfer().await?, 2);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// A reentrant lock is another lock than the exclusive one of the same key: annotate all functions of a key alike. On the
+/// server it has the bare key, without the manager's prefix, and is Redisson's `RLock` of that name. It keeps no order
+/// between processes, and it has no [`at_least`](#at_least).
+///
+/// [`ReentrantLock`]: ../lock_core/struct.ReentrantLock.html
+/// [`Owner`]: ../lock_core/struct.Owner.html
+///
+/// # `owner`
+///
+/// For whom a [`reentrant`](#reentrant) lock is taken: an `Owner` or an `Option<Owner>`, each also by reference; it is
+/// only borrowed. The body runs in the scope of that owner. It is for an owner that comes from elsewhere, such as the
+/// header of a request from a service that holds the lock. `None` is as without `owner`.
+///
+/// ```
+/// # use lock_core::{LockError, LockManager, distributed_lock};
+/// use lock_core::Owner;
+///
+/// #[distributed_lock(
+///     key = "account:7",
+///     wait = "0s",
+///     reentrant,
+///     owner = header.map(Owner::parse).transpose()?,
+///     guard = held
+/// )]
+/// async fn book(header: Option<&str>) -> Result<u32, LockError> { Ok(held.hold_count()) }
+///
+/// # #[tokio::main]
+/// # async fn main() -> Result<(), LockError> {
+/// let locks = LockManager::connect("memory://").await?;
+/// let _ = locks.clone().install_default();
+/// let owner = Owner::new();
+/// let _held = locks.reentrant_lock("account:7").owner(&owner).acquire().await?;
+/// assert_eq!(book(Some(&owner.to_string())).await?, 2);
+/// assert!(book(None).await.is_err(), "a stranger");
+/// assert!(book(Some("nonsense")).await.is_err());
+/// # Ok(())
+/// # }
+/// ```
+///
+/// Whoever knows an owner can enter its locks: take it from services that you trust.
 ///
 /// # `ttl`
 ///
@@ -498,6 +593,7 @@ use proc_macro::TokenStream;
 /// | a limit to the hold | `expire` | `leaseTime` | `lockAtMostFor` | `leaseTime` | `ttl` | `max_hold` |
 /// | held at least | no | no | `lockAtLeastFor` | no | no | `at_least` |
 /// | how long to wait | `acquireTimeout` | `waitTime` | never waits | `tryLock(waitTime, ..)` | `retryCount`, `retryDelay` | `wait` |
+/// | the holder asks again | no | by thread | no | by thread | no | by owner: `reentrant` |
 /// | it is busy: fail | default | `FAIL_FAST` | no | `tryLock` is false | default | default |
 /// | it is busy: leave it out | a failure strategy that returns | no | default | by hand | by hand | `wait = "0s", on_busy = skip` |
 /// | it is busy: something else | `failStrategy` | `customLockTimeoutStrategy` | no | by hand | by hand | `on_busy = call = path` |

@@ -9,7 +9,7 @@ use syn::{
 };
 
 /// Every argument, in the order in which the docs explain them.
-const NAMES: &str = "key, keys, escape, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name and crate";
+const NAMES: &str = "key, keys, escape, reentrant, owner, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name and crate";
 
 /// What stands between the parentheses of `#[distributed_lock(..)]`.
 #[derive(Default)]
@@ -17,6 +17,8 @@ pub(crate) struct Arguments {
     pub(crate) key: Option<Key>,
     pub(crate) keys: Option<Keys>,
     pub(crate) escape: Option<bool>,
+    pub(crate) reentrant: Option<bool>,
+    pub(crate) owner: Option<Expr>,
     pub(crate) ttl: Option<Expr>,
     pub(crate) wait: Option<Expr>,
     pub(crate) renew: Option<bool>,
@@ -103,6 +105,8 @@ impl Arguments {
             "escape" => set(&mut self.escape, &name, input, |input| {
                 switch(input, "escape")
             }),
+            "reentrant" => flag(&mut self.reentrant, &name, input),
+            "owner" => set(&mut self.owner, &name, input, Expr::parse),
             "ttl" => set(&mut self.ttl, &name, input, Expr::parse),
             "wait" => set(&mut self.wait, &name, input, Expr::parse),
             "renew" => set(&mut self.renew, &name, input, |input| {
@@ -153,6 +157,15 @@ fn set<T>(
     }
     *place = Some(value(input)?);
     Ok(())
+}
+
+/// Reads a switch whose name alone turns it on.
+fn flag(place: &mut Option<bool>, name: &Ident, input: ParseStream<'_>) -> Result<()> {
+    if place.is_none() && at_end(input) {
+        *place = Some(true);
+        return Ok(());
+    }
+    set(place, name, input, |input| switch(input, &name.to_string()))
 }
 
 /// Nothing more belongs to this argument.

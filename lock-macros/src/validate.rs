@@ -20,6 +20,7 @@ const SHORTEST_TTL: Duration = Duration::from_millis(10);
 pub(crate) struct Plan {
     pub(crate) keys: Keys,
     pub(crate) escape: bool,
+    pub(crate) kind: Kind,
     pub(crate) ttl: Option<Time>,
     pub(crate) wait: Option<Time>,
     pub(crate) renew: bool,
@@ -35,6 +36,13 @@ pub(crate) struct Plan {
     pub(crate) krate: Path,
     /// An expression that is evaluated after the lock was asked for uses a parameter.
     pub(crate) parameters_are_needed: bool,
+}
+
+/// The kind of the lock.
+pub(crate) enum Kind {
+    Exclusive,
+    /// For this owner, or for the one of the enclosing scope.
+    Reentrant(Option<Expr>),
 }
 
 /// A duration.
@@ -118,6 +126,10 @@ pub(crate) fn validate(
         (None, Some(keys)) => Ok(Plan {
             keys,
             escape: arguments.escape.unwrap_or(true),
+            kind: match arguments.reentrant {
+                Some(true) => Kind::Reentrant(arguments.owner),
+                Some(false) | None => Kind::Exclusive,
+            },
             ttl,
             wait,
             renew: arguments.renew.unwrap_or(true),
@@ -201,6 +213,19 @@ fn conflicts(arguments: &Arguments, function: &Function, output: &Output, proble
         problems.add(Error::new(
             name.span(),
             "`map_err` makes an error to return: it needs a function whose return type is named `..Result`",
+        ));
+    }
+    let reentrant = arguments.reentrant == Some(true);
+    if let (Some(name), false) = (arguments.named("owner"), reentrant) {
+        problems.add(Error::new(
+            name.span(),
+            "`owner` says who takes a reentrant lock: write `reentrant, owner = ..`",
+        ));
+    }
+    if let (Some(later), true) = (arguments.later("at_least", "reentrant"), reentrant) {
+        problems.add(Error::new(
+            later.span(),
+            "`at_least` and `reentrant` exclude each other: only the exclusive lock can be kept for a while after the work",
         ));
     }
     if let Some(guard) = &arguments.guard

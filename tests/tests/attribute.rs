@@ -14,13 +14,39 @@ mod attribute {
     mod keys;
     mod never_unlocked;
     mod outcomes;
+    mod owner;
+    mod reentrant;
     mod services;
     mod shapes;
 }
 
 use lock_core::LockManager;
+use lock_tests::{LIMIT, TestServer};
 
 /// A manager over memory, for the length of one test.
 async fn memory() -> LockManager {
     LockManager::connect("memory://").await.unwrap()
+}
+
+/// Checks over memory, and on a real server, on which nothing may be left behind but the counter of the tokens.
+async fn both(check: impl AsyncFn(&LockManager)) {
+    let locks = memory().await;
+    in_time(Box::pin(check(&locks))).await;
+    assert_eq!(locks.shutdown(LIMIT).await, 0);
+
+    let server = TestServer::start().await;
+    // A slow machine is no reason to give up on the server.
+    let patient = LockManager::builder().command_deadline(LIMIT);
+    let locks = patient.connect(&server.url()).await.unwrap();
+    in_time(Box::pin(check(&locks))).await;
+    assert_eq!(locks.shutdown(LIMIT).await, 0);
+    let mut keys = server.keys().await;
+    keys.retain(|key| key != "lock-core:fence");
+    assert!(keys.is_empty(), "left behind: {keys:?}");
+}
+
+/// Ends a test whose function waits for itself.
+async fn in_time<T>(work: impl Future<Output = T>) -> T {
+    let limited = tokio::time::timeout(2 * LIMIT, work);
+    limited.await.expect("nobody waits for themselves")
 }

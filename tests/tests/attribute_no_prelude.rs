@@ -3,7 +3,7 @@
 #![no_implicit_prelude]
 #![deny(warnings)]
 
-use ::lock_core::{LockError, LockManager, distributed_lock};
+use ::lock_core::{LockError, LockManager, Owner, distributed_lock};
 
 #[distributed_lock(key = "no_prelude:{id}", ttl = "1s", wait = "1s", max_hold = "1m", client = locks, guard = held)]
 async fn error(locks: &LockManager, id: u32) -> ::std::result::Result<u32, LockError> {
@@ -38,6 +38,15 @@ async fn marked(locks: &LockManager, #[key] id: Id) -> ::std::option::Option<u32
     ::std::option::Option::Some(id.0)
 }
 
+#[distributed_lock(key = "no_prelude", reentrant, owner = owner, client = locks)]
+async fn reentrant(locks: &LockManager, owner: &Owner) -> ::std::result::Result<u32, LockError> {
+    #[distributed_lock(key = "no_prelude", reentrant, client = locks, guard = held)]
+    async fn inner(locks: &LockManager) -> ::std::result::Result<u32, LockError> {
+        ::std::result::Result::Ok(held.hold_count())
+    }
+    inner(locks).await
+}
+
 struct Id(u32);
 
 impl ::std::fmt::Display for Id {
@@ -70,6 +79,7 @@ fn generated_code_needs_no_prelude() {
         skip(&locks).await;
         ::std::assert_eq!(value(&locks).await, 3);
         ::std::assert_eq!(several(&locks, Id(1)).await.unwrap(), 2);
+        ::std::assert_eq!(reentrant(&locks, &Owner::new()).await.unwrap(), 2);
         ::std::assert_eq!(marked(&locks, Id(1)).await.unwrap(), 1);
     });
 }

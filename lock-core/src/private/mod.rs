@@ -2,12 +2,13 @@
 
 mod key;
 mod outcome;
+mod owner;
+mod take;
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::OnceLock;
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
 use tokio::task::futures::TaskLocalFuture;
 
@@ -22,7 +23,9 @@ pub use self::key::Key;
 pub use self::outcome::{
     Fallible, FromLockError, NotDue, Skip, called, is_busy, mapped, trace_swallowed,
 };
-use crate::{Lock, LockView};
+pub use self::owner::{NamesOwner, enclosing_owner, owner};
+pub use self::take::{enter, enter_all};
+use crate::LockView;
 pub use crate::{LockError, LockGuard, LockManager};
 
 /// The arguments of the attribute.
@@ -40,22 +43,6 @@ pub struct Options {
     pub max_hold: Option<Duration>,
     /// `at_least`
     pub at_least: Option<Duration>,
-}
-
-impl Options {
-    fn lock(&self, manager: &LockManager, key: &str) -> Lock {
-        let mut lock = manager.lock(key).renew(self.renew);
-        if let Some(ttl) = self.ttl {
-            lock = lock.ttl(ttl);
-        }
-        if let Some(most) = self.max_hold {
-            lock = lock.max_hold(most);
-        }
-        if let Some(least) = self.at_least {
-            lock = lock.at_least(least);
-        }
-        lock
-    }
 }
 
 /// The locks around one call of the function, in the order of the keys.
@@ -140,89 +127,6 @@ pub fn returned<T>() -> T {
 /// function: an allocation is cheaper than that, and small against the round trip that follows.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
-/// Takes the lock.
-pub fn enter<'a>(
-    client: Option<&LockManager>,
-    options: &'a Options,
-    key: impl AsRef<str>,
-) -> Boxed<'a, Result<Guards, LockError>> {
-    let lock = match client {
-        Some(manager) => Ok(options.lock(manager, key.as_ref())),
-        None => crate::default_manager().map(|manager| options.lock(&manager, key.as_ref())),
-    };
-    Box::pin(async move {
-        let lock = lock?;
-        let guard = match options.wait {
-            None => lock.acquire().await?,
-            Some(limit) => lock.acquire_within(limit).await?,
-        };
-        Ok(Guards::from([guard]))
-    })
-}
-
-/// Takes several locks: all or none. Everybody takes them in the order of their names, so no two callers can wait for
-/// each other; a key that is named twice is taken once.
-#[must_use]
-pub fn enter_all<'a>(
-    client: Option<&LockManager>,
-    options: &'a Options,
-    keys: Vec<String>,
-) -> Boxed<'a, Result<Guards, LockError>> {
-    let manager = match client {
-        Some(manager) => Ok(manager.clone()),
-        None => crate::default_manager(),
-    };
-    Box::pin(async move { take_all(&manager?, options, keys).await })
-}
-
-async fn take_all(
-    manager: &LockManager,
-    options: &Options,
-    keys: Vec<String>,
-) -> Result<Guards, LockError> {
-    if keys.is_empty() {
-        return Err(LockError::InvalidKey {
-            key: String::new(),
-            reason: "no key was given: name at least one",
-        });
-    }
-    let mut order: Vec<usize> = (0..keys.len()).collect();
-    order.sort_by_key(|&at| (&keys[at], at));
-    order.dedup_by_key(|at| &keys[*at]);
-    let started = Instant::now();
-    let mut taken: Vec<(usize, LockGuard)> = Vec::with_capacity(order.len());
-    for at in order {
-        let lock = options.lock(manager, &keys[at]);
-        let guard = match options.wait {
-            None => lock.acquire().await,
-            Some(Duration::ZERO) => lock.acquire_within(Duration::ZERO).await,
-            // At least a millisecond: zero would mean "one try" and answer "busy" instead of "timed out".
-            Some(limit) => {
-                let left = limit.saturating_sub(started.elapsed());
-                lock.acquire_within(left.max(Duration::from_millis(1)))
-                    .await
-            }
-        };
-        match guard {
-            Ok(guard) => taken.push((at, guard)),
-            Err(error) => {
-                let releases = taken.iter().map(|(_, guard)| guard.release_quietly());
-                futures_util::future::join_all(releases).await;
-                return Err(error);
-            }
-        }
-    }
-    taken.sort_by_key(|(at, _)| *at);
-    let guards: Guards = taken.into_iter().map(|(_, guard)| guard).collect();
-    // The first may have been lost while the last was waited for.
-    if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
-        let error = lost.lost_error().await;
-        futures_util::future::join_all(guards.iter().map(LockGuard::release_quietly)).await;
-        return Err(error);
-    }
-    Ok(guards)
-}
-
 /// Runs the body, drops it if a lock is lost, and releases the locks.
 #[allow(
     clippy::manual_async_fn,
@@ -239,11 +143,27 @@ pub fn run<'a, F: Future>(
     }
 }
 
-/// Polls a body that was made and not yet dropped.
-fn poll_body<F: Future>(body: Pin<&mut Option<F>>, context: &mut Context<'_>) -> Poll<F::Output> {
-    match body.as_pin_mut() {
-        Some(body) => body.poll(context),
-        None => unreachable!("the body is dropped after its last poll"),
+impl Hold {
+    /// Polls a body that was made and not yet dropped.
+    fn poll<F: Future>(
+        &self,
+        body: Pin<&mut Option<F>>,
+        context: &mut Context<'_>,
+    ) -> Poll<F::Output> {
+        match body.as_pin_mut() {
+            Some(body) => self.in_scope(|| body.poll(context)),
+            None => unreachable!("the body is dropped after its last poll"),
+        }
+    }
+
+    /// Runs a part of the body in the scope of the owner who has the locks.
+    ///
+    /// The guards know the owner. A future of a scope would keep it once more, in every function's future.
+    fn in_scope<T>(&self, part: impl FnOnce() -> T) -> T {
+        match self.guard().owner() {
+            Some(owner) => owner.enter(part),
+            None => part(),
+        }
     }
 }
 
@@ -272,14 +192,14 @@ impl<F: Future> Future for WhileHeld<'_, F> {
         let this = &mut *self;
         // The loss first: a body that is always ready must not outrun it.
         if this.hold.is_held()
-            && let Poll::Ready(output) = poll_body(this.body.as_mut(), context)
+            && let Poll::Ready(output) = this.hold.poll(this.body.as_mut(), context)
         {
             return Poll::Ready(Ok(output));
         }
         let lost = this.lost.get_or_insert_with(|| Box::pin(this.hold.lost()));
         let error = ready!(lost.as_mut().poll(context));
         // It is gone before others get the locks that are left.
-        this.body.set(None);
+        this.hold.in_scope(|| this.body.set(None));
         Poll::Ready(Err(error))
     }
 }
@@ -290,7 +210,7 @@ pub async fn run_to_end<F: Future>(
     options: &Options,
     mut body: Pin<&mut Option<F>>,
 ) -> F::Output {
-    let run = poll_fn(|context| poll_body(body.as_mut(), context));
+    let run = poll_fn(|context| hold.poll(body.as_mut(), context));
     let output = hold.guard().as_current(run).await;
     for guard in hold.guards() {
         if !guard.is_held() {

@@ -7,7 +7,7 @@
 
 use std::hint::black_box;
 
-use lock_core::{LockError, LockManager, distributed_lock};
+use lock_core::{LockError, LockManager, Owner, distributed_lock};
 
 type Big = [u8; 1024];
 
@@ -60,6 +60,31 @@ async fn several_keys(locks: &LockManager, id: u64, big: Big) -> Result<u8, Lock
     Ok(first + big[1])
 }
 
+#[distributed_lock(key = "size", reentrant, client = locks)]
+async fn reentrant(locks: &LockManager, big: Big) -> Result<u8, LockError> {
+    black_box(locks);
+    let first = work(&big).await;
+    Ok(first + big[1])
+}
+
+#[distributed_lock(
+    keys = ["size:{id}", "size:other"],
+    reentrant,
+    owner = owner,
+    on_lost = continue,
+    client = locks
+)]
+async fn owner_by_value(
+    locks: &LockManager,
+    id: u64,
+    owner: Owner,
+    big: Big,
+) -> Result<u8, LockError> {
+    black_box((locks, &owner));
+    let first = work(&big).await;
+    Ok(first + big[1])
+}
+
 #[distributed_lock(key = "size", on_busy = return = Ok(big[id]), client = locks)]
 async fn value_of_a_parameter(locks: &LockManager, id: usize, big: Big) -> Result<u8, LockError> {
     black_box(locks);
@@ -87,6 +112,12 @@ async fn an_argument_of_a_kibibyte_costs_at_most_a_little_more_than_without_the_
             size_of_val(&several_keys(&locks, 1, big)),
             with_id,
         ),
+        ("reentrant", size_of_val(&reentrant(&locks, big)), least),
+        (
+            "owner_by_value",
+            size_of_val(&owner_by_value(&locks, 1, Owner::new(), big)),
+            with_id,
+        ),
         (
             "value_of_a_parameter",
             size_of_val(&value_of_a_parameter(&locks, 1, big)),
@@ -105,4 +136,7 @@ async fn an_argument_of_a_kibibyte_costs_at_most_a_little_more_than_without_the_
     assert_eq!(plain_with_id(&locks, 1, big).await.unwrap(), 2);
     assert_eq!(value_of_a_parameter(&locks, 1, big).await.unwrap(), 2);
     assert_eq!(several_keys(&locks, 1, big).await.unwrap(), 2);
+    assert_eq!(reentrant(&locks, big).await.unwrap(), 2);
+    let owner = Owner::new();
+    assert_eq!(owner_by_value(&locks, 1, owner, big).await.unwrap(), 2);
 }

@@ -39,6 +39,7 @@ mod shadowed {
     pub(super) struct Vec;
     pub(super) struct Key;
     pub(super) struct Hold;
+    pub(super) struct Owner;
     pub(super) mod lock_core {}
     pub(super) mod std {}
     pub(super) mod core {}
@@ -97,6 +98,16 @@ mod shadowed {
         ::core::result::Result::Ok(hold.len())
     }
 
+    #[distributed_lock(key = "hygiene:{id}", reentrant, owner = owner, client = locks)]
+    pub(super) async fn reentrant(
+        locks: &LockManager,
+        id: u32,
+        owner: ::core::option::Option<::lock_core::Owner>,
+    ) -> ::core::result::Result<u32, ::lock_core::LockError> {
+        assert!(::lock_core::Owner::current() == owner);
+        ::core::result::Result::Ok(id)
+    }
+
     #[distributed_lock(on_busy = skip, client = locks, guard = held)]
     pub(super) async fn marked(
         locks: &LockManager,
@@ -118,6 +129,9 @@ async fn items_with_the_names_of_the_standard_library() {
     assert_eq!(shadowed::skip(&locks).await, Some(1));
     assert_eq!(shadowed::several(&locks, 7).await.unwrap(), 2);
     assert!(shadowed::marked(&locks, "a").await.is_some());
+    let owner = lock_core::Owner::new();
+    let reentrant = shadowed::reentrant(&locks, 7, Some(owner));
+    assert_eq!(reentrant.await.unwrap(), 7);
 }
 
 #[tokio::test]
@@ -126,9 +140,10 @@ async fn parameters_with_the_names_of_our_locals() {
         clippy::too_many_arguments,
         reason = "one for each name that we might use ourselves"
     )]
-    #[lock_core::distributed_lock(key = "hygiene:{key}:{hold}:{options}", client = client, guard = guard)]
+    #[lock_core::distributed_lock(key = "hygiene:{key}:{hold}:{options}", reentrant, client = client, guard = guard)]
     async fn sum(
         client: &LockManager,
+        owner: u32,
         key: u32,
         hold: u32,
         options: u32,
@@ -143,12 +158,12 @@ async fn parameters_with_the_names_of_our_locals() {
         due: u32,
     ) -> Result<u32, lock_core::LockError> {
         assert!(guard.is_held());
-        let ours = keys + body + entering + due;
+        let ours = owner + keys + body + entering + due;
         Ok(key + hold + options + entered + outcome + output + error + duration + ours)
     }
     let locks = memory().await;
     assert_eq!(
-        sum(&locks, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
+        sum(&locks, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12)
             .await
             .unwrap(),
         78

@@ -38,16 +38,19 @@ impl Sample for Result<u32, LockError> {
 
 /// One function, called while another holds the lock, when the key is refused, and with the lock free.
 macro_rules! one {
-    ($name:ident, $output:ty, [$($busy:tt)*], [$($lost:tt)*]) => {
+    ($name:ident, $output:ty, $busy:tt, $lost:tt) => {
+        one!($name, $output, $busy, $lost, lock, false);
+    };
+    ($name:ident, $output:ty, [$($busy:tt)*], [$($lost:tt)*], $lock:ident, $reentrant:tt) => {
         #[tokio::test]
         async fn $name() {
-            #[distributed_lock(key = key, wait = wait, on_busy = $($busy)*, on_lost = $($lost)*, client = locks, guard = held)]
+            #[distributed_lock(key = key, reentrant = $reentrant, wait = wait, on_busy = $($busy)*, on_lost = $($lost)*, client = locks, guard = held)]
             async fn work(locks: &LockManager, key: &str, wait: Duration, ran: &AtomicU32) -> $output {
                 assert!(held.is_held(), "the body runs without the lock");
-                assert!(
-                    locks.lock(held.key()).try_acquire().await.unwrap().is_none(),
-                    "another could take the lock"
-                );
+                // In a task of its own: another owner.
+                let another = locks.$lock(held.key());
+                let another = tokio::spawn(async move { another.try_acquire().await });
+                assert!(another.await.unwrap().unwrap().is_none(), "another could take the lock");
                 ran.fetch_add(1, Ordering::SeqCst);
                 Sample::ran()
             }
@@ -55,7 +58,7 @@ macro_rules! one {
             let key = concat!("never:", stringify!($name));
             let ran = AtomicU32::new(0);
 
-            let other = locks.lock(key).acquire().await.unwrap();
+            let other = locks.$lock(key).acquire().await.unwrap();
             for wait in [Duration::ZERO, Duration::from_millis(5)] {
                 let _ = work(&locks, key, wait, &ran).await;
             }
@@ -67,7 +70,7 @@ macro_rules! one {
             other.release().await.unwrap();
             let _ = work(&locks, key, Duration::ZERO, &ran).await;
             assert_eq!(ran.load(Ordering::SeqCst), 1, "it did not run, and the lock was free");
-            assert!(locks.lock(key).try_acquire().await.unwrap().is_some(), "it kept the lock");
+            assert!(locks.$lock(key).try_acquire().await.unwrap().is_some(), "it kept the lock");
 
             locks.shutdown(Duration::from_secs(1)).await;
             let _ = work(&locks, key, Duration::ZERO, &ran).await;
@@ -150,5 +153,28 @@ mod unit {
         call_call,
         (),
         [call = Sample::busy]
+    );
+}
+
+/// The reentrant kind.
+mod reentrant {
+    use super::*;
+    one!(cancel, Result<u32, LockError>, [error], [cancel], reentrant_lock, true);
+    one!(go_on, Result<u32, LockError>, [skip], [continue], reentrant_lock, true);
+    one!(
+        call,
+        Option<u32>,
+        [return = None],
+        [call = Sample::busy],
+        reentrant_lock,
+        true
+    );
+    one!(
+        unit,
+        (),
+        [call = Sample::busy],
+        [continue],
+        reentrant_lock,
+        true
     );
 }
