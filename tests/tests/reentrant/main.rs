@@ -5,3 +5,8 @@ mod support;
 mod wire;
 mod wire_wakeups;
 mod redisson;
+mod crowd;
+mod defects;
+mod once;
+mod soak;
+mod wakeups;

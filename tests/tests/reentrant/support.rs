@@ -13,7 +13,7 @@ use redis::FromRedisValue;
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// How long a wait of ours may last that no message ends: the refresh interval. A wake-up in half of it was a message.
-const REFRESH: Duration = Duration::from_secs(3);
+pub(crate) const REFRESH: Duration = Duration::from_secs(3);
 
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
