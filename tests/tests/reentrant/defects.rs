@@ -17,10 +17,7 @@ async fn one_renewal_a_tick_after_600_locks_and_unlocks() {
     let proxy = Proxy::start(&server);
     let ttl = ms(1500);
     let locks = manager_at(&proxy.url(), LIMIT).await;
-    let lock = locks
-        .reentrant_lock("order")
-        .owner(&Owner::new())
-        .ttl(ttl);
+    let lock = locks.reentrant_lock("order").owner(&Owner::new()).ttl(ttl);
     for cycle in 0..600 {
         let guard = lock.acquire().await.unwrap();
         let nested = (cycle % 3 == 0).then_some(lock.acquire().await.unwrap());

@@ -1,12 +1,12 @@
 //! The reentrant lock on real servers: Redisson's `RLock` on the wire, and the promises of every lock.
 
-mod redisson_client;
-mod support;
-mod wire;
-mod wire_wakeups;
-mod redisson;
 mod crowd;
 mod defects;
 mod once;
+mod redisson;
+mod redisson_client;
 mod soak;
+mod support;
 mod wakeups;
+mod wire;
+mod wire_wakeups;

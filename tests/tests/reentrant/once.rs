@@ -178,9 +178,9 @@ async fn a_nested_acquire_that_is_cancelled_on_its_way_is_not_counted() {
             async move { lock.acquire().await.map(drop) }
         });
         on_its_way.wait().await;
+        let before = proxy.count(is_release);
         acquiring.abort();
         let _ = acquiring.await;
-        let before = proxy.count(is_release);
         on_its_way.deliver();
         proxy.on_count(before + 1, is_release).await;
         eventually("one hold is counted", LIMIT, async || {

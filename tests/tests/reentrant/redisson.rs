@@ -194,7 +194,12 @@ async fn a_wait_ends_in_time_and_with_a_reason() {
     let _guard = lock.acquire().await.unwrap();
     let limit = ms(150);
     let started = std::time::Instant::now();
-    match in_time("the wait", locks.reentrant_lock("lock").acquire_within(limit)).await {
+    match in_time(
+        "the wait",
+        locks.reentrant_lock("lock").acquire_within(limit),
+    )
+    .await
+    {
         Err(LockError::TimedOut { waited, .. }) => {
             assert!(waited >= limit && waited <= started.elapsed(), "{waited:?}");
         }

@@ -127,11 +127,7 @@ impl Redisson {
     pub(crate) async fn unlock(&self, name: &str, lease: Duration) -> Unlocked {
         let lease = lease.as_millis().to_string();
         let answer: Option<i64> = self
-            .eval(
-                UNLOCK,
-                &[name, &channel(name)],
-                &["0", &lease, &self.owner],
-            )
+            .eval(UNLOCK, &[name, &channel(name)], &["0", &lease, &self.owner])
             .await;
         match answer {
             None => Unlocked::NotOwner,

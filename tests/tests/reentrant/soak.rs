@@ -60,7 +60,9 @@ impl World {
                 Err(other) => panic!("{other}"),
             };
             let nested = lock.try_acquire().await.ok().flatten();
-            self.sections[key].work(Duration::from_micros(rng.u64(..2_000))).await;
+            self.sections[key]
+                .work(Duration::from_micros(rng.u64(..2_000)))
+                .await;
             assert!(guard.is_held());
             self.entered.fetch_add(1, Ordering::Relaxed);
             // In any order, by release or by drop.
@@ -80,7 +82,9 @@ impl World {
             let key = rng.usize(..KEYS);
             let name = format!("key:{key}");
             if java.try_lock(&name, LONG).await.is_none() {
-                self.sections[key].work(Duration::from_micros(rng.u64(..2_000))).await;
+                self.sections[key]
+                    .work(Duration::from_micros(rng.u64(..2_000)))
+                    .await;
                 assert_eq!(java.unlock(&name, LONG).await, Unlocked::Free);
             }
             sleep(ms(2)).await;
@@ -95,9 +99,7 @@ async fn after_a_soak_no_subscription_no_key_and_no_registration_is_left() {
     let seed = fastrand::u64(..);
     println!("seed {seed}");
     let world = Arc::new(World {
-        sections: (0..KEYS)
-            .map(|_| Section::default())
-            .collect(),
+        sections: (0..KEYS).map(|_| Section::default()).collect(),
         entered: AtomicUsize::new(0),
         until: Instant::now() + how_long(),
     });

@@ -125,7 +125,10 @@ pub(crate) async fn woken_by_a_message(what: &str, mut round: impl AsyncFnMut() 
         took.push(since.elapsed());
     }
     let quickest = took.iter().min().unwrap();
-    assert!(*quickest < REFRESH / 2, "{what} came by the clock: {took:?}");
+    assert!(
+        *quickest < REFRESH / 2,
+        "{what} came by the clock: {took:?}"
+    );
 }
 
 /// Counts who is inside at the same time.

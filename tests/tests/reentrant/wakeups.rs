@@ -17,7 +17,9 @@ async fn a_release_between_the_first_try_and_the_subscription_is_found() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
     let proxy = Proxy::start(&server);
-    let lock = manager_at(&proxy.url(), LIMIT).await.reentrant_lock("order");
+    let lock = manager_at(&proxy.url(), LIMIT)
+        .await
+        .reentrant_lock("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
         let subscribing = proxy.hold_next_request_matching(is_subscribe);
@@ -46,7 +48,11 @@ async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
         woken_by_a_message("the lock", async || {
             let lock = || {
                 let lock = locks.reentrant_lock("order");
-                if owners { lock.owner(&Owner::new()) } else { lock }
+                if owners {
+                    lock.owner(&Owner::new())
+                } else {
+                    lock
+                }
             };
             let (first, second) = (lock(), lock());
             assert_eq!(java.try_lock("order", LONG).await, None);
@@ -93,7 +99,11 @@ async fn leaving_meets_release(rounds: u64, owners: bool) {
     for round in 0..rounds {
         let lock = || {
             let lock = locks.reentrant_lock("order");
-            if owners { lock.owner(&Owner::new()) } else { lock }
+            if owners {
+                lock.owner(&Owner::new())
+            } else {
+                lock
+            }
         };
         let (first, second) = (lock(), lock());
         assert_eq!(java.try_lock("order", LONG).await, None);
