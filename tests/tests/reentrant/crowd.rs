@@ -35,6 +35,8 @@ async fn wait_for_it(
     // The line asks, and once more after its subscription. An owner may be in already, so each one tries first.
     let tries = if owners { WAITERS + 2 } else { 2 };
     proxy.on_count(tries, is_acquire).await;
+    // Requests keep their order, so the server has carried those out by now.
+    assert!(lock.is_locked().await.unwrap());
 }
 
 /// How many tries one unlock of Redisson causes in this many processes with many waiters each.

@@ -7,7 +7,7 @@ use lock_tests::{LIMIT, Proxy, TestServer};
 use tokio::time::{sleep, timeout};
 
 use crate::support::{
-    LONG, in_time, is_extend, manager, manager_at, ms, until_clean, until_listening,
+    LONG, PATIENT, in_time, is_extend, manager, manager_at, ms, until_clean, until_listening,
 };
 
 /// A timer that every idle lock left behind would renew the next one again and again: 423 calls a tick were seen.
@@ -54,7 +54,7 @@ async fn one_renewal_a_tick_after_600_locks_and_unlocks() {
 async fn nothing_is_renewed_after_a_hundred_cancelled_acquires() {
     let server = TestServer::start().await;
     let proxy = Proxy::start(&server);
-    let locks = manager_at(&proxy.url(), LIMIT).await;
+    let locks = manager_at(&proxy.url(), PATIENT).await;
     for round in 0..100u64 {
         let lock = locks.reentrant_lock("order").ttl(ms(600));
         let lock = if round % 2 == 0 {

@@ -1,7 +1,10 @@
 //! The reentrant lock on real servers: Redisson's `RLock` on the wire, and the promises of every lock.
 
+mod acl;
+mod contract;
 mod crowd;
 mod defects;
+mod foreign;
 mod once;
 mod redisson;
 mod redisson_client;

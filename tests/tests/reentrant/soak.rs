@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::redisson_client::{Redisson, Unlocked};
-use crate::support::{LONG, Section, manager_at, ms, until_clean};
+use crate::support::{LONG, PATIENT, Section, manager_at, ms, until_clean};
 
 const KEYS: usize = 6;
 const TASKS: usize = 12;
@@ -106,7 +106,7 @@ async fn after_a_soak_no_subscription_no_key_and_no_registration_is_left() {
     let mut managers = Vec::new();
     let mut tasks = JoinSet::new();
     for (number, proxy) in proxies.iter().enumerate() {
-        let locks = manager_at(&proxy.url(), Duration::from_secs(10)).await;
+        let locks = manager_at(&proxy.url(), PATIENT).await;
         for task in 0..TASKS {
             let seed = seed.wrapping_add((number * TASKS + task) as u64);
             tasks.spawn(Arc::clone(&world).work(locks.clone(), seed));

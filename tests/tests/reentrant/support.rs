@@ -15,6 +15,10 @@ pub(crate) const LONG: Duration = Duration::from_secs(120);
 /// How long a wait of ours may last that no message ends: the refresh interval. A wake-up in half of it was a message.
 pub(crate) const REFRESH: Duration = Duration::from_secs(3);
 
+/// A command deadline that a slow machine keeps. A shutdown may last as long: a request that was cancelled on its way is
+/// waited for.
+pub(crate) const PATIENT: Duration = Duration::from_secs(3);
+
 pub(crate) const fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }

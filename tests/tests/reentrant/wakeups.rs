@@ -8,8 +8,8 @@ use tokio::time::sleep;
 
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
-    LONG, REFRESH, in_time, is_acquire, is_subscribe, manager, manager_at, ms, until_clean,
-    until_listening, woken_by_a_message,
+    LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager, manager_at, ms,
+    until_clean, until_listening, woken_by_a_message,
 };
 
 #[tokio::test]
@@ -60,7 +60,7 @@ async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
             until_listening(&server, "order", 1).await;
             let second = tokio::spawn(async move { second.acquire().await });
             // Both wait, and the try after the confirmation is over.
-            until_waiting(&java_free(&locks), 2).await;
+            until_waiting(&locks.reentrant_lock("order"), 2).await;
             sleep(ms(20)).await;
             let asking = proxy.hold_next_request_matching(is_acquire);
             assert_eq!(java.unlock("order", LONG).await, Unlocked::Free);
@@ -78,10 +78,6 @@ async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
     }
 }
 
-fn java_free(locks: &lock_core::LockManager) -> lock_core::ReentrantLock {
-    locks.reentrant_lock("order")
-}
-
 /// Waits until so many callers of this manager wait for the lock.
 async fn until_waiting(lock: &lock_core::ReentrantLock, waiters: u64) {
     lock_tests::eventually("they wait", LIMIT, async || {
@@ -94,7 +90,7 @@ async fn until_waiting(lock: &lock_core::ReentrantLock, waiters: u64) {
 async fn leaving_meets_release(rounds: u64, owners: bool) {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
-    let locks = manager(&server).await;
+    let locks = manager_at(&server.url(), PATIENT).await;
     let mut late = Vec::new();
     for round in 0..rounds {
         let lock = || {
