@@ -11,10 +11,9 @@ use tokio::time::timeout;
 use crate::support::ms;
 
 /// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 19] = [
     "evalsha",
     "eval",
-    "get",
     "set",
     "del",
     "type",
