@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use lock_core::{LockError, LossReason, Owner, ReentrantLock};
+use lock_core::{LockError, LockGuard, LossReason, Owner, ReentrantLock};
 use lock_tests::{LIMIT, Proxy, TestServer};
 use tokio::time::{sleep, timeout};
 
@@ -45,7 +45,7 @@ async fn one_renewal_a_tick_after_600_locks_and_unlocks() {
     for renewal in renewals {
         assert_eq!(renewal.arg(2), "2", "eight holds are one lease");
     }
-    assert!(nested.iter().all(|guard| guard.is_held()));
+    assert!(nested.iter().all(LockGuard::is_held));
     drop(nested);
     until_clean(&server).await;
 }
@@ -95,10 +95,10 @@ async fn a_sick_connection_delays_no_renewal_elsewhere() {
     proxy.cut_to_server(true);
     let reason = in_time("the loss", hopeless.lost()).await;
     assert_eq!(reason, LossReason::Expired);
-    assert!(fine.iter().all(|guard| guard.is_held()));
+    assert!(fine.iter().all(LockGuard::is_held));
     let lost = timeout(ttl, fine[0].lost()).await;
     assert!(lost.is_err(), "{lost:?}");
-    assert!(fine.iter().all(|guard| guard.is_held()));
+    assert!(fine.iter().all(LockGuard::is_held));
 }
 
 #[tokio::test]
@@ -108,13 +108,13 @@ async fn a_holder_hears_of_its_loss_and_its_body_is_cancelled() {
     let other = lock.clone();
     let outcome = in_time(
         "the body",
-        lock.with(async |_| {
+        Box::pin(lock.with(async |_| {
             lock.with(async |_| {
                 server.flushall().await;
                 std::future::pending::<()>().await;
             })
             .await
-        }),
+        })),
     )
     .await;
     // Both bodies are of one owner and lose together: the outer one ends by its own loss or by the inner one's error.
@@ -126,7 +126,7 @@ async fn a_holder_hears_of_its_loss_and_its_body_is_cancelled() {
 }
 
 /// Whether the lease of this guard is renewed: it ends by itself otherwise.
-async fn is_renewed(guard: &lock_core::LockGuard, ttl: std::time::Duration) -> bool {
+async fn is_renewed(guard: &LockGuard, ttl: std::time::Duration) -> bool {
     match timeout(ttl * 2, guard.lost()).await {
         Ok(reason) => {
             assert_eq!(reason, LossReason::Expired);

@@ -8,6 +8,7 @@ mod foreign;
 mod once;
 mod redisson;
 mod redisson_client;
+mod redisson_more;
 mod soak;
 mod support;
 mod wakeups;

@@ -26,15 +26,15 @@
 //!
 //! | `RedissonLockExpirationRenewalTest` | here |
 //! |---|---|
-//! | `testLockAfterTimeout` | [`after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed`] |
+//! | `testLockAfterTimeout` | `redisson_more::after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed` |
 //! | `testReadLockAfterTimeout`, `testWriteLockAfterTimeout` | none: there is no read-write lock |
-//! | `testLockReentrantRenew` | [`a_nested_lock_is_renewed_until_its_last_release`] |
+//! | `testLockReentrantRenew` | `redisson_more::a_nested_lock_is_renewed_until_its_last_release` |
 //!
 //! | `NonReentrantLockTest`, of the exclusive [`Lock`](lock_core::Lock) | here |
 //! |---|---|
-//! | `testContendingThreadBlocksAndAcquiresOnRelease` | [`a_contender_waits_for_an_exclusive_lock_until_its_release`] |
-//! | `testSameThreadReacquireThrows` | [`an_exclusive_lock_is_never_taken_twice`]: as busy, since it has no owner to blame |
-//! | `testCrossInstanceSameThreadReentryThrows` | [`an_exclusive_lock_is_never_taken_twice`] |
+//! | `testContendingThreadBlocksAndAcquiresOnRelease` | `redisson_more::a_contender_waits_for_an_exclusive_lock_until_its_release` |
+//! | `testSameThreadReacquireThrows` | `redisson_more::an_exclusive_lock_is_never_taken_twice`: as busy, since it has no owner to blame |
+//! | `testCrossInstanceSameThreadReentryThrows` | `redisson_more::an_exclusive_lock_is_never_taken_twice` |
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -42,7 +42,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lock_core::{LockError, LockManager, LossReason, Owner, ReentrantLock};
 use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::support::{
     LONG, Section, hash, in_time, is_extend, is_subscribe, listeners, manager, manager_at, ms,
@@ -50,7 +50,7 @@ use crate::support::{
 };
 
 /// A server, a manager on it, and a lock of an owner.
-async fn one_lock() -> (TestServer, LockManager, ReentrantLock) {
+pub(crate) async fn one_lock() -> (TestServer, LockManager, ReentrantLock) {
     let server = TestServer::start().await;
     let locks = manager(&server).await;
     let lock = locks.reentrant_lock("lock").owner(&Owner::new());
@@ -447,84 +447,4 @@ async fn a_holder_is_told_of_its_loss() {
     let reason = in_time("the loss", told).await.unwrap();
     assert!(matches!(reason, LossReason::Taken | LossReason::Expired));
     assert!(!guard.is_held());
-}
-
-#[tokio::test]
-async fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
-    let server = TestServer::start().await;
-    let locks = manager_at(&server.url(), ms(500)).await;
-    let ttl = ms(1500);
-    let lock = locks.reentrant_lock("lock").owner(&Owner::new()).ttl(ttl);
-    let outer = lock.acquire().await.unwrap();
-    let inner = lock.acquire().await.unwrap();
-    server.restart().await;
-    for guard in [&outer, &inner] {
-        in_time("the loss", guard.lost()).await;
-    }
-    for guard in [inner, outer] {
-        let released = in_time("the release", guard.release()).await;
-        assert!(
-            matches!(released, Err(LockError::Lost { .. })),
-            "{released:?}"
-        );
-    }
-    let again = in_time("the lock", lock.acquire()).await.unwrap();
-    assert_eq!(again.hold_count(), 1, "what was lost does not count");
-    let lost = timeout(ttl * 2, again.lost()).await;
-    assert!(lost.is_err(), "{lost:?}: it is renewed");
-    again.release().await.unwrap();
-    until_clean(&server).await;
-}
-
-#[tokio::test]
-async fn a_nested_lock_is_renewed_until_its_last_release() {
-    let (server, _locks, lock) = one_lock().await;
-    let ttl = ms(1500);
-    let lock = lock.ttl(ttl);
-    let first = lock.acquire().await.unwrap();
-    let second = lock.acquire().await.unwrap();
-    first.release().await.unwrap();
-    let lost = timeout(ttl * 2, second.lost()).await;
-    assert!(lost.is_err(), "{lost:?}: it is renewed");
-    assert_eq!(second.hold_count(), 1);
-    second.release().await.unwrap();
-    until_clean(&server).await;
-}
-
-#[tokio::test]
-async fn a_contender_waits_for_an_exclusive_lock_until_its_release() {
-    let server = TestServer::start().await;
-    let locks = [manager(&server).await, manager(&server).await];
-    for other in &locks {
-        let guard = locks[0].lock("lock").acquire().await.unwrap();
-        let lock = other.lock("lock");
-        let waiting = tokio::spawn(async move { lock.acquire().await });
-        eventually("it waits", LIMIT, async || {
-            let info = locks[0].lock("lock").inspect().await.unwrap();
-            info.waiters() == 1
-        })
-        .await;
-        assert!(!waiting.is_finished());
-        guard.release().await.unwrap();
-        let next = in_time("the lock", waiting).await.unwrap().unwrap();
-        next.release().await.unwrap();
-    }
-}
-
-#[tokio::test]
-async fn an_exclusive_lock_is_never_taken_twice() {
-    let server = TestServer::start().await;
-    let locks = [manager(&server).await, manager(&server).await];
-    let guard = locks[0].lock("lock").acquire().await.unwrap();
-    Owner::new()
-        .scope(async {
-            for locks in &locks {
-                assert!(locks.lock("lock").try_acquire().await.unwrap().is_none());
-                let waited = locks.lock("lock").acquire_within(ms(30)).await;
-                assert!(matches!(waited, Err(LockError::TimedOut { .. })));
-            }
-        })
-        .await;
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
 }

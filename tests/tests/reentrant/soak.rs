@@ -51,8 +51,8 @@ impl World {
             };
             let guard = match acquired {
                 Ok(Some(guard)) => guard,
-                Ok(None) => continue,
-                Err(
+                Ok(None)
+                | Err(
                     LockError::Busy { .. }
                     | LockError::TimedOut { .. }
                     | LockError::Unavailable { .. },
