@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use lock_core::{LockError, LockManager, LossReason, Owner};
+use lock_core::{LockError, LockGuard, LockManager, LossReason, Owner};
 use lock_tests::{LIMIT, TestServer, eventually, servers};
 use tokio::time::timeout;
 
@@ -79,6 +79,8 @@ suite! {
     the_error_of_a_wait_says_why_it_ended,
     a_waiter_gets_it_when_the_last_hold_goes,
     an_owner_does_not_wait_behind_those_who_wait_for_it,
+    waiters_of_one_owner_enter_together,
+    a_waiter_takes_the_lock_for_its_own_owner_whoever_asked_before,
     waiters_of_a_process_are_served_in_their_order,
     a_hold_that_is_dropped_is_given_back,
     force_release_takes_all_holds,
@@ -218,6 +220,76 @@ async fn an_owner_does_not_wait_behind_those_who_wait_for_it(rig: &Rig) {
     drop((inner, outer));
     for waiter in waiting {
         in_time("a turn", waiter).await.unwrap().unwrap();
+    }
+}
+
+async fn waiters_of_one_owner_enter_together(rig: &Rig) {
+    let locks = rig.manager().await;
+    let held = rig.manager().await.reentrant_lock("k");
+    let held = held.acquire().await.unwrap();
+    let me = Owner::new();
+    let (entered, mut guards) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..3 {
+        // A stranger between them must not keep them out.
+        for owner in [me.clone(), Owner::new()] {
+            let lock = locks.reentrant_lock("k").owner(&owner);
+            let (entered, mine) = (entered.clone(), owner == me);
+            tokio::spawn(async move {
+                let guard = lock.acquire().await.unwrap();
+                if mine {
+                    entered.send(guard).unwrap();
+                }
+            });
+        }
+    }
+    let seen = locks.reentrant_lock("k");
+    eventually("they wait", LIMIT, async || {
+        seen.inspect().await.unwrap().waiters() == 6
+    })
+    .await;
+    held.release().await.unwrap();
+    let mut inside = Vec::new();
+    for _ in 0..3 {
+        inside.push(in_time("the owner's turn", guards.recv()).await.unwrap());
+    }
+    assert_eq!(seen.inspect().await.unwrap().holds(), 3);
+    assert!(inside.iter().all(LockGuard::is_held));
+}
+
+async fn a_waiter_takes_the_lock_for_its_own_owner_whoever_asked_before(rig: &Rig) {
+    let locks = rig.manager().await;
+    let holder = rig.manager().await.reentrant_lock("k");
+    let me = Owner::new();
+    for before in [None, Some(Owner::new())] {
+        let held = holder.acquire().await.unwrap();
+        let lock = locks.reentrant_lock("k");
+        let first = before.map_or(lock.clone(), |owner| lock.clone().owner(&owner));
+        let first = tokio::spawn(async move { first.acquire().await.map(drop) });
+        let until_waiting = async |waiters| {
+            eventually("it waits", LIMIT, async || {
+                lock.inspect().await.unwrap().waiters() == waiters
+            })
+            .await;
+        };
+        until_waiting(1).await;
+        let mine = lock.clone().owner(&me);
+        let second = tokio::spawn({
+            let mine = mine.clone();
+            async move { mine.acquire().await }
+        });
+        until_waiting(2).await;
+        first.abort();
+        let _ = first.await;
+        held.release().await.unwrap();
+        let outer = in_time("the lock", second).await.unwrap().unwrap();
+        assert_eq!(
+            lock.inspect().await.unwrap().owner(),
+            Some(&*me.to_string())
+        );
+        let inner = in_time("once more", mine.acquire()).await.unwrap();
+        assert_eq!(inner.hold_count(), 2);
+        inner.release().await.unwrap();
+        outer.release().await.unwrap();
     }
 }
 

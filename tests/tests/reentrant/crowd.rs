@@ -1,11 +1,13 @@
 //! However many wait in a process, it asks once for each message.
 
 use lock_core::{LockGuard, LockManager, Owner};
-use lock_tests::{LIMIT, Proxy, TestServer, eventually};
+use lock_tests::{LIMIT, Proxy, eventually};
 use tokio::sync::mpsc;
 
 use crate::redisson_client::{Redisson, Unlocked};
-use crate::support::{LONG, in_time, is_acquire, manager_at, until_clean};
+use crate::support::{
+    LONG, in_time, is_acquire, manager_at, until_clean, until_parked, warm_server,
+};
 
 const WAITERS: usize = 32;
 
@@ -33,15 +35,12 @@ async fn wait_for_it(
     })
     .await;
     // The line asks, and once more after its subscription. An owner may be in already, so each one tries first.
-    let tries = if owners { WAITERS + 2 } else { 2 };
-    proxy.on_count(tries, is_acquire).await;
-    // Requests keep their order, so the server has carried those out by now.
-    assert!(lock.is_locked().await.unwrap());
+    until_parked(proxy, if owners { WAITERS } else { 0 }, &lock).await;
 }
 
 /// How many tries one unlock of Redisson causes in this many processes with many waiters each.
 async fn tries_after_an_unlock(processes: usize, owners: bool) -> Vec<usize> {
-    let server = TestServer::start().await;
+    let server = warm_server().await;
     let java = Redisson::new(&server).await;
     assert_eq!(java.try_lock("order", LONG).await, None);
     let mut all = Vec::new();

@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use lock_core::{LockError, LockGuard, Owner, ReentrantLock};
-use lock_tests::{DropMode, LIMIT, Proxy, TestServer, eventually};
+use lock_tests::{DropMode, LIMIT, Proxy, eventually};
 
 use crate::support::{
-    LONG, hash, in_time, is_acquire, is_release, manager, manager_at, ms, until_clean,
+    LONG, hash, in_time, is_acquire, is_release, manager, manager_at, ms, until_clean, warm_server,
 };
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -24,14 +24,6 @@ impl Way {
             Self::Forever => lock.acquire().await,
         }
     }
-}
-
-/// A server that knows the scripts, so that each operation is one request.
-async fn warm_server() -> TestServer {
-    let server = TestServer::start().await;
-    let lock = manager(&server).await.reentrant_lock("warm");
-    lock.acquire().await.unwrap().release().await.unwrap();
-    server
 }
 
 fn counted(owner: &Owner, count: i64) -> BTreeMap<String, i64> {

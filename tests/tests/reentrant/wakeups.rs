@@ -8,8 +8,8 @@ use tokio::time::sleep;
 
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
-    LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager, manager_at, ms,
-    until_clean, until_listening, woken_by_a_message,
+    LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager_at, ms, until_clean,
+    until_listening, until_parked, warm_server, woken_by_a_message,
 };
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn a_release_between_the_first_try_and_the_subscription_is_found() {
 
 #[tokio::test]
 async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
-    let server = TestServer::start().await;
+    let server = warm_server().await;
     let java = Redisson::new(&server).await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), LIMIT).await;
@@ -54,14 +54,14 @@ async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
                     lock
                 }
             };
-            let (first, second) = (lock(), lock());
+            let (first, second, seen) = (lock(), lock(), lock());
             assert_eq!(java.try_lock("order", LONG).await, None);
+            let asked = proxy.count(is_acquire);
             let first = tokio::spawn(async move { first.acquire().await.map(drop) });
-            until_listening(&server, "order", 1).await;
+            // An owner may be in already, so it tries before it stands in line.
+            until_parked(&proxy, asked + usize::from(owners), &seen).await;
             let second = tokio::spawn(async move { second.acquire().await });
-            // Both wait, and the try after the confirmation is over.
-            until_waiting(&locks.reentrant_lock("order"), 2).await;
-            sleep(ms(20)).await;
+            until_waiting(&seen, 2).await;
             let asking = proxy.hold_next_request_matching(is_acquire);
             assert_eq!(java.unlock("order", LONG).await, Unlocked::Free);
             asking.wait().await;
@@ -154,18 +154,19 @@ async fn an_owner_that_gives_up_when_the_lock_is_let_go_leaves_it_to_the_next() 
 /// A name of the greatest length, and a prefix: the channel tells of a name that is longer than any key.
 #[tokio::test]
 async fn the_longest_key_with_a_prefix_is_woken_too() {
-    let server = TestServer::start().await;
+    let server = warm_server().await;
     let java = Redisson::new(&server).await;
+    let proxy = Proxy::start(&server);
     let key = "k".repeat(1024);
     let name = format!("prefix:{key}");
-    let lock = manager(&server).await.reentrant_lock(&key);
+    let lock = manager_at(&proxy.url(), LIMIT).await.reentrant_lock(&key);
     let lock = lock.prefix("prefix:");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock(&name, LONG).await, None);
+        let asked = proxy.count(is_acquire);
         let waiter = lock.clone();
         let waiting = tokio::spawn(async move { waiter.acquire().await });
-        until_listening(&server, &name, 1).await;
-        sleep(ms(20)).await;
+        until_parked(&proxy, asked, &lock).await;
         let since = Instant::now();
         assert_eq!(java.unlock(&name, LONG).await, Unlocked::Free);
         let guard = in_time("the lock", waiting).await.unwrap().unwrap();

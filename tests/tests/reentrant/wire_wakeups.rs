@@ -11,13 +11,13 @@ use tokio::time::timeout;
 
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
-    LONG, Section, in_time, is_acquire, manager, manager_at, ms, until_clean, until_listening,
-    woken_by_a_message,
+    LONG, Section, in_time, is_acquire, manager, manager_at, ms, until_clean, until_parked,
+    warm_server, woken_by_a_message,
 };
 
 #[tokio::test]
 async fn an_unlock_of_redisson_wakes_our_waiter() {
-    let server = TestServer::start().await;
+    let server = warm_server().await;
     let java = Redisson::new(&server).await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), LIMIT).await;
@@ -32,8 +32,7 @@ async fn an_unlock_of_redisson_wakes_our_waiter() {
             let asked = proxy.count(is_acquire);
             let waiter = lock.clone();
             let waiting = tokio::spawn(async move { waiter.acquire().await });
-            // The first try, and the one after the subscription.
-            proxy.on_count(asked + 2, is_acquire).await;
+            until_parked(&proxy, asked, &lock).await;
             let since = Instant::now();
             assert_eq!(java.unlock(name, LONG).await, Unlocked::Free);
             let guard = in_time("the lock", waiting).await.unwrap().unwrap();
@@ -47,14 +46,18 @@ async fn an_unlock_of_redisson_wakes_our_waiter() {
 
 #[tokio::test]
 async fn a_force_unlock_of_redisson_wakes_our_waiter() {
-    let server = TestServer::start().await;
+    let server = warm_server().await;
     let java = Redisson::new(&server).await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let proxy = Proxy::start(&server);
+    let lock = manager_at(&proxy.url(), LIMIT)
+        .await
+        .reentrant_lock("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
+        let asked = proxy.count(is_acquire);
         let waiter = lock.clone();
         let waiting = tokio::spawn(async move { waiter.acquire().await });
-        until_listening(&server, "order", 1).await;
+        until_parked(&proxy, asked, &lock).await;
         let since = Instant::now();
         assert!(java.force_unlock("order").await);
         let guard = in_time("the lock", waiting).await.unwrap().unwrap();
