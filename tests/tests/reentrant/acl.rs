@@ -102,7 +102,7 @@ async fn whole_life(guarded: &mut Guarded) -> Result<bool, String> {
     let outer = step("acquire", lock.acquire().await)?;
     let inner = step("enter", lock.acquire().await)?;
     assert!(step("try_acquire", other.try_acquire().await)?.is_none());
-    match other.acquire_within(ms(100)).await {
+    match other.acquire_within(ms(500)).await {
         Err(LockError::TimedOut { .. }) => {}
         result => return step("wait", result).map(|_| unreachable!("it is held")),
     }

@@ -180,7 +180,7 @@ async fn the_error_of_a_wait_says_why_it_ended(rig: &Rig) {
         }
         other => panic!("{other:?}"),
     }
-    match lock.acquire_within(ms(50)).await {
+    match lock.acquire_within(ms(500)).await {
         Err(error @ LockError::TimedOut { .. }) => assert!(error.is_contention()),
         other => panic!("{other:?}"),
     }

@@ -78,6 +78,36 @@ async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
     }
 }
 
+#[tokio::test]
+async fn a_waiter_whose_time_ends_while_it_subscribes_leaves_a_listener_behind() {
+    let server = warm_server().await;
+    let java = Redisson::new(&server).await;
+    let proxy = Proxy::start(&server);
+    let locks = manager_at(&proxy.url(), LIMIT).await;
+    let lock = locks.reentrant_lock("order");
+    woken_by_a_message("the lock", async || {
+        assert_eq!(java.try_lock("order", LONG).await, None);
+        let asked = proxy.count(is_acquire);
+        let subscribing = proxy.hold_next_request_matching(is_subscribe);
+        let first = lock.clone();
+        let first = tokio::spawn(async move { first.acquire_within(ms(300)).await.map(drop) });
+        subscribing.wait().await;
+        let second = lock.clone();
+        let second = tokio::spawn(async move { second.acquire().await });
+        assert!(in_time("its end", first).await.unwrap().is_err());
+        subscribing.deliver();
+        until_parked(&proxy, asked, &lock).await;
+        until_listening(&server, "order", 1).await;
+        let since = Instant::now();
+        assert_eq!(java.unlock("order", LONG).await, Unlocked::Free);
+        let guard = in_time("the lock", second).await.unwrap().unwrap();
+        guard.release().await.unwrap();
+        until_clean(&server).await;
+        since
+    })
+    .await;
+}
+
 /// Waits until so many callers of this manager wait for the lock.
 async fn until_waiting(lock: &lock_core::ReentrantLock, waiters: u64) {
     lock_tests::eventually("they wait", LIMIT, async || {
@@ -136,7 +166,7 @@ async fn leaving_meets_release(rounds: u64, owners: bool) {
         guard.release().await.unwrap();
     }
     // A wake-up that is lost costs a refresh interval; a machine that stands still for so long is rare.
-    assert!(late.len() < 3, "{late:?}");
+    assert!(late.len() < 2, "{late:?}");
     until_clean(&server).await;
     assert_eq!(locks.shutdown(LIMIT).await, 0);
 }
