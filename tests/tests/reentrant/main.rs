@@ -2,6 +2,7 @@
 
 mod acl;
 mod contract;
+mod contract_states;
 mod crowd;
 mod defects;
 mod foreign;
