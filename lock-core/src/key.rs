@@ -73,15 +73,13 @@ impl LockKey {
     }
 
     pub(crate) fn reentrant(prefix: &str, key: &str) -> Result<Self, LockError> {
-        Self::checked(prefix, key, |lock, tagged| Names::Reentrant {
-            holds: format!("{RESERVED}holds:{tagged}").into(),
-            // Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
-            channel: if lock.contains('{') {
-                format!("{REDISSON_CHANNEL}{lock}").into()
-            } else {
-                format!("{REDISSON_CHANNEL}{{{lock}}}").into()
-            },
-        })
+        Self::checked(prefix, key, reentrant_names)
+    }
+
+    /// The reentrant lock of this name, which was checked when it was made of prefix and key: both together may be
+    /// longer than a key.
+    pub(crate) fn reentrant_named(lock: &str) -> Self {
+        Self::of(lock.to_owned(), 0, reentrant_names)
     }
 
     fn checked(
@@ -93,18 +91,21 @@ impl LockKey {
             key: key.chars().take(64).collect(),
             reason,
         })?;
-        let lock = format!("{prefix}{key}");
+        Ok(Self::of(format!("{prefix}{key}"), prefix.len(), names))
+    }
+
+    fn of(lock: String, prefix_len: usize, names: impl FnOnce(&str, &str) -> Names) -> Self {
         // Without a tag of its own the whole name becomes the tag. With one, the tag stands in front and the name
         // behind it, which no name without a tag can produce: `a` and `{a}` do not share a queue.
         let tagged = match lock.find('{').zip(lock.find('}')) {
             Some((open, close)) => format!("{}:{lock}", &lock[open..=close]),
             None => format!("{{{lock}}}"),
         };
-        Ok(Self {
+        Self {
             names: names(&lock, &tagged),
             lock: lock.into(),
-            prefix_len: prefix.len(),
-        })
+            prefix_len,
+        }
     }
 
     pub(crate) fn kind(&self) -> Kind {
@@ -117,6 +118,18 @@ impl LockKey {
     /// The key as the user wrote it.
     pub(crate) fn name(&self) -> &str {
         &self.lock[self.prefix_len..]
+    }
+}
+
+fn reentrant_names(lock: &str, tagged: &str) -> Names {
+    Names::Reentrant {
+        holds: format!("{RESERVED}holds:{tagged}").into(),
+        // Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
+        channel: if lock.contains('{') {
+            format!("{REDISSON_CHANNEL}{lock}").into()
+        } else {
+            format!("{REDISSON_CHANNEL}{{{lock}}}").into()
+        },
     }
 }
 

@@ -364,7 +364,11 @@ impl Acquisition<'_> {
                 Some(Ok(None)) => {}
                 // The line asks again at the end of the lease, and a little earlier.
                 Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
-                None => return Err(self.out_of_time()),
+                None => {
+                    // Whoever is next does not listen either: it has to ask, and to subscribe, for itself.
+                    lock(&contender.wait).interrupted();
+                    return Err(self.out_of_time());
+                }
             }
         }
         Ok(())

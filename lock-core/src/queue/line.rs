@@ -185,12 +185,13 @@ impl Line {
         if position > 0 {
             return None;
         }
-        if state.waiting.is_empty() {
+        let Some(next) = state.waiting.front() else {
             state.subscription = None;
             return state.seeker.take().map(|seeker| seeker.contender);
-        }
-        // What asks for an owner asks for nobody else.
-        let owned = |seeker: &mut Seeker| seeker.contender.explicit_owner.is_some();
+        };
+        // What asks for an owner asks for nobody else, and nothing else asks for an owner.
+        let next_owned = next.request.owner.is_some();
+        let owned = |seeker: &mut Seeker| next_owned || seeker.contender.explicit_owner.is_some();
         let left = state.seeker.take_if(owned).map(|seeker| seeker.contender);
         if let Some(seeker) = &mut state.seeker
             && seeker.asking == Asking::First

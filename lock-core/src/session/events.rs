@@ -54,11 +54,10 @@ impl Events for Shared {
     }
 
     fn unlocked(&self, name: &str) {
-        if let Ok(key) = LockKey::reentrant("", name) {
-            let line = lock(&self.registry).existing_line(&key).cloned();
-            if let Some(line) = line {
-                line.interrupted();
-            }
+        let key = LockKey::reentrant_named(name);
+        let line = lock(&self.registry).existing_line(&key).cloned();
+        if let Some(line) = line {
+            line.interrupted();
         }
     }
 

@@ -1,0 +1,17 @@
+//! The reentrant lock on real servers: Redisson's `RLock` on the wire, and the promises of every lock.
+
+mod acl;
+mod contract;
+mod contract_states;
+mod crowd;
+mod defects;
+mod foreign;
+mod once;
+mod redisson;
+mod redisson_client;
+mod redisson_more;
+mod soak;
+mod support;
+mod wakeups;
+mod wire;
+mod wire_wakeups;
