@@ -164,8 +164,13 @@ impl Line {
             state.subscription = None;
             return state.seeker.take().map(|seeker| seeker.contender);
         }
-        // What asks for an owner asks for nobody else.
-        let owned = |seeker: &mut Seeker| seeker.contender.explicit_owner.is_some();
+        // What asks for an owner asks for nobody else, and who has an owner is asked for by nobody else.
+        let next_is_owned = state
+            .waiting
+            .front()
+            .is_some_and(|next| next.request.owner.is_some());
+        let owned =
+            |seeker: &mut Seeker| next_is_owned || seeker.contender.explicit_owner.is_some();
         let left = state.seeker.take_if(owned).map(|seeker| seeker.contender);
         if let Some(seeker) = &mut state.seeker
             && seeker.asking == Asking::First

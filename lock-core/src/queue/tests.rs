@@ -1,5 +1,7 @@
 //! The reentrant kind on the line, over a memory store: owners, re-entry, and how a lock goes from owner to owner.
 
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::{LockManager, Owner};
@@ -11,6 +13,11 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
         .expect("it takes too long")
+}
+
+/// Polls a future once.
+async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
 #[tokio::test]
@@ -65,6 +72,27 @@ async fn who_waits_for_an_owner_that_gets_the_lock_enters_with_it() {
     let (one, other, ()) = Box::pin(soon(both)).await;
     assert_eq!(one.unwrap().hold_count(), 2);
     assert!(other.unwrap().is_held());
+}
+
+#[tokio::test]
+async fn whoever_moves_up_takes_the_lock_as_itself_and_not_as_the_one_that_left() {
+    let elsewhere = LockManager::connect("memory://moves-up").await.unwrap();
+    let held = elsewhere.reentrant_lock("a").acquire().await.unwrap();
+    let here = LockManager::connect("memory://moves-up").await.unwrap();
+    let lock = here.reentrant_lock("a");
+    let mine = lock.clone().owner(&Owner::new());
+    let mut first = Box::pin(lock.acquire());
+    assert!(once(&mut first).await.is_pending());
+    let mut second = Box::pin(mine.acquire());
+    // It asks for itself, then for its place behind the first.
+    for _ in 0..3 {
+        assert!(once(&mut second).await.is_pending());
+    }
+    drop(first);
+    held.release().await.unwrap();
+    let outer = soon(second).await.unwrap();
+    let inner = soon(mine.acquire()).await.unwrap();
+    assert_eq!((outer.hold_count(), inner.hold_count()), (2, 2));
 }
 
 #[tokio::test]
