@@ -324,6 +324,15 @@ impl Shared {
             .insert(contender.sequence, Arc::clone(contender));
     }
 
+    /// Cleans up once more behind a contender that was given up before a question about it was answered.
+    fn undo_again(&self, contender: &Arc<Contender>) {
+        if let Some(releases) = self.releases.upgrade() {
+            self.remember(contender);
+            contender.undoing.store(false, Ordering::Relaxed);
+            let _ = releases.send(Arc::clone(contender));
+        }
+    }
+
     /// Makes sure that the task looks at the leases at `moment` or before.
     pub(crate) fn lease_due_at(&self, moment: Moment) {
         self.due_at(&self.leases_due, moment);

@@ -26,6 +26,7 @@ pub(super) async fn replace(
         return None;
     };
     let asking = Asking {
+        shared,
         line,
         contender: &contender,
     };
@@ -67,6 +68,7 @@ pub(super) async fn replace(
 
 /// The first in line waits for our answer: it must hear of it whatever happens.
 struct Asking<'a> {
+    shared: &'a Shared,
     line: &'a Arc<Line>,
     contender: &'a Arc<Contender>,
 }
@@ -76,9 +78,17 @@ impl Asking<'_> {
         if unanswered {
             lock(&self.contender.wait).interrupted();
         }
+        self.tell();
+        std::mem::forget(self);
+    }
+
+    fn tell(&self) {
         self.line.answered(self.contender);
         self.line.wake_first();
-        std::mem::forget(self);
+        // The last one in line has left meanwhile. Its clean-up may have come before our question.
+        if self.contender.is_over() {
+            self.shared.undo_again(self.contender);
+        }
     }
 }
 
@@ -87,7 +97,6 @@ impl Drop for Asking<'_> {
     fn drop(&mut self) {
         self.contender.ambiguous.store(true, Ordering::Relaxed);
         lock(&self.contender.wait).interrupted();
-        self.line.answered(self.contender);
-        self.line.wake_first();
+        self.tell();
     }
 }

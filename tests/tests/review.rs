@@ -1,0 +1,46 @@
+//! Races of the line that only a real connection shows.
+
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use lock_core::LockManager;
+use lock_tests::{TestServer, eventually};
+
+/// A limit against hanging, not a measure.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Polls a future once, by a task whose turn is over: it starts, and its first message is not sent yet.
+fn start<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
+    let mut cx = Context::from_waker(Waker::noop());
+    let (sender, mut ready) = tokio::sync::mpsc::unbounded_channel();
+    for _ in 0..1000 {
+        sender.send(()).unwrap();
+    }
+    while ready.poll_recv(&mut cx).is_ready() {}
+    future.poll(&mut cx)
+}
+
+#[tokio::test]
+async fn a_waiter_that_leaves_before_the_lock_is_passed_on_leaves_nothing_behind() {
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let lock = locks.lock("a").ttl(PATIENCE * 20);
+    let guard = lock.acquire().await.unwrap();
+    let mut waiting = Box::pin(lock.acquire());
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(waiting.as_mut().poll(&mut cx).is_pending());
+    let mut release = Box::pin(guard.release());
+    assert!(start(release.as_mut()).is_pending());
+    drop(waiting);
+    // Long enough for the clean-up to overtake the release, which stands still.
+    for _ in 0..100 {
+        tokio::task::yield_now().await;
+    }
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    release.await.unwrap();
+    eventually("the lock is free", PATIENCE, async || {
+        !server.exists("lock:a").await
+    })
+    .await;
+}
