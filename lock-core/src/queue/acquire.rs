@@ -312,6 +312,7 @@ impl Acquisition<'_> {
         };
         self.place.asking = None;
         let line = Arc::clone(&self.place.line);
+        let mut parked = None;
         let outcome = match answer {
             Ok(Answer::Granted { fence, .. }) => {
                 lock(&contender.wait).answered(Granted {
@@ -335,13 +336,17 @@ impl Acquisition<'_> {
             Ok(Answer::Busy { remaining }) => {
                 self.trouble.over();
                 lock(&contender.wait).parked();
-                self.shared.check_line(&line, contender.terms(), remaining);
+                parked = Some(remaining);
                 self.subscribe(contender).await
             }
             Ok(Answer::Foreign { kind }) => Err(foreign(contender, kind)),
             Err(error) => self.after(contender, error).await,
         };
         line.answered(contender);
+        // Only now: a check that falls due while we ask is passed over, and to subscribe may take longer than that.
+        if let Some(remaining) = parked {
+            self.shared.check_line(&line, contender.terms(), remaining);
+        }
         outcome
     }
 
