@@ -326,9 +326,9 @@ impl Acquisition<'_> {
             }
             Ok(Answer::Queued(place)) => {
                 self.trouble.over();
-                lock(&contender.wait).queued(sent_at, place.last_fence);
-                self.shared
-                    .check_line(&line, contender.terms(), place.remaining);
+                let terms = self.place.hold().request.terms;
+                lock(&contender.wait).queued(sent_at, terms, place.last_fence);
+                self.shared.check_line(&line, terms, place.remaining);
                 tracing::trace!(depth = place.depth, "waiting in the queue");
                 Ok(())
             }

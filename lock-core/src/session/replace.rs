@@ -47,8 +47,11 @@ pub(super) async fn replace(
             Ok(Released::HandedOver)
         }
         Ok(Passed::On(Answer::Queued(place))) => {
-            lock(&contender.wait).queued(sent_at, place.last_fence);
-            shared.check_line(line, contender.terms(), place.remaining);
+            let mut wait = lock(&contender.wait);
+            let terms = wait.terms();
+            wait.queued(sent_at, terms, place.last_fence);
+            drop(wait);
+            shared.check_line(line, terms, place.remaining);
             Ok(Released::HandedOver)
         }
         // Something else has taken the name in between; the one that waits finds out by asking.

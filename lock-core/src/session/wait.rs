@@ -80,23 +80,23 @@ impl Wait {
         self.terms
     }
 
-    /// A call sent at `sent_at` was answered "queued". Answers may come out of order: the newest counts.
-    pub(crate) fn queued(&mut self, sent_at: Moment, floor: u64) {
+    /// A call on these terms, sent at `sent_at`, was answered "queued". Answers may come out of order: the newest counts.
+    pub(crate) fn queued(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
         self.trouble = None;
         if self.asked.is_none_or(|asked| asked.sent_at < sent_at) {
             self.asked = Some(Asked {
                 sent_at,
-                terms: self.terms,
+                terms,
                 floor,
             });
         }
     }
 
     /// A refresh was answered "queued". A grant that waits to be taken keeps the floor that it was judged by.
-    pub(crate) fn refreshed(&mut self, sent_at: Moment, floor: u64) {
+    pub(crate) fn refreshed(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
         self.trouble = None;
         if self.pushed.is_none() {
-            self.queued(sent_at, floor);
+            self.queued(sent_at, terms, floor);
         }
     }
 
@@ -268,9 +268,9 @@ mod tests {
     #[test]
     fn a_grant_counts_from_the_last_call_that_was_answered_queued() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
-        wait.queued(T0 + ms(500), 11);
-        wait.queued(T0 + ms(200), 10);
+        wait.queued(T0, TERMS, 10);
+        wait.queued(T0 + ms(500), TERMS, 11);
+        wait.queued(T0 + ms(200), TERMS, 10);
         wait.pushed(grant(12));
         let granted = pushed(12, T0 + ms(500));
         assert_eq!(wait.next(T0 + ms(600), TERMS), Next::Take(granted));
@@ -282,7 +282,7 @@ mod tests {
         let mut wait = waiting();
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0, TERMS), Next::Wait);
-        wait.queued(T0, 11);
+        wait.queued(T0, TERMS, 11);
         assert!(matches!(wait.next(T0, TERMS), Next::Take(_)));
     }
 
@@ -290,7 +290,7 @@ mod tests {
     fn a_message_older_than_the_answer_is_dropped() {
         // Granted, expired, queued again, and only then the message of the first grant arrives.
         let mut wait = waiting();
-        wait.queued(T0, 20);
+        wait.queued(T0, TERMS, 20);
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0, TERMS), Next::Wait);
     }
@@ -298,7 +298,7 @@ mod tests {
     #[test]
     fn a_grant_after_a_long_wait_is_confirmed_first() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
+        wait.queued(T0, TERMS, 10);
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0 + ms(1001), TERMS), Next::AskAgain);
     }
@@ -310,7 +310,7 @@ mod tests {
             ..TERMS
         };
         let mut wait = waiting();
-        wait.queued(T0, 10);
+        wait.queued(T0, TERMS, 10);
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0, wanted), Next::AskAgain);
         wait.answered(pushed(13, T0));
@@ -318,21 +318,36 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_is_on_the_terms_of_the_call_that_queued_for_it() {
+        // A refresh is under way when the first in line leaves; the next one asks for longer, and gets no answer.
+        let longer = Terms {
+            ttl: Duration::from_secs(9),
+            asked: Duration::from_secs(9),
+            ..TERMS
+        };
+        let mut wait = waiting();
+        wait.asking(longer);
+        wait.refreshed(T0, TERMS, 10);
+        wait.pushed(grant(12));
+        assert_eq!(wait.next(T0, longer), Next::AskAgain);
+    }
+
+    #[test]
     fn a_refresh_counts_unless_a_grant_waits_to_be_taken() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
-        wait.refreshed(T0 + ms(900), 15);
+        wait.queued(T0, TERMS, 10);
+        wait.refreshed(T0 + ms(900), TERMS, 15);
         wait.pushed(grant(16));
         let granted = pushed(16, T0 + ms(900));
         // A grant that waits to be taken keeps the floor it was judged by.
-        wait.refreshed(T0 + ms(950), 20);
+        wait.refreshed(T0 + ms(950), TERMS, 20);
         assert_eq!(wait.next(T0 + ms(1500), TERMS), Next::Take(granted));
     }
 
     #[test]
     fn a_grant_that_was_taken_back_is_not_taken() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
+        wait.queued(T0, TERMS, 10);
         wait.pushed(grant(12));
         wait.revoked();
         assert!(wait.is_revoked());
@@ -348,7 +363,7 @@ mod tests {
         wait.contended();
         assert!(wait.is_contended(), "said before the answer came");
         let mut wait = waiting();
-        wait.queued(T0, 10);
+        wait.queued(T0, TERMS, 10);
         wait.pushed(Grant {
             contended: true,
             ..grant(12)
@@ -366,7 +381,7 @@ mod tests {
         assert!(wait.hopeless(T0 + ms(900), Some(PATIENCE)).is_none());
         assert!(wait.hopeless(T0 + ms(1001), Some(PATIENCE)).is_some());
         assert!(wait.hopeless(T0 + ms(1001), None).is_none());
-        wait.refreshed(T0 + ms(1001), 1);
+        wait.refreshed(T0 + ms(1001), TERMS, 1);
         assert!(wait.trouble().is_none());
         wait.failed(T0, StoreError::Misconfigured(String::new()));
         assert!(wait.hopeless(T0, None).is_some());
