@@ -95,7 +95,12 @@ impl Hold {
                 self.phase.lose(reason);
             }
             _ if now >= self.cap() => {
-                self.phase.lose(LossReason::MaxHold);
+                // Whoever sees it first tells the others: their timers may have stood still.
+                if self.phase.lose(LossReason::MaxHold)
+                    && let Some(lease) = lease
+                {
+                    lease.announce();
+                }
             }
             _ => return Status::Held,
         }

@@ -166,9 +166,14 @@ impl Lease {
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let lost = self.phase.lose(reason);
         if lost {
-            self.changed.notify_waiters();
+            self.announce();
         }
         lost
+    }
+
+    /// Wakes all who watch the lease or a hold of it, to look again.
+    pub(crate) fn announce(&self) {
+        self.changed.notify_waiters();
     }
 
     /// Resolves with the next loss that is announced. The deadline is for the caller to watch.

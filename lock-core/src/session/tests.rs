@@ -35,14 +35,21 @@ impl Rig {
         }
     }
 
-    async fn hold(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Hold>, LockError> {
-        let request = Request {
+    fn request(&self, key: &str) -> Result<Request, LockError> {
+        Ok(Request {
             key: Arc::new(LockKey::new("lock:", key)?),
             terms: self.session.shared.config.terms(TTL)?,
-            renew,
+            renew: true,
             max_hold: None,
             at_least: Duration::ZERO,
             owner: None,
+        })
+    }
+
+    async fn hold(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Hold>, LockError> {
+        let request = Request {
+            renew,
+            ..self.request(key)?
         };
         acquire(&self.session, request, limit).await
     }
@@ -349,4 +356,28 @@ fn a_manager_whose_runtime_has_ended_grants_nothing() {
         .unwrap()
         .block_on(rig.take("a", true, Limit::Forever));
     assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
+}
+
+#[tokio::test]
+async fn max_hold_is_announced_though_timers_stood_still() {
+    let rig = Rig::new("", &ManualClock::new());
+    let request = Request {
+        max_hold: Some(TTL / 2),
+        ..rig.request("a").unwrap()
+    };
+    let hold = acquire(&rig.session, request, Limit::Forever).await;
+    let guard = LockGuard::new(Arc::clone(&rig.session), hold.unwrap());
+    let lost = async { soon(guard.lost()).await };
+    let jump = async {
+        tokio::task::yield_now().await;
+        // As after a suspend: past the cap and before the end of the lease.
+        rig.clock.advance(TTL * 6 / 10);
+    };
+    let started = std::time::Instant::now();
+    let (reason, ()) = tokio::join!(lost, jump);
+    assert_eq!(reason, LossReason::MaxHold);
+    assert!(
+        started.elapsed() < TTL / 2,
+        "told by the heartbeat, not by the timer"
+    );
 }
