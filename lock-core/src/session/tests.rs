@@ -1,6 +1,7 @@
 //! The session on a clock that tests move by hand, over a real memory store.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Hold, Request, Session};
@@ -380,4 +381,29 @@ async fn max_hold_is_announced_though_timers_stood_still() {
         started.elapsed() < TTL / 2,
         "told by the heartbeat, not by the timer"
     );
+}
+
+#[tokio::test]
+async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
+    let rig = Rig::new("", &ManualClock::new());
+    let shared = &rig.session.shared;
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let contender = Arc::clone(guard.view().hold.contender().unwrap());
+    // A request of it that got no answer may still be on its way, on a connection of the past.
+    contender.ambiguous.store(true, Ordering::Relaxed);
+    drop(guard);
+    soon(async {
+        while rig.take("a", true, Limit::Try).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let late = contender.attempt(Mode::Try, 0);
+    soon(async {
+        while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(soon(rig.take("a", true, Limit::Forever)).await.is_ok());
 }
