@@ -229,6 +229,7 @@ impl Place<'_> {
         }
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
+            hold.was_never_seen();
             self.session.end(&hold);
             return None;
         }

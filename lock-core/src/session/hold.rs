@@ -132,6 +132,11 @@ impl Hold {
         self.phase.abandon()
     }
 
+    /// Nobody ever knew that it had begun: nothing is kept for it.
+    pub(crate) fn was_never_seen(&self) {
+        self.keep_until.store(0, Ordering::Relaxed);
+    }
+
     /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.
     pub(crate) fn keep_for(&self, now: Moment) -> Option<Duration> {
         let left = now.until(Moment(self.keep_until.load(Ordering::Relaxed)));

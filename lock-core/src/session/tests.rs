@@ -407,3 +407,37 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     .await;
     assert!(soon(rig.take("a", true, Limit::Forever)).await.is_ok());
 }
+
+#[tokio::test]
+async fn a_lock_that_its_taker_never_saw_is_not_kept() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let request = Request {
+        at_least: TTL,
+        ..rig.request("a").unwrap()
+    };
+    // A third one behind them, so that spare tokens are asked for.
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| {
+            Box::pin(acquire(
+                &rig.session,
+                rig.request("a").unwrap(),
+                Limit::Forever,
+            ))
+        })
+        .collect();
+    let mut keeper = Box::pin(acquire(&rig.session, request, Limit::Forever));
+    for waiter in &mut waiting {
+        assert!(once(waiter).await.is_pending());
+    }
+    assert!(once(&mut keeper).await.is_pending());
+    guard.release().await.unwrap();
+    for waiter in waiting {
+        let hold = soon(waiter).await.unwrap();
+        rig.session.end(&hold);
+    }
+    // It has been handed the lock by now, and leaves without having seen it.
+    drop(keeper);
+    let next = soon(rig.take("a", true, Limit::Within(PATIENCE))).await;
+    assert!(next.is_ok(), "{next:?}");
+}
