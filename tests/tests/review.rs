@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use lock_core::LockManager;
+use lock_core::{LockError, LockManager, LossReason, Owner};
 use lock_tests::{Proxy, TestServer, eventually};
 
 /// A limit against hanging, not a measure.
@@ -64,4 +64,37 @@ async fn a_waiter_whose_subscription_came_to_nothing_goes_on_asking() {
     guard.release().await.unwrap();
     let taken = tokio::time::timeout(PATIENCE, waiting).await;
     assert!(taken.expect("it waits for ever").unwrap().is_ok());
+}
+
+/// Gives the lock to somebody else without a word, as an operator or another client can.
+async fn take_away(server: &TestServer, key: &str, other: &str) {
+    let mut connection = server.connection().await;
+    let () = redis::pipe()
+        .atomic()
+        .del(key)
+        .hset(key, other, 1)
+        .pexpire(key, 60_000)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn an_owner_that_finds_another_in_its_place_has_lost_and_does_not_hammer_the_server() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let locks = LockManager::connect(&proxy.url()).await.unwrap();
+    let lock = locks.reentrant_lock("a").owner(&Owner::new());
+    let outer = lock.clone().ttl(PATIENCE * 20).acquire().await.unwrap();
+    take_away(&server, "a", "somebody:1").await;
+    let before = proxy.requests().len();
+    let inner = lock.acquire_within(Duration::from_millis(500)).await;
+    assert!(
+        matches!(inner, Err(LockError::TimedOut { .. })),
+        "{inner:?}"
+    );
+    let asked = proxy.requests().len() - before;
+    assert!(asked < 50, "{asked} requests");
+    let lost = tokio::time::timeout(PATIENCE, outer.lost()).await;
+    assert_eq!(lost, Ok(LossReason::Taken));
 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::line::{Line, Step};
 use super::trouble::Trouble;
 use crate::LockError;
-use crate::error::Cause;
+use crate::error::{Cause, LossReason};
 use crate::key::Kind;
 use crate::session::{Contender, Granted, Hold, Request, Session, Shared, Status, Taken};
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
@@ -126,6 +126,8 @@ async fn alone(
         if shared.is_closing() {
             return Err(LockError::ShutDown);
         }
+        // What the owner has here before we ask.
+        let owners = shared.lease_of(&hold.request);
         let sent_at = shared.now();
         attempt.sent = true;
         let call = shared.store.acquire(contender.attempt(Mode::Try, 0));
@@ -154,6 +156,12 @@ async fn alone(
                 }
             }
             Ok(Answer::Busy { remaining }) => {
+                if let Some(lease) = owners
+                    && lease.lose(LossReason::Taken)
+                {
+                    // All the while the owner had it as far as we knew, and another has it.
+                    shared.lease_due_at(sent_at);
+                }
                 // The server answered that it holds nothing of this try; unless an earlier request is still out.
                 attempt.sent = contender.ambiguous.load(Ordering::Relaxed);
                 return Err(LockError::Busy {

@@ -1,6 +1,7 @@
 //! The reentrant kind on the line, over a memory store: owners, re-entry, and how a lock goes from owner to owner.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -130,4 +131,26 @@ async fn a_renewed_hold_keeps_a_fixed_one_of_the_same_owner_alive_and_not_the_ot
     renewed.release().await.unwrap();
     assert!(fixed.is_held());
     assert_eq!(soon(fixed.lost()).await, crate::LossReason::Expired);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn guards_of_one_owner_that_enter_at_the_same_moment_share_one_lease() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    for round in 0..20_000 {
+        let lock = locks.reentrant_lock("a").owner(&Owner::new());
+        let start = Arc::new(tokio::sync::Barrier::new(2));
+        let enter = || {
+            let (lock, start) = (lock.clone(), Arc::clone(&start));
+            tokio::spawn(async move {
+                start.wait().await;
+                lock.acquire().await.unwrap()
+            })
+        };
+        let (one, other) = (enter(), enter());
+        let (one, other) = (soon(one).await.unwrap(), soon(other).await.unwrap());
+        let counts = (one.hold_count(), other.hold_count());
+        assert_eq!(counts, (2, 2), "round {round}");
+        one.release().await.unwrap();
+        other.release().await.unwrap();
+    }
 }

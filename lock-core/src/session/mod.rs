@@ -241,15 +241,23 @@ impl Shared {
         hold: &Arc<Hold>,
     ) -> Taken {
         let now = self.now();
-        let line = lock(&self.registry).line(&contender.key);
-        let owners = line.lease_of(contender.explicit_owner.as_ref());
-        let taken = contender.take(now, granted, hold, owners.as_ref());
+        let mut registry = lock(&self.registry);
+        let line = registry.line(&contender.key);
+        let taken = line.adopt(contender, granted, hold, now);
+        // Not before: an idle line may be forgotten at any moment, and then somebody makes another.
+        registry.tidy(&line);
+        drop(registry);
         if taken == Taken::Held {
-            line.adopt(contender, now);
             self.watch(hold);
         }
-        self.tidy(&line);
         taken
+    }
+
+    /// The lease that the owner has in this process, if it names one.
+    pub(crate) fn lease_of(&self, request: &Request) -> Option<Arc<Lease>> {
+        let owner = request.owner.as_ref()?;
+        let line = lock(&self.registry).existing_line(&request.key).cloned();
+        line?.lease_of(owner)
     }
 
     /// What is known about hand-overs in this line.
