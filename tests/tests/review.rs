@@ -98,3 +98,22 @@ async fn an_owner_that_finds_another_in_its_place_has_lost_and_does_not_hammer_t
     let lost = tokio::time::timeout(PATIENCE, outer.lost()).await;
     assert_eq!(lost, Ok(LossReason::Taken));
 }
+
+#[tokio::test]
+async fn an_owner_that_takes_the_lock_anew_shares_nothing_with_its_tenure_before() {
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let ttl = Duration::from_millis(900);
+    let lock = locks.reentrant_lock("a").owner(&Owner::new()).ttl(ttl);
+    let before = lock.acquire().await.unwrap();
+    // The server has lost its data, and with it the tenure.
+    server.flushall().await;
+    let after = lock.acquire().await.unwrap();
+    assert!(after.fencing_token() > before.fencing_token());
+    assert!(!before.is_held(), "its fencing token is of the past");
+    assert_eq!(after.hold_count(), 1);
+    // Long enough for a renewal in the name of either.
+    tokio::time::sleep(ttl * 2).await;
+    assert!(after.is_held());
+    after.release().await.unwrap();
+}

@@ -50,11 +50,15 @@ pub(crate) struct Start {
     pub(crate) pushed: bool,
     /// Whether the watchdog renews it.
     pub(crate) renew: bool,
+    /// The fencing token, which an owner keeps as long as it has the lock.
+    pub(crate) fence: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Lease {
     phase: Phase,
+    /// The fencing token that it began with.
+    fence: u64,
     /// End of what the server has confirmed.
     deadline: AtomicU64,
     renew_at: AtomicU64,
@@ -89,6 +93,7 @@ impl Lease {
         };
         Some(Self {
             phase: Phase::held(),
+            fence: start.fence,
             deadline: AtomicU64::new(deadline.0),
             renew_at: AtomicU64::new(renew_at.0),
             users: Mutex::new(Users {
@@ -100,9 +105,13 @@ impl Lease {
         })
     }
 
-    /// One more user: the same owner has entered again. False where the lease is over.
+    /// One more user: the same owner has entered again. False where the lease is over; so it is where the owner was given
+    /// another fencing token, and thus the lock anew.
     pub(crate) fn join(&self, now: Moment, terms: Terms, start: Start) -> bool {
         let mut users = lock(&self.users);
+        if self.fence != start.fence {
+            self.lose(LossReason::Taken);
+        }
         if self.status(now) != Status::Held {
             return false;
         }
@@ -253,6 +262,7 @@ mod tests {
             sent_at,
             pushed: false,
             renew: true,
+            fence: 1,
         }
     }
 
@@ -318,6 +328,7 @@ mod tests {
                 sent_at: T0,
                 pushed,
                 renew: false,
+                fence: 1,
             };
             Lease::begin(T0, terms(3), start).unwrap()
         };
