@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::line::{Line, Step};
 use super::trouble::Trouble;
 use crate::LockError;
-use crate::error::Cause;
+use crate::error::{Cause, LossReason};
 use crate::key::Kind;
 use crate::session::{Contender, Granted, Hold, Request, Session, Shared, Status, Taken};
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
@@ -126,6 +126,8 @@ async fn alone(
         if shared.is_closing() {
             return Err(LockError::ShutDown);
         }
+        // What the owner has here before we ask.
+        let owners = shared.lease_of(&hold.request);
         let sent_at = shared.now();
         attempt.sent = true;
         let call = shared.store.acquire(contender.attempt(Mode::Try, 0));
@@ -154,6 +156,12 @@ async fn alone(
                 }
             }
             Ok(Answer::Busy { remaining }) => {
+                if let Some(lease) = owners
+                    && lease.lose(LossReason::Taken)
+                {
+                    // All the while the owner had it as far as we knew, and another has it.
+                    shared.lease_due_at(sent_at);
+                }
                 // The server answered that it holds nothing of this try; unless an earlier request is still out.
                 attempt.sent = contender.ambiguous.load(Ordering::Relaxed);
                 return Err(LockError::Busy {
@@ -232,6 +240,7 @@ impl Place<'_> {
         }
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
+            hold.was_never_seen();
             self.session.end(&hold);
             return None;
         }
@@ -315,6 +324,7 @@ impl Acquisition<'_> {
         };
         self.place.asking = None;
         let line = Arc::clone(&self.place.line);
+        let mut parked = None;
         let outcome = match answer {
             Ok(Answer::Granted { fence, .. }) => {
                 lock(&contender.wait).answered(Granted {
@@ -328,11 +338,11 @@ impl Acquisition<'_> {
             }
             Ok(Answer::Queued(place)) => {
                 self.trouble.over();
-                lock(&contender.wait).queued(sent_at, place.last_fence);
+                let terms = self.place.hold().request.terms;
+                lock(&contender.wait).queued(sent_at, terms, place.last_fence);
                 // Before the check is set: one that falls due while somebody asks is dropped.
                 line.answered(contender);
-                self.shared
-                    .check_line(&line, contender.terms(), place.remaining);
+                self.shared.check_line(&line, terms, place.remaining);
                 tracing::trace!(depth = place.depth, "waiting in the queue");
                 Ok(())
             }
@@ -340,14 +350,17 @@ impl Acquisition<'_> {
             Ok(Answer::Busy { remaining }) => {
                 self.trouble.over();
                 lock(&contender.wait).parked();
-                line.answered(contender);
-                self.shared.check_line(&line, contender.terms(), remaining);
+                parked = Some(remaining);
                 self.subscribe(contender).await
             }
             Ok(Answer::Foreign { kind }) => Err(foreign(contender, kind)),
             Err(error) => self.after(contender, error).await,
         };
         line.answered(contender);
+        // Only now: a check that falls due while we ask is passed over, and to subscribe may take longer than that.
+        if let Some(remaining) = parked {
+            self.shared.check_line(&line, contender.terms(), remaining);
+        }
         outcome
     }
 

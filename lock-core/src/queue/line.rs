@@ -203,14 +203,27 @@ impl Line {
         left
     }
 
-    /// A lock was granted to somebody who did not stand in line.
-    pub(crate) fn adopt(self: &Arc<Self>, contender: &Arc<Contender>, now: Moment) {
-        contender.stands_for(Arc::downgrade(self));
+    /// A lock was granted to somebody who did not stand in line. In one step: two that enter for one owner at the same
+    /// moment share a lease.
+    pub(crate) fn adopt(
+        self: &Arc<Self>,
+        contender: &Arc<Contender>,
+        granted: Granted,
+        hold: &Arc<Hold>,
+        now: Moment,
+    ) -> Taken {
         let mut state = lock(&self.state);
-        // An owner that enters again has the lease already.
-        if !state.is_held_by(contender) {
-            state.hold_by(Arc::clone(contender), now, None);
+        let owner = contender.explicit_owner.as_ref();
+        let owners = owner.and_then(|owner| state.lease_of(owner));
+        let taken = contender.take(now, granted, hold, owners.as_ref());
+        if taken == Taken::Held {
+            contender.stands_for(Arc::downgrade(self));
+            // An owner that enters again has the lease already.
+            if !state.is_held_by(contender) {
+                state.hold_by(Arc::clone(contender), now, None);
+            }
         }
+        taken
     }
 
     /// Gives the lease of a guard that has ended to the next in line, without any command. `None` where the server has to
@@ -406,11 +419,8 @@ impl Line {
     }
 
     /// The lease of the holder, if it is this owner's.
-    pub(crate) fn lease_of(&self, owner: Option<&Owner>) -> Option<Arc<Lease>> {
-        let state = lock(&self.state);
-        let holder = state.holder.as_ref()?;
-        let same = owner.is_some() && holder.explicit_owner.as_ref() == owner;
-        same.then(|| holder.lease().cloned())?
+    pub(crate) fn lease_of(&self, owner: &Owner) -> Option<Arc<Lease>> {
+        lock(&self.state).lease_of(owner)
     }
 
     #[cfg(test)]
@@ -475,6 +485,12 @@ impl State {
             }
             None => Step::Lead,
         }
+    }
+
+    fn lease_of(&self, owner: &Owner) -> Option<Arc<Lease>> {
+        let holder = self.holder.as_ref()?;
+        let same = holder.explicit_owner.as_ref() == Some(owner);
+        same.then(|| holder.lease().cloned())?
     }
 
     fn hold_by(&mut self, contender: Arc<Contender>, now: Moment, granted: Option<Granted>) {

@@ -1,5 +1,8 @@
 //! The reentrant kind on the line, over a memory store: owners, re-entry, and how a lock goes from owner to owner.
 
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crate::{LockManager, Owner};
@@ -11,6 +14,11 @@ async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
         .expect("it takes too long")
+}
+
+/// Polls a future once.
+async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
 #[tokio::test]
@@ -68,6 +76,27 @@ async fn who_waits_for_an_owner_that_gets_the_lock_enters_with_it() {
 }
 
 #[tokio::test]
+async fn whoever_moves_up_takes_the_lock_as_itself_and_not_as_the_one_that_left() {
+    let elsewhere = LockManager::connect("memory://moves-up").await.unwrap();
+    let held = elsewhere.reentrant_lock("a").acquire().await.unwrap();
+    let here = LockManager::connect("memory://moves-up").await.unwrap();
+    let lock = here.reentrant_lock("a");
+    let mine = lock.clone().owner(&Owner::new());
+    let mut first = Box::pin(lock.acquire());
+    assert!(once(&mut first).await.is_pending());
+    let mut second = Box::pin(mine.acquire());
+    // It asks for itself, then for its place behind the first.
+    for _ in 0..3 {
+        assert!(once(&mut second).await.is_pending());
+    }
+    drop(first);
+    held.release().await.unwrap();
+    let outer = soon(second).await.unwrap();
+    let inner = soon(mine.acquire()).await.unwrap();
+    assert_eq!((outer.hold_count(), inner.hold_count()), (2, 2));
+}
+
+#[tokio::test]
 async fn managers_pass_a_reentrant_lock_on_by_its_announcements() {
     let one = LockManager::connect("memory://announced").await.unwrap();
     let two = LockManager::connect("memory://announced").await.unwrap();
@@ -102,4 +131,26 @@ async fn a_renewed_hold_keeps_a_fixed_one_of_the_same_owner_alive_and_not_the_ot
     renewed.release().await.unwrap();
     assert!(fixed.is_held());
     assert_eq!(soon(fixed.lost()).await, crate::LossReason::Expired);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn guards_of_one_owner_that_enter_at_the_same_moment_share_one_lease() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    for round in 0..20_000 {
+        let lock = locks.reentrant_lock("a").owner(&Owner::new());
+        let start = Arc::new(tokio::sync::Barrier::new(2));
+        let enter = || {
+            let (lock, start) = (lock.clone(), Arc::clone(&start));
+            tokio::spawn(async move {
+                start.wait().await;
+                lock.acquire().await.unwrap()
+            })
+        };
+        let (one, other) = (enter(), enter());
+        let (one, other) = (soon(one).await.unwrap(), soon(other).await.unwrap());
+        let counts = (one.hold_count(), other.hold_count());
+        assert_eq!(counts, (2, 2), "round {round}");
+        one.release().await.unwrap();
+        other.release().await.unwrap();
+    }
 }

@@ -137,6 +137,7 @@ impl Contender {
             sent_at: granted.sent_at,
             pushed: granted.pushed,
             renew: hold.request.renew,
+            fence: granted.fence,
         };
         let lease = match owners.filter(|lease| lease.join(now, granted.terms, start)) {
             Some(lease) => Arc::clone(lease),

@@ -95,7 +95,12 @@ impl Hold {
                 self.phase.lose(reason);
             }
             _ if now >= self.cap() => {
-                self.phase.lose(LossReason::MaxHold);
+                // Whoever sees it first tells the others: their timers may have stood still.
+                if self.phase.lose(LossReason::MaxHold)
+                    && let Some(lease) = lease
+                {
+                    lease.announce();
+                }
             }
             _ => return Status::Held,
         }
@@ -125,6 +130,11 @@ impl Hold {
     /// Nobody waits for it any more. False if it has begun already.
     pub(crate) fn abandon(&self) -> bool {
         self.phase.abandon()
+    }
+
+    /// Nobody ever knew that it had begun: nothing is kept for it.
+    pub(crate) fn was_never_seen(&self) {
+        self.keep_until.store(0, Ordering::Relaxed);
     }
 
     /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.

@@ -67,11 +67,15 @@ pub(crate) struct Start {
     pub(crate) pushed: bool,
     /// Whether the watchdog renews it.
     pub(crate) renew: bool,
+    /// The fencing token, which an owner keeps as long as it has the lock.
+    pub(crate) fence: u64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Lease {
     phase: Phase,
+    /// The fencing token that it began with.
+    fence: u64,
     /// End of what the server has confirmed.
     deadline: AtomicU64,
     renew_at: AtomicU64,
@@ -106,6 +110,7 @@ impl Lease {
         };
         Some(Self {
             phase: Phase::held(),
+            fence: start.fence,
             deadline: AtomicU64::new(deadline.0),
             renew_at: AtomicU64::new(renew_at.0),
             users: Mutex::new(Users {
@@ -117,9 +122,13 @@ impl Lease {
         })
     }
 
-    /// One more user: the same owner has entered again. False where the lease is over.
+    /// One more user: the same owner has entered again. False where the lease is over; so it is where the owner was given
+    /// another fencing token, and thus the lock anew.
     pub(crate) fn join(&self, now: Moment, terms: Terms, start: Start) -> bool {
         let mut users = lock(&self.users);
+        if self.fence != start.fence {
+            self.lose(LossReason::Taken);
+        }
         if self.status(now) != Status::Held {
             return false;
         }
@@ -183,9 +192,14 @@ impl Lease {
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let lost = self.phase.lose(reason);
         if lost {
-            self.changed.notify_waiters();
+            self.announce();
         }
         lost
+    }
+
+    /// Wakes all who watch the lease or a hold of it, to look again.
+    pub(crate) fn announce(&self) {
+        self.changed.notify_waiters();
     }
 
     /// Resolves with the next loss that is announced. The deadline is for the caller to watch.
@@ -265,6 +279,7 @@ mod tests {
             sent_at,
             pushed: false,
             renew: true,
+            fence: 1,
         }
     }
 
@@ -330,6 +345,7 @@ mod tests {
                 sent_at: T0,
                 pushed,
                 renew: false,
+                fence: 1,
             };
             Lease::begin(T0, terms(3), start).unwrap()
         };

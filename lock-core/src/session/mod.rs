@@ -241,16 +241,24 @@ impl Shared {
         hold: &Arc<Hold>,
     ) -> Taken {
         let now = self.now();
-        let line = lock(&self.registry).line(&contender.key);
-        let owners = line.lease_of(contender.explicit_owner.as_ref());
-        let taken = contender.take(now, granted, hold, owners.as_ref());
+        let mut registry = lock(&self.registry);
+        let line = registry.line(&contender.key);
+        let taken = line.adopt(contender, granted, hold, now);
+        registry.rest(&line);
+        // Not before: an idle line may be forgotten at any moment, and then somebody makes another.
+        registry.tidy(&line);
+        drop(registry);
         if taken == Taken::Held {
-            line.adopt(contender, now);
             self.watch(hold);
         }
-        self.rest(&line);
-        self.tidy(&line);
         taken
+    }
+
+    /// The lease that the owner has in this process, if it names one.
+    pub(crate) fn lease_of(&self, request: &Request) -> Option<Arc<Lease>> {
+        let owner = request.owner.as_ref()?;
+        let line = lock(&self.registry).existing_line(&request.key).cloned();
+        line?.lease_of(owner)
     }
 
     /// What is known about hand-overs in this line.
@@ -334,6 +342,15 @@ impl Shared {
         registry
             .contenders
             .insert(contender.sequence, Arc::clone(contender));
+    }
+
+    /// Cleans up once more behind a contender that was given up before a question about it was answered.
+    fn undo_again(&self, contender: &Arc<Contender>) {
+        if let Some(releases) = self.releases.upgrade() {
+            self.remember(contender);
+            contender.undoing.store(false, Ordering::Relaxed);
+            let _ = releases.send(Arc::clone(contender));
+        }
     }
 
     /// Makes sure that the task looks at the leases at `moment` or before.

@@ -26,6 +26,7 @@ pub(super) async fn replace(
         return None;
     };
     let asking = Asking {
+        shared,
         line,
         contender: &contender,
     };
@@ -46,10 +47,13 @@ pub(super) async fn replace(
             Ok(Released::HandedOver)
         }
         Ok(Passed::On(Answer::Queued(place))) => {
-            lock(&contender.wait).queued(sent_at, place.last_fence);
+            let mut wait = lock(&contender.wait);
+            let terms = wait.terms();
+            wait.queued(sent_at, terms, place.last_fence);
+            drop(wait);
             // Before the check is set: one that falls due while somebody asks is dropped.
             line.answered(&contender);
-            shared.check_line(line, contender.terms(), place.remaining);
+            shared.check_line(line, terms, place.remaining);
             Ok(Released::HandedOver)
         }
         // Something else has taken the name in between; the one that waits finds out by asking.
@@ -73,6 +77,7 @@ pub(super) async fn replace(
 
 /// The first in line waits for our answer: it must hear of it whatever happens.
 struct Asking<'a> {
+    shared: &'a Shared,
     line: &'a Arc<Line>,
     contender: &'a Arc<Contender>,
 }
@@ -82,9 +87,17 @@ impl Asking<'_> {
         if unanswered {
             lock(&self.contender.wait).interrupted();
         }
+        self.tell();
+        std::mem::forget(self);
+    }
+
+    fn tell(&self) {
         self.line.answered(self.contender);
         self.line.wake_first();
-        std::mem::forget(self);
+        // The last one in line has left meanwhile. Its clean-up may have come before our question.
+        if self.contender.is_over() {
+            self.shared.undo_again(self.contender);
+        }
     }
 }
 
@@ -93,7 +106,6 @@ impl Drop for Asking<'_> {
     fn drop(&mut self) {
         self.contender.ambiguous.store(true, Ordering::Relaxed);
         lock(&self.contender.wait).interrupted();
-        self.line.answered(self.contender);
-        self.line.wake_first();
+        self.tell();
     }
 }

@@ -18,7 +18,7 @@ use super::{Shared, undo};
 use crate::LossReason;
 use crate::clock::Moment;
 use crate::queue::Line;
-use crate::store::{Answer, Mode, Renewal, Store, StoreError};
+use crate::store::{Answer, Attempt, Mode, Renewal, Store, StoreError};
 use crate::sync::lock;
 
 /// Locks in one renewal call. One call holds the server for about 2.4 µs a lock, and others must not feel it.
@@ -249,10 +249,12 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
     let spare = line.spare(&contender, shared.limits(&line));
     let sent_at = shared.now();
     let terms = contender.terms();
-    let answer = shared
-        .store
-        .acquire(contender.attempt(Mode::Wait, spare))
-        .await;
+    let attempt = Attempt {
+        // Whoever is first in line by now may ask on other terms at this moment.
+        ttl: terms.ttl(),
+        ..contender.attempt(Mode::Wait, spare)
+    };
+    let answer = shared.store.acquire(attempt).await;
     let mut remaining = Duration::MAX;
     match answer {
         Ok(Answer::Granted { fence, .. }) => contender.tell(|wait| {
@@ -265,7 +267,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
             });
         }),
         Ok(Answer::Queued(place)) => {
-            lock(&contender.wait).refreshed(sent_at, place.last_fence);
+            lock(&contender.wait).refreshed(sent_at, terms, place.last_fence);
             if let Some(own) = place.own_holder {
                 shared.check_own_holder(own, &contender.key.lock);
             }

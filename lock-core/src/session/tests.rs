@@ -1,6 +1,7 @@
 //! The session on a clock that tests move by hand, over a real memory store.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Hold, Request, Session};
@@ -35,14 +36,21 @@ impl Rig {
         }
     }
 
-    async fn hold(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Hold>, LockError> {
-        let request = Request {
+    fn request(&self, key: &str) -> Result<Request, LockError> {
+        Ok(Request {
             key: Arc::new(LockKey::new("lock:", key)?),
             terms: self.session.shared.config.terms(TTL)?,
-            renew,
+            renew: true,
             max_hold: None,
             at_least: Duration::ZERO,
             owner: None,
+        })
+    }
+
+    async fn hold(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Hold>, LockError> {
+        let request = Request {
+            renew,
+            ..self.request(key)?
         };
         acquire(&self.session, request, limit).await
     }
@@ -349,4 +357,87 @@ fn a_manager_whose_runtime_has_ended_grants_nothing() {
         .unwrap()
         .block_on(rig.take("a", true, Limit::Forever));
     assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
+}
+
+#[tokio::test]
+async fn max_hold_is_announced_though_timers_stood_still() {
+    let rig = Rig::new("", &ManualClock::new());
+    let request = Request {
+        max_hold: Some(TTL / 2),
+        ..rig.request("a").unwrap()
+    };
+    let hold = acquire(&rig.session, request, Limit::Forever).await;
+    let guard = LockGuard::new(Arc::clone(&rig.session), hold.unwrap());
+    let lost = async { soon(guard.lost()).await };
+    let jump = async {
+        tokio::task::yield_now().await;
+        // As after a suspend: past the cap and before the end of the lease.
+        rig.clock.advance(TTL * 6 / 10);
+    };
+    let started = std::time::Instant::now();
+    let (reason, ()) = tokio::join!(lost, jump);
+    assert_eq!(reason, LossReason::MaxHold);
+    assert!(
+        started.elapsed() < TTL / 2,
+        "told by the heartbeat, not by the timer"
+    );
+}
+
+#[tokio::test]
+async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
+    let rig = Rig::new("", &ManualClock::new());
+    let shared = &rig.session.shared;
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let contender = Arc::clone(guard.view().hold.contender().unwrap());
+    // A request of it that got no answer may still be on its way, on a connection of the past.
+    contender.ambiguous.store(true, Ordering::Relaxed);
+    drop(guard);
+    soon(async {
+        while rig.take("a", true, Limit::Try).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let late = contender.attempt(Mode::Try, 0);
+    soon(async {
+        while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(soon(rig.take("a", true, Limit::Forever)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_lock_that_its_taker_never_saw_is_not_kept() {
+    let rig = Rig::new("", &ManualClock::new());
+    let guard = rig.take("a", true, Limit::Forever).await.unwrap();
+    let request = Request {
+        at_least: TTL,
+        ..rig.request("a").unwrap()
+    };
+    // A third one behind them, so that spare tokens are asked for.
+    let mut waiting: Vec<_> = (0..3)
+        .map(|_| {
+            Box::pin(acquire(
+                &rig.session,
+                rig.request("a").unwrap(),
+                Limit::Forever,
+            ))
+        })
+        .collect();
+    let mut keeper = Box::pin(acquire(&rig.session, request, Limit::Forever));
+    for waiter in &mut waiting {
+        assert!(once(waiter).await.is_pending());
+    }
+    assert!(once(&mut keeper).await.is_pending());
+    guard.release().await.unwrap();
+    for waiter in waiting {
+        let hold = soon(waiter).await.unwrap();
+        rig.session.end(&hold);
+    }
+    // It has been handed the lock by now, and leaves without having seen it.
+    drop(keeper);
+    let next = soon(rig.take("a", true, Limit::Within(PATIENCE))).await;
+    assert!(next.is_ok(), "{next:?}");
 }

@@ -28,8 +28,12 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
     let mut pause = Duration::from_millis(10);
     loop {
         match let_go(&shared, &contender).await {
-            // An acquire that nobody saw answered may still be under way on a connection that broke.
-            Ok(Released::NotHeld) if contender.ambiguous.swap(false, Ordering::Relaxed) => {
+            // An acquire that nobody saw answered may still be under way on a connection that broke. Where the lock was
+            // ours without any answer, that acquire is the one that took it.
+            Ok(released)
+                if (released == Released::NotHeld || contender.lease().is_some())
+                    && contender.ambiguous.swap(false, Ordering::Relaxed) =>
+            {
                 sleep(shared.config.command_deadline.min(ttl)).await;
             }
             Ok(released) => {

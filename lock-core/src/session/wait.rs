@@ -87,9 +87,8 @@ impl Wait {
         self.terms
     }
 
-    /// A call sent at `sent_at` was answered "queued". Answers may come out of order: the newest counts.
-    pub(crate) fn queued(&mut self, sent_at: Moment, floor: u64) {
-        let terms = self.terms;
+    /// A call on these terms, sent at `sent_at`, was answered "queued". Answers may come out of order: the newest counts.
+    pub(crate) fn queued(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
         let news = self.news();
         news.trouble = None;
         if news.asked.is_none_or(|asked| asked.sent_at < sent_at) {
@@ -102,10 +101,10 @@ impl Wait {
     }
 
     /// A refresh was answered "queued". A grant that waits to be taken keeps the floor that it was judged by.
-    pub(crate) fn refreshed(&mut self, sent_at: Moment, floor: u64) {
+    pub(crate) fn refreshed(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
         self.news().trouble = None;
         if self.news().pushed.is_none() {
-            self.queued(sent_at, floor);
+            self.queued(sent_at, terms, floor);
         }
     }
 
@@ -286,9 +285,9 @@ mod tests {
     #[test]
     fn a_grant_counts_from_the_last_call_that_was_answered_queued() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
-        wait.queued(T0 + ms(500), 11);
-        wait.queued(T0 + ms(200), 10);
+        wait.queued(T0, terms(), 10);
+        wait.queued(T0 + ms(500), terms(), 11);
+        wait.queued(T0 + ms(200), terms(), 10);
         wait.pushed(grant(12));
         let granted = pushed(12, T0 + ms(500));
         assert_eq!(wait.next(T0 + ms(600), terms()), Next::Take(granted));
@@ -300,7 +299,7 @@ mod tests {
         let mut wait = waiting();
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0, terms()), Next::Wait);
-        wait.queued(T0, 11);
+        wait.queued(T0, terms(), 11);
         assert!(matches!(wait.next(T0, terms()), Next::Take(_)));
     }
 
@@ -308,7 +307,7 @@ mod tests {
     fn a_message_older_than_the_answer_is_dropped() {
         // Granted, expired, queued again, and only then the message of the first grant arrives.
         let mut wait = waiting();
-        wait.queued(T0, 20);
+        wait.queued(T0, terms(), 20);
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0, terms()), Next::Wait);
     }
@@ -316,7 +315,7 @@ mod tests {
     #[test]
     fn a_grant_after_a_long_wait_is_confirmed_first() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
+        wait.queued(T0, terms(), 10);
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0 + ms(1001), terms()), Next::AskAgain);
     }
@@ -325,7 +324,7 @@ mod tests {
     fn a_grant_on_other_terms_than_are_wanted_is_asked_for_again() {
         let wanted = of(9);
         let mut wait = waiting();
-        wait.queued(T0, 10);
+        wait.queued(T0, terms(), 10);
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0, wanted), Next::AskAgain);
         wait.answered(pushed(13, T0));
@@ -333,21 +332,32 @@ mod tests {
     }
 
     #[test]
+    fn a_grant_is_on_the_terms_of_the_call_that_queued_for_it() {
+        // A refresh is under way when the first in line leaves; the next one asks for longer, and gets no answer.
+        let longer = of(9);
+        let mut wait = waiting();
+        wait.asking(longer);
+        wait.refreshed(T0, terms(), 10);
+        wait.pushed(grant(12));
+        assert_eq!(wait.next(T0, longer), Next::AskAgain);
+    }
+
+    #[test]
     fn a_refresh_counts_unless_a_grant_waits_to_be_taken() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
-        wait.refreshed(T0 + ms(900), 15);
+        wait.queued(T0, terms(), 10);
+        wait.refreshed(T0 + ms(900), terms(), 15);
         wait.pushed(grant(16));
         let granted = pushed(16, T0 + ms(900));
         // A grant that waits to be taken keeps the floor it was judged by.
-        wait.refreshed(T0 + ms(950), 20);
+        wait.refreshed(T0 + ms(950), terms(), 20);
         assert_eq!(wait.next(T0 + ms(1500), terms()), Next::Take(granted));
     }
 
     #[test]
     fn a_grant_that_was_taken_back_is_not_taken() {
         let mut wait = waiting();
-        wait.queued(T0, 10);
+        wait.queued(T0, terms(), 10);
         wait.pushed(grant(12));
         wait.revoked();
         assert!(wait.is_revoked());
@@ -365,7 +375,7 @@ mod tests {
         assert!(wait.hopeless(T0 + ms(900), Some(PATIENCE)).is_none());
         assert!(wait.hopeless(T0 + ms(1001), Some(PATIENCE)).is_some());
         assert!(wait.hopeless(T0 + ms(1001), None).is_none());
-        wait.refreshed(T0 + ms(1001), 1);
+        wait.refreshed(T0 + ms(1001), terms(), 1);
         assert!(wait.trouble().is_none());
         wait.failed(T0, StoreError::Misconfigured(String::new()));
         assert!(wait.hopeless(T0, None).is_some());

@@ -73,6 +73,8 @@ async fn many_waiters_of_one_manager_are_one_contender_that_asks_once_an_interva
         })
         .collect();
     until_waiting(&locks.lock(NAME), WAITERS as u64).await;
+    // Their manager counts them before the server knows.
+    until_queued(&server, 1).await;
     let clients = format!("HLEN lock-core:waiters:{{{KEY}}}");
     assert_eq!(queue_len(&server).await, 1, "they have one place");
     let known: usize = command(&server, &clients).await;
