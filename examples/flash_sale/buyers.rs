@@ -88,6 +88,7 @@ pub(crate) async fn run(task: &Task, mouth: &Mouth) -> Outcome {
     let url = redis_url().ok_or("REDIS_URL is not set")?;
     let mut till = Till::new(url, &task.sale, mouth.clone()).await?;
     let counter = Arc::new(Counter::open(task.strategy, &till).await?);
+    let limiter = Arc::new(Limiter::open(&till).await?);
     let requests = task.requests();
     mouth.say(Line::Ready {
         requests: requests.len() as u64,
@@ -99,7 +100,6 @@ pub(crate) async fn run(task: &Task, mouth: &Mouth) -> Outcome {
     };
     till.open(epoch.parse()?);
     let till = Arc::new(till);
-    let limiter = Arc::new(Limiter::new());
     // Every task exists before any begins.
     let (doors, closed) = watch::channel(false);
     let mut tasks = JoinSet::new();

@@ -124,7 +124,7 @@ pub(crate) enum Counter {
 impl Counter {
     pub(crate) async fn open(strategy: Strategy, till: &Till) -> Outcome<Self> {
         Ok(match strategy {
-            Strategy::Script => Self::Script(script::Counter::open()),
+            Strategy::Script => Self::Script(script::Counter::open(till).await?),
             Strategy::Transaction => Self::Transaction(transaction::Counter::open(till).await?),
             Strategy::Lock => Self::Lock(lock::Counter::open(till)),
             Strategy::Reentrant => Self::Reentrant(reentrant::Counter::open(till)),
