@@ -1,7 +1,6 @@
 //! A process that serves buyers: each request is a task, and all of them begin when the doors open.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use lock_examples::{Outcome, redis_url};
@@ -10,7 +9,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::limiter::Limiter;
-use crate::line::{Answer, Line, Mouth, Totals};
+use crate::line::{Answer, Line, Mouth};
 use crate::shop::{Order, TTL, Till};
 use crate::strategies::{Counter, Strategy};
 
@@ -89,6 +88,7 @@ pub(crate) async fn run(task: &Task, mouth: &Mouth) -> Outcome {
     let url = redis_url().ok_or("REDIS_URL is not set")?;
     let mut till = Till::new(url, &task.sale, mouth.clone()).await?;
     let counter = Arc::new(Counter::open(task.strategy, &till).await?);
+    let limiter = Arc::new(Limiter::open(&till).await?);
     let requests = task.requests();
     mouth.say(Line::Ready {
         requests: requests.len() as u64,
@@ -100,7 +100,6 @@ pub(crate) async fn run(task: &Task, mouth: &Mouth) -> Outcome {
     };
     till.open(epoch.parse()?);
     let till = Arc::new(till);
-    let limiter = Arc::new(Limiter::new());
     // Every task exists before any begins.
     let (doors, closed) = watch::channel(false);
     let mut tasks = JoinSet::new();
@@ -131,11 +130,7 @@ pub(crate) async fn run(task: &Task, mouth: &Mouth) -> Outcome {
         outcome = obey(&mut orders, &till) => return outcome,
     }
     till.locks.shutdown(TTL).await;
-    mouth.say(Line::Closed(Totals {
-        commands: till.commands(),
-        stale_tried: till.stale_tried.load(Ordering::Relaxed),
-        stale_refused: till.stale_refused.load(Ordering::Relaxed),
-    }));
+    mouth.say(Line::Closed(till.totals()));
     Ok(())
 }
 
@@ -150,7 +145,11 @@ async fn all(tasks: &mut JoinSet<Outcome>) -> Outcome {
 /// process, which this one does not outlive.
 async fn obey(orders: &mut Lines<BufReader<Stdin>>, till: &Till) -> Outcome {
     while let Some(line) = orders.next_line().await? {
-        till.wanted.store(line == CATCH, Ordering::Relaxed);
+        if line == CATCH {
+            till.catch();
+        } else {
+            till.let_go();
+        }
     }
     Ok(())
 }

@@ -16,10 +16,11 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
-    pub(crate) fn new() -> Self {
-        Self {
-            script: Script::new(include_str!("scripts/limit.lua")),
-        }
+    /// Makes the script known to the server: else all who come at first would have to send it.
+    pub(crate) async fn open(till: &Till) -> Outcome<Self> {
+        let script = Script::new(include_str!("scripts/limit.lua"));
+        script.load_async(&mut till.redis.clone()).await?;
+        Ok(Self { script })
     }
 
     pub(crate) async fn lets_through(&self, till: &Till, user: &str) -> Outcome<bool> {

@@ -19,7 +19,7 @@ pub(crate) enum Line {
     },
     /// A lock was held.
     Held(Hold),
-    /// Has something in hand and dawdles: the moment to be killed or paused.
+    /// Has something in hand and waits: the moment to be killed or paused.
     InHand,
     /// All its buyers have been served.
     Closed(Totals),

@@ -9,7 +9,7 @@ use lock_examples::Outcome;
 use crate::measure::Sale;
 use crate::options::Options;
 use crate::plots;
-use crate::summary::{HEADS, headline, remarks, row};
+use crate::summary::{HEADS, comparison, headline, remarks, row};
 
 /// The last rules show one plot alone, large, where the address names it: `flash_sale.html#latency`.
 const STYLE: &str = "\
@@ -79,6 +79,9 @@ pub(crate) fn page(options: &Options, sales: &[Sale]) -> String {
             escape(about),
             escape(&remarks)
         );
+    }
+    if let Some(comparison) = comparison(sales) {
+        let _ = writeln!(page, "<li>{}</li>", escape(&comparison));
     }
     page.push_str("</ul>\n</body>\n</html>\n");
     page

@@ -225,7 +225,7 @@ impl Running {
                     self.hear(said.ok_or("all processes have ended")?, bar).await?;
                 }
                 () = async { sleep_until(wakes.unwrap_or_else(tokio::time::Instant::now)).await }, if wakes.is_some() => {
-                    self.resume();
+                    self.resume().await;
                 }
                 _ = sampling.tick() => self.sample().await?,
             }
@@ -333,38 +333,39 @@ impl Running {
 
     /// A process of buyers is in the middle of a purchase: that is the moment.
     async fn strike(&mut self, process: usize) -> Outcome {
-        let plan = self.planned.take();
-        if plan.is_some() {
-            // Whoever comes next goes unharmed.
-            self.tell_buyers(LET_GO).await;
-        }
+        let Some(plan) = self.planned.take() else {
+            return Ok(());
+        };
         match plan {
-            Some(Plan::Kill) => {
+            Plan::Kill => {
                 self.done[process] = true;
                 self.members[process].kill().await?;
                 self.trouble.holders_killed += 1;
             }
-            Some(Plan::Pause) => {
+            Plan::Pause => {
                 self.members[process].pause();
                 self.paused = Some((process, tokio::time::Instant::now() + PAUSE));
                 self.trouble.holders_paused += 1;
             }
-            None => {}
         }
+        // Whoever else was caught goes unharmed. The paused one hears of it when it goes on, so it stands where it was.
+        self.tell_buyers(LET_GO).await;
         Ok(())
     }
 
     async fn tell_buyers(&mut self, line: &str) {
-        for (member, done) in self.members.iter_mut().zip(&self.done).take(self.buyers) {
-            if !done {
+        let paused = self.paused.map(|(process, _)| process);
+        for (process, member) in self.members[..self.buyers].iter_mut().enumerate() {
+            if !self.done[process] && paused != Some(process) {
                 member.tell(line).await;
             }
         }
     }
 
-    fn resume(&mut self) {
+    async fn resume(&mut self) {
         if let Some((process, _)) = self.paused.take() {
             self.members[process].resume();
+            self.members[process].tell(LET_GO).await;
         }
     }
 

@@ -7,16 +7,15 @@ use lock_core::{LockError, LockManager};
 use lock_examples::Outcome;
 use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
+use tokio::sync::watch;
 
-use crate::line::{Hold, Line, Micros, Mouth};
+use crate::line::{Hold, Line, Micros, Mouth, Totals};
 use crate::strategies::SEGMENTS;
 
 /// How long a crashed holder keeps the others from buying.
 pub(crate) const TTL: Duration = Duration::from_secs(2);
 /// A busy machine is no reason to give up on the server.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How long somebody who was asked to have something in hand waits for what is coming.
-const DAWDLE: Duration = Duration::from_secs(1);
 
 pub(crate) const GROUP: &str = "workers";
 
@@ -107,10 +106,12 @@ pub(crate) struct Till {
     mouth: Mouth,
     opened: Instant,
     /// Whoever works next shall be caught at it.
-    pub(crate) wanted: AtomicBool,
+    wanted: AtomicBool,
+    /// How often those who are caught were let go.
+    let_go: watch::Sender<u64>,
     commands: AtomicU64,
-    pub(crate) stale_tried: AtomicU64,
-    pub(crate) stale_refused: AtomicU64,
+    stale_tried: AtomicU64,
+    stale_refused: AtomicU64,
 }
 
 impl Till {
@@ -123,6 +124,7 @@ impl Till {
             mouth,
             opened: Instant::now(),
             wanted: AtomicBool::new(false),
+            let_go: watch::Sender::new(0),
             commands: AtomicU64::new(0),
             stale_tried: AtomicU64::new(0),
             stale_refused: AtomicU64::new(0),
@@ -150,17 +152,52 @@ impl Till {
         self.commands.fetch_add(commands, Ordering::Relaxed);
     }
 
-    pub(crate) fn commands(&self) -> u64 {
-        self.commands.load(Ordering::Relaxed)
+    /// Counts a write that a holder from the past was about to make, or has made.
+    pub(crate) fn stale_write(&self, refused: bool) {
+        self.stale_tried.fetch_add(1, Ordering::Relaxed);
+        self.stale_refused
+            .fetch_add(u64::from(refused), Ordering::Relaxed);
     }
 
-    /// What a purchase has to do before it can be written.
-    pub(crate) async fn work(&self, order: &Order) {
-        if self.wanted.swap(false, Ordering::Relaxed) {
-            self.say(Line::InHand);
-            tokio::time::sleep(DAWDLE).await;
+    /// What was counted here.
+    pub(crate) fn totals(&self) -> Totals {
+        Totals {
+            commands: self.commands.load(Ordering::Relaxed),
+            stale_tried: self.stale_tried.load(Ordering::Relaxed),
+            stale_refused: self.stale_refused.load(Ordering::Relaxed),
         }
+    }
+
+    /// From now on the next who has something in hand is caught.
+    pub(crate) fn catch(&self) {
+        self.wanted.store(true, Ordering::SeqCst);
+    }
+
+    /// Nobody is caught any more, and whoever was goes on.
+    pub(crate) fn let_go(&self) {
+        self.wanted.store(false, Ordering::SeqCst);
+        self.let_go.send_modify(|times| *times += 1);
+    }
+
+    /// What a purchase has to do before it can be written. Somebody who is caught is caught at the beginning of it.
+    pub(crate) async fn work(&self, order: &Order) {
+        self.perhaps_caught().await;
+        self.toil(order).await;
+    }
+
+    /// Only the work.
+    pub(crate) async fn toil(&self, order: &Order) {
         tokio::time::sleep(order.work).await;
+    }
+
+    /// A moment to be killed or paused: whoever is caught stays here until it is over.
+    pub(crate) async fn perhaps_caught(&self) {
+        let mut over = self.let_go.subscribe();
+        if self.wanted.swap(false, Ordering::SeqCst) {
+            self.say(Line::InHand);
+            // An error would mean that the till is gone, and this is a part of it.
+            let _ = over.changed().await;
+        }
     }
 
     /// What is left under a key.

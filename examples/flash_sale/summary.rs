@@ -7,6 +7,7 @@ use lock_examples::Table;
 
 use crate::measure::Sale;
 use crate::options::Options;
+use crate::strategies::Strategy;
 
 pub(crate) const HEADS: [&str; 8] = [
     "strategy",
@@ -87,6 +88,16 @@ pub(crate) fn remarks(sale: &Sale, chaos: bool) -> Vec<String> {
     remarks
 }
 
+/// What the segments are good for, where both were tried.
+pub(crate) fn comparison(sales: &[Sale]) -> Option<String> {
+    let of = |strategy| sales.iter().find(|sale| sale.strategy == strategy);
+    let (whole, parts) = (of(Strategy::Lock)?, of(Strategy::Segmented)?);
+    let times = parts.throughput() / whole.throughput();
+    Some(format!(
+        "The segmented lock sold {times:.1} times as fast as the lock."
+    ))
+}
+
 /// All of it, for the terminal.
 pub(crate) fn text(options: &Options, sales: &[Sale]) -> String {
     let mut table = Table::new(HEADS);
@@ -97,6 +108,9 @@ pub(crate) fn text(options: &Options, sales: &[Sale]) -> String {
     for sale in sales {
         let remarks = remarks(sale, options.chaos).join("; ");
         let _ = writeln!(text, "{}: {remarks}.", sale.strategy.name());
+    }
+    if let Some(comparison) = comparison(sales) {
+        let _ = writeln!(text, "{comparison}");
     }
     text.push('\n');
     text

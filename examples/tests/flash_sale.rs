@@ -79,6 +79,16 @@ fn a_lock_sells_exactly_the_stock() {
 }
 
 #[test]
+fn a_reentrant_lock_sells_exactly_the_stock() {
+    sells_exactly_the_stock("reentrant");
+}
+
+#[test]
+fn guarded_writes_sell_exactly_the_stock() {
+    sells_exactly_the_stock("guarded");
+}
+
+#[test]
 fn a_segmented_lock_sells_exactly_the_stock() {
     sells_exactly_the_stock("segmented");
 }
@@ -118,16 +128,45 @@ fn to_delete_the_lock_of_whoever_has_it_oversells() {
     oversells_at_least_once_in_ten_runs("broken-del");
 }
 
-#[test]
-fn a_killed_and_a_paused_holder_change_nothing_of_what_is_sold() {
+/// Kills one holder and pauses another past its lease: what is sold is the stock, and the paused one writes nothing.
+fn sells_exactly_the_stock_in_chaos(strategy: &str, seed: u64) {
     let folder = Folder::new();
-    let options = "--strategy lock --stock 24 --buyers 120 --processes 3 --chaos";
-    let sale = &sale(options, &folder.report()).sales["lock"];
+    let options = format!(
+        "--strategy {strategy} --stock 24 --buyers 120 --processes 3 --seed {seed} --chaos"
+    );
+    let sale = &sale(&options, &folder.report()).sales[strategy];
     assert_eq!((sale.sold, sale.oversold, sale.lost), (24, 0, 0));
+    assert_eq!((sale.stored, sale.twice, sale.lost_updates), (24, 0, 0));
     assert_eq!((sale.holders_killed, sale.holders_paused), (1, 1));
-    // The paused one woke up when its lock was another's, and knew it.
+    // The paused one woke up with its write before it, when its lock was another's.
     assert!(sale.stale_tried >= 1);
     assert_eq!(sale.stale_refused, sale.stale_tried);
+}
+
+#[test]
+fn a_holder_that_is_paused_at_its_work_writes_nothing_after_its_lease() {
+    sells_exactly_the_stock_in_chaos("lock", 1);
+    sells_exactly_the_stock_in_chaos("reentrant", 1);
+}
+
+/// Paused after its last look at the lock: only the server can refuse the write.
+#[test]
+fn a_holder_that_is_paused_right_before_its_guarded_write_writes_nothing_after_its_lease() {
+    for seed in 1..=4 {
+        sells_exactly_the_stock_in_chaos("guarded", seed);
+    }
+}
+
+#[test]
+fn what_needs_no_lock_sells_exactly_the_stock_in_chaos() {
+    let folder = Folder::new();
+    for strategy in ["script", "transaction"] {
+        let options =
+            format!("--strategy {strategy} --stock 24 --buyers 120 --processes 3 --chaos");
+        let sale = &sale(&options, &folder.report()).sales[strategy];
+        assert_eq!((sale.sold, sale.stored, sale.twice), (24, 24, 0));
+        assert_eq!((sale.oversold, sale.lost, sale.lost_updates), (0, 0, 0));
+    }
 }
 
 #[test]
@@ -138,7 +177,7 @@ fn it_runs_on_the_server_of_redis_url_and_leaves_it_clean() {
     let output = command.arg("--out").arg(folder.report()).output();
     let output = Ended::new(output.unwrap()).success();
     assert!(output.starts_with("The stock is on the server of REDIS_URL"));
-    assert_eq!(Report::read(&output).sales.len(), 6);
+    assert_eq!(Report::read(&output).sales.len(), 8);
     let client = redis::Client::open(server.url()).unwrap();
     let mut connection = client.get_connection().unwrap();
     let left: Vec<String> = redis::cmd("KEYS").arg("*").query(&mut connection).unwrap();

@@ -2,12 +2,12 @@
 
 mod broken_del;
 mod broken_get_then_set;
+mod guarded;
 mod lock;
+mod reentrant;
 mod script;
 mod segmented;
 mod transaction;
-
-use std::sync::atomic::Ordering;
 
 use lock_core::{LockError, LockGuard};
 use lock_examples::Outcome;
@@ -23,16 +23,20 @@ pub(crate) enum Strategy {
     Script,
     Transaction,
     Lock,
+    Reentrant,
+    Guarded,
     Segmented,
     BrokenGetThenSet,
     BrokenDel,
 }
 
 impl Strategy {
-    pub(crate) const ALL: [Self; 6] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Script,
         Self::Transaction,
         Self::Lock,
+        Self::Reentrant,
+        Self::Guarded,
         Self::Segmented,
         Self::BrokenGetThenSet,
         Self::BrokenDel,
@@ -43,6 +47,8 @@ impl Strategy {
             Self::Script => "script",
             Self::Transaction => "transaction",
             Self::Lock => "lock",
+            Self::Reentrant => "reentrant",
+            Self::Guarded => "guarded",
             Self::Segmented => "segmented",
             Self::BrokenGetThenSet => "broken-get-then-set",
             Self::BrokenDel => "broken-del",
@@ -54,7 +60,13 @@ impl Strategy {
             Self::Script => "works first, then checks and takes in one Lua script",
             Self::Transaction => "WATCH, read, work, MULTI .. EXEC; again if another was faster",
             Self::Lock => "reads, works and writes under one lock",
-            Self::Segmented => "the same under one of 20 locks, each with a part of the stock",
+            Self::Reentrant => "the same by functions that each take the lock, and call each other",
+            Self::Guarded => {
+                "the same, and the write is a script that runs only while the lock is held"
+            }
+            Self::Segmented => {
+                "reads, works and writes under one of 20 locks, each with a part of the stock"
+            }
             Self::BrokenGetThenSet => "wrong: reads, works and writes without a lock",
             Self::BrokenDel => "wrong: SETNX, EXPIRE, and DEL of whoever's lock it is then",
         }
@@ -66,6 +78,8 @@ impl Strategy {
             Self::Script => "#2f6fde",
             Self::Transaction => "#13a08a",
             Self::Lock => "#8e44c9",
+            Self::Reentrant => "#c94497",
+            Self::Guarded => "#5d8a1f",
             Self::Segmented => "#e58a00",
             Self::BrokenGetThenSet => "#d43d3d",
             Self::BrokenDel => "#a8552d",
@@ -83,7 +97,7 @@ impl Strategy {
 
     /// Whether that holds even if a process is paused in the worst moment.
     pub(crate) fn is_safe_from_the_past(self) -> bool {
-        matches!(self, Self::Script | Self::Transaction)
+        matches!(self, Self::Script | Self::Transaction | Self::Guarded)
     }
 
     /// How many parts the stock has.
@@ -100,6 +114,8 @@ pub(crate) enum Counter {
     Script(script::Counter),
     Transaction(transaction::Counter),
     Lock(lock::Counter),
+    Reentrant(reentrant::Counter),
+    Guarded(guarded::Counter),
     Segmented(segmented::Counter),
     BrokenGetThenSet,
     BrokenDel(broken_del::Counter),
@@ -108,9 +124,11 @@ pub(crate) enum Counter {
 impl Counter {
     pub(crate) async fn open(strategy: Strategy, till: &Till) -> Outcome<Self> {
         Ok(match strategy {
-            Strategy::Script => Self::Script(script::Counter::open()),
+            Strategy::Script => Self::Script(script::Counter::open(till).await?),
             Strategy::Transaction => Self::Transaction(transaction::Counter::open(till).await?),
             Strategy::Lock => Self::Lock(lock::Counter::open(till)),
+            Strategy::Reentrant => Self::Reentrant(reentrant::Counter::open(till)),
+            Strategy::Guarded => Self::Guarded(guarded::Counter::open(till)),
             Strategy::Segmented => Self::Segmented(segmented::Counter::open(till)),
             Strategy::BrokenGetThenSet => Self::BrokenGetThenSet,
             Strategy::BrokenDel => Self::BrokenDel(broken_del::Counter::open(till)),
@@ -122,6 +140,8 @@ impl Counter {
             Self::Script(counter) => counter.sell(till, order).await,
             Self::Transaction(counter) => counter.sell(till, order).await,
             Self::Lock(counter) => counter.sell(till, order).await,
+            Self::Reentrant(counter) => counter.sell(till, order).await,
+            Self::Guarded(counter) => counter.sell(till, order).await,
             Self::Segmented(counter) => counter.sell(till, order).await,
             Self::BrokenGetThenSet => broken_get_then_set::sell(till, order).await,
             Self::BrokenDel(counter) => counter.sell(till, order).await,
@@ -146,15 +166,14 @@ async fn take_one(till: &Till, order: &Order, stock: &str, guard: &LockGuard) ->
     till.work(order).await;
     // A process that was paused meanwhile notices it here.
     if !guard.is_held() {
-        till.stale_tried.fetch_add(1, Ordering::Relaxed);
-        till.stale_refused.fetch_add(1, Ordering::Relaxed);
+        till.stale_write(true);
         return Ok(Under::Lost);
     }
     // It may still be paused here, and no lock can help against that.
     till.write(stock, left - 1, order).await?;
     if !guard.is_held() {
         // Perhaps in time, perhaps over what another has written.
-        till.stale_tried.fetch_add(1, Ordering::Relaxed);
+        till.stale_write(false);
     }
     Ok(Under::Sold)
 }

@@ -12,10 +12,10 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    pub(crate) fn open() -> Self {
-        Self {
-            script: Script::new(include_str!("../scripts/buy.lua")),
-        }
+    pub(crate) async fn open(till: &Till) -> Outcome<Self> {
+        let script = Script::new(include_str!("../scripts/buy.lua"));
+        script.load_async(&mut till.redis.clone()).await?;
+        Ok(Self { script })
     }
 
     pub(crate) async fn sell(&self, till: &Till, order: &Order) -> Outcome<Answer> {

@@ -408,7 +408,12 @@ impl Line {
     /// How many callers wait here beside the one that asks: that one has a place on the server, or its answer is still to come.
     pub(crate) fn waiting_behind(&self) -> u64 {
         let state = lock(&self.state);
-        let asks = state.seeker.is_some() || state.holder.is_none();
+        let asks = match (&state.seeker, self.key.kind()) {
+            (None, _) => state.holder.is_none(),
+            (Some(_), Kind::Exclusive) => true,
+            // The server keeps no queue of these: who has been answered is known here only.
+            (Some(seeker), Kind::Reentrant) => seeker.asking != Asking::Nobody,
+        };
         let waiting = state.waiting.len();
         waiting.saturating_sub(usize::from(asks)) as u64
     }

@@ -1,6 +1,6 @@
 //! What an expired holder sends arrives after another one took over (P3).
 
-use lock_core::{LockError, LossReason};
+use lock_core::{GuardedScript, LockError, LossReason};
 use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 
 use crate::support::{KEY, LONG, NAME, in_time, is_extend, is_release, ms, warm_server};
@@ -71,4 +71,47 @@ async fn a_late_renewal_does_not_move_the_new_holders_lease() {
     assert_eq!(server.get(KEY).await, value);
     rival.release().await.unwrap();
     until_gone(&server, KEY).await;
+}
+
+/// The holder looked and still had the lock; what it sent then was long on its way, as if it had been paused in between.
+#[tokio::test]
+async fn a_late_guarded_write_is_refused_by_the_server() {
+    let server = warm_server().await;
+    let script = GuardedScript::new("return redis.call('SET', KEYS[1], ARGV[1])");
+    let (name, data) = ("{k}:lock", "{k}:data");
+    for reentrant in [false, true] {
+        let proxy = Proxy::start(&server);
+        let locks = behind(&proxy, LIMIT).await;
+        let (late, rivals) = (locks.clone(), direct(&server).await);
+        let guard = if reentrant {
+            late.reentrant_lock(name).ttl(ms(500)).acquire().await
+        } else {
+            late.lock(name).ttl(ms(500)).acquire().await
+        };
+        let guard = guard.unwrap();
+        let held = proxy.hold_next_request_matching(|request| request.has("late"));
+        let script_of_late = script.clone();
+        let write = tokio::spawn(async move {
+            let write = guard.guarded(&script_of_late).key(data).arg("late");
+            (write.run::<String>().await, guard)
+        });
+        held.wait().await;
+
+        let rival = if reentrant {
+            let lock = rivals.reentrant_lock(name).ttl(LONG);
+            in_time("the takeover", lock.acquire()).await
+        } else {
+            let lock = rivals.lock(name).ttl(LONG);
+            in_time("the takeover", lock.acquire()).await
+        };
+        let rival = rival.unwrap();
+        let ours = rival.guarded(&script).key(data).arg("in time");
+        ours.run::<String>().await.unwrap();
+        held.deliver();
+        let (answer, guard) = in_time("the late write", write).await.unwrap();
+        assert!(matches!(answer, Err(LockError::Lost { .. })), "{answer:?}");
+        assert_eq!(server.get(data).await.as_deref(), Some("in time"));
+        assert!(rival.is_held() && !guard.is_held());
+        rival.release().await.unwrap();
+    }
 }
