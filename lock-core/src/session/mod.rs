@@ -159,7 +159,7 @@ impl Session {
         let limit = limit.min(Duration::from_secs(365 * 24 * 3600));
         let end = Instant::now() + limit;
         shared.close();
-        let grace = (limit / 4).min(Duration::from_millis(250));
+        let grace = (limit / 4).min(Duration::from_secs(1));
         if timeout_at(end - grace, shared.until_idle()).await.is_err() {
             let left: Vec<_> = lock(&shared.registry)
                 .contenders
@@ -292,7 +292,7 @@ impl Shared {
         self.gone(contender);
         let mut registry = lock(&self.registry);
         registry.contenders.remove(&contender.sequence);
-        if let Some(line) = contender.line() {
+        if let Some(line) = registry.existing_line(&contender.key).cloned() {
             registry.tidy(&line);
         }
         if registry.closing && registry.contenders.is_empty() {
@@ -308,9 +308,13 @@ impl Shared {
 
     /// This contender has the lock no longer, or will not get it. Whoever is first in line asks anew.
     fn gone(&self, contender: &Arc<Contender>) {
-        lock(&self.registry).gone(contender);
-        // Afterwards: until then somebody may have made a line behind it.
-        if let Some(line) = contender.line() {
+        let line = {
+            let mut registry = lock(&self.registry);
+            registry.gone(contender);
+            // Not the line that it came from: another may have been made behind it since.
+            registry.existing_line(&contender.key).cloned()
+        };
+        if let Some(line) = line {
             line.gone(contender);
         }
     }
