@@ -127,6 +127,15 @@ mod contract {
             a_lock_of_another_language_excludes_us_and_we_it,
         }
     }
+    // The same with other limits of the hand-over inside a process; the usual one is 64.
+    suite! { in_turns:
+        force { force_release_tells_the_holder }
+        server { nothing_stays_on_the_server }
+    }
+    suite! { in_twos:
+        force { force_release_tells_the_holder }
+        server { nothing_stays_on_the_server }
+    }
     // No messages: grants are found by asking, and a forced release at the next renewal.
     suite! { resp2:
         force { force_release_is_found_at_the_next_renewal }

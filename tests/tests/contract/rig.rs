@@ -17,6 +17,8 @@ pub(crate) const LONG: Duration = Duration::from_secs(3600);
 pub(crate) struct Rig {
     backend: Backend,
     name: String,
+    /// How many guards of a manager in a row may have a lock that others wait for.
+    handover_limit: Option<u32>,
 }
 
 enum Backend {
@@ -51,6 +53,26 @@ pub(super) async fn memory(case: impl AsyncFn(&Rig)) {
 /// Runs a case on every listed server, as a program with default settings does.
 pub(super) async fn redis(case: impl AsyncFn(&Rig)) {
     on_each_server("", |server| Backend::Url { server, query: "" }, case).await;
+}
+
+/// Runs a case with managers that hand a lock to another process after each guard.
+pub(super) async fn in_turns(case: impl AsyncFn(&Rig)) {
+    with_handover_limit(1, case).await;
+}
+
+/// Runs a case with managers that hand a lock to another process after two guards.
+pub(super) async fn in_twos(case: impl AsyncFn(&Rig)) {
+    with_handover_limit(2, case).await;
+}
+
+async fn with_handover_limit(most: u32, case: impl AsyncFn(&Rig)) {
+    let server = TestServer::start().await;
+    let mut rig = Rig::new(
+        Backend::Url { server, query: "" },
+        format!("a server, {most} guards in a row"),
+    );
+    rig.handover_limit = Some(most);
+    rig.run(case).await;
 }
 
 /// Runs a case on every listed server over RESP2, which has no messages for us.
@@ -96,7 +118,11 @@ async fn on_each_server(
 
 impl Rig {
     fn new(backend: Backend, name: String) -> Self {
-        Self { backend, name }
+        Self {
+            backend,
+            name,
+            handover_limit: None,
+        }
     }
 
     async fn run(self, case: impl AsyncFn(&Self)) {
@@ -129,6 +155,10 @@ impl Rig {
             .command_deadline(Duration::from_secs(10))
             .default_ttl(LONG)
             .poll_interval(Duration::from_millis(10));
+        let builder = match self.handover_limit {
+            Some(most) => builder.handover_limit(most),
+            None => builder,
+        };
         let builder = tweak(builder);
         match &self.backend {
             Backend::Memory { url, .. } => builder.connect(url).await.unwrap(),
