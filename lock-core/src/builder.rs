@@ -191,7 +191,7 @@ impl LockManagerBuilder {
     }
 
     /// How many guards of this process in a row may have a lock before it goes to another process that waits for it.
-    /// 64 by default; 1 makes the order strict over all processes. From 1 to 1024.
+    /// 64 by default; with 1 the processes take turns after each guard. From 1 to 1024.
     ///
     /// Inside a process a released lock goes to the next waiter without any call to the server. This limit and
     /// [`handover_time`](Self::handover_time) keep that fair: whichever is reached first ends the row. They count only
