@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::line::{Line, Step};
+use super::line::Line;
+use super::state::Step;
 use super::trouble::Trouble;
 use crate::LockError;
 use crate::error::{Cause, LossReason};

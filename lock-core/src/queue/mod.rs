@@ -5,9 +5,11 @@
 
 mod acquire;
 mod line;
+mod state;
 #[cfg(test)]
 mod tests;
 mod trouble;
 
 pub(crate) use self::acquire::{Limit, acquire};
-pub(crate) use self::line::{Limits, Line};
+pub(crate) use self::line::Line;
+pub(crate) use self::state::Limits;
