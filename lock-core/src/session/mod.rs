@@ -257,8 +257,7 @@ impl Shared {
     /// The lease that the owner has in this process, if it names one.
     pub(crate) fn lease_of(&self, request: &Request) -> Option<Arc<Lease>> {
         let owner = request.owner.as_ref()?;
-        let line = lock(&self.registry).existing_line(&request.key).cloned();
-        line?.lease_of(owner)
+        lock(&self.registry).lease_of(&request.key, owner)
     }
 
     /// What is known about hand-overs in this line.

@@ -4,8 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use super::contender::Contender;
+use super::lease::Lease;
 use crate::clock::Moment;
 use crate::key::LockKey;
+use crate::owner::Owner;
 use crate::queue::Line;
 
 #[derive(Debug, Default)]
@@ -46,6 +48,17 @@ impl Registry {
         match self.locks.get(key) {
             Some(Presence::Line(line)) => Some(line),
             _ => None,
+        }
+    }
+
+    /// The lease that this owner has in this process.
+    pub(super) fn lease_of(&self, key: &LockKey, owner: &Owner) -> Option<Arc<Lease>> {
+        match self.locks.get(key)? {
+            Presence::Line(line) => line.lease_of(owner),
+            Presence::Holder(holder) => {
+                let same = holder.explicit_owner.as_ref() == Some(owner);
+                same.then(|| holder.lease().cloned())?
+            }
         }
     }
 
