@@ -14,6 +14,9 @@ use crate::LockError;
 use crate::store::{Released, Renewal, Store, StoreError};
 use crate::sync::lock;
 
+/// Requests of a connection that broke are carried out within this time, if at all. Longer would only hold up a shutdown.
+const ZOMBIE: Duration = Duration::from_secs(1);
+
 /// Cleans up behind a request of a contender that was over, and perhaps forgotten, when the request was answered.
 pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
     shared.remember(&contender);
@@ -34,7 +37,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
                 if (released == Released::NotHeld || contender.lease().is_some())
                     && contender.ambiguous.swap(false, Ordering::Relaxed) =>
             {
-                sleep(shared.config.command_deadline.min(ttl)).await;
+                sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
             Ok(released) => {
                 tracing::debug!(key = contender.key.name(), ?released, "released");
