@@ -168,7 +168,7 @@ pub use crate::error::{Cause, LockError, LossReason};
 pub use crate::fencing::FencingToken;
 pub use crate::global::default_manager;
 pub use crate::guard::LockGuard;
-pub use crate::inspect::LockInfo;
+pub use crate::inspect::{LockInfo, NodeInfo};
 pub use crate::lock::Lock;
 pub use crate::manager::LockManager;
 pub use crate::owner::Owner;

@@ -136,4 +136,10 @@ mod contract {
         force { force_release_is_found_at_the_next_renewal }
         server { nothing_stays_on_the_server }
     }
+    suite! { quorum_3:
+        force { force_release_tells_the_holder }
+    }
+    suite! { quorum_5:
+        force { force_release_tells_the_holder }
+    }
 }

@@ -41,6 +41,12 @@ impl Events for Shared {
         }
     }
 
+    fn freed(&self, token: &str) {
+        if let Some(contender) = self.contender_of(token) {
+            contender.tell(Wait::interrupted);
+        }
+    }
+
     fn unlocked(&self, name: &str) {
         if let Ok(key) = LockKey::reentrant("", name) {
             let line = lock(&self.registry).existing_line(&key).cloned();

@@ -4,6 +4,7 @@ mod channels;
 mod error;
 mod link;
 mod listen;
+mod node;
 mod reentrant;
 mod reply;
 mod script;
@@ -20,6 +21,7 @@ use tokio::time::{Instant, timeout};
 
 use self::error::{classify, garbled, no_reply};
 use self::link::Link;
+pub(crate) use self::node::{Ballot, Node, Run, Vote, extended, looked, taken, yes};
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
 use super::{

@@ -8,7 +8,7 @@ use super::Arg;
 /// A Lua script and its hash, computed once.
 pub(super) struct Script {
     pub(super) name: &'static str,
-    source: &'static str,
+    pub(super) source: &'static str,
     hash: String,
 }
 
@@ -66,7 +66,7 @@ pub(super) mod reentrant {
 }
 
 impl Script {
-    fn new(name: &'static str, source: &'static str) -> Self {
+    pub(super) fn new(name: &'static str, source: &'static str) -> Self {
         Self {
             name,
             source,

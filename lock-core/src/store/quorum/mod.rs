@@ -1,0 +1,283 @@
+//! Locks over a quorum of independent masters: Redlock, with fencing tokens.
+//!
+//! A lock is held by whoever has the votes of a majority: the same key with the same token, for the same ttl. All nodes
+//! are asked at once, the answer is there as soon as a majority has decided, and what is still under way then is finished
+//! in the background. Whatever an attempt that failed may have left on a node is taken back over the same connection,
+//! behind the request that may have left it.
+
+mod acquire;
+mod causes;
+mod fence;
+mod hints;
+mod look;
+mod peer;
+mod pulse;
+mod release;
+mod renew;
+mod round;
+mod tally;
+mod urls;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use self::fence::Proposals;
+use self::hints::{Hints, Sink};
+use self::peer::Peers;
+use self::round::Nodes;
+pub(crate) use self::urls::node_urls;
+use super::redis::Node;
+use super::{
+    Answer, Attempt, EventSink, Events, Forced, Passed, Released, Renewal, Snapshot, Store,
+    StoreError, Subscription,
+};
+use crate::LockError;
+use crate::key::{Kind, LockKey};
+use crate::sync::lock;
+use crate::token::{ClientId, Token};
+
+/// How many of so many nodes decide.
+fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// The settings of a quorum.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// No reply within this time is an error.
+    pub(crate) limit: Duration,
+    /// The longest ttl that is to be expected, as far as is known.
+    pub(crate) ttl: Duration,
+    /// Whether a node that has restarted is kept from voting.
+    pub(crate) quarantine: bool,
+}
+
+/// A lock store over several masters.
+pub(crate) struct QuorumStore {
+    peers: Arc<Peers>,
+    hints: Arc<Hints>,
+    /// What the nodes send their messages to. Kept here, because they hold it weakly.
+    sink: Arc<dyn Events>,
+    channel: OnceCell<String>,
+    proposals: Proposals,
+    books: Arc<Books>,
+}
+
+impl fmt::Debug for QuorumStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumStore").finish_non_exhaustive()
+    }
+}
+
+/// What is remembered of tokens, for the short time that it matters.
+#[derive(Default)]
+struct Books {
+    /// The nodes that were never asked for a token, because they were silent: nothing has to be taken back there.
+    spared: Mutex<HashMap<Box<str>, Nodes>>,
+    /// How many tokens that are, so that nobody looks while there are none.
+    any_spared: AtomicUsize,
+    /// Tokens that are being renewed, and may be healed.
+    renewing: Mutex<HashMap<Box<str>, Renewed>>,
+}
+
+#[derive(Default)]
+struct Renewed {
+    /// How many renewals are under way.
+    count: usize,
+    released: bool,
+}
+
+impl Books {
+    /// A token was asked for everywhere but at these nodes.
+    fn spare(&self, token: &Token, nodes: Nodes) {
+        if nodes.is_empty() && self.any_spared.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut spared = lock(&self.spared);
+        match spared.get_mut(token.as_str()) {
+            Some(known) => *known = known.and(nodes),
+            // A node that was asked before may hold the token, and this is not the first time that it is asked for.
+            None => {
+                spared.insert(token.as_str().into(), nodes);
+            }
+        }
+        self.any_spared.store(spared.len(), Ordering::SeqCst);
+    }
+
+    /// The token may be on this node after all.
+    fn reached(&self, token: &Token, node: usize) {
+        if self.any_spared.load(Ordering::SeqCst) > 0
+            && let Some(known) = lock(&self.spared).get_mut(token.as_str())
+        {
+            *known = known.without(node);
+        }
+    }
+
+    /// The token is released: the nodes that never heard of it.
+    fn release(&self, token: &Token) -> Nodes {
+        if let Some(renewed) = lock(&self.renewing).get_mut(token.as_str()) {
+            renewed.released = true;
+        }
+        if self.any_spared.load(Ordering::SeqCst) == 0 {
+            return Nodes::default();
+        }
+        lock(&self.spared)
+            .get(token.as_str())
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Whether a token was released since its renewal began.
+    fn was_released(&self, token: &str) -> bool {
+        lock(&self.renewing)
+            .get(token)
+            .is_some_and(|renewed| renewed.released)
+    }
+
+    /// Nothing more is known of the token, nor asked for it.
+    fn forget(&self, token: &Token) {
+        if self.any_spared.load(Ordering::SeqCst) > 0 {
+            let mut spared = lock(&self.spared);
+            spared.remove(token.as_str());
+            self.any_spared.store(spared.len(), Ordering::SeqCst);
+        }
+    }
+}
+
+impl QuorumStore {
+    /// A store over the nodes behind these URLs. Nothing is sent before [`ready`](Self::ready).
+    pub(crate) fn open(urls: &[String], rules: Rules) -> Result<Self, LockError> {
+        let nodes: Result<Vec<Node>, LockError> = urls
+            .iter()
+            .map(|url| Node::open(url, rules.limit))
+            .collect();
+        let nodes = nodes?;
+        let addresses: Vec<&str> = nodes.iter().map(Node::address).collect();
+        urls::check(&addresses)?;
+        let hints = Hints::new(majority(nodes.len()));
+        Ok(Self {
+            peers: Arc::new(Peers::new(nodes, rules)),
+            sink: Arc::new(Sink(Arc::clone(&hints))),
+            hints,
+            channel: OnceCell::new(),
+            proposals: Proposals::default(),
+            books: Arc::default(),
+        })
+    }
+
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        for peer in &self.peers.all {
+            peer.node
+                .attach(client, Arc::downgrade(&self.sink), runtime.clone());
+        }
+        self.hints.attach(sink, runtime);
+        let _ = self.channel.set(Node::channel_of(client));
+    }
+
+    /// Connects to every node that answers, so that a wrong address or password shows at start-up. A majority is enough.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        let admissions = self.peers.all.iter().map(async |peer| {
+            let sent = Instant::now();
+            let admitted = match timeout(self.peers.limit, self.peers.admit(peer)).await {
+                Ok(admitted) => admitted,
+                Err(_) => Err(causes::late(self.peers.limit)),
+            };
+            if let Err(error) = admitted {
+                let failure = peer.failed(error);
+                tracing::warn!(
+                    node = peer.index,
+                    address = &*peer.address,
+                    why = failure.why(),
+                    "a node of the quorum does not vote yet"
+                );
+                return Some(failure);
+            }
+            peer.pulse.answered(sent.elapsed());
+            None
+        });
+        let failures = futures_util::future::join_all(admissions).await;
+        let failures: Vec<_> = failures.into_iter().flatten().collect();
+        let unreachable = failures
+            .iter()
+            .filter(|failure| !causes::is_quarantine(&failure.error))
+            .count();
+        if unreachable > self.peers.all.len() - self.peers.majority {
+            return Err(causes::together(self.peers.all.len(), failures));
+        }
+        Ok(())
+    }
+
+    fn channel(&self) -> &str {
+        let pushed = self.pushes();
+        let channel = self.channel.get().filter(|_| pushed);
+        channel.map_or("", String::as_str)
+    }
+}
+
+fn only_exclusive() -> StoreError {
+    StoreError::Misconfigured(
+        "a reentrant lock is not over a quorum: its count would have to be the same on every node; \
+         use an exclusive lock, or a manager of one master"
+            .to_owned(),
+    )
+}
+
+impl Store for QuorumStore {
+    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        self.take(attempt).await
+    }
+
+    async fn release(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        _owner: Option<&str>,
+    ) -> Result<Released, StoreError> {
+        self.give_back(key, token).await
+    }
+
+    /// Two steps: nobody gets in between where nobody waits, and whoever waits on a node has its vote reserved.
+    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
+        match self.give_back(attempt.key, from).await? {
+            Released::NotHeld => Ok(Passed::Lost),
+            // It is let go, whatever comes now: an error here would be taken for one of the release.
+            _ => match self.take(attempt).await {
+                Ok(answer) => Ok(Passed::On(answer)),
+                Err(_) => Ok(Passed::On(Answer::Busy {
+                    remaining: Duration::ZERO,
+                })),
+            },
+        }
+    }
+
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+        self.renew(renewals).await
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        self.look(key).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        self.take_away(key).await
+    }
+
+    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+        match key.kind() {
+            Kind::Exclusive => Ok(None),
+            Kind::Reentrant => Err(only_exclusive()),
+        }
+    }
+
+    fn pushes(&self) -> bool {
+        let pushing = self.peers.all.iter().filter(|peer| peer.node.pushes());
+        pushing.count() >= self.peers.majority
+    }
+}
