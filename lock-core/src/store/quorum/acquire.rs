@@ -1,6 +1,5 @@
 //! Taking a lock: rounds of votes until it is ours, another's, or the nodes can not be reached.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
@@ -11,7 +10,7 @@ use super::round::{How, Nodes, Round};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote};
-use crate::store::{Answer, Attempt, Mode, StoreError};
+use crate::store::{Answer, Attempt, Mode, Place, StoreError};
 
 /// How often votes that were split are cast again before the caller hears of it.
 const SPLITS: u32 = 3;
@@ -48,10 +47,8 @@ impl QuorumStore {
                     fence: largest,
                     holds: 1,
                 },
-                Verdict::Busy { left } => Answer::Busy { remaining: left },
-                Verdict::Split => Answer::Busy {
-                    remaining: AGAIN.mul_f64(fastrand::f64()),
-                },
+                Verdict::Busy { left } => wait_or_leave(attempt.mode, left),
+                Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64())),
                 Verdict::Foreign { kind } => Answer::Foreign { kind },
             });
         }
@@ -78,8 +75,10 @@ impl QuorumStore {
         self.hints.used(attempt.token.as_str());
 
         let skip = left_out(peers, now);
-        self.books.spare(attempt.token, skip);
         let most = (attempt.ttl / 10).max(Duration::from_millis(1));
+        for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
+            peer.asked_for(attempt.token);
+        }
         let mut round = Round::new(peers, &ballot, How::Vote, skip, most);
         let mut tally = Tally::new(peers.all.len());
         for peer in peers.all.iter().filter(|peer| skip.has(peer.index)) {
@@ -96,55 +95,39 @@ impl QuorumStore {
             let vote = answer.and_then(|value| Vote::read(&value));
             tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
         };
+        // A request that is on its way is carried out, and one that still waits for a connection never leaves: so it can
+        // not come behind the release.
+        drop(round);
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
-            round.finish(&self.hints, |_| ());
             let last = largest + attempt.spare;
             self.proposals
                 .learn(Instant::now(), proposed, largest, last);
             if largest > smallest {
                 self.raise(last).await?;
             }
-            return verdict;
+        } else {
+            self.undo(attempt, &tally);
         }
-        self.undo(attempt, &tally, round);
         verdict
     }
 
     /// Takes back the votes that an attempt got or may still get, behind its requests, without waiting for the answers.
-    fn undo(&self, attempt: Attempt<'_>, tally: &Tally, asked: Round) {
+    fn undo(&self, attempt: Attempt<'_>, tally: &Tally) {
         let peers = &self.peers;
-        // Who has refused holds nothing of ours, except a place in the queue.
-        let refused = |skip: Nodes, index| {
-            if tally.refused(index) {
-                skip.with(index)
-            } else {
-                skip
-            }
-        };
-        let skip = (0..peers.all.len()).fold(self.books.release(attempt.token), refused);
-        if attempt.mode == Mode::Try {
-            self.books.forget(attempt.token);
-        }
         let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
             return;
         };
-        if skip.len() < peers.all.len() {
-            let mut release = Round::new(peers, &ballot, How::Tell, skip, peers.limit);
-            release.send();
-            release.finish(&self.hints, |_| ());
-        }
-        // A script that its node did not know is sent a second time, and so may come behind the release.
-        let (again, hints) = (Arc::clone(peers), Arc::clone(&self.hints));
-        asked.finish(&self.hints, move |(node, answer)| {
-            let vote = answer.and_then(|value| Vote::read(&value));
-            if let Ok(Vote::Granted { .. }) = vote {
-                let others = (0..again.all.len()).filter(|other| *other != node);
-                let others = others.fold(Nodes::default(), Nodes::with);
-                let mut release = Round::new(&again, &ballot, How::Tell, others, again.limit);
-                release.send();
-                release.finish(&hints, |_| ());
+        self.books.release(attempt.token);
+        let mut skip = peers.never_asked_for(attempt.token);
+        for node in 0..peers.all.len() {
+            // Who has refused holds nothing of ours, except a place in the queue.
+            if tally.refused(node) {
+                skip = skip.with(node);
             }
-        });
+        }
+        let mut release = Round::new(peers, &ballot, How::Tell, skip, peers.limit);
+        release.send();
+        release.finish(&self.hints, |_| ());
     }
 
     /// Makes sure that no majority will mint a token up to this one again.
@@ -168,6 +151,20 @@ impl QuorumStore {
             StoreError::NotNow(cause) => StoreError::Ambiguous(cause),
             other => other,
         })
+    }
+}
+
+/// Whoever waits is in the nodes' queues now. No node grants a lock by itself, so nothing else is known of the place.
+fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
+    match mode {
+        Mode::Try => Answer::Busy { remaining },
+        Mode::Wait => Answer::Queued(Place {
+            remaining,
+            joined: false,
+            depth: 0,
+            last_fence: 0,
+            own_holder: None,
+        }),
     }
 }
 

@@ -18,18 +18,22 @@ impl QuorumStore {
         let ballot = Ballot::inspect(key).ok_or_else(only_exclusive)?;
         let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), self.patience());
         let mut answers: Vec<Option<Result<Snapshot, Failure>>> = vec![None; nodes];
-        while let Some((node, answer)) = round.next().await {
+        let mut answered = 0;
+        while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
             let answer = answer.and_then(looked);
+            answered += usize::from(answer.is_ok());
             answers[node] = Some(answer.map_err(|error| peers.all[node].failed(error)));
         }
         round.finish(&self.hints, |_| ());
         let answers: Vec<_> = answers.into_iter().flatten().collect();
-        let answered = answers.iter().flatten().count();
         if answered < peers.majority {
             let failures = answers.into_iter().filter_map(Result::err).collect();
             return Err(together(nodes, failures));
         }
-        let waiting = answers.iter().flatten().map(|answer| answer.waiting).max();
+        // A few nodes may lag behind: so many wait on a majority.
+        let mut waiting: Vec<u64> = answers.iter().flatten().map(|a| a.waiting).collect();
+        waiting.sort_unstable_by(|a, b| b.cmp(a));
+        let waiting = waiting.get(peers.majority - 1).copied();
         let views: Vec<_> = answers
             .into_iter()
             .zip(&peers.all)

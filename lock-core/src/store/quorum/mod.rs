@@ -20,7 +20,6 @@ mod urls;
 
 use std::collections::HashMap;
 use std::fmt;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -31,7 +30,6 @@ use tokio::time::timeout;
 use self::fence::Proposals;
 use self::hints::{Hints, Sink};
 use self::peer::Peers;
-use self::round::Nodes;
 pub(crate) use self::urls::node_urls;
 use super::redis::Node;
 use super::{
@@ -76,16 +74,9 @@ impl fmt::Debug for QuorumStore {
     }
 }
 
-/// What is remembered of tokens, for the short time that it matters.
+/// Tokens that are being renewed, and may be healed.
 #[derive(Default)]
-struct Books {
-    /// The nodes that were never asked for a token, because they were silent: nothing has to be taken back there.
-    spared: Mutex<HashMap<Box<str>, Nodes>>,
-    /// How many tokens that are, so that nobody looks while there are none.
-    any_spared: AtomicUsize,
-    /// Tokens that are being renewed, and may be healed.
-    renewing: Mutex<HashMap<Box<str>, Renewed>>,
-}
+struct Books(Mutex<HashMap<Box<str>, Renewed>>);
 
 #[derive(Default)]
 struct Renewed {
@@ -95,59 +86,17 @@ struct Renewed {
 }
 
 impl Books {
-    /// A token was asked for everywhere but at these nodes.
-    fn spare(&self, token: &Token, nodes: Nodes) {
-        if nodes.is_empty() && self.any_spared.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let mut spared = lock(&self.spared);
-        match spared.get_mut(token.as_str()) {
-            Some(known) => *known = known.and(nodes),
-            // A node that was asked before may hold the token, and this is not the first time that it is asked for.
-            None => {
-                spared.insert(token.as_str().into(), nodes);
-            }
-        }
-        self.any_spared.store(spared.len(), Ordering::SeqCst);
-    }
-
-    /// The token may be on this node after all.
-    fn reached(&self, token: &Token, node: usize) {
-        if self.any_spared.load(Ordering::SeqCst) > 0
-            && let Some(known) = lock(&self.spared).get_mut(token.as_str())
-        {
-            *known = known.without(node);
-        }
-    }
-
-    /// The token is released: the nodes that never heard of it.
-    fn release(&self, token: &Token) -> Nodes {
-        if let Some(renewed) = lock(&self.renewing).get_mut(token.as_str()) {
+    /// The token is about to be released.
+    fn release(&self, token: &Token) {
+        if let Some(renewed) = lock(&self.0).get_mut(token.as_str()) {
             renewed.released = true;
         }
-        if self.any_spared.load(Ordering::SeqCst) == 0 {
-            return Nodes::default();
-        }
-        lock(&self.spared)
-            .get(token.as_str())
-            .copied()
-            .unwrap_or_default()
     }
 
     /// Whether a token was released since its renewal began.
     fn was_released(&self, token: &str) -> bool {
-        lock(&self.renewing)
-            .get(token)
-            .is_some_and(|renewed| renewed.released)
-    }
-
-    /// Nothing more is known of the token, nor asked for it.
-    fn forget(&self, token: &Token) {
-        if self.any_spared.load(Ordering::SeqCst) > 0 {
-            let mut spared = lock(&self.spared);
-            spared.remove(token.as_str());
-            self.any_spared.store(spared.len(), Ordering::SeqCst);
-        }
+        let renewing = lock(&self.0);
+        renewing.get(token).is_some_and(|renewed| renewed.released)
     }
 }
 
@@ -177,7 +126,8 @@ impl QuorumStore {
             peer.node
                 .attach(client, Arc::downgrade(&self.sink), runtime.clone());
         }
-        self.hints.attach(sink, runtime);
+        self.hints.attach(sink, runtime.clone());
+        let _ = self.peers.runtime.set(runtime);
         let _ = self.channel.set(Node::channel_of(client));
     }
 
@@ -185,7 +135,7 @@ impl QuorumStore {
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         let admissions = self.peers.all.iter().map(async |peer| {
             let sent = Instant::now();
-            let admitted = match timeout(self.peers.limit, self.peers.admit(peer)).await {
+            let admitted = match timeout(self.peers.limit, Peers::admit(&self.peers, peer)).await {
                 Ok(admitted) => admitted,
                 Err(_) => Err(causes::late(self.peers.limit)),
             };

@@ -1,17 +1,23 @@
 //! A node as the others know it: whether it answers, and whether it may vote.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::timeout;
 
 use super::Rules;
-use super::causes::{Failure, in_quarantine, reconnected};
+use super::causes::{Failure, in_quarantine, late, reconnected};
 use super::pulse::Pulse;
+use super::round::Nodes;
 use crate::store::StoreError;
 use crate::store::redis::{Ballot, Node, Run};
 use crate::sync::lock;
+use crate::token::Token;
 
 /// No connection has this number.
 const NONE: u64 = u64::MAX;
@@ -23,9 +29,17 @@ pub(super) struct Peer {
     pub(super) pulse: Pulse,
     /// The connection on which the server was found to be the same as ever, or its restart was noted.
     vetted: AtomicU64,
-    vetting: tokio::sync::Mutex<Option<Run>>,
+    vetting: AtomicBool,
+    /// A vetting is over.
+    vetting_over: Notify,
+    /// Why the last vetting came to nothing.
+    refused: Mutex<Option<StoreError>>,
+    /// The run of the server that was met last.
+    known: Mutex<Option<Run>>,
     /// When the run of a server began that may have forgotten votes of an earlier one.
     restarted: Mutex<Option<Instant>>,
+    /// The latest token that it was asked for.
+    asked_for: AtomicU64,
 }
 
 /// All nodes, and what they have in common.
@@ -37,6 +51,7 @@ pub(super) struct Peers {
     pub(super) quarantine: bool,
     /// The longest ttl that was asked for, in ms: so long a vote may last that a node has forgotten.
     longest: AtomicU64,
+    pub(super) runtime: OnceCell<Handle>,
 }
 
 impl Peers {
@@ -48,7 +63,11 @@ impl Peers {
                 node,
                 pulse: Pulse::default(),
                 vetted: AtomicU64::new(NONE),
-                vetting: tokio::sync::Mutex::default(),
+                vetting: AtomicBool::new(false),
+                vetting_over: Notify::new(),
+                refused: Mutex::default(),
+                known: Mutex::default(),
+                asked_for: AtomicU64::new(0),
                 restarted: Mutex::default(),
             })
         });
@@ -59,6 +78,7 @@ impl Peers {
             limit: rules.limit,
             quarantine: rules.quarantine,
             longest: AtomicU64::new(rules.ttl.as_millis() as u64),
+            runtime: OnceCell::new(),
         }
     }
 
@@ -74,15 +94,23 @@ impl Peers {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
+    /// The nodes on which nothing of this token can be.
+    pub(super) fn never_asked_for(&self, token: &Token) -> Nodes {
+        let never = self.all.iter().filter(|peer| {
+            let latest = peer.asked_for.load(Ordering::SeqCst);
+            token.sequence().is_some_and(|sequence| sequence > latest)
+        });
+        never.fold(Nodes::default(), |nodes, peer| nodes.with(peer.index))
+    }
+
     /// Whether this node may vote on the connection that it has, whose number is returned.
-    pub(super) async fn admit(&self, peer: &Arc<Peer>) -> Result<u64, StoreError> {
-        let vetted = peer.vetted.load(Ordering::Acquire);
-        let generation = match peer.node.generation() {
-            Some(generation) if generation == vetted => generation,
-            _ => self.vet(peer).await?,
+    pub(super) async fn admit(self: &Arc<Self>, peer: &Arc<Peer>) -> Result<u64, StoreError> {
+        let generation = match peer.vetted_connection() {
+            Some(generation) => generation,
+            None => self.vetted(peer).await?,
         };
         let restarted = *lock(&peer.restarted);
-        if let Some(began) = restarted {
+        if let Some(began) = restarted.filter(|_| self.quarantine) {
             let left = self.longest().saturating_sub(began.elapsed());
             if !left.is_zero() {
                 return Err(in_quarantine(left));
@@ -92,18 +120,58 @@ impl Peers {
         Ok(generation)
     }
 
-    /// Finds out whether the server behind a new connection may have forgotten anything.
-    async fn vet(&self, peer: &Arc<Peer>) -> Result<u64, StoreError> {
-        let mut known = peer.vetting.lock().await;
-        let ready = peer.node.ready().await;
-        let generation = ready.inspect_err(|_| peer.pulse.missed())?;
-        if peer.vetted.load(Ordering::Acquire) == generation {
-            return Ok(generation);
+    /// Waits for the vetting of the connection. It runs by itself: whoever asks may have its majority, and go, long before.
+    async fn vetted(self: &Arc<Self>, peer: &Arc<Peer>) -> Result<u64, StoreError> {
+        let over = peer.vetting_over.notified();
+        tokio::pin!(over);
+        over.as_mut().enable();
+        if !peer.vetting.swap(true, Ordering::SeqCst) {
+            let (peers, peer) = (Arc::clone(self), Arc::clone(peer));
+            let vetting = async move {
+                let limit = peers.limit;
+                let outcome = match timeout(limit * 2, peers.vet(&peer)).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => Err(late(limit * 2)),
+                };
+                if outcome.is_err() {
+                    peer.pulse.missed();
+                }
+                *lock(&peer.refused) = outcome.err();
+                peer.vetting.store(false, Ordering::SeqCst);
+                peer.vetting_over.notify_waiters();
+            };
+            match self.runtime.get() {
+                Some(runtime) => drop(runtime.spawn(vetting)),
+                None => drop(tokio::spawn(vetting)),
+            }
         }
+        over.await;
+        let refused = || lock(&peer.refused).clone();
+        let broken = || refused().unwrap_or_else(reconnected);
+        peer.vetted_connection().ok_or_else(broken)
+    }
+
+    /// Finds out whether the server behind a new connection may have forgotten anything, and gives it the scripts: a call
+    /// that had to be repeated for want of them could come behind a later one.
+    async fn vet(&self, peer: &Arc<Peer>) -> Result<(), StoreError> {
+        let generation = peer.node.ready().await?;
+        peer.node.load().await?;
+        if self.quarantine {
+            self.identify(peer).await?;
+        }
+        // A connection that broke meanwhile was to the server that answered, or to none.
+        if peer.node.generation() != Some(generation) {
+            return Err(reconnected());
+        }
+        peer.vetted.store(generation, Ordering::Release);
+        Ok(())
+    }
+
+    async fn identify(&self, peer: &Arc<Peer>) -> Result<(), StoreError> {
         let now = Instant::now();
         let run = peer.node.run().await?;
         peer.node.enlist().await?;
-        let same = known.as_ref().map(|known| known.id == run.id);
+        let same = lock(&peer.known).as_ref().map(|known| known.id == run.id);
         let suspect = match same {
             Some(same) => !same,
             // We meet it for the first time. If the quorum was in use before the server began, it has restarted.
@@ -117,20 +185,15 @@ impl Peers {
             );
             *lock(&peer.restarted) = Some(now.checked_sub(run.uptime).unwrap_or(now));
         }
-        *known = Some(run);
-        // A connection that broke meanwhile was to the server that answered, or to none.
-        if peer.node.generation() != Some(generation) {
-            return Err(reconnected());
-        }
-        peer.vetted.store(generation, Ordering::Release);
-        Ok(generation)
+        *lock(&peer.known) = Some(run);
+        Ok(())
     }
 
     /// Whether any other node belonged to the quorum before this server began to run. Both times are whole seconds.
     async fn used_before(&self, peer: &Arc<Peer>, uptime: Duration) -> bool {
         let others = self.all.iter().filter(|other| other.index != peer.index);
         let ages = join_all(others.map(async |other| {
-            let age = tokio::time::timeout(self.limit, other.node.enlisted()).await;
+            let age = timeout(self.limit, other.node.enlisted()).await;
             age.ok().and_then(Result::ok)
         }));
         let ages = ages.await;
@@ -140,16 +203,24 @@ impl Peers {
 }
 
 impl Peer {
+    /// This node is about to be asked for a token.
+    pub(super) fn asked_for(&self, token: &Token) {
+        let sequence = token.sequence().unwrap_or(u64::MAX);
+        self.asked_for.fetch_max(sequence, Ordering::SeqCst);
+    }
+
+    fn vetted_connection(&self) -> Option<u64> {
+        let generation = self.node.generation()?;
+        (generation == self.vetted.load(Ordering::Acquire)).then_some(generation)
+    }
+
     /// The vote of this node, which does not count where the server was exchanged on the way.
     pub(super) async fn vote(
         self: &Arc<Self>,
-        peers: &Peers,
+        peers: &Arc<Peers>,
         ballot: &Ballot,
         sent: Instant,
     ) -> Result<redis::Value, StoreError> {
-        if !peers.quarantine {
-            return self.send(ballot, sent).await;
-        }
         let before = peers.admit(self).await?;
         let vote = self.send(ballot, sent).await?;
         if self.node.generation() != Some(before) {

@@ -24,7 +24,8 @@ impl QuorumStore {
         let peers = &self.peers;
         let (nodes, majority) = (peers.all.len(), peers.majority);
         let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
-        let spared = self.books.release(token);
+        self.books.release(token);
+        let spared = peers.never_asked_for(token);
         self.hints.used(token.as_str());
         let mut round = Round::new(peers, &ballot, How::Tell, spared, self.patience());
         // A node that was never asked has nothing of it.
@@ -37,7 +38,7 @@ impl QuorumStore {
             if not_held > nodes - majority {
                 break Ok(Released::NotHeld);
             }
-            let Some((node, answer)) = round.next().await else {
+            let Some((node, answer)) = round.next_or_late(false).await else {
                 break Err(together(nodes, failures.into_iter().flatten().collect()));
             };
             failures[node] = None;
@@ -53,9 +54,6 @@ impl QuorumStore {
             Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),
             outcome => outcome,
         };
-        if outcome.is_ok() {
-            self.books.forget(token);
-        }
         outcome
     }
 
@@ -65,12 +63,12 @@ impl QuorumStore {
         let nodes = peers.all.len();
         let ballot = Ballot::force_release(key).ok_or_else(only_exclusive)?;
         let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), self.patience());
-        let (mut taken_away, mut answered, mut foreign) = (false, 0, None);
+        let (mut taken_away, mut answered, mut foreign) = (0, 0, None);
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
-        while let Some((node, answer)) = round.next().await {
+        while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
             failures[node] = None;
             match answer.and_then(taken) {
-                Ok(Forced::TakenAway) => taken_away = true,
+                Ok(Forced::TakenAway) => taken_away += 1,
                 Ok(Forced::NotHeld) => {}
                 Ok(Forced::Foreign { kind }) => foreign = Some(kind),
                 Err(error) => {
@@ -84,8 +82,10 @@ impl QuorumStore {
         if answered < peers.majority {
             return Err(together(nodes, failures.into_iter().flatten().collect()));
         }
+        // Fewer than a majority are what an attempt has left; unless those that did not answer have the others.
+        let held = taken_away > 0 && taken_away + (nodes - answered) >= peers.majority;
         Ok(match foreign {
-            _ if taken_away => Forced::TakenAway,
+            _ if held => Forced::TakenAway,
             Some(kind) => Forced::Foreign { kind },
             None => Forced::NotHeld,
         })

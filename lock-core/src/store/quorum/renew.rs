@@ -27,7 +27,8 @@ impl QuorumStore {
         let end = Instant::now() + limit;
         let renewing = Renewing::begin(&self.books, renewals);
         let ballot = Ballot::extend(renewals);
-        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), limit);
+        let patience = self.patience().min(limit);
+        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), patience);
         let mut held = vec![Nodes::default(); renewals.len()];
         let mut not_held = held.clone();
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
@@ -88,7 +89,7 @@ impl QuorumStore {
                 key = renewal.key.name(),
                 "healing a lost vote"
             );
-            self.books.reached(renewal.token, peer.index);
+            peer.asked_for(renewal.token);
         }
         let ballot = Ballot::heal(renewal);
         let mut round = Round::new(peers, &ballot, How::Tell, others, peers.limit);
@@ -120,7 +121,7 @@ struct Renewing {
 impl Renewing {
     fn begin(books: &Arc<Books>, renewals: &[Renewal<'_>]) -> Self {
         let tokens: Vec<Box<str>> = renewals.iter().map(|r| r.token.as_str().into()).collect();
-        let mut renewing = lock(&books.renewing);
+        let mut renewing = lock(&books.0);
         for token in &tokens {
             let known = renewing.entry(token.clone()).or_default();
             known.count += 1;
@@ -135,7 +136,7 @@ impl Renewing {
 
 impl Drop for Renewing {
     fn drop(&mut self) {
-        let mut renewing = lock(&self.books.renewing);
+        let mut renewing = lock(&self.books.0);
         for token in &self.tokens {
             if let Some(known) = renewing.get_mut(token) {
                 known.count -= 1;

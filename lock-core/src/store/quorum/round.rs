@@ -34,10 +34,14 @@ pub(super) struct Round {
     /// Asked and not heard of, whether they are waited for or not.
     open: Nodes,
     limits: Vec<Duration>,
+    /// The deadline for commands.
+    end: tokio::time::Instant,
 }
 
 impl Round {
-    /// Asks all nodes except those in `skip`. Nothing is sent before the round is polled.
+    /// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
+    /// usually take.
+    /// Nothing is sent before the round is polled.
     pub(super) fn new(
         peers: &Arc<Peers>,
         ballot: &Arc<Ballot>,
@@ -52,7 +56,10 @@ impl Round {
         let (mut until, mut limits) = (vec![None; count], vec![Duration::ZERO; count]);
         for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
             let index = peer.index;
-            limits[index] = peer.pulse.limit(most.min(peers.limit));
+            limits[index] = match how {
+                How::Vote => peer.pulse.limit(most.min(peers.limit)),
+                How::Tell => most,
+            };
             until[index] = Some(sent + limits[index]);
             open = open.with(index);
             pending.push(ask(
@@ -69,6 +76,7 @@ impl Round {
             until,
             open,
             limits,
+            end: (sent + peers.limit).into(),
         }
     }
 
@@ -97,6 +105,14 @@ impl Round {
         let (index, answer) = timeout_at(end, self.pending.next()).await.ok()??;
         self.heard_of(index);
         Some((index, answer))
+    }
+
+    /// The next answer. Where those that came in time are not enough, also one that comes within the deadline for commands.
+    pub(super) async fn next_or_late(&mut self, enough: bool) -> Option<Answered> {
+        match self.next().await {
+            None if !enough => self.straggler(self.end).await,
+            next => next,
+        }
     }
 
     /// Puts every request on its way that can be, without waiting for an answer.
@@ -129,7 +145,10 @@ impl Round {
             };
             if timeout(limit, drain).await.is_err() {
                 let open = self.peers.all.iter().filter(|p| self.open.has(p.index));
-                open.for_each(|peer| peer.node.went_silent());
+                for peer in open {
+                    peer.pulse.missed();
+                    peer.node.went_silent();
+                }
             }
         });
     }
@@ -163,10 +182,6 @@ impl Nodes {
 
     pub(super) fn without(self, index: usize) -> Self {
         Self(self.0 & !(1 << index))
-    }
-
-    pub(super) fn and(self, other: Self) -> Self {
-        Self(self.0 & other.0)
     }
 
     pub(super) fn has(self, index: usize) -> bool {

@@ -263,6 +263,19 @@ impl Node {
         self.link.went_silent(self.limit);
     }
 
+    /// Gives the server the scripts whose order matters. Where that is not allowed, each comes with its first call.
+    pub(crate) async fn load(&self) -> Result<(), StoreError> {
+        for script in [&*ACQUIRE, &*RELEASE] {
+            let mut load = cmd("SCRIPT");
+            load.arg("LOAD").arg(script.source);
+            match self.link.request(load).await.map_err(classify) {
+                Ok(_) | Err(StoreError::Misconfigured(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     /// Asks which run of the server this is.
     pub(crate) async fn run(&self) -> Result<Run, StoreError> {
         let mut info = cmd("INFO");
