@@ -85,7 +85,11 @@ impl QuorumStore {
             tally.count(peer.index, Err(peer.failed(silent())));
         }
         let verdict = loop {
-            if let Some(verdict) = tally.verdict() {
+            let verdict = tally.verdict();
+            // Whoever waits is in no hurry, and wants a place in every queue: all that answer in time are heard.
+            let lingers =
+                attempt.mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
+            if let Some(verdict) = verdict.filter(|_| !lingers || round.is_over()) {
                 break verdict;
             }
             // Every node is heard of in the end, and then the tally has a verdict.

@@ -63,12 +63,12 @@ impl QuorumStore {
         let nodes = peers.all.len();
         let ballot = Ballot::force_release(key).ok_or_else(only_exclusive)?;
         let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), self.patience());
-        let (mut taken_away, mut answered, mut foreign) = (0, 0, None);
+        let (mut taken_away, mut answered, mut foreign) = (false, 0, None);
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
         while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
             failures[node] = None;
             match answer.and_then(taken) {
-                Ok(Forced::TakenAway) => taken_away += 1,
+                Ok(Forced::TakenAway) => taken_away = true,
                 Ok(Forced::NotHeld) => {}
                 Ok(Forced::Foreign { kind }) => foreign = Some(kind),
                 Err(error) => {
@@ -82,10 +82,9 @@ impl QuorumStore {
         if answered < peers.majority {
             return Err(together(nodes, failures.into_iter().flatten().collect()));
         }
-        // Fewer than a majority are what an attempt has left; unless those that did not answer have the others.
-        let held = taken_away > 0 && taken_away + (nodes - answered) >= peers.majority;
         Ok(match foreign {
-            _ if held => Forced::TakenAway,
+            // One vote is enough to say so: a holder that hears of the first gives the others back by itself.
+            _ if taken_away => Forced::TakenAway,
             Some(kind) => Forced::Foreign { kind },
             None => Forced::NotHeld,
         })

@@ -100,6 +100,11 @@ impl Round {
         }
     }
 
+    /// Whether every node has answered or was given up.
+    pub(super) fn is_over(&self) -> bool {
+        self.until.iter().all(Option::is_none)
+    }
+
     /// The next answer of a node that was given up.
     pub(super) async fn straggler(&mut self, end: tokio::time::Instant) -> Option<Answered> {
         let (index, answer) = timeout_at(end, self.pending.next()).await.ok()??;
