@@ -23,13 +23,16 @@ use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use once_cell::sync::OnceCell;
 use tokio::runtime::Handle;
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 
 use self::fence::Proposals;
 use self::hints::{Hints, Sink};
 use self::peer::Peers;
+use self::round::Nodes;
 pub(crate) use self::urls::node_urls;
 use super::redis::Node;
 use super::{
@@ -133,27 +136,45 @@ impl QuorumStore {
 
     /// Connects to every node that answers, so that a wrong address or password shows at start-up. A majority is enough.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        let admissions = self.peers.all.iter().map(async |peer| {
-            let sent = Instant::now();
-            let admitted = match timeout(self.peers.limit, Peers::admit(&self.peers, peer)).await {
-                Ok(admitted) => admitted,
-                Err(_) => Err(causes::late(self.peers.limit)),
-            };
-            if let Err(error) = admitted {
-                let failure = peer.failed(error);
-                tracing::warn!(
-                    node = peer.index,
-                    address = &*peer.address,
-                    why = failure.why(),
-                    "a node of the quorum does not vote yet"
-                );
-                return Some(failure);
+        let peers = &self.peers;
+        let began = Instant::now();
+        let mut admissions: FuturesUnordered<_> = peers
+            .all
+            .iter()
+            .map(async |peer| (peer, Peers::admit(peers, peer).await))
+            .collect();
+        let (mut end, mut admitted) = (began + peers.limit, Nodes::default());
+        let mut failures = Vec::new();
+        while let Ok(Some((peer, outcome))) = timeout_at(end.into(), admissions.next()).await {
+            match outcome {
+                Ok(_) => {
+                    peer.pulse.answered(began.elapsed());
+                    admitted = admitted.with(peer.index);
+                }
+                Err(error) => failures.push(peer.failed(error)),
             }
-            peer.pulse.answered(sent.elapsed());
-            None
-        });
-        let failures = futures_util::future::join_all(admissions).await;
-        let failures: Vec<_> = failures.into_iter().flatten().collect();
+            if admitted.len() == peers.majority {
+                // The others get as long again; then they join while the work goes on.
+                let again = began.elapsed().max(Duration::from_millis(50));
+                end = end.min(Instant::now() + again);
+            }
+        }
+        let heard_of = |node| failures.iter().any(|failure| failure.node == node);
+        let late: Vec<_> = peers
+            .all
+            .iter()
+            .filter(|peer| !admitted.has(peer.index) && !heard_of(peer.index))
+            .map(|peer| peer.failed(causes::late(peers.limit)))
+            .collect();
+        failures.extend(late);
+        for failure in &failures {
+            tracing::warn!(
+                node = failure.node,
+                address = &*failure.address,
+                why = failure.why(),
+                "a node of the quorum does not vote yet"
+            );
+        }
         let unreachable = failures
             .iter()
             .filter(|failure| !causes::is_quarantine(&failure.error))

@@ -189,11 +189,12 @@ impl Peers {
         Ok(())
     }
 
-    /// Whether any other node belonged to the quorum before this server began to run. Both times are whole seconds.
+    /// Whether any other node belonged to the quorum before this server began to run. Both times are whole seconds, so a
+    /// quorum that is two seconds old or less looks like a new one. Nodes that do not answer say nothing.
     async fn used_before(&self, peer: &Arc<Peer>, uptime: Duration) -> bool {
         let others = self.all.iter().filter(|other| other.index != peer.index);
         let ages = join_all(others.map(async |other| {
-            let age = timeout(self.limit, other.node.enlisted()).await;
+            let age = timeout(self.limit / 4, other.node.enlisted()).await;
             age.ok().and_then(Result::ok)
         }));
         let ages = ages.await;
