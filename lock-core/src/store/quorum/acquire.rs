@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use tokio::time::sleep;
 
-use super::causes::silent;
+use super::causes::{not_ours, silent};
 use super::peer::Peers;
 use super::round::{How, Nodes, Round};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
-use crate::store::redis::{Ballot, Vote};
+use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, Place, StoreError};
 
 /// How often votes that were split are cast again before the caller hears of it.
@@ -107,7 +107,7 @@ impl QuorumStore {
             self.proposals
                 .learn(Instant::now(), proposed, largest, last);
             if largest > smallest {
-                self.raise(last).await?;
+                self.raise(attempt, last).await?;
             }
         } else {
             self.undo(attempt, &tally);
@@ -134,20 +134,25 @@ impl QuorumStore {
         release.finish(&self.hints, |_| ());
     }
 
-    /// Makes sure that no majority will mint a token up to this one again.
-    async fn raise(&self, last: u64) -> Result<(), StoreError> {
+    /// Makes sure that no majority will mint a token up to this one again: a majority of those that have voted for us
+    /// must have raised their counters. Whoever comes after us needs the vote of one of them, and gets it after ours.
+    async fn raise(&self, attempt: Attempt<'_>, last: u64) -> Result<(), StoreError> {
         let peers = &self.peers;
-        let ballot = Ballot::raise(last);
+        let ballot = Ballot::raise(attempt.key, attempt.token, last);
         let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), peers.limit);
         let (mut raised, mut failures) = (0, Vec::new());
         while let Some((node, answer)) = round.next().await {
-            match answer {
-                Ok(_) => raised += 1,
+            match answer.and_then(|value| yes(&value)) {
+                Ok(true) => raised += 1,
+                Ok(false) => failures.push(peers.all[node].failed(not_ours())),
                 Err(error) => failures.push(peers.all[node].failed(error)),
             }
             if raised >= peers.majority {
                 round.finish(&self.hints, |_| ());
                 return Ok(());
+            }
+            if failures.len() > peers.all.len() - peers.majority {
+                break;
             }
         }
         // The votes are ours, and the next try finds them so.

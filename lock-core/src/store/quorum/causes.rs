@@ -91,6 +91,15 @@ pub(super) fn reconnected() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Reconnected)))
 }
 
+/// The vote of a node is not ours, or no longer.
+pub(super) fn not_ours() -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(NotOurs)))
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("its vote is not ours")]
+struct NotOurs;
+
 #[derive(Debug, thiserror::Error)]
 #[error("no reply within {0:?}")]
 struct Late(Duration);

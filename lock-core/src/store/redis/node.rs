@@ -109,8 +109,10 @@ impl Ballot {
         Self::new(&HEAL, &[&renewal.key.lock], &args)
     }
 
-    pub(crate) fn raise(least: u64) -> Arc<Self> {
-        Self::new(&RAISE, &[FENCE], &[Arg::Number(least)])
+    /// Raises the counter of a node that has voted for this token.
+    pub(crate) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
+        let args = [Arg::Text(token.as_str()), Arg::Number(least)];
+        Self::new(&RAISE, &[&key.lock, FENCE], &args)
     }
 
     pub(crate) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
@@ -335,7 +337,8 @@ mod tests {
 
     #[test]
     fn a_call_by_text_has_the_same_keys_and_arguments() {
-        let ballot = Ballot::raise(7);
+        let key = LockKey::new("", "a").unwrap();
+        let ballot = Ballot::raise(&key, &ClientId::random().token(1), 7);
         let words = |command: &Cmd| -> Vec<Vec<u8>> {
             let words = command.args_iter().filter_map(|word| match word {
                 redis::Arg::Simple(word) => Some(word.to_vec()),
