@@ -90,11 +90,14 @@ impl QuorumStore {
         })
     }
 
-    /// How long any node is waited for where its answer is not a vote.
+    /// How long any node is waited for where its answer is not a vote. It follows the nodes that do answer.
     pub(super) fn patience(&self) -> Duration {
-        let limits = self.peers.all.iter();
-        let longest = limits.map(|peer| peer.pulse.limit(self.peers.limit)).max();
-        (longest.unwrap_or_default() * PATIENCE)
+        let peers = self.peers.all.iter();
+        let mut limits: Vec<_> = peers
+            .map(|peer| peer.pulse.limit(self.peers.limit))
+            .collect();
+        limits.sort_unstable();
+        (limits[self.peers.majority - 1] * PATIENCE)
             .max(Duration::from_millis(100))
             .min(self.peers.limit)
     }
