@@ -33,9 +33,15 @@ async fn a_lock_that_was_not_replicated_has_two_believers_after_a_failover_and_t
     // A first tenure reaches the replica, the counter with it.
     let guard = first.lock("job").acquire().await.unwrap();
     let earlier = guard.fencing_token();
-    eventually("replicated", LIMIT, async || replica.exists("lock:job").await).await;
+    eventually("replicated", LIMIT, async || {
+        replica.exists("lock:job").await
+    })
+    .await;
     guard.release().await.unwrap();
-    eventually("replicated", LIMIT, async || !replica.exists("lock:job").await).await;
+    eventually("replicated", LIMIT, async || {
+        !replica.exists("lock:job").await
+    })
+    .await;
 
     // The link is cut, and the next one is granted by the master alone.
     command(&replica, &["REPLICAOF", "NO", "ONE"]).await;
@@ -44,7 +50,12 @@ async fn a_lock_that_was_not_replicated_has_two_believers_after_a_failover_and_t
     master.kill();
 
     let second = LockManager::connect(&replica.url()).await.unwrap();
-    let new = second.lock("job").try_acquire().await.unwrap().expect("it never heard of it");
+    let new = second
+        .lock("job")
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("it never heard of it");
     assert!(old.is_held() && new.is_held(), "two believers");
     assert!(earlier < old.fencing_token());
     assert!(

@@ -26,7 +26,6 @@ impl QuorumStore {
         loop {
             let verdict = self.vote(attempt).await;
             let pause = match &verdict {
-                Ok(Verdict::Won { .. } | Verdict::Busy { .. } | Verdict::Foreign { .. }) => None,
                 Ok(Verdict::Split) => {
                     splits += 1;
                     (splits <= SPLITS).then(|| self.jitter(splits))
@@ -36,7 +35,7 @@ impl QuorumStore {
                 Err(StoreError::Ambiguous(_)) => {
                     (began.elapsed() < self.peers.limit / 2).then_some(Duration::ZERO)
                 }
-                Err(_) => None,
+                _ => None,
             };
             if let Some(pause) = pause {
                 sleep(pause).await;
@@ -99,10 +98,9 @@ impl QuorumStore {
             let vote = answer.and_then(|value| Vote::read(&value));
             tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
         };
-        // A request that is on its way is carried out, and one that still waits for a connection never leaves: so it can
-        // not come behind the release.
-        drop(round);
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
+            // The slower nodes vote for us, too; what has not left yet must not come behind the release.
+            round.finish_what_is_sent(&self.hints);
             let last = largest + attempt.spare;
             self.proposals
                 .learn(Instant::now(), proposed, largest, last);
@@ -110,6 +108,8 @@ impl QuorumStore {
                 self.raise(attempt, last).await?;
             }
         } else {
+            // For the same reason: a request that is on its way is carried out, and then undone.
+            drop(round);
             self.undo(attempt, &tally);
         }
         verdict

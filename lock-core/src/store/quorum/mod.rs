@@ -200,9 +200,10 @@ fn only_exclusive() -> StoreError {
     )
 }
 
+// Boxed, so that the futures of other stores, which share a type with these, stay small.
 impl Store for QuorumStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        self.take(attempt).await
+        Box::pin(self.take(attempt)).await
     }
 
     async fn release(
@@ -211,15 +212,15 @@ impl Store for QuorumStore {
         token: &Token,
         _owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        self.give_back(key, token).await
+        Box::pin(self.give_back(key, token)).await
     }
 
     /// Two steps: nobody gets in between where nobody waits, and whoever waits on a node has its vote reserved.
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        match self.give_back(attempt.key, from).await? {
+        match Box::pin(self.give_back(attempt.key, from)).await? {
             Released::NotHeld => Ok(Passed::Lost),
             // It is let go, whatever comes now: an error here would be taken for one of the release.
-            _ => match self.take(attempt).await {
+            _ => match Box::pin(self.take(attempt)).await {
                 Ok(answer) => Ok(Passed::On(answer)),
                 Err(_) => Ok(Passed::On(Answer::Busy {
                     remaining: Duration::ZERO,
@@ -229,15 +230,15 @@ impl Store for QuorumStore {
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        self.renew(renewals).await
+        Box::pin(self.renew(renewals)).await
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        self.look(key).await
+        Box::pin(self.look(key)).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        self.take_away(key).await
+        Box::pin(self.take_away(key)).await
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {

@@ -221,8 +221,12 @@ impl Peer {
         peers: &Arc<Peers>,
         ballot: &Ballot,
         sent: Instant,
+        closed: &AtomicBool,
     ) -> Result<redis::Value, StoreError> {
         let before = peers.admit(self).await?;
+        if closed.load(Ordering::SeqCst) {
+            return Err(reconnected());
+        }
         let vote = self.send(ballot, sent).await?;
         if self.node.generation() != Some(before) {
             return Err(reconnected());

@@ -50,11 +50,10 @@ impl QuorumStore {
         };
         round.finish(&self.hints, |_| ());
         // Some may have let go: then the next try finds less than it should.
-        let outcome = match outcome {
+        match outcome {
             Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),
             outcome => outcome,
-        };
-        outcome
+        }
     }
 
     /// For operators: every node is heard.

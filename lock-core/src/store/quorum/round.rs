@@ -1,6 +1,7 @@
 //! One question to several nodes: the answers as they come, and the rest in the background.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, FutureExt};
@@ -36,6 +37,8 @@ pub(super) struct Round {
     limits: Vec<Duration>,
     /// The deadline for commands.
     end: tokio::time::Instant,
+    /// Nothing is sent any more: what is not on its way by now would come behind a release.
+    closed: Arc<AtomicBool>,
 }
 
 impl Round {
@@ -53,6 +56,7 @@ impl Round {
         let pending = FuturesUnordered::new();
         let count = peers.all.len();
         let mut open = Nodes::default();
+        let closed = Arc::new(AtomicBool::new(false));
         let (mut until, mut limits) = (vec![None; count], vec![Duration::ZERO; count]);
         for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
             let index = peer.index;
@@ -67,7 +71,7 @@ impl Round {
                 Arc::clone(peers),
                 Arc::clone(ballot),
                 how,
-                sent,
+                (sent, Arc::clone(&closed)),
             ));
         }
         Self {
@@ -77,6 +81,7 @@ impl Round {
             open,
             limits,
             end: (sent + peers.limit).into(),
+            closed,
         }
     }
 
@@ -130,6 +135,12 @@ impl Round {
         answers
     }
 
+    /// As [`finish`](Self::finish), for requests that are on their way already; the others never leave.
+    pub(super) fn finish_what_is_sent(self, hints: &Hints) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.finish(hints, |_| ());
+    }
+
     fn heard_of(&mut self, index: usize) {
         self.until[index] = None;
         self.open = self.open.without(index);
@@ -164,12 +175,12 @@ fn ask(
     peers: Arc<Peers>,
     ballot: Arc<Ballot>,
     how: How,
-    sent: Instant,
+    (sent, closed): (Instant, Arc<AtomicBool>),
 ) -> BoxFuture<'static, Answered> {
     Box::pin(async move {
         let index = peer.index;
         let answer = match how {
-            How::Vote => peer.vote(&peers, &ballot, sent).await,
+            How::Vote => peer.vote(&peers, &ballot, sent, &closed).await,
             How::Tell => peer.send(&ballot, sent).await,
         };
         (index, answer)

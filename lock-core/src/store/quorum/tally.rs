@@ -125,10 +125,18 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "the votes of a list have one type"
+    )]
     fn granted(minted: u64) -> Result<Vote, Failure> {
         Ok(Vote::Granted { minted })
     }
 
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "the votes of a list have one type"
+    )]
     fn busy(client: &str, left: u32) -> Result<Vote, Failure> {
         Ok(Vote::Busy {
             left: MS * left,

@@ -24,7 +24,7 @@ pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
 /// Refuses a number of nodes that is no quorum, and a node that would vote twice.
 pub(super) fn check(addresses: &[&str]) -> Result<(), LockError> {
     let count = addresses.len();
-    if !(3..=9).contains(&count) || count % 2 == 0 {
+    if !(3..=9).contains(&count) || count.is_multiple_of(2) {
         return Err(LockError::config(format!(
             "a quorum of {count} nodes: name 3, 5, 7 or 9 masters, which do not replicate each other"
         )));
