@@ -66,6 +66,37 @@ impl PrivateServer {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Ends the server at once, as a crash does.
+    ///
+    /// # Errors
+    ///
+    /// Where the system refuses.
+    pub fn kill(&mut self) -> Outcome {
+        drop(self.keeper.stdin.take());
+        self.keeper.wait()?;
+        Ok(())
+    }
+
+    /// Sends the server a signal, `STOP` for one.
+    ///
+    /// # Errors
+    ///
+    /// Where it does not run any more.
+    pub fn signal(&self, name: &str) -> Outcome {
+        // The server is the keeper's only child.
+        let children = format!("/proc/{0}/task/{0}/children", self.keeper.id());
+        let server = std::fs::read_to_string(&children)?;
+        let server = server
+            .split_whitespace()
+            .next()
+            .ok_or("the server has ended")?;
+        let status = Command::new("kill").args(["-s", name, server]).status()?;
+        if !status.success() {
+            return Err(format!("the server got no {name}").into());
+        }
+        Ok(())
+    }
+
     /// The program that runs.
     #[must_use]
     pub fn program(&self) -> &str {

@@ -257,6 +257,31 @@ fn a_ledger_answers_each_request_and_ends_with_its_input() {
     assert!(!answers[1].contains("not-an-owner"), "{output}");
 }
 
+#[test]
+fn the_lock_over_five_servers_outlives_two_of_them_and_not_three() {
+    let output = run("redlock", None).success();
+    let turns: Vec<&str> = output
+        .lines()
+        .filter(|line| line.contains("votes: "))
+        .collect();
+    assert_eq!(turns.len(), 24, "{output}");
+    let tokens: Vec<u64> = turns
+        .iter()
+        .map(|turn| turn.split_whitespace().nth(3).unwrap().parse().unwrap())
+        .collect();
+    assert!(tokens.is_sorted_by(|a, b| a < b), "{output}");
+    for turn in &turns {
+        assert!(turn.matches(" yes").count() >= 3, "{turn}");
+    }
+    for turn in &turns[12..] {
+        assert!(
+            turn.contains("1 silent") && turn.contains("3 silent"),
+            "{turn}"
+        );
+    }
+    assert!(output.contains("3 of 5 nodes did not vote"), "{output}");
+}
+
 /// How a program that runs is ended.
 fn ended_workers_leave_nothing_behind(signal: &str, status: Option<i32>) {
     let mut workers = Running::start("workers", None);

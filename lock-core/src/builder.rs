@@ -8,7 +8,9 @@ use crate::clock::{Clock, SystemClock};
 use crate::config::Config;
 use crate::manager::LockManager;
 use crate::session::Session;
-use crate::store::{AnyStore, MemoryStore, RedisStore, UserConnection};
+use crate::store::{
+    AnyStore, MemoryStore, QuorumStore, RedisStore, Rules, StoreError, UserConnection, node_urls,
+};
 
 /// Sets up a [`LockManager`]. Made by [`LockManager::builder`].
 ///
@@ -228,6 +230,28 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whether a node of a [quorum](Self::quorum) that has restarted is kept from voting until every lock has ended that it may
+    /// have forgotten. True by default.
+    ///
+    /// That takes the longest ttl that this manager has asked for, and at least [`default_ttl`](Self::default_ttl): give all
+    /// programs that share a quorum the same. It needs the right to ask for `INFO`. Switch it off only where each node writes
+    /// its data to disk before it answers (`appendonly yes`, `appendfsync always`).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .restart_quarantine(false)
+    ///     .quorum(["redis://a", "redis://b", "redis://c"])
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn restart_quarantine(mut self, on: bool) -> Self {
+        self.config.restart_quarantine = on;
+        self
+    }
+
     /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
     ///
     /// | URL | what |
@@ -235,6 +259,7 @@ impl LockManagerBuilder {
     /// | `redis://[user:password@]host[:port][/db]` | one Redis or Valkey master |
     /// | `rediss://..` | the same over TLS, with feature `tls-rustls` |
     /// | `redis+unix:///path/to/socket` | over a Unix socket |
+    /// | `redis+quorum://a,b,c` | a [quorum](Self::quorum) of independent masters; `rediss+quorum://` over TLS |
     /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
     ///
     /// # Errors
@@ -267,13 +292,63 @@ impl LockManagerBuilder {
             let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&clock)));
             return Ok(LockManager::new(Session::start(self.config, store, clock)?));
         }
+        if let Some(nodes) = node_urls(url) {
+            return self.quorum(nodes).await;
+        }
         let store = RedisStore::open(url, self.config.command_deadline)?;
         let session = Session::start(self.config, AnyStore::Redis(store), clock)?;
         if let AnyStore::Redis(store) = &session.shared.store {
-            store
-                .ready()
-                .await
-                .map_err(crate::store::StoreError::into_lock_error)?;
+            store.ready().await.map_err(StoreError::into_lock_error)?;
+        }
+        Ok(LockManager::new(session))
+    }
+
+    /// Connects to a quorum: 3, 5, 7 or 9 masters that know nothing of each other. A lock is held by whoever has it on a
+    /// majority of them, so it survives the loss of the minority; this is Redlock, with [fencing tokens](crate::FencingToken).
+    ///
+    /// Each URL may have its own user, password, port and database. The same as a URL for [`connect`](Self::connect):
+    /// `redis+quorum://user:password@a:6379/0,b,c`, where a comma in a password is written `%2C`.
+    ///
+    /// Every operation asks all nodes at once and is done when a majority has decided. A node that does not answer costs
+    /// nothing but its vote. Waiters of different processes get the lock about in the order in which they asked, not strictly.
+    /// [Reentrant locks](crate::ReentrantLock) are not over a quorum: acquiring one is [`InvalidConfig`](LockError::InvalidConfig).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for another number of nodes, one that is named twice, or as for
+    /// [`connect`](Self::connect); [`Unavailable`](LockError::Unavailable), with what each node said, where no majority answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a dropped future leaves nothing behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// let locks = lock_core::LockManager::builder().quorum(nodes).await?;
+    /// let guard = locks.lock("report").acquire().await?;
+    /// # drop(guard); Ok(()) }
+    /// ```
+    pub async fn quorum<U: AsRef<str>>(
+        self,
+        nodes: impl IntoIterator<Item = U>,
+    ) -> Result<LockManager, LockError> {
+        let urls: Vec<String> = nodes
+            .into_iter()
+            .map(|url| url.as_ref().to_owned())
+            .collect();
+        self.config.check()?;
+        let rules = Rules {
+            limit: self.config.command_deadline,
+            ttl: self.config.default_ttl,
+            quarantine: self.config.restart_quarantine,
+        };
+        let store = AnyStore::Quorum(QuorumStore::open(&urls, rules)?);
+        let session = Session::start(self.config, store, Arc::new(SystemClock))?;
+        if let AnyStore::Quorum(store) = &session.shared.store {
+            store.ready().await.map_err(StoreError::into_lock_error)?;
         }
         Ok(LockManager::new(session))
     }

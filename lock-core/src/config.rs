@@ -25,6 +25,7 @@ pub(crate) struct Config {
     pub(crate) poll_interval: Duration,
     pub(crate) handover_limit: u32,
     pub(crate) handover_time: Duration,
+    pub(crate) restart_quarantine: bool,
 }
 
 impl Default for Config {
@@ -39,6 +40,7 @@ impl Default for Config {
             poll_interval: Duration::from_millis(100),
             handover_limit: 64,
             handover_time: Duration::from_millis(10),
+            restart_quarantine: true,
         }
     }
 }

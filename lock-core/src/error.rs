@@ -203,6 +203,14 @@ impl Cause {
     pub(crate) fn new(error: Arc<dyn StdError + Send + Sync>) -> Self {
         Self(error)
     }
+
+    pub(crate) fn text(reason: String) -> Self {
+        Self(Arc::from(Box::<dyn StdError + Send + Sync>::from(reason)))
+    }
+
+    pub(crate) fn is<E: StdError + 'static>(&self) -> bool {
+        self.0.is::<E>()
+    }
 }
 
 impl fmt::Debug for Cause {

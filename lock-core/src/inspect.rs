@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::store::{Snapshot, SnapshotState};
+use crate::store::{NodeSnapshot, Snapshot, SnapshotState};
 
 /// A look at a lock, taken by [`Lock::inspect`](crate::Lock::inspect). Old the moment it is read: for people and dashboards, not for
 /// deciding.
@@ -27,6 +27,7 @@ pub struct LockInfo {
     waiters: u64,
     holds: u64,
     owner: Option<String>,
+    nodes: Vec<NodeInfo>,
 }
 
 // An owner lets whoever knows it enter: it stays out of logs.
@@ -51,6 +52,7 @@ impl LockInfo {
             waiters: snapshot.waiting + behind,
             holds: 0,
             owner: None,
+            nodes: snapshot.nodes.into_iter().map(NodeInfo::new).collect(),
         };
         match snapshot.state {
             SnapshotState::Free => {}
@@ -63,8 +65,7 @@ impl LockInfo {
                 info.remaining = Some(remaining);
                 info.holds = holds;
                 info.owner = owner;
-                // Enough to tell managers apart, too little to forge a token.
-                info.holder = Some(client.chars().take(8).collect());
+                info.holder = Some(shortened(&client));
             }
             SnapshotState::Foreign { kind } => info.foreign = Some(kind),
         }
@@ -155,6 +156,26 @@ impl LockInfo {
         self.foreign.as_deref()
     }
 
+    /// What each node of a [quorum](crate::LockManager::quorum) said, in the order in which they were named. Empty for any other
+    /// manager.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lock: lock_core::Lock) -> Result<(), lock_core::LockError> {
+    /// for node in lock.inspect().await?.nodes() {
+    ///     match node.error() {
+    ///         None => println!("{}: held by {:?}", node.address(), node.holder()),
+    ///         Some(why) => println!("{}: {why}", node.address()),
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn nodes(&self) -> &[NodeInfo] {
+        &self.nodes
+    }
+
     /// How many waited for it: every caller of this manager, and one for each other manager, however many wait in that.
     /// Managers that have crashed count until they are skipped.
     ///
@@ -171,4 +192,57 @@ impl LockInfo {
     pub fn waiters(&self) -> u64 {
         self.waiters
     }
+}
+
+/// What one node of a quorum says of a lock: whose its vote is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeInfo {
+    address: String,
+    state: Result<Option<(String, Duration)>, String>,
+}
+
+impl NodeInfo {
+    fn new(snapshot: NodeSnapshot) -> Self {
+        let state = snapshot.state.map(|state| match state {
+            SnapshotState::Held {
+                remaining, client, ..
+            } => Some((shortened(&client), remaining)),
+            SnapshotState::Free | SnapshotState::Foreign { .. } => None,
+        });
+        Self {
+            address: snapshot.address,
+            state: state.map_err(|cause| cause.to_string()),
+        }
+    }
+
+    /// Host and port.
+    #[must_use]
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// As [`LockInfo::holder`], of this node's vote.
+    #[must_use]
+    pub fn holder(&self) -> Option<&str> {
+        let vote = self.state.as_ref().ok()?.as_ref();
+        vote.map(|(client, _)| client.as_str())
+    }
+
+    /// For how long the vote lasts if it is not renewed.
+    #[must_use]
+    pub fn remaining(&self) -> Option<Duration> {
+        let vote = self.state.as_ref().ok()?.as_ref();
+        vote.map(|(_, remaining)| *remaining)
+    }
+
+    /// Why the node did not say.
+    #[must_use]
+    pub fn error(&self) -> Option<&str> {
+        self.state.as_ref().err().map(String::as_str)
+    }
+}
+
+/// Enough to tell managers apart, too little to forge a token.
+fn shortened(client: &str) -> String {
+    client.chars().take(8).collect()
 }

@@ -208,7 +208,7 @@ pub use crate::fencing::FencingToken;
 pub use crate::global::default_manager;
 pub use crate::guard::LockGuard;
 pub use crate::guarded::{Guarded, GuardedScript};
-pub use crate::inspect::LockInfo;
+pub use crate::inspect::{LockInfo, NodeInfo};
 pub use crate::lock::Lock;
 pub use crate::manager::LockManager;
 pub use crate::owner::Owner;

@@ -60,6 +60,31 @@ impl LockManager {
         Self::builder().connect(url).await
     }
 
+    /// Connects to a quorum of 3, 5, 7 or 9 independent masters with the default settings. See
+    /// [`LockManagerBuilder::quorum`] for what that is.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockManagerBuilder::quorum`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a dropped future leaves nothing behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// let locks = lock_core::LockManager::quorum(nodes).await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub async fn quorum<U: AsRef<str>>(
+        nodes: impl IntoIterator<Item = U>,
+    ) -> Result<Self, LockError> {
+        Self::builder().quorum(nodes).await
+    }
+
     /// Settings other than the default.
     ///
     /// # Examples

@@ -45,6 +45,11 @@ impl Token {
         &self.0
     }
 
+    /// The how manieth acquisition of its client it is for.
+    pub(crate) fn sequence(&self) -> Option<u64> {
+        self.0.get(CLIENT_LEN + 1..)?.parse().ok()
+    }
+
     /// The id of the client that made it.
     pub(crate) fn client(&self) -> &str {
         &self.0[..CLIENT_LEN]

@@ -53,6 +53,12 @@ impl Events for Shared {
         }
     }
 
+    fn freed(&self, token: &str) {
+        if let Some(contender) = self.contender_of(token) {
+            contender.tell(Wait::interrupted);
+        }
+    }
+
     fn unlocked(&self, name: &str) {
         let key = LockKey::reentrant_named(name);
         let line = lock(&self.registry).existing_line(&key).cloned();

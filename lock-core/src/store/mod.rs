@@ -1,6 +1,7 @@
 //! Where locks live. A store knows keys, tokens and leases; it knows nothing of guards.
 
 mod memory;
+mod quorum;
 mod redis;
 mod subscription;
 
@@ -15,6 +16,7 @@ use crate::key::LockKey;
 use crate::token::{ClientId, Token};
 
 pub(crate) use self::memory::MemoryStore;
+pub(crate) use self::quorum::{QuorumStore, Rules, node_urls};
 pub(crate) use self::redis::{RedisStore, UserConnection};
 pub(crate) use self::subscription::{Announcer, Subscription};
 
@@ -134,10 +136,19 @@ pub(crate) struct GuardedCall<'a> {
 }
 
 /// What a lock looks like from outside.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     pub(crate) state: SnapshotState,
     pub(crate) waiting: u64,
+    /// What each node of a quorum said; empty for any other store.
+    pub(crate) nodes: Vec<NodeSnapshot>,
+}
+
+/// What one node of a quorum said of a lock.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeSnapshot {
+    pub(crate) address: String,
+    pub(crate) state: Result<SnapshotState, Cause>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -192,6 +203,8 @@ pub(crate) trait Events: Send + Sync {
     fn contended(&self, token: &str);
     /// Somebody force-released the lock that this token held.
     fn revoked(&self, token: &str);
+    /// The lock that this token waits for may be free: ask again.
+    fn freed(&self, _token: &str) {}
     /// The reentrant lock named `lock`, to which somebody here [subscribed](Store::subscribe), was announced free.
     fn unlocked(&self, lock: &str);
     /// Messages may have been missed: everybody who waits must ask again.
@@ -260,6 +273,7 @@ pub(crate) trait Store: Send + Sync {
 pub(crate) enum AnyStore {
     Memory(MemoryStore),
     Redis(RedisStore),
+    Quorum(QuorumStore),
 }
 
 /// Calls the same method on whichever store it is.
@@ -268,6 +282,7 @@ macro_rules! on_store {
         match $self {
             AnyStore::Memory($store) => $call,
             AnyStore::Redis($store) => $call,
+            AnyStore::Quorum($store) => $call,
         }
     };
 }
@@ -278,6 +293,7 @@ impl AnyStore {
         match self {
             Self::Memory(store) => store.attach(client, sink),
             Self::Redis(store) => store.attach(client, sink, runtime),
+            Self::Quorum(store) => store.attach(client, sink, runtime),
         }
     }
 }

@@ -34,6 +34,9 @@ enum Backend {
     Connection {
         server: TestServer,
     },
+    Quorum {
+        nodes: Vec<TestServer>,
+    },
 }
 
 /// Runs a case on locks in this process.
@@ -89,6 +92,27 @@ pub(super) async fn from_connection(case: impl AsyncFn(&Rig)) {
         case,
     )
     .await;
+}
+
+/// Runs a case on three masters of every listed server.
+pub(super) async fn quorum_3(case: impl AsyncFn(&Rig)) {
+    on_a_quorum(3, case).await;
+}
+
+/// Runs a case on five masters of every listed server.
+pub(super) async fn quorum_5(case: impl AsyncFn(&Rig)) {
+    on_a_quorum(5, case).await;
+}
+
+async fn on_a_quorum(count: usize, case: impl AsyncFn(&Rig)) {
+    for binary in servers() {
+        let mut nodes = Vec::new();
+        for _ in 0..count {
+            nodes.push(TestServer::builder().binary(binary.path()).start().await);
+        }
+        let name = format!("{count} of {}", binary.name());
+        Rig::new(Backend::Quorum { nodes }, name).run(&case).await;
+    }
 }
 
 async fn on_each_server(
@@ -178,6 +202,10 @@ impl Rig {
                     .unwrap();
                 builder.from_connection(connection).unwrap()
             }
+            Backend::Quorum { nodes } => {
+                let urls = nodes.iter().map(TestServer::url);
+                builder.quorum(urls).await.unwrap()
+            }
         }
     }
 
@@ -189,7 +217,9 @@ impl Rig {
     /// The server underneath.
     pub(crate) fn server(&self) -> &TestServer {
         match &self.backend {
-            Backend::Memory { .. } => panic!("this case needs a server"),
+            Backend::Memory { .. } | Backend::Quorum { .. } => {
+                panic!("this case needs a server")
+            }
             Backend::Url { server, .. } | Backend::Connection { server } => server,
         }
     }

@@ -47,7 +47,8 @@ async fn no_request_carries_the_time_of_day() {
                 .collect();
             known.sort();
             known.dedup();
-            known.len() == kinds
+            // Those made while another is under way have scripts of their own.
+            known.len() >= kinds
         })
         .await;
     };

@@ -424,11 +424,16 @@ impl Store for MemoryStore {
             }
             if let Some(kind) = state.foreign(key, now) {
                 let state = SnapshotState::Foreign { kind };
-                return Snapshot { state, waiting: 0 };
+                return Snapshot {
+                    state,
+                    waiting: 0,
+                    nodes: Vec::new(),
+                };
             }
             let slot = state.slot(key, now);
             let snapshot = Snapshot {
                 waiting: slot.queue.len() as u64,
+                nodes: Vec::new(),
                 state: match &slot.holder {
                     None => SnapshotState::Free,
                     Some(holder) => SnapshotState::Held {

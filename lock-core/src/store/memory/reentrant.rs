@@ -151,7 +151,11 @@ impl State {
             SnapshotState::Free
         };
         // Who waits has only subscribed: there is no queue to count.
-        Snapshot { state, waiting: 0 }
+        Snapshot {
+            state,
+            waiting: 0,
+            nodes: Vec::new(),
+        }
     }
 
     pub(super) fn force_reentrant(

@@ -301,6 +301,7 @@ fn payload(value: &Value) -> Option<&str> {
 /// - `granted <token> <fence> <spare> <0|1 others queue> <lock>`
 /// - `contended <token>`
 /// - `revoked <token>`
+/// - `free <token>`, from a node of a quorum
 fn deliver(events: &dyn Events, message: &str) {
     // The name of a lock may hold spaces, so it is last.
     let mut words = message.splitn(6, ' ');
@@ -324,6 +325,10 @@ fn deliver(events: &dyn Events, message: &str) {
         }
         (Some("revoked"), Some(token), None, ..) => {
             events.revoked(token);
+            true
+        }
+        (Some("free"), Some(token), None, ..) => {
+            events.freed(token);
             true
         }
         _ => false,

@@ -7,6 +7,7 @@ mod gather;
 mod guarded;
 mod link;
 mod listen;
+mod node;
 mod reentrant;
 mod reply;
 mod script;
@@ -26,6 +27,7 @@ use tokio::time::{Instant, timeout};
 use self::error::{classify, garbled, no_reply};
 use self::gather::{Gather, Want};
 use self::link::Link;
+pub(crate) use self::node::{Ballot, Node, Run, Vote, extended, looked, taken, yes};
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
 use super::{

@@ -141,7 +141,11 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
         _ => return Err(garbled()),
     };
     // Who waits has only subscribed: there is no queue to count.
-    Ok(Snapshot { state, waiting: 0 })
+    Ok(Snapshot {
+        state,
+        waiting: 0,
+        nodes: Vec::new(),
+    })
 }
 
 /// A PTTL of a lock that Java users may have made to last for ever.

@@ -89,6 +89,7 @@ pub(super) fn inspected(value: Value) -> Parsed<Snapshot> {
     Ok(Snapshot {
         state,
         waiting: number(waiting)?,
+        nodes: Vec::new(),
     })
 }
 

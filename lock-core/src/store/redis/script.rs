@@ -13,7 +13,7 @@ const LONGEST_NUMBER: usize = 20;
 /// A Lua script and its hash, computed once.
 pub(super) struct Script {
     pub(super) name: &'static str,
-    source: Cow<'static, str>,
+    pub(super) source: Cow<'static, str>,
     hash: String,
 }
 
@@ -89,7 +89,7 @@ pub(super) mod reentrant {
 }
 
 impl Script {
-    fn new(name: &'static str, source: &'static str) -> Self {
+    pub(super) fn new(name: &'static str, source: &'static str) -> Self {
         Self::of(name, source.into())
     }
 

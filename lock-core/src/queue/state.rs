@@ -1,0 +1,239 @@
+//! What a line knows, and what follows from it.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::clock::Moment;
+use crate::owner::Owner;
+use crate::session::{Contender, Granted, Hold, Lease, Next, Taken};
+use crate::store::Subscription;
+use crate::sync::lock;
+
+/// Fencing tokens that a line asks for at once: few where one waits, more where many do, and twice as many each time they
+/// ran out; but not more than microseconds have passed. The server's clock in microseconds is the floor under its counter, and
+/// a counter that runs ahead of it has none.
+const SPARE_FOR_ONE: u64 = 7;
+const SPARE_FOR_MANY: u64 = 63;
+const SPARE_AT_MOST: u64 = 1023;
+
+/// How long the line keeps a lock to itself while another process waits.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limits {
+    pub(crate) row: u32,
+    pub(crate) time: Duration,
+    /// Nobody would tell us that another process waits.
+    pub(crate) always: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    /// The callers that wait, the oldest first.
+    pub(super) waiting: VecDeque<Arc<Hold>>,
+    pub(super) seeker: Option<Seeker>,
+    pub(super) holder: Option<Arc<Contender>>,
+    /// Guards in a row that had the holder's lease, and since when.
+    pub(super) row: u32,
+    pub(super) row_since: Option<Moment>,
+    /// Another process waits for the lock that we hold.
+    pub(super) contended: bool,
+    /// Fencing tokens that the holder may still give out.
+    pub(super) spare: Range<u64>,
+    /// How many were asked for the last time.
+    pub(super) asked_for: u64,
+    /// When to ask on behalf of the seeker.
+    pub(super) check_at: Option<Moment>,
+    pub(super) subscription: Option<Subscription>,
+    pub(super) shut_down: bool,
+}
+
+/// The contender that asks for the first in line.
+#[derive(Debug)]
+pub(super) struct Seeker {
+    pub(super) contender: Arc<Contender>,
+    pub(super) asking: Asking,
+}
+
+/// Who waits for the answer to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asking {
+    Nobody,
+    /// The first in line, itself.
+    First,
+    /// The release of the holder before.
+    Release,
+}
+
+/// What a caller in line does next.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// It holds the lock.
+    Held {
+        /// Nobody else needs the line for now.
+        alone: bool,
+    },
+    Wait,
+    /// Nobody asks: it makes a contender and asks.
+    Lead,
+    Ask {
+        contender: Arc<Contender>,
+        spare: u64,
+    },
+    /// Its owner has the lock by now, through somebody else here: it needs no place in line.
+    Enter,
+    /// A grant came later than its lease lasts.
+    TooLate(Arc<Contender>),
+    ShutDown,
+}
+
+impl State {
+    pub(super) fn step(
+        &mut self,
+        hold: &Arc<Hold>,
+        now: impl FnOnce() -> Moment,
+        limits: Limits,
+    ) -> Step {
+        let Some(seeker) = &self.seeker else {
+            return if self.holder.is_some() {
+                Step::Wait
+            } else {
+                Step::Lead
+            };
+        };
+        let contender = Arc::clone(&seeker.contender);
+        if seeker.asking != Asking::Nobody {
+            return Step::Wait;
+        }
+        let wanted = hold.request.terms;
+        let now = now();
+        let next = lock(&contender.wait).next(now, wanted);
+        match next {
+            Next::Wait => Step::Wait,
+            Next::Take(granted) => match contender.take(now, granted, hold, None) {
+                Taken::Held => {
+                    self.waiting.pop_front();
+                    if self.waiting.is_empty() {
+                        self.subscription = None;
+                    }
+                    self.seeker = None;
+                    self.hold_by(contender, now, Some(granted));
+                    Step::Held {
+                        alone: self.waiting.is_empty() && self.spare.is_empty(),
+                    }
+                }
+                Taken::TooLate => Step::TooLate(contender),
+                Taken::ShutDown => Step::ShutDown,
+                Taken::Revoked => self.ask(hold, limits),
+                Taken::Abandoned => {
+                    self.seeker = None;
+                    Step::Lead
+                }
+            },
+            Next::AskAgain => self.ask(hold, limits),
+        }
+    }
+
+    pub(super) fn ask(&mut self, hold: &Arc<Hold>, limits: Limits) -> Step {
+        let spare = self.spare_wanted(limits, None);
+        match &mut self.seeker {
+            Some(seeker) => {
+                seeker.asking = Asking::First;
+                lock(&seeker.contender.wait).asking(hold.request.terms);
+                Step::Ask {
+                    spare: seeker.contender.spare(spare),
+                    contender: Arc::clone(&seeker.contender),
+                }
+            }
+            None => Step::Lead,
+        }
+    }
+
+    pub(super) fn lease_of(&self, owner: &Owner) -> Option<Arc<Lease>> {
+        let holder = self.holder.as_ref()?;
+        let same = holder.explicit_owner.as_ref() == Some(owner);
+        same.then(|| holder.lease().cloned())?
+    }
+
+    pub(super) fn hold_by(
+        &mut self,
+        contender: Arc<Contender>,
+        now: Moment,
+        granted: Option<Granted>,
+    ) {
+        self.contended = contender.contended.load(Ordering::SeqCst);
+        self.holder = Some(contender);
+        for hold in &self.waiting {
+            if self.is_of_holder(hold) {
+                hold.woken.notify_one();
+            }
+        }
+        self.row = 1;
+        self.row_since = Some(now);
+        let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));
+        self.spare = fence + 1..fence + 1 + spare;
+        self.asked_for = spare;
+    }
+
+    /// How many fencing tokens the next lease should bring beside the first, which is asked for when a guard is released
+    /// (at that moment) or by somebody who waits.
+    pub(super) fn spare_wanted(&self, limits: Limits, released_at: Option<Moment>) -> u64 {
+        let base = match self.waiting.len() {
+            // Nobody is behind the one that asks; but whoever lets go often comes back.
+            0 | 1 if released_at.is_none() => 0,
+            0 | 1 => SPARE_FOR_ONE,
+            _ => SPARE_FOR_MANY,
+        };
+        let ran_out = released_at.filter(|_| self.asked_for > 0 && self.spare.is_empty());
+        let wanted = ran_out.map_or(base, |now| {
+            let passed = self.row_lasted(now).as_micros() as u64;
+            let more = (self.asked_for * 2 + 1).min(SPARE_AT_MOST);
+            base.max(more.min(passed))
+        });
+        if self.contended || limits.always {
+            wanted.min(u64::from(limits.row) - 1)
+        } else {
+            wanted
+        }
+    }
+
+    pub(super) fn row_lasted(&self, now: Moment) -> Duration {
+        self.row_since
+            .map_or(Duration::ZERO, |since| since.until(now))
+    }
+
+    /// Whether the caller waits for an owner that has the lock.
+    pub(super) fn is_of_holder(&self, hold: &Hold) -> bool {
+        let Some(holder) = &self.holder else {
+            return false;
+        };
+        hold.request.owner.is_some()
+            && holder.explicit_owner == hold.request.owner
+            && !holder.is_lease_over()
+    }
+
+    pub(super) fn is_first(&self, hold: &Arc<Hold>) -> bool {
+        self.waiting
+            .front()
+            .is_some_and(|first| Arc::ptr_eq(first, hold))
+    }
+
+    /// Whether this contender has the lock, or shares the lease of the one that has it.
+    pub(super) fn is_held_by(&self, contender: &Arc<Contender>) -> bool {
+        let holder = self.holder.as_ref();
+        holder.is_some_and(|holder| holder.shares_lease_with(contender))
+    }
+
+    pub(super) fn seeker_of(&mut self, contender: &Arc<Contender>) -> Option<&mut Seeker> {
+        self.seeker
+            .as_mut()
+            .filter(|seeker| Arc::ptr_eq(&seeker.contender, contender))
+    }
+
+    pub(super) fn wake_first(&self) {
+        if let Some(first) = self.waiting.front() {
+            first.woken.notify_one();
+        }
+    }
+}

@@ -1,0 +1,65 @@
+-- One node's vote for a lock. A majority of such votes is the lock. Asking again with the same token repeats the vote.
+--
+-- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' where the client polls)
+--       6 fencing tokens wanted beside the first  7 the fencing token that is proposed
+-- Returns one of
+--   n                         the vote is ours, and this is the fencing token that the node minted
+--   {'busy', pttl, client}    it is this client's; with `wait` we are in the queue
+--   {'foreign', kind}         the name is taken by something that is not a lock
+--
+-- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the first write,
+-- since a script does not roll back.
+local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, spare, proposed = ARGV[1], ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7])
+
+if redis.call('EXISTS', lock, queue) == 0 then
+  local minted = mint(fence, spare, proposed)
+  redis.call('SET', lock, token, 'PX', ttl)
+  return minted
+end
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' then
+  if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
+  return {'foreign', redis.call('TYPE', lock)['ok']}
+end
+local t = redis.call('TIME')
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+local client = string.sub(token, 1, 36)
+local left
+
+if not holder then
+  local reserved_until, reserved = string.match(redis.call('HGET', waiters, 'reserved') or '', '^(%d+) (.*)$')
+  left = (tonumber(reserved_until) or 0) - now
+  if left > 0 and reserved ~= token and redis.call('HEXISTS', waiters, reserved) == 1 then
+    holder = reserved
+  end
+end
+if not holder or holder == token then
+  local minted = mint(fence, spare, proposed)
+  redis.call('SET', lock, token, 'PX', ttl)
+  redis.call('HDEL', waiters, 'reserved')
+  leave(queue, waiters, token)
+  if ARGV[5] ~= '' and redis.call('EXISTS', queue) == 1 then
+    redis.pcall('PUBLISH', ARGV[5], 'contended ' .. token)
+  end
+  return minted
+end
+
+local pttl = redis.call('PTTL', lock)
+if pttl == -1 then return {'foreign', 'string without a ttl'} end
+if pttl < 0 then pttl = left or 0 end
+if ARGV[3] == 'wait' then
+  -- A hash without its queue (evicted, deleted) is no place in it.
+  if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
+  if redis.call('HSETNX', waiters, token, '1') == 1 then redis.call('RPUSH', queue, token) end
+  redis.call('HSET', waiters, client, string.format('%.0f', now + ARGV[4]) .. ' ' .. ARGV[5])
+  -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
+  redis.call('PEXPIRE', queue, 30000)
+  redis.call('PEXPIRE', waiters, 30000)
+  if redis.call('LINDEX', queue, 0) == token and redis.call('EXISTS', lock) == 1 then
+    redis.pcall('PUBLISH', 'lock-core:client:' .. string.sub(holder, 1, 36), 'contended ' .. holder)
+  end
+end
+return {'busy', pttl, string.sub(holder, 1, 36)}

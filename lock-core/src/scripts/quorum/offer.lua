@@ -1,0 +1,36 @@
+-- Tells the first live waiter that the lock is free here, and keeps the vote of this node for it for `reserve` ms. The
+-- other nodes do the same, so as a rule the one that waits longest gets a majority; where their queues differ, the
+-- reservations end by themselves.
+--
+-- The waiters hash holds, for each queued token, "1"; for each client (the first 36 characters of its tokens)
+-- "<alive until, ms> <channel>"; and under 'reserved' "<until, ms> <token>".
+local function offer(queue, waiters, reserve)
+  local head = redis.call('LINDEX', queue, 0)
+  if not head then return end
+  local t = redis.call('TIME')
+  local now = t[1] * 1000 + math.floor(t[2] / 1000)
+  while head do
+    local known = redis.call('HMGET', waiters, head, string.sub(head, 1, 36))
+    local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
+    if known[1] and alive_until and tonumber(alive_until) > now then
+      -- A client without messages comes by asking. A refused PUBLISH (an ACL) is no sign of death.
+      if channel == '' or redis.pcall('PUBLISH', channel, 'free ' .. head) ~= 0 then
+        redis.call('HSET', waiters, 'reserved', string.format('%.0f', now + reserve) .. ' ' .. head)
+        return
+      end
+    end
+    redis.call('LPOP', queue)
+    redis.call('HDEL', waiters, head)
+    head = redis.call('LINDEX', queue, 0)
+  end
+  redis.call('DEL', waiters)
+end
+
+-- Takes a token out of the queue. True if it was in it.
+local function leave(queue, waiters, token)
+  if redis.call('HDEL', waiters, token) == 0 then return false end
+  redis.call('LREM', queue, 1, token)
+  if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
+  return true
+end
+

@@ -1,0 +1,188 @@
+//! Taking a lock: rounds of votes until it is ours, another's, or the nodes can not be reached.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::causes::{not_ours, silent};
+use super::peer::Peers;
+use super::round::{How, Nodes, Round};
+use super::tally::{Tally, Verdict};
+use super::{QuorumStore, only_exclusive};
+use crate::store::redis::{Ballot, Vote, yes};
+use crate::store::{Answer, Attempt, Mode, Place, StoreError};
+
+/// How often votes that were split are cast again before the caller hears of it.
+const SPLITS: u32 = 3;
+
+/// How soon a waiter asks again when votes were split, at most.
+const AGAIN: Duration = Duration::from_millis(40);
+
+impl QuorumStore {
+    pub(super) async fn take(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        self.peers.asked_for(attempt.ttl);
+        let began = Instant::now();
+        let mut splits = 0;
+        loop {
+            let verdict = self.vote(attempt).await;
+            let pause = match &verdict {
+                Ok(Verdict::Split) => {
+                    splits += 1;
+                    (splits <= SPLITS).then(|| self.jitter(splits))
+                }
+                // Perhaps the nodes are slower than they used to be: the next round waits longer for them. A node that
+                // refuses does not become any better by that.
+                Err(StoreError::Ambiguous(_)) => {
+                    (began.elapsed() < self.peers.limit / 2).then_some(Duration::ZERO)
+                }
+                _ => None,
+            };
+            if let Some(pause) = pause {
+                sleep(pause).await;
+                continue;
+            }
+            return Ok(match verdict? {
+                Verdict::Won { largest, .. } => Answer::Granted {
+                    fence: largest,
+                    holds: 1,
+                },
+                Verdict::Busy { left } => wait_or_leave(attempt.mode, left),
+                Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64())),
+                Verdict::Foreign { kind } => Answer::Foreign { kind },
+            });
+        }
+    }
+
+    /// Full jitter over a few round trips, and over twice as many each time.
+    fn jitter(&self, tries: u32) -> Duration {
+        let slowest = self.peers.all.iter().map(|peer| peer.pulse.usual()).max();
+        let unit = slowest
+            .unwrap_or_default()
+            .clamp(Duration::from_millis(1), Duration::from_millis(100));
+        (unit * 2_u32.pow(tries)).mul_f64(fastrand::f64())
+    }
+
+    /// One round. What it leaves on the nodes is the attempt's if it is won, a place in the queues if the attempt waits, and
+    /// else nothing.
+    async fn vote(&self, attempt: Attempt<'_>) -> Result<Verdict, StoreError> {
+        let peers = &self.peers;
+        let now = Instant::now();
+        let travel = peers.all.iter().map(|peer| peer.pulse.usual()).max();
+        let proposed = self.proposals.next(now, travel.unwrap_or_default());
+        let ballot = Ballot::acquire(attempt, self.channel(), proposed);
+        let ballot = ballot.ok_or_else(only_exclusive)?;
+        self.hints.used(attempt.token.as_str());
+
+        let skip = left_out(peers, now);
+        let most = (attempt.ttl / 10).max(Duration::from_millis(1));
+        for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
+            peer.asked_for(attempt.token);
+        }
+        let mut round = Round::new(peers, &ballot, How::Vote, skip, most);
+        let mut tally = Tally::new(peers.all.len());
+        for peer in peers.all.iter().filter(|peer| skip.has(peer.index)) {
+            tally.count(peer.index, Err(peer.failed(silent())));
+        }
+        let verdict = loop {
+            let verdict = tally.verdict();
+            // Whoever waits is in no hurry, and wants a place in every queue: all that answer in time are heard.
+            let lingers =
+                attempt.mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
+            if let Some(verdict) = verdict.filter(|_| !lingers || round.is_over()) {
+                break verdict;
+            }
+            // Every node is heard of in the end, and then the tally has a verdict.
+            let Some((node, answer)) = round.next().await else {
+                break Err(silent());
+            };
+            let vote = answer.and_then(|value| Vote::read(&value));
+            tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
+        };
+        if let Ok(Verdict::Won { largest, smallest }) = verdict {
+            // The slower nodes vote for us, too; what has not left yet must not come behind the release.
+            round.finish_what_is_sent(&self.hints);
+            let last = largest + attempt.spare;
+            self.proposals
+                .learn(Instant::now(), proposed, largest, last);
+            if largest > smallest {
+                self.raise(attempt, last).await?;
+            }
+        } else {
+            // For the same reason: a request that is on its way is carried out, and then undone.
+            drop(round);
+            self.undo(attempt, &tally);
+        }
+        verdict
+    }
+
+    /// Takes back the votes that an attempt got or may still get, behind its requests, without waiting for the answers.
+    fn undo(&self, attempt: Attempt<'_>, tally: &Tally) {
+        let peers = &self.peers;
+        let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
+            return;
+        };
+        self.books.release(attempt.token);
+        let mut skip = peers.never_asked_for(attempt.token);
+        for node in 0..peers.all.len() {
+            // Who has refused holds nothing of ours, except a place in the queue.
+            if tally.refused(node) {
+                skip = skip.with(node);
+            }
+        }
+        let mut release = Round::new(peers, &ballot, How::Tell, skip, peers.limit);
+        release.send();
+        release.finish(&self.hints, |_| ());
+    }
+
+    /// Makes sure that no majority will mint a token up to this one again: a majority of those that have voted for us
+    /// must have raised their counters. Whoever comes after us needs the vote of one of them, and gets it after ours.
+    async fn raise(&self, attempt: Attempt<'_>, last: u64) -> Result<(), StoreError> {
+        let peers = &self.peers;
+        let ballot = Ballot::raise(attempt.key, attempt.token, last);
+        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), peers.limit);
+        let (mut raised, mut failures) = (0, Vec::new());
+        while let Some((node, answer)) = round.next().await {
+            match answer.and_then(|value| yes(&value)) {
+                Ok(true) => raised += 1,
+                Ok(false) => failures.push(peers.all[node].failed(not_ours())),
+                Err(error) => failures.push(peers.all[node].failed(error)),
+            }
+            if raised >= peers.majority {
+                round.finish(&self.hints, |_| ());
+                return Ok(());
+            }
+            if failures.len() > peers.all.len() - peers.majority {
+                break;
+            }
+        }
+        // The votes are ours, and the next try finds them so.
+        Err(match super::causes::together(peers.all.len(), failures) {
+            StoreError::NotNow(cause) => StoreError::Ambiguous(cause),
+            other => other,
+        })
+    }
+}
+
+/// Whoever waits is in the nodes' queues now. No node grants a lock by itself, so nothing else is known of the place.
+fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
+    match mode {
+        Mode::Try => Answer::Busy { remaining },
+        Mode::Wait => Answer::Queued(Place {
+            remaining,
+            joined: false,
+            depth: 0,
+            last_fence: 0,
+            own_holder: None,
+        }),
+    }
+}
+
+/// The nodes not to ask, because they have not answered of late. Nobody is left out where the others are too few.
+fn left_out(peers: &Peers, now: Instant) -> Nodes {
+    let silent = peers.all.iter().filter(|peer| peer.pulse.is_silent(now));
+    let silent = silent.fold(Nodes::default(), |nodes, peer| nodes.with(peer.index));
+    if peers.all.len() - silent.len() < peers.majority {
+        return Nodes::default();
+    }
+    silent
+}

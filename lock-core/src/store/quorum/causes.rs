@@ -1,0 +1,157 @@
+//! Why a quorum could not answer: what each of its nodes said.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::error::Cause;
+use crate::store::StoreError;
+
+/// What went wrong on one node.
+#[derive(Debug, Clone)]
+pub(super) struct Failure {
+    pub(super) node: usize,
+    pub(super) address: Arc<str>,
+    pub(super) error: StoreError,
+}
+
+/// Too few nodes answered.
+#[derive(Debug, thiserror::Error)]
+struct NoMajority {
+    nodes: usize,
+    failures: Vec<Failure>,
+}
+
+impl fmt::Display for NoMajority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (failed, nodes) = (self.failures.len(), self.nodes);
+        write!(f, "no majority: {failed} of {nodes} nodes did not vote")?;
+        for failure in &self.failures {
+            let Failure { node, address, .. } = failure;
+            write!(f, "; node {node} at {address}: {}", failure.why())?;
+        }
+        Ok(())
+    }
+}
+
+impl Failure {
+    pub(super) fn why(&self) -> String {
+        match &self.error {
+            StoreError::Ambiguous(cause) | StoreError::NotNow(cause) => cause.to_string(),
+            StoreError::Misconfigured(reason) => reason.clone(),
+        }
+    }
+}
+
+/// One error for what several nodes said. It is ambiguous where any request may have been carried out, and for good
+/// only where the nodes that are set up wrong are enough to make a majority impossible.
+pub(super) fn together(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
+    failures.sort_by_key(|failure| failure.node);
+    let wrong = |failure: &&Failure| matches!(failure.error, StoreError::Misconfigured(_));
+    let hopeless = failures.iter().filter(wrong).count() > nodes - super::majority(nodes);
+    let ambiguous = |failure: &Failure| matches!(failure.error, StoreError::Ambiguous(_));
+    let ambiguous = failures.iter().any(ambiguous);
+    let no_majority = NoMajority { nodes, failures };
+    if hopeless {
+        return StoreError::Misconfigured(no_majority.to_string());
+    }
+    let cause = Cause::new(Arc::new(no_majority));
+    if ambiguous {
+        StoreError::Ambiguous(cause)
+    } else {
+        StoreError::NotNow(cause)
+    }
+}
+
+/// A node took longer than its answers usually take.
+pub(super) fn late(limit: Duration) -> StoreError {
+    StoreError::Ambiguous(Cause::new(Arc::new(Late(limit))))
+}
+
+/// A node that has not answered of late is left out until it does.
+pub(super) fn silent() -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(Silent)))
+}
+
+/// A node that restarted may have forgotten a vote.
+pub(super) fn in_quarantine(left: Duration) -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(Quarantined(left))))
+}
+
+/// Whether a node only may not vote for a while: it can be reached.
+pub(super) fn is_quarantine(error: &StoreError) -> bool {
+    match error {
+        StoreError::NotNow(cause) => cause.is::<Quarantined>(),
+        _ => false,
+    }
+}
+
+/// The connection was made anew while the request was on its way: by a server that may have restarted.
+pub(super) fn reconnected() -> StoreError {
+    StoreError::Ambiguous(Cause::new(Arc::new(Reconnected)))
+}
+
+/// The vote of a node is not ours, or no longer.
+pub(super) fn not_ours() -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(NotOurs)))
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("its vote is not ours")]
+struct NotOurs;
+
+#[derive(Debug, thiserror::Error)]
+#[error("no reply within {0:?}")]
+struct Late(Duration);
+
+#[derive(Debug, thiserror::Error)]
+#[error("no reply of late")]
+struct Silent;
+
+#[derive(Debug, thiserror::Error)]
+#[error("it restarted, and may vote again in {0:?}")]
+struct Quarantined(Duration);
+
+#[derive(Debug, thiserror::Error)]
+#[error("the connection was made anew while it was asked")]
+struct Reconnected;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn failure(node: usize, error: StoreError) -> Failure {
+        Failure {
+            node,
+            address: format!("10.0.0.{node}:6379").into(),
+            error,
+        }
+    }
+
+    #[test]
+    fn an_error_names_each_node_and_what_it_said() {
+        let late = late(Duration::from_millis(5));
+        let wrong = StoreError::Misconfigured("WRONGPASS".to_owned());
+        let error = together(
+            5,
+            vec![failure(4, late), failure(1, wrong), failure(2, silent())],
+        );
+        let StoreError::Ambiguous(cause) = error else {
+            panic!("{error:?}")
+        };
+        assert_eq!(
+            cause.to_string(),
+            "no majority: 3 of 5 nodes did not vote; node 1 at 10.0.0.1:6379: WRONGPASS; \
+             node 2 at 10.0.0.2:6379: no reply of late; node 4 at 10.0.0.4:6379: no reply within 5ms"
+        );
+    }
+
+    #[test]
+    fn a_set_up_that_makes_a_majority_impossible_is_hopeless() {
+        let wrong = |node| failure(node, StoreError::Misconfigured("no".to_owned()));
+        let some = together(5, vec![wrong(0), wrong(1), failure(2, silent())]);
+        assert!(matches!(some, StoreError::NotNow(_)));
+        let most = together(5, vec![wrong(0), wrong(1), wrong(2)]);
+        assert!(matches!(most, StoreError::Misconfigured(_)));
+    }
+}

@@ -1,0 +1,103 @@
+//! What the nodes tell us unasked, put together.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+
+use crate::store::{EventSink, Events, Grant};
+use crate::sync::lock;
+
+/// How long the first node that says "free" waits for the others to say so, too.
+const GATHER: Duration = Duration::from_millis(3);
+
+/// Takes the messages of all nodes and passes them on to the session.
+pub(super) struct Hints {
+    majority: usize,
+    session: OnceCell<(EventSink, Handle)>,
+    /// How many nodes have told a token of ours that its lock is free, since it asked last.
+    told: Mutex<HashMap<Box<str>, usize>>,
+}
+
+impl Hints {
+    pub(super) fn new(majority: usize) -> Arc<Self> {
+        Arc::new(Self {
+            majority,
+            session: OnceCell::new(),
+            told: Mutex::default(),
+        })
+    }
+
+    pub(super) fn attach(&self, sink: EventSink, runtime: Handle) {
+        let _ = self.session.set((sink, runtime));
+    }
+
+    /// Runs something on the session's runtime.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match self.session.get() {
+            Some((_, runtime)) => drop(runtime.spawn(task)),
+            None => drop(tokio::spawn(task)),
+        }
+    }
+
+    /// This token is about to ask, or has gone: what it was told is used up.
+    pub(super) fn used(&self, token: &str) {
+        let mut told = lock(&self.told);
+        if !told.is_empty() {
+            told.remove(token);
+        }
+    }
+
+    fn tell(&self, event: impl FnOnce(&dyn Events)) {
+        if let Some(session) = self.session.get().and_then(|(sink, _)| sink.upgrade()) {
+            event(&*session);
+        }
+    }
+}
+
+/// The sink of every node. It keeps the hints alive and not the other way round.
+pub(super) struct Sink(pub(super) Arc<Hints>);
+
+impl Events for Sink {
+    // No node of a quorum grants a lock by itself.
+    fn granted(&self, _: &str, _: Grant, _: &str) {}
+
+    fn contended(&self, token: &str) {
+        self.0.tell(|session| session.contended(token));
+    }
+
+    fn revoked(&self, token: &str) {
+        self.0.tell(|session| session.revoked(token));
+    }
+
+    /// A waiter asks when a majority is free: sooner it would be refused by those that have yet to hear of the release.
+    /// Where their queues differ no majority speaks to one waiter, and the first to speak has to do.
+    fn freed(&self, token: &str) {
+        let count = {
+            let mut told = lock(&self.0.told);
+            let count = told.entry(token.into()).or_default();
+            *count += 1;
+            *count
+        };
+        if count == 1 {
+            let (hints, token): (_, Box<str>) = (Arc::clone(&self.0), token.into());
+            self.0.spawn(async move {
+                tokio::time::sleep(GATHER.mul_f64(0.5 + fastrand::f64())).await;
+                if lock(&hints.told).remove(&token).is_some() {
+                    hints.tell(|session| session.freed(&token));
+                }
+            });
+        } else if count == self.0.majority {
+            lock(&self.0.told).remove(token);
+            self.0.tell(|session| session.freed(token));
+        }
+    }
+
+    fn unlocked(&self, _: &str) {}
+
+    fn interrupted(&self) {
+        self.0.tell(|session| session.interrupted());
+    }
+}

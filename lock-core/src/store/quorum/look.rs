@@ -1,0 +1,162 @@
+//! What a lock looks like from outside, on each node and on all together.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::causes::{Failure, together};
+use super::round::{How, Nodes, Round};
+use super::{QuorumStore, majority, only_exclusive};
+use crate::error::Cause;
+use crate::key::LockKey;
+use crate::store::redis::{Ballot, looked};
+use crate::store::{NodeSnapshot, Snapshot, SnapshotState, StoreError};
+
+impl QuorumStore {
+    pub(super) async fn look(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        let peers = &self.peers;
+        let nodes = peers.all.len();
+        let ballot = Ballot::inspect(key).ok_or_else(only_exclusive)?;
+        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), self.patience());
+        let mut answers: Vec<Option<Result<Snapshot, Failure>>> = vec![None; nodes];
+        let mut answered = 0;
+        while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
+            let answer = answer.and_then(looked);
+            answered += usize::from(answer.is_ok());
+            answers[node] = Some(answer.map_err(|error| peers.all[node].failed(error)));
+        }
+        round.finish(&self.hints, |_| ());
+        let answers: Vec<_> = answers.into_iter().flatten().collect();
+        if answered < peers.majority {
+            let failures = answers.into_iter().filter_map(Result::err).collect();
+            return Err(together(nodes, failures));
+        }
+        // A few nodes may lag behind: so many wait on a majority.
+        let mut waiting: Vec<u64> = answers.iter().flatten().map(|a| a.waiting).collect();
+        waiting.sort_unstable_by(|a, b| b.cmp(a));
+        let waiting = waiting.get(peers.majority - 1).copied();
+        let views: Vec<_> = answers
+            .into_iter()
+            .zip(&peers.all)
+            .map(|(answer, peer)| NodeSnapshot {
+                address: peer.address.to_string(),
+                state: answer.map(|snapshot| snapshot.state).map_err(cause),
+            })
+            .collect();
+        Ok(Snapshot {
+            state: state(&views),
+            waiting: waiting.unwrap_or(0),
+            nodes: views,
+        })
+    }
+}
+
+fn cause(failure: Failure) -> Cause {
+    match failure.error {
+        StoreError::Ambiguous(cause) | StoreError::NotNow(cause) => cause,
+        StoreError::Misconfigured(reason) => Cause::text(reason),
+    }
+}
+
+/// The lock is held by the client that a majority names, and for as long as a majority keeps it. A node that can not be
+/// asked may be on its side.
+fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
+    let majority = majority(nodes.len());
+    let unknown = nodes.iter().filter(|node| node.state.is_err()).count();
+    let mut clients: HashMap<&str, Vec<Duration>> = HashMap::new();
+    let mut kinds = Vec::new();
+    for node in nodes {
+        match &node.state {
+            Ok(SnapshotState::Held {
+                remaining, client, ..
+            }) => clients.entry(client).or_default().push(*remaining),
+            Ok(SnapshotState::Foreign { kind }) => kinds.push(kind),
+            Ok(SnapshotState::Free) | Err(_) => {}
+        }
+    }
+    if kinds.len() + unknown >= majority
+        && let Some(kind) = kinds.first()
+    {
+        return SnapshotState::Foreign {
+            kind: (*kind).clone(),
+        };
+    }
+    let most = clients.into_iter().max_by_key(|(_, left)| left.len());
+    let Some((client, mut left)) = most else {
+        return SnapshotState::Free;
+    };
+    if left.len() + unknown < majority {
+        return SnapshotState::Free;
+    }
+    left.sort_unstable_by(|a, b| b.cmp(a));
+    let remaining = left.get(majority - 1).or(left.last()).copied();
+    SnapshotState::Held {
+        remaining: remaining.unwrap_or_default(),
+        client: client.to_owned(),
+        holds: 1,
+        owner: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn held(client: &str, seconds: u64) -> NodeSnapshot {
+        NodeSnapshot {
+            address: String::new(),
+            state: Ok(SnapshotState::Held {
+                remaining: Duration::from_secs(seconds),
+                client: client.to_owned(),
+                holds: 1,
+                owner: None,
+            }),
+        }
+    }
+
+    fn free() -> NodeSnapshot {
+        NodeSnapshot {
+            address: String::new(),
+            state: Ok(SnapshotState::Free),
+        }
+    }
+
+    fn silent() -> NodeSnapshot {
+        NodeSnapshot {
+            address: String::new(),
+            state: Err(Cause::text("silent".to_owned())),
+        }
+    }
+
+    fn remaining(nodes: &[NodeSnapshot]) -> Option<u64> {
+        match state(nodes) {
+            SnapshotState::Held { remaining, .. } => Some(remaining.as_secs()),
+            _ => None,
+        }
+    }
+
+    #[test]
+    fn a_lock_is_held_for_as_long_as_a_majority_keeps_it() {
+        let nodes = [
+            held("a", 9),
+            held("a", 2),
+            held("a", 7),
+            free(),
+            held("b", 60),
+        ];
+        assert_eq!(remaining(&nodes), Some(2));
+        assert_eq!(
+            remaining(&[held("a", 1), held("b", 2), held("a", 3), free(), free()]),
+            None
+        );
+    }
+
+    #[test]
+    fn a_node_that_can_not_be_asked_may_be_on_the_holders_side() {
+        let nodes = [held("a", 9), held("a", 2), silent(), free(), free()];
+        assert_eq!(remaining(&nodes), Some(2));
+        assert_eq!(
+            remaining(&[held("a", 9), silent(), free(), free(), free()]),
+            None
+        );
+    }
+}

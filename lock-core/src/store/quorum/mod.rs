@@ -1,0 +1,264 @@
+//! Locks over a quorum of independent masters: Redlock, with fencing tokens.
+//!
+//! A lock is held by whoever has the votes of a majority: the same key with the same token, for the same ttl. All nodes
+//! are asked at once, the answer is there as soon as a majority has decided, and what is still under way then is finished
+//! in the background. Whatever an attempt that failed may have left on a node is taken back over the same connection,
+//! behind the request that may have left it.
+
+mod acquire;
+mod causes;
+mod fence;
+mod hints;
+mod look;
+mod peer;
+mod pulse;
+mod release;
+mod renew;
+mod round;
+mod tally;
+mod urls;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use once_cell::sync::OnceCell;
+use tokio::runtime::Handle;
+use tokio::time::timeout_at;
+
+use self::fence::Proposals;
+use self::hints::{Hints, Sink};
+use self::peer::Peers;
+use self::round::Nodes;
+pub(crate) use self::urls::node_urls;
+use super::redis::Node;
+use super::{
+    Answer, Attempt, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal, Snapshot,
+    Store, StoreError, Subscription,
+};
+use crate::LockError;
+use crate::key::{Kind, LockKey};
+use crate::sync::lock;
+use crate::token::{ClientId, Token};
+
+/// How many of so many nodes decide.
+fn majority(nodes: usize) -> usize {
+    nodes / 2 + 1
+}
+
+/// The settings of a quorum.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Rules {
+    /// No reply within this time is an error.
+    pub(crate) limit: Duration,
+    /// The longest ttl that is to be expected, as far as is known.
+    pub(crate) ttl: Duration,
+    /// Whether a node that has restarted is kept from voting.
+    pub(crate) quarantine: bool,
+}
+
+/// A lock store over several masters.
+pub(crate) struct QuorumStore {
+    peers: Arc<Peers>,
+    hints: Arc<Hints>,
+    /// What the nodes send their messages to. Kept here, because they hold it weakly.
+    sink: Arc<dyn Events>,
+    channel: OnceCell<String>,
+    proposals: Proposals,
+    books: Arc<Books>,
+}
+
+impl fmt::Debug for QuorumStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("QuorumStore").finish_non_exhaustive()
+    }
+}
+
+/// Tokens that are being renewed, and may be healed.
+#[derive(Default)]
+struct Books(Mutex<HashMap<Box<str>, Renewed>>);
+
+#[derive(Default)]
+struct Renewed {
+    /// How many renewals are under way.
+    count: usize,
+    released: bool,
+}
+
+impl Books {
+    /// The token is about to be released.
+    fn release(&self, token: &Token) {
+        if let Some(renewed) = lock(&self.0).get_mut(token.as_str()) {
+            renewed.released = true;
+        }
+    }
+
+    /// Whether a token was released since its renewal began.
+    fn was_released(&self, token: &str) -> bool {
+        let renewing = lock(&self.0);
+        renewing.get(token).is_some_and(|renewed| renewed.released)
+    }
+}
+
+impl QuorumStore {
+    /// A store over the nodes behind these URLs. Nothing is sent before [`ready`](Self::ready).
+    pub(crate) fn open(urls: &[String], rules: Rules) -> Result<Self, LockError> {
+        let nodes: Result<Vec<Node>, LockError> = urls
+            .iter()
+            .map(|url| Node::open(url, rules.limit))
+            .collect();
+        let nodes = nodes?;
+        let addresses: Vec<&str> = nodes.iter().map(Node::address).collect();
+        urls::check(&addresses)?;
+        let hints = Hints::new(majority(nodes.len()));
+        Ok(Self {
+            peers: Arc::new(Peers::new(nodes, rules)),
+            sink: Arc::new(Sink(Arc::clone(&hints))),
+            hints,
+            channel: OnceCell::new(),
+            proposals: Proposals::default(),
+            books: Arc::default(),
+        })
+    }
+
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        for peer in &self.peers.all {
+            peer.node
+                .attach(client, Arc::downgrade(&self.sink), runtime.clone());
+        }
+        self.hints.attach(sink, runtime.clone());
+        let _ = self.peers.runtime.set(runtime);
+        let _ = self.channel.set(Node::channel_of(client));
+    }
+
+    /// Connects to every node that answers, so that a wrong address or password shows at start-up. A majority is enough.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        let peers = &self.peers;
+        let began = Instant::now();
+        let mut admissions: FuturesUnordered<_> = peers
+            .all
+            .iter()
+            .map(async |peer| (peer, Peers::admit(peers, peer).await))
+            .collect();
+        let (mut end, mut admitted) = (began + peers.limit, Nodes::default());
+        let mut failures = Vec::new();
+        while let Ok(Some((peer, outcome))) = timeout_at(end.into(), admissions.next()).await {
+            match outcome {
+                Ok(_) => {
+                    peer.pulse.answered(began.elapsed());
+                    admitted = admitted.with(peer.index);
+                }
+                Err(error) => failures.push(peer.failed(error)),
+            }
+            if admitted.len() == peers.majority {
+                // The others get as long again; then they join while the work goes on.
+                let again = began.elapsed().max(Duration::from_millis(50));
+                end = end.min(Instant::now() + again);
+            }
+        }
+        let heard_of = |node| failures.iter().any(|failure| failure.node == node);
+        let late: Vec<_> = peers
+            .all
+            .iter()
+            .filter(|peer| !admitted.has(peer.index) && !heard_of(peer.index))
+            .map(|peer| peer.failed(causes::late(peers.limit)))
+            .collect();
+        failures.extend(late);
+        for failure in &failures {
+            tracing::warn!(
+                node = failure.node,
+                address = &*failure.address,
+                why = failure.why(),
+                "a node of the quorum does not vote yet"
+            );
+        }
+        let unreachable = failures
+            .iter()
+            .filter(|failure| !causes::is_quarantine(&failure.error))
+            .count();
+        if unreachable > self.peers.all.len() - self.peers.majority {
+            return Err(causes::together(self.peers.all.len(), failures));
+        }
+        Ok(())
+    }
+
+    fn channel(&self) -> &str {
+        let pushed = self.pushes();
+        let channel = self.channel.get().filter(|_| pushed);
+        channel.map_or("", String::as_str)
+    }
+}
+
+fn only_exclusive() -> StoreError {
+    StoreError::Misconfigured(
+        "a reentrant lock is not over a quorum: its count would have to be the same on every node; \
+         use an exclusive lock, or a manager of one master"
+            .to_owned(),
+    )
+}
+
+// Boxed, so that the futures of other stores, which share a type with these, stay small.
+impl Store for QuorumStore {
+    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        Box::pin(self.take(attempt)).await
+    }
+
+    async fn release(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        _owner: Option<&str>,
+    ) -> Result<Released, StoreError> {
+        Box::pin(self.give_back(key, token)).await
+    }
+
+    /// Two steps: nobody gets in between where nobody waits, and whoever waits on a node has its vote reserved.
+    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
+        match Box::pin(self.give_back(attempt.key, from)).await? {
+            Released::NotHeld => Ok(Passed::Lost),
+            // It is let go, whatever comes now: an error here would be taken for one of the release.
+            _ => match Box::pin(self.take(attempt)).await {
+                Ok(answer) => Ok(Passed::On(answer)),
+                Err(_) => Ok(Passed::On(Answer::Busy {
+                    remaining: Duration::ZERO,
+                })),
+            },
+        }
+    }
+
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+        Box::pin(self.renew(renewals)).await
+    }
+
+    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        Box::pin(self.look(key)).await
+    }
+
+    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        Box::pin(self.take_away(key)).await
+    }
+
+    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+        match key.kind() {
+            Kind::Exclusive => Ok(None),
+            Kind::Reentrant => Err(only_exclusive()),
+        }
+    }
+
+    async fn guarded(
+        &self,
+        _: GuardedCall<'_>,
+    ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
+        Err(StoreError::Misconfigured(
+            "a guarded script runs on one server: use it with a lock on that server, not over a quorum".to_owned(),
+        ))
+    }
+
+    fn pushes(&self) -> bool {
+        let pushing = self.peers.all.iter().filter(|peer| peer.node.pushes());
+        pushing.count() >= self.peers.majority
+    }
+}

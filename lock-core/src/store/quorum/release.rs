@@ -1,0 +1,103 @@
+//! Letting go of a lock, on every node.
+
+use std::time::Duration;
+
+use super::causes::together;
+use super::round::{How, Nodes, Round};
+use super::{QuorumStore, only_exclusive};
+use crate::key::LockKey;
+use crate::store::redis::{Ballot, taken, yes};
+use crate::store::{Forced, Released, StoreError};
+use crate::token::Token;
+
+/// How much longer than for a vote a node is waited for: nothing is gained by giving up early.
+const PATIENCE: u32 = 4;
+
+impl QuorumStore {
+    /// Tells every node that was asked for the token, also those that gave no answer. It is released when no majority has
+    /// it any more; the other nodes hear of it in the background.
+    pub(super) async fn give_back(
+        &self,
+        key: &LockKey,
+        token: &Token,
+    ) -> Result<Released, StoreError> {
+        let peers = &self.peers;
+        let (nodes, majority) = (peers.all.len(), peers.majority);
+        let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
+        self.books.release(token);
+        let spared = peers.never_asked_for(token);
+        self.hints.used(token.as_str());
+        let mut round = Round::new(peers, &ballot, How::Tell, spared, self.patience());
+        // A node that was never asked has nothing of it.
+        let (mut held, mut not_held) = (0, spared.len());
+        let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
+        let outcome = loop {
+            if held >= majority {
+                break Ok(Released::Free);
+            }
+            if not_held > nodes - majority {
+                break Ok(Released::NotHeld);
+            }
+            let Some((node, answer)) = round.next_or_late(false).await else {
+                break Err(together(nodes, failures.into_iter().flatten().collect()));
+            };
+            failures[node] = None;
+            match answer.and_then(|value| yes(&value)) {
+                Ok(true) => held += 1,
+                Ok(false) => not_held += 1,
+                Err(error) => failures[node] = Some(peers.all[node].failed(error)),
+            }
+        };
+        round.finish(&self.hints, |_| ());
+        // Some may have let go: then the next try finds less than it should.
+        match outcome {
+            Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),
+            outcome => outcome,
+        }
+    }
+
+    /// For operators: every node is heard.
+    pub(super) async fn take_away(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        let peers = &self.peers;
+        let nodes = peers.all.len();
+        let ballot = Ballot::force_release(key).ok_or_else(only_exclusive)?;
+        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), self.patience());
+        let (mut taken_away, mut answered, mut foreign) = (false, 0, None);
+        let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
+        while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
+            failures[node] = None;
+            match answer.and_then(taken) {
+                Ok(Forced::TakenAway) => taken_away = true,
+                Ok(Forced::NotHeld) => {}
+                Ok(Forced::Foreign { kind }) => foreign = Some(kind),
+                Err(error) => {
+                    failures[node] = Some(peers.all[node].failed(error));
+                    continue;
+                }
+            }
+            answered += 1;
+        }
+        round.finish(&self.hints, |_| ());
+        if answered < peers.majority {
+            return Err(together(nodes, failures.into_iter().flatten().collect()));
+        }
+        Ok(match foreign {
+            // One vote is enough to say so: a holder that hears of the first gives the others back by itself.
+            _ if taken_away => Forced::TakenAway,
+            Some(kind) => Forced::Foreign { kind },
+            None => Forced::NotHeld,
+        })
+    }
+
+    /// How long any node is waited for where its answer is not a vote. It follows the nodes that do answer.
+    pub(super) fn patience(&self) -> Duration {
+        let peers = self.peers.all.iter();
+        let mut limits: Vec<_> = peers
+            .map(|peer| peer.pulse.limit(self.peers.limit))
+            .collect();
+        limits.sort_unstable();
+        (limits[self.peers.majority - 1] * PATIENCE)
+            .max(Duration::from_millis(100))
+            .min(self.peers.limit)
+    }
+}

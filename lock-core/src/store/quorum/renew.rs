@@ -1,0 +1,149 @@
+//! Renewing leases on a majority, and healing the minority.
+
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::causes::together;
+use super::round::{How, Nodes, Round};
+use super::{Books, QuorumStore, only_exclusive};
+use crate::key::Kind;
+use crate::store::redis::{Ballot, extended};
+use crate::store::{Renewal, StoreError};
+use crate::sync::lock;
+
+impl QuorumStore {
+    /// A lease is renewed where a majority still has its token. Nodes that have lost a vote, or were away when it was
+    /// cast, get it back then; before, that could bring a lock back to life that was taken away.
+    pub(super) async fn renew(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+        if renewals.iter().any(|r| r.key.kind() == Kind::Reentrant) {
+            return Err(only_exclusive());
+        }
+        let peers = &self.peers;
+        let (nodes, majority) = (peers.all.len(), peers.majority);
+        // A renewal without an answer must leave time for another one.
+        let third = renewals.iter().map(|r| r.ttl / 3).min();
+        let limit = third.unwrap_or(peers.limit).min(peers.limit);
+        let end = Instant::now() + limit;
+        let renewing = Renewing::begin(&self.books, renewals);
+        let ballot = Ballot::extend(renewals);
+        let patience = self.patience().min(limit);
+        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), patience);
+        let mut held = vec![Nodes::default(); renewals.len()];
+        let mut not_held = held.clone();
+        let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
+        loop {
+            let won = |n: usize| held[n].len() >= majority;
+            let decided = |n: usize| won(n) || not_held[n].len() > nodes - majority;
+            // Those that answer in time are heard, so that whatever they have lost is healed; the others are waited for
+            // only as long as they are needed.
+            let next = match round.next().await {
+                Some(next) => Some(next),
+                None if (0..renewals.len()).all(decided) => None,
+                None => round.straggler(end).await,
+            };
+            let Some((node, answer)) = next else {
+                if !renewals.is_empty() && !(0..renewals.len()).any(decided) {
+                    round.finish(&self.hints, |_| ());
+                    return Err(together(nodes, failures.into_iter().flatten().collect()));
+                }
+                break;
+            };
+            failures[node] = None;
+            match answer.and_then(|value| extended(value, renewals.len())) {
+                Ok(flags) => {
+                    for (n, flag) in flags.into_iter().enumerate() {
+                        let side = if flag { &mut held[n] } else { &mut not_held[n] };
+                        *side = side.with(node);
+                    }
+                }
+                Err(error) => failures[node] = Some(peers.all[node].failed(error)),
+            }
+        }
+        round.finish(&self.hints, |_| ());
+        // Where a majority is neither for it nor against it while the nodes have decided on others, it has lost votes
+        // besides those that can not be asked: it is taken for lost, which is safe.
+        let renewed: Vec<bool> = held.iter().map(|held| held.len() >= majority).collect();
+        let renewing = Arc::new(renewing);
+        for ((renewal, renewed), lost) in renewals.iter().zip(&renewed).zip(not_held) {
+            if *renewed && !lost.is_empty() {
+                self.heal(*renewal, lost, &renewing);
+            }
+        }
+        Ok(renewed)
+    }
+
+    /// Casts the vote again on the nodes that have lost it, in the background.
+    fn heal(&self, renewal: Renewal<'_>, lost: Nodes, renewing: &Arc<Renewing>) {
+        let token = renewal.token.as_str();
+        let release = Ballot::release(renewal.key, renewal.token, false);
+        let (Some(release), false) = (release, self.books.was_released(token)) else {
+            return;
+        };
+        let peers = &self.peers;
+        let others = (0..peers.all.len()).filter(|node| !lost.has(*node));
+        let others = others.fold(Nodes::default(), Nodes::with);
+        for peer in peers.all.iter().filter(|peer| lost.has(peer.index)) {
+            tracing::debug!(
+                node = peer.index,
+                key = renewal.key.name(),
+                "healing a lost vote"
+            );
+            peer.asked_for(renewal.token);
+        }
+        let ballot = Ballot::heal(renewal);
+        let mut round = Round::new(peers, &ballot, How::Tell, others, peers.limit);
+        round.send();
+        let (peers, books, hints) = (
+            Arc::clone(peers),
+            Arc::clone(&self.books),
+            Arc::clone(&self.hints),
+        );
+        let (token, renewing): (Box<str>, _) = (token.into(), Arc::clone(renewing));
+        round.finish(&self.hints, move |_| {
+            let _until_healed = &renewing;
+            // It was released while it was being healed, and perhaps the release came first.
+            if books.was_released(&token) {
+                let mut round = Round::new(&peers, &release, How::Tell, others, peers.limit);
+                round.send();
+                round.finish(&hints, |_| ());
+            }
+        });
+    }
+}
+
+/// Tokens whose release must be noticed, because they may be healed.
+struct Renewing {
+    books: Arc<Books>,
+    tokens: Vec<Box<str>>,
+}
+
+impl Renewing {
+    fn begin(books: &Arc<Books>, renewals: &[Renewal<'_>]) -> Self {
+        let tokens: Vec<Box<str>> = renewals.iter().map(|r| r.token.as_str().into()).collect();
+        let mut renewing = lock(&books.0);
+        for token in &tokens {
+            let known = renewing.entry(token.clone()).or_default();
+            known.count += 1;
+        }
+        drop(renewing);
+        Self {
+            books: Arc::clone(books),
+            tokens,
+        }
+    }
+}
+
+impl Drop for Renewing {
+    fn drop(&mut self) {
+        let mut renewing = lock(&self.books.0);
+        for token in &self.tokens {
+            if let Some(known) = renewing.get_mut(token) {
+                known.count -= 1;
+                if known.count == 0 {
+                    renewing.remove(token);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! Counting votes. No I/O: what the answers mean, as soon as they mean anything.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use super::causes::{Failure, together};
+use super::majority;
+use crate::store::StoreError;
+use crate::store::redis::Vote;
+
+/// The votes for one attempt to take a lock.
+#[derive(Debug)]
+pub(super) struct Tally {
+    nodes: usize,
+    votes: Vec<Option<Result<Vote, Failure>>>,
+}
+
+/// What the votes say.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// A majority is ours. The tokens that it minted, the largest and the smallest.
+    Won {
+        largest: u64,
+        smallest: u64,
+    },
+    /// A majority answers, and so much of it is another's that it is not ours.
+    Busy {
+        left: Duration,
+    },
+    /// A majority answers, and nobody is known to have it.
+    Split,
+    Foreign {
+        kind: String,
+    },
+}
+
+impl Tally {
+    pub(super) fn new(nodes: usize) -> Self {
+        Self {
+            nodes,
+            votes: vec![None; nodes],
+        }
+    }
+
+    /// A node that was given up may still answer: its answer replaces the failure.
+    pub(super) fn count(&mut self, node: usize, vote: Result<Vote, Failure>) {
+        self.votes[node] = Some(vote);
+    }
+
+    /// `None` while it is open.
+    pub(super) fn verdict(&self) -> Option<Result<Verdict, StoreError>> {
+        let majority = majority(self.nodes);
+        let mut minted = Vec::new();
+        let mut left = Vec::new();
+        let mut clients: HashMap<&str, usize> = HashMap::new();
+        let mut foreign = None;
+        let mut failed = 0;
+        for vote in self.votes.iter().flatten() {
+            match vote {
+                Ok(Vote::Granted { minted: token }) => minted.push(*token),
+                Ok(Vote::Busy { left: time, client }) => {
+                    left.push(*time);
+                    *clients.entry(client).or_default() += 1;
+                }
+                Ok(Vote::Foreign { kind }) => foreign = Some(kind),
+                Err(_) => failed += 1,
+            }
+        }
+        if minted.len() >= majority {
+            let (largest, smallest) = (minted.iter().max(), minted.iter().min());
+            return Some(Ok(Verdict::Won {
+                largest: *largest?,
+                smallest: *smallest?,
+            }));
+        }
+        let heard = self.votes.iter().flatten().count();
+        let open = self.nodes - heard;
+        if minted.len() + open >= majority {
+            return None;
+        }
+        if heard - failed >= majority {
+            if let Some(kind) = foreign {
+                return Some(Ok(Verdict::Foreign { kind: kind.clone() }));
+            }
+            let most = clients.values().max().copied().unwrap_or(0);
+            // One client may have it, as far as those know that have not answered.
+            if most + open + failed < majority {
+                return Some(Ok(Verdict::Split));
+            }
+            if most < majority && open > 0 {
+                return None;
+            }
+            if most < majority {
+                return Some(Ok(Verdict::Split));
+            }
+            // Ours could be had when so many more have come free.
+            left.sort_unstable();
+            let missing = majority.saturating_sub(minted.len()).max(1);
+            let left = left.get(missing - 1).or(left.last()).copied();
+            return Some(Ok(Verdict::Busy {
+                left: left.unwrap_or_default(),
+            }));
+        }
+        if failed > self.nodes - majority {
+            let failures = self.votes.iter().flatten();
+            let failures = failures.filter_map(|vote| vote.as_ref().err().cloned());
+            return Some(Err(together(self.nodes, failures.collect())));
+        }
+        None
+    }
+
+    /// Whether this node has said that it holds nothing of ours.
+    pub(super) fn refused(&self, node: usize) -> bool {
+        matches!(
+            self.votes[node],
+            Some(Ok(Vote::Busy { .. } | Vote::Foreign { .. }))
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::causes::silent;
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "the votes of a list have one type"
+    )]
+    fn granted(minted: u64) -> Result<Vote, Failure> {
+        Ok(Vote::Granted { minted })
+    }
+
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "the votes of a list have one type"
+    )]
+    fn busy(client: &str, left: u32) -> Result<Vote, Failure> {
+        Ok(Vote::Busy {
+            left: MS * left,
+            client: client.to_owned(),
+        })
+    }
+
+    fn failed() -> Result<Vote, Failure> {
+        Err(Failure {
+            node: 0,
+            address: "a".into(),
+            error: silent(),
+        })
+    }
+
+    fn verdict(votes: &[Result<Vote, Failure>]) -> Option<Result<Verdict, StoreError>> {
+        let mut tally = Tally::new(5);
+        for (node, vote) in votes.iter().enumerate() {
+            tally.count(node, vote.clone());
+        }
+        tally.verdict()
+    }
+
+    #[test]
+    fn a_majority_is_enough_and_the_largest_token_counts() {
+        assert!(verdict(&[granted(5), granted(9)]).is_none());
+        let won = verdict(&[granted(5), failed(), granted(9), busy("a", 1), granted(7)]);
+        let (largest, smallest) = (9, 5);
+        assert_eq!(won.unwrap().unwrap(), Verdict::Won { largest, smallest });
+    }
+
+    #[test]
+    fn a_holder_of_a_majority_decides_before_the_slow_nodes_answer() {
+        let busy_now = verdict(&[busy("a", 30), busy("a", 10), busy("a", 20)]);
+        assert_eq!(busy_now.unwrap().unwrap(), Verdict::Busy { left: MS * 30 });
+        // One node is ours already: two more have to come free.
+        let votes = [busy("a", 30), busy("a", 10), busy("a", 20), granted(1)];
+        assert_eq!(
+            verdict(&votes).unwrap().unwrap(),
+            Verdict::Busy { left: MS * 20 }
+        );
+    }
+
+    #[test]
+    fn votes_that_nobody_has_most_of_are_split() {
+        let votes = [
+            busy("a", 1),
+            busy("b", 1),
+            granted(1),
+            busy("a", 1),
+            granted(2),
+        ];
+        assert_eq!(verdict(&votes).unwrap().unwrap(), Verdict::Split);
+        // The last two may be the second client's.
+        assert!(verdict(&[busy("a", 1), busy("b", 1), busy("c", 1), granted(1)]).is_some());
+        assert!(verdict(&[busy("a", 1), busy("b", 1), busy("b", 1)]).is_none());
+    }
+
+    #[test]
+    fn without_a_majority_of_answers_there_is_none_to_give() {
+        assert!(verdict(&[failed(), failed()]).is_none());
+        assert!(verdict(&[failed(), failed(), granted(1), granted(2)]).is_none());
+        let error = verdict(&[failed(), failed(), granted(1), failed()]);
+        assert!(matches!(error, Some(Err(StoreError::NotNow(_)))));
+        let mut tally = Tally::new(3);
+        tally.count(0, granted(1));
+        assert!(tally.verdict().is_none());
+    }
+
+    #[test]
+    fn a_foreign_key_shows_where_it_stands_in_the_way() {
+        let foreign = || {
+            Ok(Vote::Foreign {
+                kind: "list".to_owned(),
+            })
+        };
+        let won = verdict(&[foreign(), granted(1), granted(2), granted(3)]);
+        assert!(matches!(won, Some(Ok(Verdict::Won { .. }))));
+        let lost = verdict(&[foreign(), foreign(), foreign()]);
+        assert!(matches!(lost, Some(Ok(Verdict::Foreign { .. }))));
+    }
+}

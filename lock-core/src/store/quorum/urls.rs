@@ -1,0 +1,72 @@
+//! The URLs of a quorum's nodes.
+
+use crate::LockError;
+
+/// The node URLs in `redis+quorum://a,b,c` or `rediss+quorum://a,b,c`; `None` for any other URL.
+///
+/// What stands between the commas is a URL of its own, with or without its scheme, so each node may have its user,
+/// password, port and database. A comma in a password is written `%2C`.
+pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
+    let (scheme, nodes) = url.split_once("+quorum://")?;
+    if !matches!(scheme, "redis" | "rediss") {
+        return None;
+    }
+    let nodes = nodes.split(',').map(|node| {
+        if node.contains("://") {
+            node.to_owned()
+        } else {
+            format!("{scheme}://{node}")
+        }
+    });
+    Some(nodes.collect())
+}
+
+/// Refuses a number of nodes that is no quorum, and a node that would vote twice.
+pub(super) fn check(addresses: &[&str]) -> Result<(), LockError> {
+    let count = addresses.len();
+    if !(3..=9).contains(&count) || count.is_multiple_of(2) {
+        return Err(LockError::config(format!(
+            "a quorum of {count} nodes: name 3, 5, 7 or 9 masters, which do not replicate each other"
+        )));
+    }
+    for (n, address) in addresses.iter().enumerate() {
+        if addresses[..n].contains(address) {
+            return Err(LockError::config(format!(
+                "the node at {address} is named twice: each master of a quorum has one vote"
+            )));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_node_may_have_its_own_password_port_and_database() {
+        let url = "redis+quorum://me:p%2Cw@a:1/2,b,rediss://c:3?protocol=resp2";
+        assert_eq!(
+            node_urls(url).unwrap(),
+            [
+                "redis://me:p%2Cw@a:1/2",
+                "redis://b",
+                "rediss://c:3?protocol=resp2"
+            ]
+        );
+        assert_eq!(node_urls("rediss+quorum://a,b,c").unwrap()[1], "rediss://b");
+        assert!(node_urls("redis://a,b,c").is_none());
+        assert!(node_urls("memory+quorum://a,b,c").is_none());
+    }
+
+    #[test]
+    fn a_quorum_is_odd_from_three_to_nine_and_each_node_votes_once() {
+        let names: Vec<String> = (0..11).map(|n| format!("a:{n}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        for count in 0..=11 {
+            let good = matches!(count, 3 | 5 | 7 | 9);
+            assert_eq!(check(&names[..count]).is_ok(), good, "{count}");
+        }
+        assert!(check(&["a:1", "b:1", "a:1"]).is_err());
+    }
+}

@@ -1,0 +1,369 @@
+//! One master of a quorum: a link of its own, and the scripts by which it votes.
+//!
+//! A request is made once and sent to every node; its future borrows nothing, so that it can be finished in the
+//! background when the others have decided.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use once_cell::sync::Lazy;
+use redis::{Cmd, IntoConnectionInfo, Value, cmd};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+
+use super::error::{bad_url, classify, garbled, no_reply};
+use super::link::Link;
+use super::reply::{forced, inspected, millis, number, text, word};
+use super::script::{self, Script};
+use super::{Arg, CHANNELS, FENCE};
+use crate::LockError;
+use crate::error::Cause;
+use crate::key::{LockKey, Names};
+use crate::store::{Attempt, EventSink, Forced, Mode, Renewal, Snapshot, StoreError};
+use crate::token::{ClientId, Token};
+
+/// Since when a server belongs to the quorum.
+const NOTE: &str = "lock-core:quorum";
+
+/// For how long a node keeps its vote for the first waiter. Long enough for a message and an answer on a busy machine,
+/// short enough for a waiter that does not come.
+const RESERVE: Duration = Duration::from_millis(50);
+
+macro_rules! quorum_script {
+    ($name:literal, $($file:literal),+) => {
+        Lazy::new(|| Script::new(
+            concat!("quorum ", $name),
+            concat!($(include_str!(concat!("../../scripts/quorum/", $file))),+),
+        ))
+    };
+}
+
+static ACQUIRE: Lazy<Script> = quorum_script!("acquire", "mint.lua", "offer.lua", "acquire.lua");
+static RELEASE: Lazy<Script> = quorum_script!("release", "offer.lua", "release.lua");
+static FORCE_RELEASE: Lazy<Script> =
+    quorum_script!("force_release", "offer.lua", "force_release.lua");
+static HEAL: Lazy<Script> = quorum_script!("heal", "heal.lua");
+static RAISE: Lazy<Script> = quorum_script!("raise", "raise.lua");
+static ENLIST: Lazy<Script> = quorum_script!("enlist", "enlist.lua");
+
+/// A request to any number of nodes.
+pub(crate) struct Ballot {
+    script: &'static Script,
+    command: Cmd,
+}
+
+impl Ballot {
+    fn new(script: &'static Script, keys: &[&str], args: &[Arg<'_>]) -> Arc<Self> {
+        let command = script.by_hash(keys, args);
+        Arc::new(Self { script, command })
+    }
+
+    /// The vote for a lock. `None` for a kind that is not over a quorum.
+    pub(crate) fn acquire(attempt: Attempt<'_>, channel: &str, proposed: u64) -> Option<Arc<Self>> {
+        let (queue, waiters) = names(attempt.key)?;
+        let args = [
+            Arg::Text(attempt.token.as_str()),
+            Arg::Millis(attempt.ttl),
+            Arg::Text(match attempt.mode {
+                Mode::Try => "try",
+                Mode::Wait => "wait",
+            }),
+            Arg::Millis(attempt.alive_for),
+            Arg::Text(channel),
+            Arg::Number(attempt.spare),
+            Arg::Number(proposed),
+        ];
+        let keys = [&*attempt.key.lock, queue, waiters, FENCE];
+        Some(Self::new(&ACQUIRE, &keys, &args))
+    }
+
+    /// Takes back whatever a token has; `offer` where the lock was held and is now free for those who wait.
+    pub(crate) fn release(key: &LockKey, token: &Token, offer: bool) -> Option<Arc<Self>> {
+        let (queue, waiters) = names(key)?;
+        let reserve = if offer { RESERVE } else { Duration::ZERO };
+        let args = [Arg::Text(token.as_str()), Arg::Millis(reserve)];
+        Some(Self::new(&RELEASE, &[&key.lock, queue, waiters], &args))
+    }
+
+    pub(crate) fn force_release(key: &LockKey) -> Option<Arc<Self>> {
+        let (queue, waiters) = names(key)?;
+        let args = [Arg::Text(CHANNELS), Arg::Millis(RESERVE)];
+        Some(Self::new(
+            &FORCE_RELEASE,
+            &[&key.lock, queue, waiters],
+            &args,
+        ))
+    }
+
+    pub(crate) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
+        let keys: Vec<&str> = renewals.iter().map(|r| &*r.key.lock).collect();
+        let args: Vec<Arg<'_>> = renewals
+            .iter()
+            .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
+            .collect();
+        Self::new(&script::EXTEND, &keys, &args)
+    }
+
+    pub(crate) fn heal(renewal: Renewal<'_>) -> Arc<Self> {
+        let args = [Arg::Text(renewal.token.as_str()), Arg::Millis(renewal.ttl)];
+        Self::new(&HEAL, &[&renewal.key.lock], &args)
+    }
+
+    /// Raises the counter of a node that has voted for this token.
+    pub(crate) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
+        let args = [Arg::Text(token.as_str()), Arg::Number(least)];
+        Self::new(&RAISE, &[&key.lock, FENCE], &args)
+    }
+
+    pub(crate) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
+        let (queue, _) = names(key)?;
+        Some(Self::new(&script::INSPECT, &[&key.lock, queue], &[]))
+    }
+
+    fn enlist(how: &str) -> Arc<Self> {
+        Self::new(&ENLIST, &[NOTE], &[Arg::Text(how)])
+    }
+}
+
+fn names(key: &LockKey) -> Option<(&str, &str)> {
+    match &key.names {
+        Names::Exclusive { queue, waiters } => Some((queue, waiters)),
+        Names::Reentrant { .. } => None,
+    }
+}
+
+/// One node's answer to [`Ballot::acquire`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Vote {
+    Granted { minted: u64 },
+    Busy { left: Duration, client: String },
+    Foreign { kind: String },
+}
+
+impl Vote {
+    pub(crate) fn read(value: &Value) -> Result<Self, StoreError> {
+        match value {
+            Value::Int(minted) if *minted > 0 => Ok(Self::Granted {
+                minted: *minted as u64,
+            }),
+            Value::Array(parts) => match (text(parts.first()), &parts[..]) {
+                (Some("busy"), [_, left, client]) => Ok(Self::Busy {
+                    left: millis(left)?,
+                    // Another client's token may be any bytes, cut anywhere.
+                    client: match client {
+                        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+                        _ => return Err(garbled()),
+                    },
+                }),
+                (Some("foreign"), [_, kind]) => Ok(Self::Foreign { kind: word(kind)? }),
+                _ => Err(garbled()),
+            },
+            _ => Err(garbled()),
+        }
+    }
+}
+
+/// Reads an answer that says yes or no.
+pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
+    match value {
+        Value::Int(0) => Ok(false),
+        Value::Int(1) => Ok(true),
+        _ => Err(garbled()),
+    }
+}
+
+/// Reads the answer to [`Ballot::extend`].
+pub(crate) fn extended(value: Value, expected: usize) -> Result<Vec<bool>, StoreError> {
+    super::reply::extended(value, expected)
+}
+
+/// Reads the answer to [`Ballot::inspect`].
+pub(crate) fn looked(value: Value) -> Result<Snapshot, StoreError> {
+    inspected(value)
+}
+
+/// Reads the answer to [`Ballot::force_release`].
+pub(crate) fn taken(value: Value) -> Result<Forced, StoreError> {
+    forced(value)
+}
+
+/// Which run of a server answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) id: String,
+    /// In whole seconds; it may be up to one more.
+    pub(crate) uptime: Duration,
+}
+
+/// The connection to one master of a quorum.
+pub(crate) struct Node {
+    link: Arc<Link>,
+    address: String,
+    limit: Duration,
+}
+
+impl Node {
+    /// Nothing is sent before [`ready`](Self::ready).
+    pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
+        let info = url
+            .into_connection_info()
+            .map_err(|error| bad_url(&error))?;
+        Ok(Self {
+            link: Link::open(url, limit)?,
+            address: info.addr().to_string(),
+            limit,
+        })
+    }
+
+    /// Host and port, without the password.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(crate) fn channel_of(client: &ClientId) -> String {
+        format!("{CHANNELS}{}", client.as_str())
+    }
+
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        self.link.attach(Self::channel_of(client), sink, runtime);
+    }
+
+    pub(crate) fn pushes(&self) -> bool {
+        self.link.pushes()
+    }
+
+    /// Makes the connection if there is none.
+    pub(crate) async fn ready(&self) -> Result<u64, StoreError> {
+        match timeout(self.limit, self.link.connection()).await {
+            Ok(Ok(_)) => self
+                .generation()
+                .ok_or_else(|| StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke)))),
+            Ok(Err(error)) => Err(classify(error)),
+            Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
+        }
+    }
+
+    /// Which connection is in use, if any. It only grows.
+    pub(crate) fn generation(&self) -> Option<u64> {
+        self.link.in_use().map(|(generation, _)| generation)
+    }
+
+    /// Sends a request. Without a time limit, which is the caller's to set. With a connection at hand it is on its way,
+    /// behind whatever was sent before, when the future has been polled once.
+    pub(crate) async fn send(&self, ballot: &Ballot) -> Result<Value, StoreError> {
+        let answer = match self.link.request(ballot.command.clone()).await {
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                self.link.request(by_text(ballot)).await
+            }
+            answer => answer,
+        };
+        answer.map_err(classify)
+    }
+
+    /// A request was not answered within the deadline for commands.
+    pub(crate) fn went_silent(&self) {
+        self.link.went_silent(self.limit);
+    }
+
+    /// Gives the server the scripts whose order matters. Where that is not allowed, each comes with its first call.
+    pub(crate) async fn load(&self) -> Result<(), StoreError> {
+        for script in [&*ACQUIRE, &*RELEASE] {
+            let mut load = cmd("SCRIPT");
+            load.arg("LOAD").arg(&*script.source);
+            match self.link.request(load).await.map_err(classify) {
+                Ok(_) | Err(StoreError::Misconfigured(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks which run of the server this is.
+    pub(crate) async fn run(&self) -> Result<Run, StoreError> {
+        let mut info = cmd("INFO");
+        info.arg("server");
+        let value = self.link.request(info).await.map_err(classify)?;
+        let answer: String = redis::from_redis_value(value).map_err(|_| garbled())?;
+        let field = |name: &str| {
+            let mut lines = answer.lines();
+            lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
+        };
+        let id = field("run_id").ok_or_else(garbled)?;
+        let uptime = field("uptime_in_seconds").and_then(|seconds| seconds.trim().parse().ok());
+        Ok(Run {
+            id: id.trim().to_owned(),
+            uptime: Duration::from_secs(uptime.ok_or_else(garbled)?),
+        })
+    }
+
+    /// How long the server has belonged to the quorum; from now on, where it did not.
+    pub(crate) async fn enlist(&self) -> Result<Duration, StoreError> {
+        age(&self.send(&Ballot::enlist("note")).await?)
+    }
+
+    /// As [`enlist`](Self::enlist), and changes nothing.
+    pub(crate) async fn enlisted(&self) -> Result<Duration, StoreError> {
+        age(&self.send(&Ballot::enlist("look")).await?)
+    }
+}
+
+fn age(value: &Value) -> Result<Duration, StoreError> {
+    number(value).map(Duration::from_secs)
+}
+
+/// The same call with the text of the script in place of its hash.
+fn by_text(ballot: &Ballot) -> Cmd {
+    let mut command = cmd("EVAL");
+    command.arg(&*ballot.script.source);
+    for word in ballot.command.args_iter().skip(2) {
+        if let redis::Arg::Simple(word) = word {
+            command.arg(word);
+        }
+    }
+    command
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the connection broke as soon as it was made")]
+struct ConnectionBroke;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn a_call_by_text_has_the_same_keys_and_arguments() {
+        let key = LockKey::new("", "a").unwrap();
+        let ballot = Ballot::raise(&key, &ClientId::random().token(1), 7);
+        let words = |command: &Cmd| -> Vec<Vec<u8>> {
+            let words = command.args_iter().filter_map(|word| match word {
+                redis::Arg::Simple(word) => Some(word.to_vec()),
+                _ => None,
+            });
+            words.collect()
+        };
+        let (hash, text) = (words(&ballot.command), words(&by_text(&ballot)));
+        assert_eq!((&*hash[0], &*text[0]), (&b"EVALSHA"[..], &b"EVAL"[..]));
+        assert!(text[1].starts_with(b"-- Raises"));
+        assert_eq!(hash[2..], text[2..]);
+    }
+
+    #[test]
+    fn every_vote_is_understood_and_garbage_is_none() {
+        assert_eq!(
+            Vote::read(&Value::Int(9)).unwrap(),
+            Vote::Granted { minted: 9 }
+        );
+        let busy = Value::Array(vec![bulk("busy"), Value::Int(40), bulk("0a")]);
+        let left = Duration::from_millis(40);
+        let client = "0a".to_owned();
+        assert_eq!(Vote::read(&busy).unwrap(), Vote::Busy { left, client });
+        for garbage in [Value::Nil, Value::Int(0), Value::Array(vec![bulk("busy")])] {
+            assert!(Vote::read(&garbage).is_err(), "{garbage:?}");
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! The hole that no lock on one master with replicas can close: the master dies before a replica has the lock.
+
+use std::time::Duration;
+
+use lock_core::LockManager;
+use lock_tests::{LIMIT, TestServer, eventually};
+
+async fn command(server: &TestServer, words: &[&str]) -> String {
+    let mut command = redis::cmd(words[0]);
+    for word in &words[1..] {
+        command.arg(*word);
+    }
+    let mut connection = server.connection().await;
+    command.query_async(&mut connection).await.unwrap()
+}
+
+async fn replicates(replica: &TestServer, master: &TestServer) {
+    let port = master.port().to_string();
+    command(replica, &["REPLICAOF", "127.0.0.1", &port]).await;
+    eventually("the replica is in step", LIMIT, async || {
+        let info = command(replica, &["INFO", "replication"]).await;
+        info.contains("master_link_status:up")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_was_not_replicated_has_two_believers_after_a_failover_and_their_tokens_tell_them_apart()
+ {
+    let (master, replica) = (TestServer::start().await, TestServer::start().await);
+    replicates(&replica, &master).await;
+    let first = LockManager::connect(&master.url()).await.unwrap();
+    // A first tenure reaches the replica, the counter with it.
+    let guard = first.lock("job").acquire().await.unwrap();
+    let earlier = guard.fencing_token();
+    eventually("replicated", LIMIT, async || {
+        replica.exists("lock:job").await
+    })
+    .await;
+    guard.release().await.unwrap();
+    eventually("replicated", LIMIT, async || {
+        !replica.exists("lock:job").await
+    })
+    .await;
+
+    // The link is cut, and the next one is granted by the master alone.
+    command(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    let lock = first.lock("job").ttl(Duration::from_secs(60));
+    let old = lock.acquire().await.unwrap();
+    master.kill();
+
+    let second = LockManager::connect(&replica.url()).await.unwrap();
+    let new = second
+        .lock("job")
+        .try_acquire()
+        .await
+        .unwrap()
+        .expect("it never heard of it");
+    assert!(old.is_held() && new.is_held(), "two believers");
+    assert!(earlier < old.fencing_token());
+    assert!(
+        old.fencing_token() < new.fencing_token(),
+        "a resource that has seen the new one refuses the old one"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_has_one_believer_whichever_master_dies() {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(TestServer::start().await);
+    }
+    for dies in 0..3 {
+        let urls = nodes.iter().map(TestServer::url);
+        let first = LockManager::quorum(urls.clone()).await.unwrap();
+        let second = LockManager::quorum(urls).await.unwrap();
+        let guard = first.lock("job").acquire().await.unwrap();
+        nodes[dies].kill();
+        assert!(second.lock("job").try_acquire().await.unwrap().is_none());
+        assert!(guard.is_held());
+        guard.release().await.unwrap();
+        let next = second.lock("job").acquire_within(LIMIT).await.unwrap();
+        next.release().await.unwrap();
+        nodes[dies] = TestServer::start().await;
+    }
+}

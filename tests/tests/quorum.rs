@@ -1,0 +1,9 @@
+//! A quorum whose nodes die, stop, forget, and see the time jump.
+
+mod quorum {
+    mod clock;
+    mod contention;
+    mod nodes;
+    mod restart;
+    mod rig;
+}

@@ -1,0 +1,267 @@
+//! Nodes that are gone, or do not answer.
+
+use std::error::Error;
+use std::time::{Duration, Instant};
+
+use lock_core::{LockError, LockManager};
+use lock_tests::{TestServer, eventually};
+use tokio::time::timeout;
+
+use super::rig::{LIMIT, LONG, Quorum};
+
+const ALL: [usize; 5] = [0, 1, 2, 3, 4];
+
+/// What a service does with a lock: take it, be refused, wait, hand over, let go.
+async fn everything_works(quorum: &Quorum) {
+    let (one, other) = (quorum.manager().await, quorum.manager().await);
+    let mut last = 0;
+    for _ in 0..5 {
+        let guard = one.lock("job").acquire().await.unwrap();
+        assert!(guard.fencing_token().get() > last);
+        assert!(other.lock("job").try_acquire().await.unwrap().is_none());
+        let waiting = tokio::spawn({
+            let lock = other.lock("job");
+            async move { lock.acquire().await.unwrap() }
+        });
+        eventually("it waits", LIMIT, async || {
+            one.lock("job").inspect().await.unwrap().waiters() == 1
+        })
+        .await;
+        guard.release().await.unwrap();
+        let next = timeout(LIMIT, waiting).await.expect("handed on").unwrap();
+        last = next.fencing_token().get();
+        next.release().await.unwrap();
+    }
+    for locks in [one, other] {
+        assert_eq!(locks.shutdown(LIMIT).await, 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_works_with_two_of_five_killed() {
+    let quorum = Quorum::start(5).await;
+    // Killed before anybody connects, and while managers are connected.
+    quorum.nodes[1].kill();
+    everything_works(&quorum).await;
+    let locks = quorum.manager().await;
+    let guard = locks
+        .lock("kept")
+        .ttl(Duration::from_secs(3))
+        .acquire()
+        .await
+        .unwrap();
+    quorum.nodes[4].kill();
+    everything_works(&quorum).await;
+    assert!(
+        timeout(Duration::from_secs(5), guard.lost()).await.is_err(),
+        "renewed by the three that are left"
+    );
+    guard.release().await.unwrap();
+    quorum.no_votes("kept", &[0, 2, 3]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_works_with_two_of_five_stopped() {
+    let quorum = Quorum::start(5).await;
+    let locks = quorum.manager().await;
+    let guard = locks
+        .lock("kept")
+        .ttl(Duration::from_secs(3))
+        .acquire()
+        .await
+        .unwrap();
+    quorum.nodes[0].stop();
+    quorum.nodes[3].stop();
+    everything_works(&quorum).await;
+    assert!(
+        timeout(Duration::from_secs(5), guard.lost()).await.is_err(),
+        "renewed by the three that answer"
+    );
+    guard.release().await.unwrap();
+    quorum.nodes[0].cont();
+    quorum.nodes[3].cont();
+    // Whatever was on its way to those that slept is undone behind it, or ends with its ttl of three seconds.
+    quorum.no_votes("kept", &ALL).await;
+    everything_works(&quorum).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_three_of_five_gone_it_says_so_in_time_and_leaves_nothing() {
+    for stopped in [false, true] {
+        let quorum = Quorum::start(5).await;
+        let locks = quorum.manager().await;
+        for node in [0, 2, 3] {
+            if stopped {
+                quorum.nodes[node].stop();
+            } else {
+                quorum.nodes[node].kill();
+            }
+        }
+        let limit = Duration::from_secs(2);
+        let began = Instant::now();
+        let error = locks.lock("job").acquire_within(limit).await.unwrap_err();
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        assert!(began.elapsed() < limit + LIMIT, "{:?}", began.elapsed());
+        let tried = locks.lock("job").try_acquire().await.unwrap_err();
+        assert!(matches!(tried, LockError::Unavailable { .. }), "{tried:?}");
+        // Which nodes, where, and what each of them said.
+        let text = tried.to_string();
+        assert!(text.contains("3 of 5 nodes did not vote"), "{text}");
+        for node in [0, 2, 3] {
+            let address = quorum.nodes[node].addr();
+            assert!(
+                text.contains(&format!("node {node} at {address}: ")),
+                "{text}"
+            );
+        }
+        assert!(tried.source().is_some());
+        quorum.no_votes("job", &[1, 4]).await;
+        for node in [1, 4] {
+            for key in quorum.nodes[node].keys().await {
+                assert!(
+                    key == "lock-core:fence" || key == "lock-core:quorum",
+                    "{key}"
+                );
+            }
+        }
+        if stopped {
+            for node in [0, 2, 3] {
+                quorum.nodes[node].cont();
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_renewal_heals_a_vote_that_was_lost_and_never_that_of_another() {
+    let quorum = Quorum::start(5).await;
+    let locks = quorum.manager().await;
+    let guard = locks
+        .lock("a")
+        .ttl(Duration::from_secs(3))
+        .acquire()
+        .await
+        .unwrap();
+    quorum.voted("a", &ALL).await;
+    for (node, theirs) in [(1, None), (3, Some("theirs"))] {
+        let mut connection = quorum.nodes[node].connection().await;
+        let mut command = redis::cmd(if theirs.is_some() { "SET" } else { "DEL" });
+        command.arg("lock:a");
+        if let Some(theirs) = theirs {
+            command.arg(theirs).arg("PX").arg(LONG.as_millis() as u64);
+        }
+        let _: redis::Value = command.query_async(&mut connection).await.unwrap();
+    }
+    let ours = quorum.nodes[0].get("lock:a").await;
+    eventually("the vote is back", LIMIT, async || {
+        quorum.nodes[1].get("lock:a").await == ours
+    })
+    .await;
+    assert_eq!(
+        quorum.nodes[3].get("lock:a").await.as_deref(),
+        Some("theirs")
+    );
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    quorum.no_votes("a", &[0, 1, 2, 4]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_a_majority_has_lost_is_lost_and_not_healed() {
+    let quorum = Quorum::start(5).await;
+    let locks = quorum.manager().await;
+    let guard = locks
+        .lock("a")
+        .ttl(Duration::from_secs(3))
+        .acquire()
+        .await
+        .unwrap();
+    quorum.voted("a", &ALL).await;
+    for node in [0, 1, 4] {
+        quorum.nodes[node].flushall().await;
+    }
+    let reason = timeout(LIMIT, guard.lost()).await.expect("noticed");
+    assert_eq!(reason, lock_core::LossReason::Taken);
+    quorum.no_votes("a", &ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn inspect_shows_each_node_and_why_one_does_not_say() {
+    let quorum = Quorum::start(3).await;
+    let locks = quorum.manager().await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    quorum.voted("a", &[0, 1, 2]).await;
+    quorum.nodes[1].kill();
+    quorum.nodes[2].flushall().await;
+    let info = locks.lock("a").inspect().await.unwrap();
+    let nodes = info.nodes();
+    assert_eq!(nodes.len(), 3);
+    for (node, server) in nodes.iter().zip(&quorum.nodes) {
+        assert_eq!(node.address(), server.addr().to_string());
+    }
+    assert_eq!(nodes[0].holder(), info.holder());
+    assert!(nodes[0].remaining() > Some(LONG / 2) && nodes[0].error().is_none());
+    assert!(nodes[1].error().is_some() && nodes[1].holder().is_none());
+    assert!(nodes[2].error().is_none() && nodes[2].holder().is_none());
+    drop(guard);
+}
+
+#[tokio::test]
+async fn what_is_no_quorum_is_refused_in_a_sentence() {
+    let refused = async |urls: &[&str]| match LockManager::quorum(urls).await {
+        Err(LockError::InvalidConfig { reason }) => reason,
+        other => panic!("{other:?}"),
+    };
+    let nodes: Vec<String> = (1..=11).map(|n| format!("redis://127.0.0.1:{n}")).collect();
+    let nodes: Vec<&str> = nodes.iter().map(String::as_str).collect();
+    for count in [0, 1, 2, 4, 6, 8, 10, 11] {
+        let reason = refused(&nodes[..count]).await;
+        assert!(reason.contains("name 3, 5, 7 or 9"), "{reason}");
+    }
+    let reason = refused(&[nodes[0], nodes[1], nodes[0]]).await;
+    assert!(reason.contains("twice"), "{reason}");
+    let one_url = LockManager::connect("redis+quorum://127.0.0.1:1,127.0.0.1:2").await;
+    assert!(matches!(one_url, Err(LockError::InvalidConfig { .. })));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_url_names_all_nodes_with_a_password_and_a_database_each() {
+    let mut nodes = Vec::new();
+    for node in 0..3 {
+        let password = format!("s,cret{node}");
+        nodes.push(
+            TestServer::builder()
+                .arg("--requirepass", &password)
+                .start()
+                .await,
+        );
+    }
+    let parts: Vec<String> = (0..3)
+        .map(|n| format!(":s%2Ccret{n}@{}/{n}", nodes[n].addr()))
+        .collect();
+    let url = format!("redis+quorum://{}", parts.join(","));
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    guard.release().await.unwrap();
+    // A majority with a wrong password is an error that says so, without any password.
+    let wrong = LockManager::connect(&url.replace("cret", "wrong"))
+        .await
+        .unwrap_err();
+    let text = format!("{wrong} {wrong:?}");
+    assert!(matches!(wrong, LockError::InvalidConfig { .. }), "{text}");
+    assert!(
+        !text.contains("wrong0") && text.contains("node 2 at"),
+        "{text}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reentrant_lock_is_refused_in_a_sentence() {
+    let quorum = Quorum::start(3).await;
+    let locks = quorum.manager().await;
+    let refused = locks.reentrant_lock("a").acquire().await.unwrap_err();
+    match &refused {
+        LockError::InvalidConfig { reason } => assert!(reason.contains("not over a quorum")),
+        other => panic!("{other:?}"),
+    }
+}

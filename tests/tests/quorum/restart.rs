@@ -1,0 +1,111 @@
+//! A node that was killed and comes back empty, while its vote was needed.
+
+use std::time::Duration;
+
+use lock_core::LockManagerBuilder;
+use lock_tests::eventually;
+
+use super::rig::{LIMIT, Quorum};
+
+/// A lock that is held on nodes 0, 1 and 2 only, the last of which has forgotten it; and a rival who was connected before.
+async fn forgotten_vote(
+    tweak: impl Fn(LockManagerBuilder) -> LockManagerBuilder,
+) -> (Quorum, lock_core::LockGuard, lock_core::LockManager) {
+    let quorum = Quorum::start(5).await;
+    let holder = quorum.manager_with(&tweak).await;
+    let rival = quorum.manager_with(&tweak).await;
+    // It holds a bare majority: the other two hear of it too late.
+    quorum.nodes[3].stop();
+    quorum.nodes[4].stop();
+    let guard = holder.lock("a").renew(false).acquire().await.unwrap();
+    assert!(quorum.nodes[2].exists("lock:a").await);
+    // Whoever comes new learns from the other nodes that the quorum was in use before, to the second.
+    eventually(
+        "the quorum has been in use for a while",
+        LIMIT,
+        async || {
+            let mut connection = quorum.nodes[0].connection().await;
+            let mut info = redis::cmd("INFO");
+            let answer: String = info
+                .arg("server")
+                .query_async(&mut connection)
+                .await
+                .unwrap();
+            let uptime = answer
+                .lines()
+                .find_map(|line| line.strip_prefix("uptime_in_seconds:"));
+            uptime.and_then(|seconds| seconds.trim().parse().ok()) >= Some(4_u64)
+        },
+    )
+    .await;
+    quorum.nodes[2].kill();
+    for node in [3, 4] {
+        // Whatever was sent to them is forgotten, too.
+        quorum.nodes[node].cont();
+        eventually("it answers and has nothing", LIMIT, async || {
+            quorum.nodes[node].flushall().await;
+            !quorum.nodes[node].exists("lock:a").await
+        })
+        .await;
+    }
+    quorum.nodes[2].restart().await;
+    assert!(guard.is_held());
+    (quorum, guard, rival)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forgot_a_vote_gives_no_second_majority() {
+    let (quorum, guard, rival) = forgotten_vote(|builder| builder).await;
+    // Neither to whoever knew it before, nor to whoever meets it for the first time.
+    let limit = Duration::from_secs(1);
+    for locks in [rival, quorum.manager().await] {
+        let refused = locks.lock("a").acquire_within(limit).await;
+        assert!(refused.is_err(), "a second majority");
+    }
+    assert!(guard.is_held());
+    // Other locks do without it.
+    let other = quorum
+        .manager()
+        .await
+        .lock("b")
+        .try_acquire()
+        .await
+        .unwrap();
+    assert!(other.is_some());
+    assert!(!quorum.nodes[2].exists("lock:b").await, "it has no vote");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_the_quarantine_a_node_that_forgot_its_vote_makes_two_believers() {
+    let (_quorum, guard, rival) = forgotten_vote(|builder| builder.restart_quarantine(false)).await;
+    let second = rival.lock("a").acquire_within(LIMIT).await.unwrap();
+    assert!(guard.is_held() && second.is_held(), "the violation");
+    assert!(
+        second.fencing_token() > guard.fencing_token(),
+        "a resource that checks it is safe all the same"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_votes_again_after_the_longest_ttl() {
+    let quorum = Quorum::start(3).await;
+    let ttl = Duration::from_secs(2);
+    let locks = quorum
+        .manager_with(|builder| builder.default_ttl(ttl))
+        .await;
+    locks
+        .lock("a")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    quorum.nodes[1].restart().await;
+    // Only with its vote there is a majority.
+    quorum.nodes[2].kill();
+    assert!(locks.lock("b").try_acquire().await.is_err());
+    let guard = locks.lock("b").acquire_within(LIMIT).await.unwrap();
+    assert!(quorum.nodes[1].exists("lock:b").await);
+    guard.release().await.unwrap();
+}
