@@ -139,13 +139,7 @@ async fn alone(
         };
         let error = match answer {
             Ok(Answer::Granted { fence, .. }) => {
-                let granted = Granted {
-                    fence,
-                    spare: 0,
-                    sent_at,
-                    terms: hold.request.terms,
-                    pushed: false,
-                };
+                let granted = Granted::by_answer(fence, 0, sent_at, hold.request.terms);
                 match shared.take_alone(&contender, granted, &hold) {
                     Taken::Held => {
                         attempt.contender = None;
@@ -328,13 +322,9 @@ impl Acquisition<'_> {
         let mut parked = None;
         let outcome = match answer {
             Ok(Answer::Granted { fence, .. }) => {
-                lock(&contender.wait).answered(Granted {
-                    fence,
-                    spare,
-                    sent_at,
-                    terms: self.place.hold().request.terms,
-                    pushed: false,
-                });
+                let terms = self.place.hold().request.terms;
+                let granted = Granted::by_answer(fence, spare, sent_at, terms);
+                lock(&contender.wait).answered(granted);
                 Ok(())
             }
             Ok(Answer::Queued(place)) => {

@@ -135,7 +135,7 @@ impl State {
         }
     }
 
-    pub(super) fn ask(&mut self, hold: &Arc<Hold>, limits: Limits) -> Step {
+    fn ask(&mut self, hold: &Arc<Hold>, limits: Limits) -> Step {
         let spare = self.spare_wanted(limits, None);
         match &mut self.seeker {
             Some(seeker) => {

@@ -169,10 +169,8 @@ impl Contender {
     }
 
     /// The hold has ended. Until when the lock has to be kept for it is remembered.
-    pub(crate) fn keep_as_asked(&self, hold: &Hold, now: Moment) {
-        if let Some(left) = hold.keep_for(now) {
-            self.keep_until.store((now + left).0, Ordering::Relaxed);
-        }
+    pub(crate) fn keep_as_asked(&self, hold: &Hold) {
+        self.keep_until.store(hold.keep_until(), Ordering::Relaxed);
     }
 
     /// The guard's part, while a guard has the lease.

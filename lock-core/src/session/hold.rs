@@ -137,10 +137,8 @@ impl Hold {
         self.keep_until.store(0, Ordering::Relaxed);
     }
 
-    /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.
-    pub(crate) fn keep_for(&self, now: Moment) -> Option<Duration> {
-        let left = now.until(Moment(self.keep_until.load(Ordering::Relaxed)));
-        let left = Duration::from_millis(left.as_millis() as u64);
-        (!left.is_zero()).then_some(left)
+    /// Until when the lock has to be kept, though nobody needs it any more.
+    pub(crate) fn keep_until(&self) -> u64 {
+        self.keep_until.load(Ordering::Relaxed)
     }
 }

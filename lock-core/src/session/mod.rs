@@ -272,7 +272,7 @@ impl Shared {
     /// A guard has ended: the next in line has its lease, or the contender is returned, to be released.
     pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Contender>> {
         let contender = Arc::clone(hold.contender()?);
-        contender.keep_as_asked(hold, now);
+        contender.keep_as_asked(hold);
         if contender.keep_for(now).is_none()
             && let Some(line) = contender.line()
             && let Some(next) = line.hand_over(hold, now, self.limits(&line))
@@ -288,12 +288,8 @@ impl Shared {
 
     /// Nothing of this contender is left on the server, or nothing more can be done about it.
     pub(crate) fn forget(&self, contender: &Arc<Contender>) {
-        self.gone(contender);
         let mut registry = lock(&self.registry);
-        registry.contenders.remove(&contender.sequence);
-        if let Some(line) = registry.existing_line(&contender.key).cloned() {
-            registry.tidy(&line);
-        }
+        registry.forget(contender);
         if registry.closing && registry.contenders.is_empty() {
             self.idle.notify_waiters();
         }
@@ -303,19 +299,6 @@ impl Shared {
     pub(crate) fn waiting_behind(&self, key: &LockKey) -> u64 {
         let line = lock(&self.registry).existing_line(key).cloned();
         line.map_or(0, |line| line.waiting_behind())
-    }
-
-    /// This contender has the lock no longer, or will not get it. Whoever is first in line asks anew.
-    fn gone(&self, contender: &Arc<Contender>) {
-        let line = {
-            let mut registry = lock(&self.registry);
-            registry.gone(contender);
-            // Not the line that it came from: another may have been made behind it since.
-            registry.existing_line(&contender.key).cloned()
-        };
-        if let Some(line) = line {
-            line.gone(contender);
-        }
     }
 
     /// Nobody else needs this line for now.

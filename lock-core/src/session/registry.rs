@@ -80,13 +80,26 @@ impl Registry {
         }
     }
 
-    /// A holder without a line has the lock no longer.
+    /// This contender has the lock no longer, or will not get it. Whoever is first in line asks anew: in the line of the
+    /// key, which need not be the one that the contender came from.
     pub(super) fn gone(&mut self, contender: &Arc<Contender>) {
-        if let Some(Presence::Holder(holder)) = self.locks.get(&*contender.key)
-            && holder.shares_lease_with(contender)
-            && contender.is_lease_over()
-        {
-            self.locks.remove(&*contender.key);
+        match self.locks.get(&*contender.key) {
+            Some(Presence::Line(line)) => line.gone(contender),
+            Some(Presence::Holder(holder))
+                if holder.shares_lease_with(contender) && contender.is_lease_over() =>
+            {
+                self.locks.remove(&*contender.key);
+            }
+            _ => {}
+        }
+    }
+
+    /// Nothing of this contender is left to be done.
+    pub(super) fn forget(&mut self, contender: &Arc<Contender>) {
+        self.gone(contender);
+        self.contenders.remove(&contender.sequence);
+        if let Some(line) = self.existing_line(&contender.key).cloned() {
+            self.tidy(&line);
         }
     }
 

@@ -30,27 +30,18 @@ pub(super) async fn replace(
         line,
         contender: &contender,
     };
+    let terms = next.request.terms;
     let attempt = contender.attempt(Mode::Wait, spare);
     let answer = shared.store.pass(attempt, &holder.token).await;
     let released = match answer {
         Ok(Passed::Lost) => Ok(Released::NotHeld),
         Ok(Passed::On(Answer::Granted { fence, .. })) => {
-            let mut wait = lock(&contender.wait);
-            let terms = wait.terms();
-            wait.answered(Granted {
-                fence,
-                spare,
-                sent_at,
-                terms,
-                pushed: false,
-            });
+            let granted = Granted::by_answer(fence, spare, sent_at, terms);
+            lock(&contender.wait).answered(granted);
             Ok(Released::HandedOver)
         }
         Ok(Passed::On(Answer::Queued(place))) => {
-            let mut wait = lock(&contender.wait);
-            let terms = wait.terms();
-            wait.queued(sent_at, terms, place.last_fence);
-            drop(wait);
+            lock(&contender.wait).queued(sent_at, terms, place.last_fence);
             // Before the check is set: one that falls due while somebody asks is dropped.
             line.answered(&contender);
             shared.check_line(line, terms, place.remaining);

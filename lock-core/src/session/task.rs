@@ -139,7 +139,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
         }
     }
     for contender in lost {
-        shared.gone(&contender);
+        lock(&shared.registry).gone(&contender);
     }
     for contender in over {
         tracing::debug!(key = contender.key.name(), "lost: cleaning up");
@@ -257,15 +257,10 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
     let answer = shared.store.acquire(attempt).await;
     let mut remaining = Duration::MAX;
     match answer {
-        Ok(Answer::Granted { fence, .. }) => contender.tell(|wait| {
-            wait.answered(Granted {
-                fence,
-                spare,
-                sent_at,
-                terms,
-                pushed: false,
-            });
-        }),
+        Ok(Answer::Granted { fence, .. }) => {
+            let granted = Granted::by_answer(fence, spare, sent_at, terms);
+            contender.tell(|wait| wait.answered(granted));
+        }
         Ok(Answer::Queued(place)) => {
             lock(&contender.wait).refreshed(sent_at, terms, place.last_fence);
             if let Some(own) = place.own_holder {

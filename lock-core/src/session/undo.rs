@@ -143,7 +143,7 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
         return answer;
     }
     // Whoever comes now asks behind our release.
-    shared.gone(contender);
+    lock(&shared.registry).gone(contender);
     let (key, token) = (&contender.key, &contender.token);
     shared.store.release(key, token, contender.owner()).await
 }

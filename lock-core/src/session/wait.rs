@@ -63,6 +63,19 @@ pub(crate) struct Granted {
     pub(crate) pushed: bool,
 }
 
+impl Granted {
+    /// The answer to a request that was sent at `sent_at`.
+    pub(crate) fn by_answer(fence: u64, spare: u64, sent_at: Moment, terms: Terms) -> Self {
+        Self {
+            fence,
+            spare,
+            sent_at,
+            terms,
+            pushed: false,
+        }
+    }
+}
+
 /// What the caller does next.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
