@@ -17,6 +17,27 @@ impl Moment {
     }
 }
 
+/// A length of time in half the room that a [`Duration`] takes, to the nanosecond; at most 584 years.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Span(u64);
+
+impl Span {
+    pub(crate) const ENDLESS: Self = Self(u64::MAX);
+}
+
+impl From<Duration> for Span {
+    fn from(duration: Duration) -> Self {
+        Self(nanos(duration))
+    }
+}
+
+impl Add<Span> for Moment {
+    type Output = Self;
+    fn add(self, span: Span) -> Self {
+        Self(self.0.saturating_add(span.0))
+    }
+}
+
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }

@@ -123,7 +123,7 @@ impl Guarded<'_> {
             Some(contender) if view.is_held() => contender,
             _ => return lost(view.lost().await),
         };
-        let lock = &contender.key.lock;
+        let lock = contender.key.lock();
         if let Some(stray) = self.keys.iter().find(|key| slot(key) != slot(lock)) {
             return Err(LockError::InvalidKey {
                 key: stray.chars().take(64).collect(),
@@ -132,7 +132,7 @@ impl Guarded<'_> {
         }
         let call = GuardedCall {
             key: &contender.key,
-            token: &contender.token,
+            token: &shared.token(contender),
             owner: contender.owner(),
             body: &self.script.body,
             keys: &self.keys,

@@ -8,6 +8,7 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::LockError;
+use crate::clock::Span;
 use crate::config::{check_at_least, check_max_hold};
 use crate::guard::LockGuard;
 use crate::inspect::LockInfo;
@@ -143,8 +144,8 @@ impl Handle {
             key: self.key.clone()?,
             terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,
             renew: self.renew,
-            max_hold,
-            at_least: self.at_least,
+            max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
+            at_least: self.at_least.into(),
             owner,
         })
     }

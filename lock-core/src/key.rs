@@ -1,5 +1,6 @@
 //! Lock names: what is allowed, and the server keys that belong to one.
 
+use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use crate::LockError;
@@ -9,6 +10,9 @@ const MAX_LEN: usize = 1024;
 
 /// Derived keys live under this prefix, so no lock may.
 pub(crate) const RESERVED: &str = "lock-core:";
+const QUEUE: &str = "lock-core:queue:";
+const WAITERS: &str = "lock-core:waiters:";
+const HOLDS: &str = "lock-core:holds:";
 
 /// Where Redisson announces that a reentrant lock is free.
 const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
@@ -22,36 +26,75 @@ pub(crate) enum Kind {
     Reentrant,
 }
 
-/// The key of a lock and everything on the server that belongs to it.
+/// The key of a lock and everything on the server that belongs to it. One text, since there may be thousands of locks that
+/// are held: every name is a part of it, with something in front.
 #[derive(Debug)]
 pub(crate) struct LockKey {
-    /// The lock itself on the server: prefix and key.
-    pub(crate) lock: Box<str>,
-    pub(crate) names: Names,
-    prefix_len: usize,
+    /// The name of the lock as a hash tag, or its tag and then its name: what derived keys end with.
+    tagged: Box<str>,
+    /// Where in it the name of the lock begins.
+    start: u16,
+    prefix_len: u16,
+    kind: Kind,
 }
 
 /// The names that a lock of one kind needs besides its own. Keys are in the lock's hash slot.
-#[derive(Debug)]
-pub(crate) enum Names {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Names<'a> {
     Exclusive {
         /// The list of waiting tokens.
-        queue: Box<str>,
+        queue: Name<'a>,
         /// The hash of what is known about the waiters.
-        waiters: Box<str>,
+        waiters: Name<'a>,
     },
     Reentrant {
         /// The hash of the acquisitions that are counted in the lock.
-        holds: Box<str>,
+        holds: Name<'a>,
         /// Where every full release is announced.
-        channel: Box<str>,
+        channel: Name<'a>,
     },
+}
+
+/// A name on the server, in two parts that are joined where it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Name<'a> {
+    pub(crate) head: &'static str,
+    pub(crate) tail: &'a str,
+}
+
+impl Name<'_> {
+    pub(crate) const fn fixed(name: &'static str) -> Self {
+        Self {
+            head: name,
+            tail: "",
+        }
+    }
+
+    pub(crate) fn len(self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+}
+
+impl<'a> From<&'a str> for Name<'a> {
+    fn from(name: &'a str) -> Self {
+        Self {
+            head: "",
+            tail: name,
+        }
+    }
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.head)?;
+        f.write_str(self.tail)
+    }
 }
 
 // All else follows from these two.
 impl PartialEq for LockKey {
     fn eq(&self, other: &Self) -> bool {
-        self.kind() == other.kind() && self.lock == other.lock
+        self.kind == other.kind && self.lock() == other.lock()
     }
 }
 
@@ -59,77 +102,87 @@ impl Eq for LockKey {}
 
 impl Hash for LockKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.kind().hash(state);
-        self.lock.hash(state);
+        self.kind.hash(state);
+        self.lock().hash(state);
     }
 }
 
 impl LockKey {
     pub(crate) fn new(prefix: &str, key: &str) -> Result<Self, LockError> {
-        Self::checked(prefix, key, |_, tagged| Names::Exclusive {
-            queue: format!("{RESERVED}queue:{tagged}").into(),
-            waiters: format!("{RESERVED}waiters:{tagged}").into(),
-        })
+        Self::checked(prefix, key, Kind::Exclusive)
     }
 
     pub(crate) fn reentrant(prefix: &str, key: &str) -> Result<Self, LockError> {
-        Self::checked(prefix, key, reentrant_names)
+        Self::checked(prefix, key, Kind::Reentrant)
     }
 
     /// The reentrant lock of this name, which was checked when it was made of prefix and key: both together may be
     /// longer than a key.
     pub(crate) fn reentrant_named(lock: &str) -> Self {
-        Self::of(lock.to_owned(), 0, reentrant_names)
+        Self::of("", lock, Kind::Reentrant)
     }
 
-    fn checked(
-        prefix: &str,
-        key: &str,
-        names: impl FnOnce(&str, &str) -> Names,
-    ) -> Result<Self, LockError> {
+    fn checked(prefix: &str, key: &str, kind: Kind) -> Result<Self, LockError> {
         check(prefix, key).map_err(|reason| LockError::InvalidKey {
             key: key.chars().take(64).collect(),
             reason,
         })?;
-        Ok(Self::of(format!("{prefix}{key}"), prefix.len(), names))
+        Ok(Self::of(prefix, key, kind))
     }
 
-    fn of(lock: String, prefix_len: usize, names: impl FnOnce(&str, &str) -> Names) -> Self {
+    fn of(prefix: &str, key: &str, kind: Kind) -> Self {
         // Without a tag of its own the whole name becomes the tag. With one, the tag stands in front and the name
         // behind it, which no name without a tag can produce: `a` and `{a}` do not share a queue.
-        let tagged = match lock.find('{').zip(lock.find('}')) {
-            Some((open, close)) => format!("{}:{lock}", &lock[open..=close]),
-            None => format!("{{{lock}}}"),
+        let (before, between, after) = match key.find('{').zip(key.find('}')) {
+            Some((open, close)) => (&key[open..=close], ":", ""),
+            None => ("{", "", "}"),
         };
+        let tagged = [before, between, prefix, key, after].concat();
         Self {
-            names: names(&lock, &tagged),
-            lock: lock.into(),
-            prefix_len,
+            tagged: tagged.into(),
+            // Prefix and key are at most 1024 bytes each.
+            start: (before.len() + between.len()) as u16,
+            prefix_len: prefix.len() as u16,
+            kind,
         }
     }
 
     pub(crate) fn kind(&self) -> Kind {
-        match self.names {
-            Names::Exclusive { .. } => Kind::Exclusive,
-            Names::Reentrant { .. } => Kind::Reentrant,
-        }
+        self.kind
+    }
+
+    /// The lock itself on the server: prefix and key.
+    pub(crate) fn lock(&self) -> &str {
+        let end = self.tagged.len() - usize::from(self.is_its_own_tag());
+        &self.tagged[usize::from(self.start)..end]
     }
 
     /// The key as the user wrote it.
     pub(crate) fn name(&self) -> &str {
-        &self.lock[self.prefix_len..]
+        &self.lock()[usize::from(self.prefix_len)..]
     }
-}
 
-fn reentrant_names(lock: &str, tagged: &str) -> Names {
-    Names::Reentrant {
-        holds: format!("{RESERVED}holds:{tagged}").into(),
-        // Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
-        channel: if lock.contains('{') {
-            format!("{REDISSON_CHANNEL}{lock}").into()
-        } else {
-            format!("{REDISSON_CHANNEL}{{{lock}}}").into()
-        },
+    pub(crate) fn names(&self) -> Names<'_> {
+        let name = |head, tail| Name { head, tail };
+        match self.kind {
+            Kind::Exclusive => Names::Exclusive {
+                queue: name(QUEUE, &self.tagged),
+                waiters: name(WAITERS, &self.tagged),
+            },
+            Kind::Reentrant => Names::Reentrant {
+                holds: name(HOLDS, &self.tagged),
+                // Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
+                channel: if self.is_its_own_tag() {
+                    name(REDISSON_CHANNEL, &self.tagged)
+                } else {
+                    name(REDISSON_CHANNEL, self.lock())
+                },
+            },
+        }
+    }
+
+    fn is_its_own_tag(&self) -> bool {
+        self.start == 1
     }
 }
 
@@ -217,30 +270,30 @@ mod tests {
         assert!(check_prefix("a{b}").is_err());
     }
 
-    fn exclusive(prefix: &str, key: &str) -> (Box<str>, Box<str>) {
-        match LockKey::new(prefix, key).unwrap().names {
-            Names::Exclusive { queue, waiters } => (queue, waiters),
+    fn exclusive(prefix: &str, key: &str) -> (String, String) {
+        match LockKey::new(prefix, key).unwrap().names() {
+            Names::Exclusive { queue, waiters } => (queue.to_string(), waiters.to_string()),
             Names::Reentrant { .. } => panic!("exclusive expected"),
         }
     }
 
-    fn reentrant(prefix: &str, key: &str) -> (Box<str>, Box<str>) {
-        match LockKey::reentrant(prefix, key).unwrap().names {
-            Names::Reentrant { holds, channel } => (holds, channel),
+    fn reentrant(prefix: &str, key: &str) -> (String, String) {
+        match LockKey::reentrant(prefix, key).unwrap().names() {
+            Names::Reentrant { holds, channel } => (holds.to_string(), channel.to_string()),
             Names::Exclusive { .. } => panic!("reentrant expected"),
         }
     }
 
     #[test]
     fn derived_keys_share_the_slot_of_the_lock_and_never_collide() {
-        assert_eq!(&*exclusive("", "a").0, "lock-core:queue:{a}");
-        assert_eq!(&*exclusive("", "{a}").0, "lock-core:queue:{a}:{a}");
+        assert_eq!(exclusive("", "a").0, "lock-core:queue:{a}");
+        assert_eq!(exclusive("", "{a}").0, "lock-core:queue:{a}:{a}");
         assert_eq!(
-            &*exclusive("lock:", "{user1}:cart").1,
+            exclusive("lock:", "{user1}:cart").1,
             "lock-core:waiters:{user1}:lock:{user1}:cart"
         );
-        assert_eq!(&*reentrant("", "a").0, "lock-core:holds:{a}");
-        assert_eq!(&*reentrant("", "{a}").0, "lock-core:holds:{a}:{a}");
+        assert_eq!(reentrant("", "a").0, "lock-core:holds:{a}");
+        assert_eq!(reentrant("", "{a}").0, "lock-core:holds:{a}:{a}");
         let user = LockKey::new("lock:", "{user1}:cart").unwrap();
         assert_eq!(user.name(), "{user1}:cart");
     }
@@ -253,10 +306,10 @@ mod tests {
             ("", "{a}", "redisson_lock__channel:{a}"),
             ("p:", "a b", "redisson_lock__channel:{p:a b}"),
         ] {
-            assert_eq!(&*reentrant(prefix, key).1, channel);
+            assert_eq!(reentrant(prefix, key).1, channel);
         }
         let bare = LockKey::reentrant("", "a").unwrap();
-        assert_eq!((&*bare.lock, bare.kind()), ("a", Kind::Reentrant));
+        assert_eq!((bare.lock(), bare.kind()), ("a", Kind::Reentrant));
     }
 
     #[test]

@@ -56,7 +56,10 @@ tokio::task_local! {
 /// # }
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct Owner(Arc<str>);
+pub struct Owner(
+    /// One pointer, since every lock that is held has room for an owner.
+    Arc<String>,
+);
 
 impl Owner {
     /// An owner that nobody else has.
@@ -75,7 +78,7 @@ impl Owner {
     )]
     pub fn new() -> Self {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(format!("{}:{number}", *PROCESS).into())
+        Self(Arc::new(format!("{}:{number}", *PROCESS)))
     }
 
     /// The owner that another process has sent.
@@ -99,7 +102,7 @@ impl Owner {
     /// ```
     pub fn parse(text: &str) -> Result<Self, LockError> {
         if well_formed(text) {
-            Ok(Self(text.into()))
+            Ok(Self(Arc::new(text.to_owned())))
         } else {
             Err(LockError::config(
                 "this is no lock owner: send the text that `Owner` displays, `<uuid in lower case>:<number>`",

@@ -1,11 +1,15 @@
 //! Proof of ownership: who asks, and which of its acquisitions it is.
 
-use std::fmt::{self, Write};
+use std::fmt;
+use std::io::Write;
 
 use uuid::Uuid;
 
 /// Characters of a client id at the start of every token. The scripts rely on it.
 const CLIENT_LEN: usize = 36;
+
+/// A client id, a colon, and the largest number.
+const LONGEST: usize = CLIENT_LEN + 1 + 20;
 
 /// One manager, as the server sees it: a random uuid (v4).
 #[derive(Clone, PartialEq, Eq)]
@@ -21,12 +25,12 @@ impl ClientId {
     }
 
     pub(crate) fn token(&self, sequence: u64) -> Token {
-        // As long as it will be, so that it does not move once more.
-        let digits = sequence.checked_ilog10().unwrap_or(0) as usize + 1;
-        let mut token = String::with_capacity(self.0.len() + 1 + digits);
-        token.push_str(&self.0);
-        let _ = write!(token, ":{sequence}");
-        Token(token.into())
+        let mut text = [0; LONGEST];
+        let mut rest = &mut text[..];
+        // There is room for any number: it does not fail.
+        let _ = write!(rest, "{}:{sequence}", self.0);
+        let len = (LONGEST - rest.len()) as u8;
+        Token { text, len }
     }
 
     /// The sequence number in a token of this client, `None` in any other.
@@ -37,24 +41,38 @@ impl ClientId {
 }
 
 /// New for every acquisition, so that no late release can ever match a later hold.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Token(Box<str>);
+///
+/// Made for each request, of the sequence number alone: there may be thousands of locks that are held.
+#[derive(Clone, Copy)]
+pub(crate) struct Token {
+    text: [u8; LONGEST],
+    len: u8,
+}
 
 impl Token {
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        let text = std::str::from_utf8(&self.text[..usize::from(self.len)]);
+        text.unwrap_or_else(|_| unreachable!("it was written as text"))
     }
 
     /// The how manieth acquisition of its client it is for.
     pub(crate) fn sequence(&self) -> Option<u64> {
-        self.0.get(CLIENT_LEN + 1..)?.parse().ok()
+        self.as_str().get(CLIENT_LEN + 1..)?.parse().ok()
     }
 
     /// The id of the client that made it.
     pub(crate) fn client(&self) -> &str {
-        &self.0[..CLIENT_LEN]
+        &self.as_str()[..CLIENT_LEN]
     }
 }
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.as_str() == other.as_str()
+    }
+}
+
+impl Eq for Token {}
 
 // Whoever knows a token can release the lock: neither may appear in a log.
 impl fmt::Debug for Token {
@@ -81,6 +99,7 @@ mod tests {
         assert_eq!(other.sequence_of(token.as_str()), None);
         assert_eq!(ours.sequence_of("garbage"), None);
         assert_eq!(token.client(), ours.as_str());
+        assert_eq!(ours.token(u64::MAX).sequence(), Some(u64::MAX));
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
-use crate::session::{Hold, Session, Status};
+use crate::session::{Hold, Lease, Session, Status};
 
 /// Watches a hold without deciding when it ends: dropping a view releases nothing.
 ///
@@ -62,7 +62,7 @@ impl LockView {
             .contender()
             .and_then(|contender| contender.lease());
         match self.status() {
-            Status::Held => lease.map_or(0, |lease| lease.users()),
+            Status::Held => lease.map_or(0, Lease::users),
             _ => 0,
         }
     }

@@ -128,10 +128,11 @@ async fn alone(
             return Err(LockError::ShutDown);
         }
         // What the owner has here before we ask.
-        let owners = shared.lease_of(&hold.request);
+        let owners = shared.holder_for(&hold.request);
         let sent_at = shared.now();
         attempt.sent = true;
-        let call = shared.store.acquire(contender.attempt(Mode::Try, 0));
+        let token = shared.token(&contender);
+        let call = shared.store.acquire(contender.attempt(&token, Mode::Try, 0));
         let end = patience.end();
         let Some(answer) = within(end, call).await else {
             contender.ambiguous.store(true, Ordering::Relaxed);
@@ -151,7 +152,7 @@ async fn alone(
                 }
             }
             Ok(Answer::Busy { remaining }) => {
-                if let Some(lease) = owners
+                if let Some(lease) = owners.as_ref().and_then(|holder| holder.lease())
                     && lease.lose(LossReason::Taken)
                 {
                     // All the while the owner had it as far as we knew, and another has it.
@@ -256,8 +257,12 @@ impl Place<'_> {
             contender: Some(Arc::clone(&contender)),
             sent: true,
         };
-        let store = &self.session.shared.store;
-        let release = Box::pin(store.release(&contender.key, &contender.token, contender.owner()));
+        let shared = &self.session.shared;
+        let release = Box::pin(async {
+            let token = shared.token(&contender);
+            let (key, owner) = (&contender.key, contender.owner());
+            shared.store.release(key, &token, owner).await
+        });
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
             left.sent = contender.ambiguous.load(Ordering::Relaxed);
         }
@@ -312,8 +317,12 @@ impl Acquisition<'_> {
     async fn ask(&mut self, contender: &Arc<Contender>, spare: u64) -> Result<(), LockError> {
         let sent_at = self.shared.now();
         self.place.asking = Some(Arc::clone(contender));
-        let attempt = contender.attempt(Mode::Wait, spare);
-        let call = Box::pin(self.shared.store.acquire(attempt));
+        // In a box, and all that it needs: who is handed a lock inside the process carries none of it around.
+        let call = Box::pin(async {
+            let token = self.shared.token(contender);
+            let attempt = contender.attempt(&token, Mode::Wait, spare);
+            self.shared.store.acquire(attempt).await
+        });
         let Some(answer) = within(self.patience.end(), call).await else {
             return Err(LockError::unavailable(NoAnswer));
         };
@@ -391,7 +400,7 @@ impl Acquisition<'_> {
         {
             return Err(error.into_lock_error());
         }
-        let woken = within(self.patience.end(), hold.woken.notified()).await;
+        let woken = within(self.patience.end(), hold.woken.wait()).await;
         // It may have been handed over at the last moment.
         if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
             return Err(self.out_of_time());

@@ -20,7 +20,7 @@ use super::state::{Asking, Limits, Seeker, State, Step};
 use crate::clock::Moment;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Lease, Status, Taken};
+use crate::session::{Contender, Granted, Hold, Status, Taken};
 use crate::store::{StoreError, Subscription};
 use crate::sync::lock;
 
@@ -137,8 +137,8 @@ impl Line {
     ) -> Taken {
         let mut state = lock(&self.state);
         let owner = contender.explicit_owner.as_ref();
-        let owners = owner.and_then(|owner| state.lease_of(owner));
-        let taken = contender.take(now, granted, hold, owners.as_ref());
+        let owners = owner.and_then(|owner| state.holder_for(owner));
+        let taken = contender.take(now, granted, hold, owners);
         if taken == Taken::Held {
             contender.stands_for(Arc::downgrade(self));
             // An owner that enters again has the lease already.
@@ -182,7 +182,7 @@ impl Line {
                 if state.waiting.is_empty() {
                     state.subscription = None;
                 }
-                next.woken.notify_one();
+                next.woken.wake();
                 return Some(next);
             }
         }
@@ -324,7 +324,7 @@ impl Line {
         let mut state = lock(&self.state);
         state.shut_down = true;
         for hold in &state.waiting {
-            hold.woken.notify_one();
+            hold.woken.wake();
         }
     }
 
@@ -346,9 +346,9 @@ impl Line {
         state.waiting.is_empty() && state.seeker.is_none() && state.holder.is_none()
     }
 
-    /// The lease of the holder, if it is this owner's.
-    pub(crate) fn lease_of(&self, owner: &Owner) -> Option<Arc<Lease>> {
-        lock(&self.state).lease_of(owner)
+    /// The holder, if it has the lock for this owner.
+    pub(crate) fn holder_for(&self, owner: &Owner) -> Option<Arc<Contender>> {
+        lock(&self.state).holder_for(owner).cloned()
     }
 
     #[cfg(test)]

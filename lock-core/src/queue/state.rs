@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Lease, Next, Taken};
+use crate::session::{Contender, Granted, Hold, Next, Taken};
 use crate::store::Subscription;
 use crate::sync::lock;
 
@@ -150,10 +150,8 @@ impl State {
         }
     }
 
-    pub(super) fn lease_of(&self, owner: &Owner) -> Option<Arc<Lease>> {
-        let holder = self.holder.as_ref()?;
-        let same = holder.explicit_owner.as_ref() == Some(owner);
-        same.then(|| holder.lease().cloned())?
+    pub(super) fn holder_for(&self, owner: &Owner) -> Option<&Arc<Contender>> {
+        self.holder.as_ref().filter(|holder| holder.is_for(owner))
     }
 
     pub(super) fn hold_by(
@@ -166,7 +164,7 @@ impl State {
         self.holder = Some(contender);
         for hold in &self.waiting {
             if self.is_of_holder(hold) {
-                hold.woken.notify_one();
+                hold.woken.wake();
             }
         }
         self.row = 1;
@@ -233,7 +231,7 @@ impl State {
 
     pub(super) fn wake_first(&self) {
         if let Some(first) = self.waiting.front() {
-            first.woken.notify_one();
+            first.woken.wake();
         }
     }
 }

@@ -36,19 +36,19 @@ pub(crate) enum Taken {
 /// server has somebody to clean it up.
 #[derive(Debug)]
 pub(crate) struct Contender {
+    /// What its token is made of.
     pub(crate) sequence: u64,
-    pub(crate) token: Token,
     pub(crate) key: Arc<LockKey>,
     /// Who takes the lock, where that is more than one acquisition.
     pub(crate) explicit_owner: Option<Owner>,
-    lease: OnceLock<Arc<Lease>>,
+    lease: OnceLock<Tenure>,
     pub(crate) wait: Mutex<Wait>,
-    line: Mutex<Weak<Line>>,
-    /// The guard's part, while a guard has the lease.
-    hold: Mutex<Option<Arc<Hold>>>,
+    serves: Mutex<Serves>,
+    /// End of what the user allows the guard: `max_hold`.
+    cap: AtomicU64,
     keep_until: AtomicU64,
-    /// How many fencing tokens the first request asked for.
-    spare: OnceLock<u64>,
+    /// How many fencing tokens the first request asked for, where each must ask for as many.
+    spare: AtomicU64,
     /// A request had no clear answer: it may still take effect.
     pub(crate) ambiguous: AtomicBool,
     /// Another process is known to wait for what was granted. A message may say so right behind the grant, and so
@@ -62,6 +62,25 @@ pub(crate) struct Contender {
     pub(crate) released_by_refresh: AtomicBool,
 }
 
+/// For whom it asks and has the lock.
+#[derive(Debug)]
+struct Serves {
+    line: Weak<Line>,
+    /// The guard's part, while a guard has the lease.
+    hold: Option<Arc<Hold>>,
+}
+
+/// The lease of a contender.
+#[derive(Debug)]
+enum Tenure {
+    Own(Lease),
+    /// That of another contender, which came first: both are of one owner.
+    Shared(Arc<Contender>),
+}
+
+/// No request has asked for fencing tokens so far.
+const UNASKED: u64 = u64::MAX;
+
 /// What a contender is made for.
 #[derive(Debug)]
 pub(crate) struct Cause {
@@ -72,18 +91,20 @@ pub(crate) struct Cause {
 }
 
 impl Contender {
-    pub(crate) fn new(sequence: u64, token: Token, cause: Cause) -> Self {
+    pub(crate) fn new(sequence: u64, cause: Cause) -> Self {
         Self {
             sequence,
-            token,
             key: cause.key,
             explicit_owner: cause.owner,
             lease: OnceLock::new(),
             wait: Mutex::new(Wait::new(cause.terms)),
-            line: Mutex::new(cause.line.unwrap_or_default()),
-            hold: Mutex::new(None),
+            serves: Mutex::new(Serves {
+                line: cause.line.unwrap_or_default(),
+                hold: None,
+            }),
+            cap: AtomicU64::new(Moment::NEVER.0),
             keep_until: AtomicU64::new(0),
-            spare: OnceLock::new(),
+            spare: AtomicU64::new(UNASKED),
             ambiguous: AtomicBool::new(false),
             contended: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -93,37 +114,57 @@ impl Contender {
     }
 
     /// The lease, once there was a grant that somebody took.
-    pub(crate) fn lease(&self) -> Option<&Arc<Lease>> {
-        self.lease.get()
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        match self.lease.get()? {
+            Tenure::Own(lease) => Some(lease),
+            Tenure::Shared(first) => first.lease(),
+        }
+    }
+
+    /// Another user of the lease that `first` has. `None` where that is over.
+    fn shared(first: &Arc<Self>, now: Moment, terms: Terms, start: Start) -> Option<Tenure> {
+        if !first.lease()?.join(now, terms, start) {
+            return None;
+        }
+        // Not a chain: whose lease it is goes as soon as nobody shares it any more.
+        Some(Tenure::Shared(match first.lease.get()? {
+            Tenure::Own(_) => Arc::clone(first),
+            Tenure::Shared(first) => Arc::clone(first),
+        }))
     }
 
     pub(crate) fn line(&self) -> Option<Arc<Line>> {
-        lock(&self.line).upgrade()
+        lock(&self.serves).line.upgrade()
     }
 
     /// It has the lock for this line from now on, or for none.
     pub(crate) fn stands_for(&self, line: Weak<Line>) {
-        *lock(&self.line) = line;
+        lock(&self.serves).line = line;
     }
 
     /// The same owner may have a lease several times over.
     pub(crate) fn shares_lease_with(&self, other: &Self) -> bool {
         let leases = self.lease().zip(other.lease());
-        leases.is_some_and(|(one, other)| Arc::ptr_eq(one, other))
+        leases.is_some_and(|(one, other)| std::ptr::eq(one, other))
+    }
+
+    /// Whether this owner takes the lock with it.
+    pub(crate) fn is_for(&self, owner: &Owner) -> bool {
+        self.explicit_owner.as_ref() == Some(owner)
     }
 
     pub(crate) fn is_lease_over(&self) -> bool {
-        self.lease().is_none_or(|lease| lease.is_over())
+        self.lease().is_none_or(Lease::is_over)
     }
 
-    /// Takes a grant for a hold, unless something that was said since forbids it. `owners` is a lease that the same
-    /// owner has in this process.
+    /// Takes a grant for a hold, unless something that was said since forbids it. `owners` has a lease of the same owner
+    /// in this process.
     pub(crate) fn take(
         self: &Arc<Self>,
         now: Moment,
         granted: Granted,
         hold: &Arc<Hold>,
-        owners: Option<&Arc<Lease>>,
+        owners: Option<&Arc<Self>>,
     ) -> Taken {
         // Under the lock, so that a revocation is seen either here or by the lease.
         let mut wait = lock(&self.wait);
@@ -139,14 +180,12 @@ impl Contender {
             renew: hold.request.renew,
             fence: granted.fence,
         };
-        let lease = match owners.filter(|lease| lease.join(now, granted.terms, start)) {
-            Some(lease) => Arc::clone(lease),
-            None => match Lease::begin(now, granted.terms, start) {
-                Some(lease) => Arc::new(lease),
-                None => return Taken::TooLate,
-            },
+        let shared = owners.and_then(|first| Self::shared(first, now, granted.terms, start));
+        let own = || Lease::begin(now, granted.terms, start).map(Tenure::Own);
+        let Some(tenure) = shared.or_else(own) else {
+            return Taken::TooLate;
         };
-        if self.is_over() || self.lease.set(lease).is_err() {
+        if self.is_over() || self.lease.set(tenure).is_err() {
             return Taken::Abandoned;
         }
         if self.serve(now, hold, granted.fence) {
@@ -160,22 +199,28 @@ impl Contender {
 
     /// The lease is this hold's from now on. False if nobody wants it any more.
     pub(crate) fn serve(self: &Arc<Self>, now: Moment, hold: &Arc<Hold>, fence: u64) -> bool {
-        let mut current = lock(&self.hold);
+        let mut serves = lock(&self.serves);
         let begun = hold.begin(now, self, fence);
         if begun {
-            *current = Some(Arc::clone(hold));
+            self.cap.store(hold.cap().0, Ordering::SeqCst);
+            serves.hold = Some(Arc::clone(hold));
         }
         begun
     }
 
+    /// When `max_hold` ends the guard's part.
+    pub(crate) fn cap(&self) -> Moment {
+        Moment(self.cap.load(Ordering::SeqCst))
+    }
+
     /// The hold has ended. Until when the lock has to be kept for it is remembered.
     pub(crate) fn keep_as_asked(&self, hold: &Hold) {
-        self.keep_until.store(hold.keep_until(), Ordering::Relaxed);
+        self.keep_until.store(hold.keep_until().0, Ordering::Relaxed);
     }
 
     /// The guard's part, while a guard has the lease.
     pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
-        lock(&self.hold).clone()
+        lock(&self.serves).hold.clone()
     }
 
     /// No guard will have this lease any more.
@@ -186,7 +231,7 @@ impl Contender {
             let hold = self.hold();
             lease.leave(hold.is_some_and(|hold| hold.request.renew));
         }
-        *lock(&self.hold) = None;
+        lock(&self.serves).hold = None;
     }
 
     pub(crate) fn is_over(&self) -> bool {
@@ -223,17 +268,14 @@ impl Contender {
     /// let the next one in while the tasks that await `lost()` have yet to run.
     pub(crate) fn clean_up_at(&self, now: Moment) -> Moment {
         let drift = self.terms().drift();
-        let hold = self.hold();
-        match (
-            self.status(now),
-            hold.map(|hold| (hold.status(now), hold.cap())),
-        ) {
+        let hold = self.hold().map(|hold| hold.status(now));
+        match (self.status(now), hold) {
             // The server ends it by then, if a renewal without an answer has not prolonged it.
             (Status::Lost(LossReason::Expired), _) => {
                 self.lease().map_or(now, |lease| lease.end() + drift)
             }
-            (_, Some((Status::Lost(LossReason::MaxHold), cap))) => {
-                cap + drift.min(Duration::from_secs(1))
+            (_, Some(Status::Lost(LossReason::MaxHold))) => {
+                self.cap() + drift.min(Duration::from_secs(1))
             }
             // Somebody else has ended it already.
             _ => Moment(0),
@@ -246,18 +288,22 @@ impl Contender {
         match self.key.kind() {
             Kind::Exclusive => wanted,
             Kind::Reentrant if self.explicit_owner.is_some() => 0,
-            Kind::Reentrant => *self.spare.get_or_init(|| wanted),
+            Kind::Reentrant => {
+                let (unasked, relaxed) = (UNASKED, Ordering::Relaxed);
+                let first = self.spare.compare_exchange(unasked, wanted, relaxed, relaxed);
+                first.map_or_else(|asked| asked, |_| wanted)
+            }
         }
     }
 
     /// One request for this contender, for a lease with `spare` fencing tokens beside the first.
-    pub(crate) fn attempt(&self, mode: Mode, spare: u64) -> Attempt<'_> {
+    pub(crate) fn attempt<'a>(&'a self, token: &'a Token, mode: Mode, spare: u64) -> Attempt<'a> {
         let terms = self.terms();
         // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
         let alive_for = (REFRESH.min(terms.third()) * 3).max(Duration::from_secs(5));
         Attempt {
             key: &self.key,
-            token: &self.token,
+            token,
             ttl: terms.ttl(),
             mode,
             alive_for,
@@ -266,14 +312,9 @@ impl Contender {
         }
     }
 
-    /// Whom the server counts it for; nobody in an exclusive lock.
+    /// Whom the server counts it for, where that is more than one acquisition.
     pub(crate) fn owner(&self) -> Option<&str> {
-        let token = || self.token.as_str();
-        (self.key.kind() == Kind::Reentrant).then(|| {
-            self.explicit_owner
-                .as_ref()
-                .map_or_else(token, Owner::as_str)
-        })
+        self.explicit_owner.as_ref().map(Owner::as_str)
     }
 
     /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.

@@ -1,16 +1,14 @@
 //! What one guard has: its part of a lease, from before it is held until it is over.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
-
-use tokio::sync::Notify;
 
 use super::contender::Contender;
 use super::lease::Terms;
 use super::phase::{Phase, Status};
+use super::woken::Woken;
 use crate::LossReason;
-use crate::clock::Moment;
+use crate::clock::{Moment, Span};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Owner;
@@ -22,9 +20,9 @@ pub(crate) struct Request {
     pub(crate) terms: Terms,
     /// Whether the watchdog renews the lease.
     pub(crate) renew: bool,
-    pub(crate) max_hold: Option<Duration>,
+    pub(crate) max_hold: Span,
     /// The lock is kept at least this long, however early it is let go.
-    pub(crate) at_least: Duration,
+    pub(crate) at_least: Span,
     /// Who takes it, where that is more than this one acquisition.
     pub(crate) owner: Option<Owner>,
 }
@@ -33,13 +31,13 @@ pub(crate) struct Request {
 pub(crate) struct Hold {
     pub(crate) request: Request,
     phase: Phase,
-    /// End of what the user allows: `max_hold`.
-    cap: AtomicU64,
-    keep_until: AtomicU64,
+    /// Nobody ever knew that it had begun.
+    unseen: AtomicBool,
+    begun: AtomicU64,
     fence: AtomicU64,
     contender: OnceLock<Arc<Contender>>,
     /// Tells the task that waits for this hold to look again.
-    pub(crate) woken: Notify,
+    pub(crate) woken: Woken,
 }
 
 impl Hold {
@@ -47,24 +45,18 @@ impl Hold {
         Self {
             request,
             phase: Phase::pending(),
-            cap: AtomicU64::new(Moment::NEVER.0),
-            keep_until: AtomicU64::new(0),
+            unseen: AtomicBool::new(false),
+            begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
             contender: OnceLock::new(),
-            woken: Notify::new(),
+            woken: Woken::default(),
         }
     }
 
     /// The hold has begun, under a lease of this contender. False if nobody wants it any more.
     pub(crate) fn begin(&self, now: Moment, contender: &Arc<Contender>, fence: u64) -> bool {
         self.fence.store(fence, Ordering::Relaxed);
-        if let Some(most) = self.request.max_hold {
-            self.cap.store((now + most).0, Ordering::Relaxed);
-        }
-        if !self.request.at_least.is_zero() {
-            let keep_until = now + self.request.at_least;
-            self.keep_until.store(keep_until.0, Ordering::Relaxed);
-        }
+        self.begun.store(now.0, Ordering::Relaxed);
         // Before the phase, which makes it visible.
         self.contender.set(Arc::clone(contender)).is_ok() && self.phase.begin()
     }
@@ -107,9 +99,13 @@ impl Hold {
         self.phase.get()
     }
 
-    /// When `max_hold` ends it.
+    /// End of what the user allows: `max_hold`.
     pub(crate) fn cap(&self) -> Moment {
-        Moment(self.cap.load(Ordering::Relaxed))
+        self.begun() + self.request.max_hold
+    }
+
+    fn begun(&self) -> Moment {
+        Moment(self.begun.load(Ordering::Relaxed))
     }
 
     /// When the hold ends if nothing more is heard from the server.
@@ -134,11 +130,15 @@ impl Hold {
 
     /// Nobody ever knew that it had begun: nothing is kept for it.
     pub(crate) fn was_never_seen(&self) {
-        self.keep_until.store(0, Ordering::Relaxed);
+        self.unseen.store(true, Ordering::Relaxed);
     }
 
     /// Until when the lock has to be kept, though nobody needs it any more.
-    pub(crate) fn keep_until(&self) -> u64 {
-        self.keep_until.load(Ordering::Relaxed)
+    pub(crate) fn keep_until(&self) -> Moment {
+        if self.unseen.load(Ordering::Relaxed) {
+            Moment(0)
+        } else {
+            self.begun() + self.request.at_least
+        }
     }
 }

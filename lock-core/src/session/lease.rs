@@ -3,42 +3,45 @@
 //! It outlives the guards that use it: inside a process a lease is handed from guard to guard, and the guards of one
 //! owner share one.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
 use super::phase::{Phase, Status};
 use crate::LossReason;
 use crate::clock::Moment;
 use crate::sync::lock;
 
-/// How long a lease is, and how much of it is not trusted. Small, since every lock that is held has a few of them.
+/// How long a lease is, and how much of it is not trusted; in whole milliseconds, as the server counts, so at most 49 days.
+/// Small, since every lock that is held has a few of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
-    ttl_ms: u32,
+    ttl: u32,
     /// The ttl that the user asked for, before the jitter.
-    asked_ms: u32,
-    drift_ns: u64,
+    asked: u32,
+    drift: u32,
 }
 
 impl Terms {
-    /// Whole milliseconds, as the server counts: at most 49 days.
+    /// A fraction of a millisecond makes the drift longer.
     pub(crate) fn new(ttl: Duration, asked: Duration, drift: Duration) -> Self {
+        let millis = |millis: u128| u32::try_from(millis).unwrap_or(u32::MAX);
         Self {
-            ttl_ms: u32::try_from(ttl.as_millis()).unwrap_or(u32::MAX),
-            asked_ms: u32::try_from(asked.as_millis()).unwrap_or(u32::MAX),
-            drift_ns: u64::try_from(drift.as_nanos()).unwrap_or(u64::MAX),
+            ttl: millis(ttl.as_millis()),
+            asked: millis(asked.as_millis()),
+            drift: millis(drift.as_nanos().div_ceil(1_000_000)),
         }
     }
 
     pub(crate) fn ttl(self) -> Duration {
-        Duration::from_millis(u64::from(self.ttl_ms))
+        Duration::from_millis(u64::from(self.ttl))
     }
 
     pub(crate) fn drift(self) -> Duration {
-        Duration::from_nanos(self.drift_ns)
+        Duration::from_millis(u64::from(self.drift))
     }
 
     /// Until when a lease granted by a request is believed. It counts from before the request was sent: the
@@ -49,7 +52,7 @@ impl Terms {
 
     /// Whether a lease on these terms is what was asked for on the others.
     pub(crate) fn serve(self, wanted: Self) -> bool {
-        self.asked_ms == wanted.asked_ms
+        self.asked == wanted.asked
     }
 
     /// A third of the ttl: when a lease wants renewal.
@@ -80,7 +83,8 @@ pub(crate) struct Lease {
     deadline: AtomicU64,
     renew_at: AtomicU64,
     users: Mutex<Users>,
-    changed: Notify,
+    /// Made by the first who watches: few do.
+    changed: OnceLock<Box<Notify>>,
 }
 
 /// Who relies on the lease.
@@ -118,7 +122,7 @@ impl Lease {
                 renewing: u32::from(start.renew),
                 terms,
             }),
-            changed: Notify::new(),
+            changed: OnceLock::new(),
         })
     }
 
@@ -133,7 +137,7 @@ impl Lease {
             return false;
         }
         users.all += 1;
-        let longer = terms.ttl_ms > users.terms.ttl_ms;
+        let longer = terms.ttl > users.terms.ttl;
         if longer {
             users.terms = terms;
         }
@@ -199,12 +203,19 @@ impl Lease {
 
     /// Wakes all who watch the lease or a hold of it, to look again.
     pub(crate) fn announce(&self) {
-        self.changed.notify_waiters();
+        // Either we see here that somebody watches, or they see what we announce when they look.
+        fence(Ordering::SeqCst);
+        if let Some(changed) = self.changed.get() {
+            changed.notify_waiters();
+        }
     }
 
-    /// Resolves with the next loss that is announced. The deadline is for the caller to watch.
-    pub(crate) fn changed(&self) -> tokio::sync::futures::Notified<'_> {
-        self.changed.notified()
+    /// Resolves with the next loss that is announced. The deadline is for the caller to watch; and so is what was
+    /// announced before: look after this has been polled or enabled.
+    pub(crate) fn changed(&self) -> Notified<'_> {
+        let changed = self.changed.get_or_init(Box::default);
+        fence(Ordering::SeqCst);
+        changed.notified()
     }
 
     /// How many rely on it.

@@ -12,6 +12,7 @@ mod task;
 mod tests;
 mod undo;
 mod wait;
+mod woken;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -38,7 +39,7 @@ use crate::key::{Kind, LockKey};
 use crate::queue::{Limits, Line};
 use crate::store::{AnyStore, Store};
 use crate::sync::lock;
-use crate::token::ClientId;
+use crate::token::{ClientId, Token};
 
 /// Asks for a lock at least this often while waiting for it.
 const REFRESH: Duration = Duration::from_secs(3);
@@ -214,7 +215,7 @@ impl Shared {
             owner: request.owner.clone(),
             line: line.map(Arc::downgrade),
         };
-        let contender = Contender::new(sequence, self.client.token(sequence), cause);
+        let contender = Contender::new(sequence, cause);
         let contender = Arc::new(contender);
         let mut registry = lock(&self.registry);
         if registry.closing {
@@ -254,10 +255,15 @@ impl Shared {
         taken
     }
 
-    /// The lease that the owner has in this process, if it names one.
-    pub(crate) fn lease_of(&self, request: &Request) -> Option<Arc<Lease>> {
+    /// Who has the lock for this owner in this process, if one is named.
+    pub(crate) fn holder_for(&self, request: &Request) -> Option<Arc<Contender>> {
         let owner = request.owner.as_ref()?;
-        lock(&self.registry).lease_of(&request.key, owner)
+        lock(&self.registry).holder_for(&request.key, owner)
+    }
+
+    /// What this contender proves itself with.
+    pub(crate) fn token(&self, contender: &Contender) -> Token {
+        self.client.token(contender.sequence)
     }
 
     /// What is known about hand-overs in this line.
@@ -388,7 +394,7 @@ impl Shared {
                 owner: None,
                 line: None,
             };
-            let contender = Contender::new(sequence, self.client.token(sequence), cause);
+            let contender = Contender::new(sequence, cause);
             let contender = Arc::new(contender);
             contender.let_go();
             self.remember(&contender);

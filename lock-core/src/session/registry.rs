@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Weak};
 
 use super::contender::Contender;
-use super::lease::Lease;
 use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::owner::Owner;
@@ -51,14 +50,11 @@ impl Registry {
         }
     }
 
-    /// The lease that this owner has in this process.
-    pub(super) fn lease_of(&self, key: &LockKey, owner: &Owner) -> Option<Arc<Lease>> {
+    /// Who has the lock for this owner in this process.
+    pub(super) fn holder_for(&self, key: &LockKey, owner: &Owner) -> Option<Arc<Contender>> {
         match self.locks.get(key)? {
-            Presence::Line(line) => line.lease_of(owner),
-            Presence::Holder(holder) => {
-                let same = holder.explicit_owner.as_ref() == Some(owner);
-                same.then(|| holder.lease().cloned())?
-            }
+            Presence::Line(line) => line.holder_for(owner),
+            Presence::Holder(holder) => holder.is_for(owner).then(|| Arc::clone(holder)),
         }
     }
 

@@ -31,8 +31,9 @@ pub(super) async fn replace(
         contender: &contender,
     };
     let terms = next.request.terms;
-    let attempt = contender.attempt(Mode::Wait, spare);
-    let answer = shared.store.pass(attempt, &holder.token).await;
+    let (token, from) = (shared.token(&contender), shared.token(holder));
+    let attempt = contender.attempt(&token, Mode::Wait, spare);
+    let answer = shared.store.pass(attempt, &from).await;
     let released = match answer {
         Ok(Passed::Lost) => Ok(Released::NotHeld),
         Ok(Passed::On(Answer::Granted { fence, .. })) => {
@@ -59,7 +60,7 @@ pub(super) async fn replace(
     };
     // Whoever it was for may have left while the request was on its way, or was repeated: then the clean-up came first.
     if contender.is_over() && matches!(released, Ok(Released::HandedOver)) {
-        shared.decline(contender.sequence, &contender.key.lock);
+        shared.decline(contender.sequence, contender.key.lock());
     }
     let unanswered = matches!(released, Err(_) | Ok(Released::NotHeld | Released::Free));
     asking.over(unanswered);

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::Instrument;
 
 use super::contender::Contender;
+use super::lease::Terms;
 use super::phase::Status;
 use super::wait::{Granted, Wait};
 use super::{Shared, undo};
@@ -20,9 +21,10 @@ use crate::clock::Moment;
 use crate::queue::Line;
 use crate::store::{Answer, Attempt, Mode, Renewal, Store, StoreError};
 use crate::sync::lock;
+use crate::token::Token;
 
 /// Locks in one renewal call. One call holds the server for about 2.4 µs a lock, and others must not feel it.
-const BATCH: usize = 100;
+const BATCH: usize = 200;
 
 /// So long a batch keeps the next one waiting.
 const PACE: Duration = Duration::from_millis(20);
@@ -78,13 +80,14 @@ fn release(shared: &Arc<Shared>, contender: Arc<Contender>, jobs: &mut FuturesUn
 
 /// Whether what this contender had is lost: the lease to all its guards, or the hold to the one that has it.
 fn is_lost(contender: &Contender, now: Moment) -> bool {
-    let capped = || {
+    let is_capped = || {
         let hold = contender.hold();
         hold.is_some_and(|hold| matches!(hold.status(now), Status::Lost(_)))
     };
     match contender.status(now) {
         Status::Lost(_) => true,
-        Status::Held => capped(),
+        // There may be thousands of leases: their guards are looked at only where it matters.
+        Status::Held => contender.cap() <= now && is_capped(),
         Status::Pending | Status::Released => false,
     }
 }
@@ -130,12 +133,13 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             lost.push(Arc::clone(contender));
         } else if contender.status(now) == Status::Held {
             // What is due soon goes along, so that batches are full and sweeps are few.
-            if lease.renew_at() <= now + lease.terms().ttl() / 12 {
+            let terms = lease.terms();
+            if lease.renew_at() <= now + terms.ttl() / 12 {
                 lease.renewing();
-                due.push(Arc::clone(contender));
+                due.push((Arc::clone(contender), terms));
             }
-            let cap = contender.hold().map_or(Moment::NEVER, |hold| hold.cap());
-            next = next.min(lease.renew_at()).min(lease.end()).min(cap);
+            let end = lease.end().min(contender.cap());
+            next = next.min(lease.renew_at()).min(end);
         }
     }
     for contender in lost {
@@ -146,7 +150,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
         release(shared, contender, jobs);
     }
     // The shortest ttl of a batch bounds how long its answer may take.
-    due.sort_unstable_by_key(|contender| contender.terms().ttl());
+    due.sort_unstable_by_key(|(_, terms)| terms.ttl());
     if !due.is_empty() {
         jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
     }
@@ -166,38 +170,36 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
     shared.lines_due.fetch_min(next.0, Ordering::SeqCst);
 }
 
+/// A lease to renew, and the terms to renew it for: they must not change while the answer is on its way.
+type Due = (Arc<Contender>, Terms);
+
 /// Renews batch after batch: the server serves others in between. A batch without an answer does not keep the next
 /// ones waiting for long.
-async fn renew_all(shared: Arc<Shared>, due: Vec<Arc<Contender>>) {
+async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     let mut under_way = FuturesUnordered::new();
-    for batch in due.chunks(BATCH) {
-        under_way.push(renew(Arc::clone(&shared), batch.to_vec()));
+    while !due.is_empty() {
+        let rest = due.split_off(due.len().min(BATCH));
+        under_way.push(renew(Arc::clone(&shared), std::mem::replace(&mut due, rest)));
         let _ = tokio::time::timeout(PACE, under_way.next()).await;
     }
     while under_way.next().await.is_some() {}
 }
 
 /// Renews a batch. What is not confirmed moves nothing.
-async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Contender>>) {
+async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
     let span = tracing::debug_span!(
         "lock.renew",
         locks = batch.len(),
         outcome = tracing::field::Empty
     );
     async {
-        // What the leases are renewed for must not change while the answer is on its way.
-        let leases: Vec<_> = batch
+        let tokens: Vec<Token> = batch.iter().map(|(c, _)| shared.token(c)).collect();
+        let renewals: Vec<Renewal<'_>> = batch
             .iter()
-            .filter_map(|contender| {
-                let lease = contender.lease()?;
-                Some((contender, lease, lease.terms()))
-            })
-            .collect();
-        let renewals: Vec<Renewal<'_>> = leases
-            .iter()
-            .map(|(contender, _, terms)| Renewal {
+            .zip(&tokens)
+            .map(|((contender, terms), token)| Renewal {
                 key: &contender.key,
-                token: &contender.token,
+                token,
                 ttl: terms.ttl(),
                 owner: contender.owner(),
             })
@@ -210,7 +212,10 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Contender>>) {
             Ok(held) => {
                 let lost = held.iter().filter(|held| !**held).count();
                 span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
-                for ((contender, lease, terms), held) in leases.iter().zip(held) {
+                for ((contender, terms), held) in batch.iter().zip(held) {
+                    let Some(lease) = contender.lease() else {
+                        continue;
+                    };
                     if held {
                         next = next
                             .min(lease.renewed(now, sent_at, *terms))
@@ -230,7 +235,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Arc<Contender>>) {
                     ?error,
                     "leases could not be renewed: trying again"
                 );
-                for (_, lease, _) in &leases {
+                for lease in batch.iter().filter_map(|(contender, _)| contender.lease()) {
                     next = next.min(lease.not_renewed(now)).min(lease.end());
                 }
             }
@@ -249,10 +254,11 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
     let spare = line.spare(&contender, shared.limits(&line));
     let sent_at = shared.now();
     let terms = contender.terms();
+    let token = shared.token(&contender);
     let attempt = Attempt {
         // Whoever is first in line by now may ask on other terms at this moment.
         ttl: terms.ttl(),
-        ..contender.attempt(Mode::Wait, spare)
+        ..contender.attempt(&token, Mode::Wait, spare)
     };
     let answer = shared.store.acquire(attempt).await;
     let mut remaining = Duration::MAX;
@@ -264,7 +270,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
         Ok(Answer::Queued(place)) => {
             lock(&contender.wait).refreshed(sent_at, terms, place.last_fence);
             if let Some(own) = place.own_holder {
-                shared.check_own_holder(own, &contender.key.lock);
+                shared.check_own_holder(own, contender.key.lock());
             }
             remaining = place.remaining;
         }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Hold, Request, Session};
-use crate::clock::Clock;
 use crate::clock::manual::ManualClock;
+use crate::clock::{Clock, Span};
 use crate::config::Config;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
@@ -41,8 +41,8 @@ impl Rig {
             key: Arc::new(LockKey::new("lock:", key)?),
             terms: self.session.shared.config.terms(TTL)?,
             renew: true,
-            max_hold: None,
-            at_least: Duration::ZERO,
+            max_hold: Span::ENDLESS,
+            at_least: Duration::ZERO.into(),
             owner: None,
         })
     }
@@ -243,7 +243,7 @@ async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
         spare: 0,
         contended: false,
     };
-    shared.granted(token.as_str(), grant, &key.lock);
+    shared.granted(token.as_str(), grant, key.lock());
     let guard = soon(rig.take("a", true, Limit::Forever)).await.unwrap();
     assert!(guard.is_held());
 }
@@ -363,7 +363,7 @@ fn a_manager_whose_runtime_has_ended_grants_nothing() {
 async fn max_hold_is_announced_though_timers_stood_still() {
     let rig = Rig::new("", &ManualClock::new());
     let request = Request {
-        max_hold: Some(TTL / 2),
+        max_hold: (TTL / 2).into(),
         ..rig.request("a").unwrap()
     };
     let hold = acquire(&rig.session, request, Limit::Forever).await;
@@ -398,7 +398,8 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
         }
     })
     .await;
-    let late = contender.attempt(Mode::Try, 0);
+    let token = shared.token(&contender);
+    let late = contender.attempt(&token, Mode::Try, 0);
     soon(async {
         while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
             tokio::task::yield_now().await;
@@ -413,7 +414,7 @@ async fn a_lock_that_its_taker_never_saw_is_not_kept() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let request = Request {
-        at_least: TTL,
+        at_least: TTL.into(),
         ..rig.request("a").unwrap()
     };
     // A third one behind them, so that spare tokens are asked for.

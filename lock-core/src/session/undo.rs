@@ -122,10 +122,11 @@ pub(crate) async fn confirmed(
 /// asks for them.
 async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Released, StoreError> {
     let now = shared.now();
+    let token = shared.token(contender);
     if let Some(left) = contender.keep_for(now) {
         let keep = Renewal {
             key: &contender.key,
-            token: &contender.token,
+            token: &token,
             ttl: left,
             owner: contender.owner(),
         };
@@ -144,8 +145,8 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
     }
     // Whoever comes now asks behind our release.
     lock(&shared.registry).gone(contender);
-    let (key, token) = (&contender.key, &contender.token);
-    shared.store.release(key, token, contender.owner()).await
+    let (key, owner) = (&contender.key, contender.owner());
+    shared.store.release(key, &token, owner).await
 }
 
 /// Gives an unfinished release to the session, also when the releasing future is dropped.

@@ -170,10 +170,10 @@ impl State {
 
     /// The slot's holder once leases that have run out are gone.
     fn slot(&mut self, key: &LockKey, now: Moment) -> &mut Slot {
-        if !self.locks.contains_key(&key.lock) {
+        if !self.locks.contains_key(key.lock()) {
             self.sweep(now);
         }
-        let slot = self.locks.entry(key.lock.clone()).or_default();
+        let slot = self.locks.entry(key.lock().into()).or_default();
         slot.expire(now);
         slot
     }
@@ -198,8 +198,8 @@ impl State {
         asking: Option<(&Token, u64)>,
         outbox: &mut Vec<Message>,
     ) -> Option<Granted> {
-        while let Some(waiter) = self.locks.get_mut(&key.lock)?.queue.pop_front() {
-            let slot = self.locks.get_mut(&key.lock)?;
+        while let Some(waiter) = self.locks.get_mut(key.lock())?.queue.pop_front() {
+            let slot = self.locks.get_mut(key.lock())?;
             let ours = asking.filter(|(token, _)| **token == waiter.token);
             let client = waiter.token.client();
             let alive = slot.alive.get(client).is_some_and(|until| *until > now)
@@ -210,9 +210,9 @@ impl State {
             let contended = !slot.queue.is_empty();
             let spare = ours.map_or(waiter.spare, |(_, spare)| spare);
             let fence = self.mint(now, spare);
-            let slot = self.locks.get_mut(&key.lock)?;
+            let slot = self.locks.get_mut(key.lock())?;
             slot.holder = Some(Holder {
-                token: waiter.token.clone(),
+                token: waiter.token,
                 expires: now + waiter.ttl,
             });
             if ours.is_some() {
@@ -226,7 +226,7 @@ impl State {
                 spare,
                 contended,
             };
-            outbox.push(Message::Granted(waiter.token, grant, key.lock.clone()));
+            outbox.push(Message::Granted(waiter.token, grant, key.lock().into()));
             return Some(Granted::ToAnother);
         }
         None
@@ -234,17 +234,17 @@ impl State {
 
     /// What stands under the name of an exclusive lock, where that is a reentrant one.
     fn foreign(&mut self, key: &LockKey, now: Moment) -> Option<String> {
-        self.tenure(&key.lock, now).map(|_| "hash".to_owned())
+        self.tenure(key.lock(), now).map(|_| "hash".to_owned())
     }
 
     /// Forgets a name that nobody holds or waits for.
     fn tidy(&mut self, key: &LockKey) {
-        if let Some(slot) = self.locks.get_mut(&key.lock)
+        if let Some(slot) = self.locks.get_mut(key.lock())
             && slot.queue.is_empty()
         {
             slot.alive.clear();
             if slot.holder.is_none() {
-                self.locks.remove(&key.lock);
+                self.locks.remove(key.lock());
             }
         }
     }
@@ -293,7 +293,7 @@ fn acquire(
             None => {
                 let fence = state.mint(now, attempt.spare);
                 state.slot(key, now).holder = Some(Holder {
-                    token: token.clone(),
+                    token: *token,
                     expires: now + attempt.ttl,
                 });
                 state.tidy(key);
@@ -319,7 +319,7 @@ fn acquire(
         .filter(|holder| holder.token.client() == token.client())
         .and_then(|holder| holder.token.as_str().rsplit(':').next()?.parse().ok());
     let waiter = Waiter {
-        token: token.clone(),
+        token: *token,
         ttl: attempt.ttl,
         spare: attempt.spare,
     };
@@ -346,7 +346,7 @@ fn acquire(
             .front()
             .is_some_and(|first| first.token == *token)
     {
-        outbox.push(Message::Contended(holder.token.clone()));
+        outbox.push(Message::Contended(holder.token));
     }
     Answer::Queued(place)
 }
@@ -400,7 +400,7 @@ impl Store for MemoryStore {
                 if renewal.key.kind() == Kind::Reentrant {
                     return state.extend_reentrant(now, renewal);
                 }
-                let slot = state.locks.get_mut(&renewal.key.lock);
+                let slot = state.locks.get_mut(renewal.key.lock());
                 let holder = slot.and_then(|slot| {
                     slot.expire(now);
                     slot.holder.as_mut()

@@ -66,7 +66,7 @@ impl State {
     }
 
     pub(super) fn reenter(&mut self, now: Moment, attempt: Attempt<'_>) -> Answer {
-        let (name, token) = (&attempt.key.lock, attempt.token);
+        let (name, token) = (attempt.key.lock(), attempt.token);
         let (owner, until) = (or_token(attempt.owner, token), now + attempt.ttl);
         if self.is_exclusive(name, now) {
             let kind = "string".to_owned();
@@ -78,7 +78,7 @@ impl State {
                 return Answer::Busy { remaining };
             }
             if !tenure.counted.contains(token) {
-                tenure.counted.push(token.clone());
+                tenure.counted.push(*token);
             }
             tenure.prolong(until);
             return Answer::Granted {
@@ -91,10 +91,10 @@ impl State {
         let tenure = Tenure {
             owner: owner.into(),
             fence,
-            counted: vec![token.clone()],
+            counted: vec![*token],
             expires: until,
         };
-        self.tenures.insert(name.clone(), tenure);
+        self.tenures.insert(name.into(), tenure);
         Answer::Granted { fence, holds: 1 }
     }
 
@@ -106,7 +106,7 @@ impl State {
         owner: Option<&str>,
         outbox: &mut Vec<Message>,
     ) -> Released {
-        let counted = self.tenure(&key.lock, now).and_then(|tenure| {
+        let counted = self.tenure(key.lock(), now).and_then(|tenure| {
             let at = tenure.counted.iter().position(|t| t == token)?;
             (*tenure.owner == *or_token(owner, token)).then(|| {
                 tenure.counted.swap_remove(at);
@@ -116,7 +116,7 @@ impl State {
         match counted {
             None => Released::NotHeld,
             Some(0) => {
-                self.tenures.remove(&key.lock);
+                self.tenures.remove(key.lock());
                 outbox.extend(self.announce(key));
                 Released::Free
             }
@@ -127,7 +127,7 @@ impl State {
     pub(super) fn extend_reentrant(&mut self, now: Moment, renewal: &Renewal<'_>) -> bool {
         let owner = or_token(renewal.owner, renewal.token);
         let tenure = self
-            .tenure(&renewal.key.lock, now)
+            .tenure(renewal.key.lock(), now)
             .filter(|tenure| *tenure.owner == *owner && tenure.counted.contains(renewal.token));
         if let Some(tenure) = tenure {
             tenure.prolong(now + renewal.ttl);
@@ -137,10 +137,10 @@ impl State {
     }
 
     pub(super) fn inspect_reentrant(&mut self, now: Moment, key: &LockKey) -> Snapshot {
-        let state = if self.is_exclusive(&key.lock, now) {
+        let state = if self.is_exclusive(key.lock(), now) {
             let kind = "string".to_owned();
             SnapshotState::Foreign { kind }
-        } else if let Some(tenure) = self.tenure(&key.lock, now) {
+        } else if let Some(tenure) = self.tenure(key.lock(), now) {
             SnapshotState::Held {
                 remaining: now.until(tenure.expires),
                 client: tenure.owner.chars().take(36).collect(),
@@ -164,13 +164,13 @@ impl State {
         key: &LockKey,
         outbox: &mut Vec<Message>,
     ) -> Forced {
-        if self.is_exclusive(&key.lock, now) {
+        if self.is_exclusive(key.lock(), now) {
             let kind = "string".to_owned();
             return Forced::Foreign { kind };
         }
         // One that is over is not there any more.
-        self.tenure(&key.lock, now);
-        let Some(tenure) = self.tenures.remove(&key.lock) else {
+        self.tenure(key.lock(), now);
+        let Some(tenure) = self.tenures.remove(key.lock()) else {
             return Forced::NotHeld;
         };
         // The old holders hear first, as they do from the server.
@@ -181,10 +181,10 @@ impl State {
 
     /// The message that the lock is free, for everybody who listens.
     fn announce(&self, key: &LockKey) -> Vec<Message> {
-        let Names::Reentrant { channel, .. } = &key.names else {
+        let Names::Reentrant { channel, .. } = key.names() else {
             return Vec::new();
         };
-        let listeners = self.listeners.0.get(channel).into_iter().flatten();
+        let listeners = self.listeners.0.get(&*channel.to_string()).into_iter().flatten();
         listeners
             .map(|((client, name), _)| Message::Unlocked(client.clone(), name.clone()))
             .collect()
@@ -193,19 +193,20 @@ impl State {
 
 impl MemoryStore {
     pub(super) fn listen(&self, key: &LockKey) -> Option<Subscription> {
-        let Names::Reentrant { channel, .. } = &key.names else {
+        let Names::Reentrant { channel, .. } = key.names() else {
             return None;
         };
         let client: Box<str> = self.client.get()?.as_str().into();
-        let listener = (client.clone(), key.lock.clone());
+        let channel = channel.to_string();
+        let listener = (client.clone(), key.lock().into());
         let mut state = lock(&self.server.state);
-        let listeners = state.listeners.0.entry(channel.clone()).or_default();
+        let listeners = state.listeners.0.entry(channel.as_str().into()).or_default();
         *listeners.entry(listener).or_default() += 1;
         let announcer = Arc::new(Ear {
             server: Arc::clone(&self.server),
             client,
         });
-        Some(Subscription::counted(announcer, channel, &key.lock))
+        Some(Subscription::counted(announcer, &channel, key.lock()))
     }
 }
 

@@ -18,6 +18,7 @@ use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::script::{self, Script};
 use super::{Arg, FENCE};
+use crate::key::Name;
 use crate::store::StoreError;
 use crate::sync::lock;
 use crate::token::Token;
@@ -71,16 +72,16 @@ impl Gather {
         link: &Arc<Link>,
         limit: Duration,
         want: Want,
-        [name, queue]: [&str; 2],
+        parts: [Name<'_>; 2],
         token: &Token,
         ttl: Duration,
     ) -> Result<u64, StoreError> {
-        let parts = [name, queue];
         let mut names = String::with_capacity(
             parts.iter().map(|p| p.len()).sum::<usize>() + token.as_str().len(),
         );
         let ends = parts.map(|part| {
-            names.push_str(part);
+            names.push_str(part.head);
+            names.push_str(part.tail);
             names.len()
         });
         names.push_str(token.as_str());
@@ -230,7 +231,7 @@ impl Turn {
             keys.push(FENCE);
         }
         for ask in &asks {
-            keys.extend([ask.name(0), ask.name(1)]);
+            keys.extend([ask.name(0), ask.name(1)].map(Name::from));
             args.push(Arg::Text(ask.token()));
             if acquires {
                 args.push(Arg::Millis(ask.ttl));

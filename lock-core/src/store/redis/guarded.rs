@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use super::error::garbled;
 use super::script::Script;
 use super::{Arg, RedisStore};
-use crate::key::Names;
+use crate::key::{Name, Names};
 use crate::store::{GuardedCall, StoreError};
 use crate::sync::lock;
 
@@ -31,16 +31,16 @@ impl RedisStore {
         &self,
         call: GuardedCall<'_>,
     ) -> Result<Result<Option<Value>, String>, StoreError> {
-        let lock = &*call.key.lock;
+        let lock = Name::from(call.key.lock());
         let token = Arg::Text(call.token.as_str());
-        let (check, mut keys, mut args) = match &call.key.names {
+        let (check, mut keys, mut args) = match call.key.names() {
             Names::Exclusive { .. } => (EXCLUSIVE, vec![lock], vec![token]),
             Names::Reentrant { holds, .. } => {
                 let owner = call.owner.map_or(token, Arg::Text);
                 (REENTRANT, vec![lock, holds], vec![owner, token])
             }
         };
-        keys.extend(call.keys.iter().map(String::as_str));
+        keys.extend(call.keys.iter().map(|key| Name::from(key.as_str())));
         args.extend(call.args.iter().map(|arg| Arg::Bytes(arg)));
         let script = script(call.body, check);
         match self.run(&script, &keys, &args).await {

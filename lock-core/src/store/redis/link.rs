@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::LockError;
+use crate::key::Name;
 use crate::store::{EventSink, Events, Grant};
 use crate::sync::lock;
 
@@ -117,7 +118,7 @@ impl Link {
     pub(super) async fn run(
         self: &Arc<Self>,
         script: &Script,
-        keys: &[&str],
+        keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> RedisResult<Value> {
         match self.request(script.by_hash(keys, args)).await {

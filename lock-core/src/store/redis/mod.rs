@@ -35,11 +35,11 @@ use super::{
     Store, StoreError, Subscription,
 };
 use crate::LockError;
-use crate::key::{Kind, LockKey, Names};
+use crate::key::{Kind, LockKey, Name, Names};
 use crate::token::{ClientId, Token};
 
 /// One counter for the whole database: a counter for each lock would stay for ever.
-const FENCE: &str = "lock-core:fence";
+const FENCE: Name<'static> = Name::fixed("lock-core:fence");
 
 /// What the channel of every client begins with; its id follows.
 const CHANNELS: &str = "lock-core:client:";
@@ -116,7 +116,7 @@ impl RedisStore {
     async fn run(
         &self,
         script: &Script,
-        keys: &[&str],
+        keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
         self.run_within(self.limit, script, keys, args).await
@@ -126,7 +126,7 @@ impl RedisStore {
         &self,
         limit: Duration,
         script: &Script,
-        keys: &[&str],
+        keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
         let started = tracing::enabled!(tracing::Level::TRACE).then(Instant::now);
@@ -177,7 +177,7 @@ impl RedisStore {
     }
 
     async fn extend_exclusive(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        let keys: Vec<&str> = renewals.iter().map(|r| &*r.key.lock).collect();
+        let keys: Vec<Name<'_>> = renewals.iter().map(|r| r.key.lock().into()).collect();
         let args: Vec<Arg<'_>> = renewals
             .iter()
             .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
@@ -200,7 +200,7 @@ impl RedisStore {
     fn together<'a>(
         &'a self,
         want: Want,
-        names: [&'a str; 2],
+        names: [Name<'a>; 2],
         token: &'a Token,
         ttl: Duration,
     ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
@@ -238,13 +238,13 @@ enum Arg<'a> {
 
 impl Store for RedisStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        match &attempt.key.names {
+        match attempt.key.names() {
             Names::Exclusive { queue, waiters } => {
                 // Spare fencing tokens are for those who wait, and who waits is not alone with a free lock.
                 if attempt.spare == 0
                     && let Some(call) = self.together(
                         Want::Acquire,
-                        [&attempt.key.lock, queue],
+                        [attempt.key.lock().into(), queue],
                         attempt.token,
                         attempt.ttl,
                     )
@@ -254,7 +254,7 @@ impl Store for RedisStore {
                         return Ok(Answer::Granted { fence, holds: 1 });
                     }
                 }
-                let keys = [&*attempt.key.lock, queue, waiters, FENCE];
+                let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
                 let value = self
                     .run(&script::ACQUIRE, &keys, &self.args(attempt))
                     .await?;
@@ -265,10 +265,10 @@ impl Store for RedisStore {
     }
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        let Names::Exclusive { queue, waiters } = &attempt.key.names else {
+        let Names::Exclusive { queue, waiters } = attempt.key.names() else {
             return Err(garbled());
         };
-        let keys = [&*attempt.key.lock, queue, waiters, FENCE];
+        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
         let [token, ttl, mode, alive_for, channel, spare] = self.args(attempt);
         let from = Arg::Text(from.as_str());
         let args = [token, ttl, mode, alive_for, channel, spare, from];
@@ -282,10 +282,10 @@ impl Store for RedisStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        let (queue, waiters) = match &key.names {
+        let (queue, waiters) = match key.names() {
             Names::Exclusive { queue, waiters } => (queue, waiters),
             Names::Reentrant { holds, channel } => {
-                return self.leave([&key.lock, holds, channel], token, owner).await;
+                return self.leave([key.lock().into(), holds, channel], token, owner).await;
             }
         };
         if let Conduit::Link(_, gather) = &self.conduit
@@ -294,7 +294,7 @@ impl Store for RedisStore {
             // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
             let _ = timeout(self.limit, Box::pin(gather.settled(token))).await;
         }
-        if let Some(call) = self.together(Want::Release, [&key.lock, queue], token, Duration::ZERO)
+        if let Some(call) = self.together(Want::Release, [key.lock().into(), queue], token, Duration::ZERO)
             && call.await? > 0
         {
             return Ok(Released::Free);
@@ -302,7 +302,7 @@ impl Store for RedisStore {
         let value = self
             .run(
                 &script::RELEASE,
-                &[&key.lock, queue, waiters, FENCE],
+                &[key.lock().into(), queue, waiters, FENCE],
                 &[Arg::Text(token.as_str())],
             )
             .await?;
@@ -333,24 +333,24 @@ impl Store for RedisStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        let Names::Exclusive { queue, .. } = &key.names else {
-            return self.inspect_reentrant(&key.lock).await;
+        let Names::Exclusive { queue, .. } = key.names() else {
+            return self.inspect_reentrant(key.lock()).await;
         };
-        let value = self.run(&script::INSPECT, &[&key.lock, queue], &[]).await?;
+        let value = self.run(&script::INSPECT, &[key.lock().into(), queue], &[]).await?;
         reply::inspected(value)
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        let (queue, waiters) = match &key.names {
+        let (queue, waiters) = match key.names() {
             Names::Exclusive { queue, waiters } => (queue, waiters),
             Names::Reentrant { holds, channel } => {
-                return self.force_reentrant([&key.lock, holds, channel]).await;
+                return self.force_reentrant([key.lock().into(), holds, channel]).await;
             }
         };
         let value = self
             .run(
                 &script::FORCE_RELEASE,
-                &[&key.lock, queue, waiters, FENCE],
+                &[key.lock().into(), queue, waiters, FENCE],
                 &[Arg::Text(CHANNELS)],
             )
             .await?;
@@ -358,9 +358,9 @@ impl Store for RedisStore {
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        match (&key.names, &self.conduit) {
+        match (key.names(), &self.conduit) {
             (Names::Reentrant { channel, .. }, Conduit::Link(link, _)) if link.pushes() => {
-                link.listen(channel, &key.lock).await
+                link.listen(&channel.to_string(), key.lock()).await
             }
             _ => Ok(None),
         }

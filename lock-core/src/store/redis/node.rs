@@ -18,12 +18,12 @@ use super::script::{self, Script};
 use super::{Arg, CHANNELS, FENCE};
 use crate::LockError;
 use crate::error::Cause;
-use crate::key::{LockKey, Names};
+use crate::key::{LockKey, Name, Names};
 use crate::store::{Attempt, EventSink, Forced, Mode, Renewal, Snapshot, StoreError};
 use crate::token::{ClientId, Token};
 
 /// Since when a server belongs to the quorum.
-const NOTE: &str = "lock-core:quorum";
+const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
 
 /// For how long a node keeps its vote for the first waiter. Long enough for a message and an answer on a busy machine,
 /// short enough for a waiter that does not come.
@@ -53,7 +53,7 @@ pub(crate) struct Ballot {
 }
 
 impl Ballot {
-    fn new(script: &'static Script, keys: &[&str], args: &[Arg<'_>]) -> Arc<Self> {
+    fn new(script: &'static Script, keys: &[Name<'_>], args: &[Arg<'_>]) -> Arc<Self> {
         let command = script.by_hash(keys, args);
         Arc::new(Self { script, command })
     }
@@ -73,7 +73,7 @@ impl Ballot {
             Arg::Number(attempt.spare),
             Arg::Number(proposed),
         ];
-        let keys = [&*attempt.key.lock, queue, waiters, FENCE];
+        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
         Some(Self::new(&ACQUIRE, &keys, &args))
     }
 
@@ -82,7 +82,7 @@ impl Ballot {
         let (queue, waiters) = names(key)?;
         let reserve = if offer { RESERVE } else { Duration::ZERO };
         let args = [Arg::Text(token.as_str()), Arg::Millis(reserve)];
-        Some(Self::new(&RELEASE, &[&key.lock, queue, waiters], &args))
+        Some(Self::new(&RELEASE, &[key.lock().into(), queue, waiters], &args))
     }
 
     pub(crate) fn force_release(key: &LockKey) -> Option<Arc<Self>> {
@@ -90,13 +90,13 @@ impl Ballot {
         let args = [Arg::Text(CHANNELS), Arg::Millis(RESERVE)];
         Some(Self::new(
             &FORCE_RELEASE,
-            &[&key.lock, queue, waiters],
+            &[key.lock().into(), queue, waiters],
             &args,
         ))
     }
 
     pub(crate) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
-        let keys: Vec<&str> = renewals.iter().map(|r| &*r.key.lock).collect();
+        let keys: Vec<Name<'_>> = renewals.iter().map(|r| r.key.lock().into()).collect();
         let args: Vec<Arg<'_>> = renewals
             .iter()
             .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
@@ -106,18 +106,18 @@ impl Ballot {
 
     pub(crate) fn heal(renewal: Renewal<'_>) -> Arc<Self> {
         let args = [Arg::Text(renewal.token.as_str()), Arg::Millis(renewal.ttl)];
-        Self::new(&HEAL, &[&renewal.key.lock], &args)
+        Self::new(&HEAL, &[renewal.key.lock().into()], &args)
     }
 
     /// Raises the counter of a node that has voted for this token.
     pub(crate) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
         let args = [Arg::Text(token.as_str()), Arg::Number(least)];
-        Self::new(&RAISE, &[&key.lock, FENCE], &args)
+        Self::new(&RAISE, &[key.lock().into(), FENCE], &args)
     }
 
     pub(crate) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
         let (queue, _) = names(key)?;
-        Some(Self::new(&script::INSPECT, &[&key.lock, queue], &[]))
+        Some(Self::new(&script::INSPECT, &[key.lock().into(), queue], &[]))
     }
 
     fn enlist(how: &str) -> Arc<Self> {
@@ -125,8 +125,8 @@ impl Ballot {
     }
 }
 
-fn names(key: &LockKey) -> Option<(&str, &str)> {
-    match &key.names {
+fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
+    match key.names() {
         Names::Exclusive { queue, waiters } => Some((queue, waiters)),
         Names::Reentrant { .. } => None,
     }

@@ -8,7 +8,7 @@ use super::error::garbled;
 use super::reply::{millis, number, text, word};
 use super::script::reentrant as script;
 use super::{Arg, CHANNELS, FENCE, RedisStore, reply};
-use crate::key::Names;
+use crate::key::{Name, Names};
 use crate::store::{
     Answer, Attempt, Forced, NO_TTL, Released, Renewal, Snapshot, SnapshotState, StoreError,
 };
@@ -25,11 +25,11 @@ fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> Arg<'a> {
 }
 
 impl RedisStore {
-    pub(super) async fn reenter(&self, attempt: Attempt<'_>, holds: &str) -> Parsed<Answer> {
+    pub(super) async fn reenter(&self, attempt: Attempt<'_>, holds: Name<'_>) -> Parsed<Answer> {
         let value = self
             .run(
                 &script::ACQUIRE,
-                &[&attempt.key.lock, holds, FENCE],
+                &[attempt.key.lock().into(), holds, FENCE],
                 &[
                     or_token(attempt.owner, attempt.token),
                     Arg::Text(attempt.token.as_str()),
@@ -43,14 +43,14 @@ impl RedisStore {
 
     pub(super) async fn leave(
         &self,
-        [lock, holds, channel]: [&str; 3],
+        keys: [Name<'_>; 3],
         token: &Token,
         owner: Option<&str>,
     ) -> Parsed<Released> {
         let value = self
             .run(
                 &script::RELEASE,
-                &[lock, holds, channel],
+                &keys,
                 &[or_token(owner, token), Arg::Text(token.as_str()), PUBLISH],
             )
             .await?;
@@ -61,10 +61,10 @@ impl RedisStore {
         let mut keys = Vec::with_capacity(renewals.len() * 2);
         let mut args = Vec::with_capacity(renewals.len() * 3);
         for renewal in renewals {
-            let Names::Reentrant { holds, .. } = &renewal.key.names else {
+            let Names::Reentrant { holds, .. } = renewal.key.names() else {
                 continue;
             };
-            keys.extend([&*renewal.key.lock, holds]);
+            keys.extend([renewal.key.lock().into(), holds]);
             args.extend([
                 or_token(renewal.owner, renewal.token),
                 Arg::Text(renewal.token.as_str()),
@@ -78,10 +78,10 @@ impl RedisStore {
     }
 
     pub(super) async fn inspect_reentrant(&self, lock: &str) -> Parsed<Snapshot> {
-        inspected(&self.run(&script::INSPECT, &[lock], &[]).await?)
+        inspected(&self.run(&script::INSPECT, &[lock.into()], &[]).await?)
     }
 
-    pub(super) async fn force_reentrant(&self, keys: [&str; 3]) -> Parsed<Forced> {
+    pub(super) async fn force_reentrant(&self, keys: [Name<'_>; 3]) -> Parsed<Forced> {
         let value = self
             .run(
                 &script::FORCE_RELEASE,

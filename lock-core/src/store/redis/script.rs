@@ -1,11 +1,13 @@
 //! The scripts: kept as files, sent by their hash.
 
 use std::borrow::Cow;
+use std::io::Write;
 
 use once_cell::sync::Lazy;
-use redis::Cmd;
+use redis::{Cmd, RedisWrite};
 
 use super::Arg;
+use crate::key::Name;
 
 /// Digits of the largest `u64`.
 const LONGEST_NUMBER: usize = 20;
@@ -106,18 +108,18 @@ impl Script {
         }
     }
 
-    pub(super) fn by_hash(&self, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
+    pub(super) fn by_hash(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, keys, args)
     }
 
     /// The text goes to the node of the keys and is kept there: `SCRIPT LOAD` would ask every node of a
     /// cluster, and fail on a dead one just after a failover.
-    pub(super) fn by_text(&self, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
+    pub(super) fn by_text(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", &self.source, keys, args)
     }
 }
 
-fn call(verb: &str, script: &str, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
+fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
     // Sized first: a command that grows with each argument is allocated ten times over.
     let texts = keys.iter().map(|key| key.len());
     let args_len = args.iter().map(|arg| match arg {
@@ -129,7 +131,11 @@ fn call(verb: &str, script: &str, keys: &[&str], args: &[Arg<'_>]) -> Cmd {
     let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), size);
     command.arg(verb).arg(script).arg(keys.len());
     for key in keys {
-        command.arg(*key);
+        let mut whole = command.writer_for_next_arg();
+        for part in [key.head, key.tail] {
+            // To memory: it does not fail.
+            let _ = whole.write_all(part.as_bytes());
+        }
     }
     for arg in args {
         match arg {

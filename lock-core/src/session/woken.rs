@@ -1,0 +1,67 @@
+//! Telling a task to look again.
+
+use std::future::poll_fn;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use futures_util::task::AtomicWaker;
+
+/// Wakes the one task that waits, now or at its next wait. Smaller than what any number of tasks may wait for: every lock
+/// that is held has one.
+#[derive(Debug, Default)]
+pub(crate) struct Woken {
+    waiter: AtomicWaker,
+    told: AtomicBool,
+}
+
+impl Woken {
+    pub(crate) fn wake(&self) {
+        self.told.store(true, Ordering::SeqCst);
+        self.waiter.wake();
+    }
+
+    /// Resolves after the next [`wake`](Self::wake), and at once if there was one since the last wait.
+    pub(crate) async fn wait(&self) {
+        poll_fn(|cx| {
+            if !self.told.load(Ordering::SeqCst) {
+                self.waiter.register(cx.waker());
+            }
+            // Again: it may have been said in between.
+            if self.told.swap(false, Ordering::SeqCst) {
+                Poll::Ready(())
+            } else {
+                Poll::Pending
+            }
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_is_said_before_the_wait_counts_once() {
+        let woken = Woken::default();
+        woken.wake();
+        woken.wake();
+        woken.wait().await;
+        assert!(woken.wait().now_or_never().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_is_said_while_nobody_polls_is_not_lost_with_the_wait() {
+        let woken = Woken::default();
+        {
+            let mut wait = pin!(woken.wait());
+            assert!(wait.as_mut().now_or_never().is_none());
+            woken.wake();
+        }
+        assert!(woken.wait().now_or_never().is_some());
+    }
+}
