@@ -4,6 +4,8 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+use crate::alarm::Alarm;
+
 /// An instant of a [`Clock`], in nanoseconds since some fixed point.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(pub(crate) u64);
@@ -59,6 +61,11 @@ impl Sub<Duration> for Moment {
 /// Where leases read the time. One small trait, so that tests can drive it by hand.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
+
+    /// An alarm of this clock. Called on a runtime.
+    fn alarm(&self) -> Alarm {
+        Alarm::Heartbeat
+    }
 }
 
 /// The clock of the machine. On Linux it also counts the time in which the machine was suspended: the
@@ -79,6 +86,11 @@ impl Clock for SystemClock {
             once_cell::sync::Lazy::new(std::time::Instant::now);
         // Far enough from zero that subtracting a ttl does not saturate.
         Moment(1 << 60) + START.elapsed()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn alarm(&self) -> Alarm {
+        Alarm::of_system()
     }
 }
 

@@ -171,6 +171,7 @@
     )
 )]
 
+mod alarm;
 mod builder;
 mod clock;
 mod config;

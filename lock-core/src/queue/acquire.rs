@@ -132,7 +132,9 @@ async fn alone(
         let sent_at = shared.now();
         attempt.sent = true;
         let token = shared.token(&contender);
-        let call = shared.store.acquire(contender.attempt(&token, Mode::Try, 0));
+        let call = shared
+            .store
+            .acquire(contender.attempt(&token, Mode::Try, 0));
         let end = patience.end();
         let Some(answer) = within(end, call).await else {
             contender.ambiguous.store(true, Ordering::Relaxed);

@@ -215,7 +215,8 @@ impl Contender {
 
     /// The hold has ended. Until when the lock has to be kept for it is remembered.
     pub(crate) fn keep_as_asked(&self, hold: &Hold) {
-        self.keep_until.store(hold.keep_until().0, Ordering::Relaxed);
+        self.keep_until
+            .store(hold.keep_until().0, Ordering::Relaxed);
     }
 
     /// The guard's part, while a guard has the lease.
@@ -290,7 +291,9 @@ impl Contender {
             Kind::Reentrant if self.explicit_owner.is_some() => 0,
             Kind::Reentrant => {
                 let (unasked, relaxed) = (UNASKED, Ordering::Relaxed);
-                let first = self.spare.compare_exchange(unasked, wanted, relaxed, relaxed);
+                let first = self
+                    .spare
+                    .compare_exchange(unasked, wanted, relaxed, relaxed);
                 first.map_or_else(|asked| asked, |_| wanted)
             }
         }

@@ -102,7 +102,8 @@ impl Session {
                 releases: releases.downgrade(),
             }
         });
-        runtime.spawn(task::run(Arc::clone(&shared), queued));
+        let alarm = shared.clock.alarm();
+        runtime.spawn(task::run(Arc::clone(&shared), alarm, queued));
         Ok(Arc::new(Self { shared, releases }))
     }
 

@@ -17,6 +17,7 @@ use super::phase::Status;
 use super::wait::{Granted, Wait};
 use super::{Shared, undo};
 use crate::LossReason;
+use crate::alarm::Alarm;
 use crate::clock::Moment;
 use crate::queue::Line;
 use crate::store::{Answer, Attempt, Mode, Renewal, Store, StoreError};
@@ -29,16 +30,17 @@ const BATCH: usize = 200;
 /// So long a batch keeps the next one waiting.
 const PACE: Duration = Duration::from_millis(20);
 
-/// While anything is held, the task looks at the clock this often: timers stand still while the machine is
-/// suspended, and the lease clock does not.
-const HEARTBEAT: Duration = Duration::from_millis(250);
-
 type Job = BoxFuture<'static, ()>;
 
-pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc<Contender>>) {
+pub(super) async fn run(
+    shared: Arc<Shared>,
+    mut alarm: Alarm,
+    mut releases: UnboundedReceiver<Arc<Contender>>,
+) {
     let mut jobs: FuturesUnordered<Job> = FuturesUnordered::new();
     loop {
-        let pause = sweep(&shared, &mut jobs);
+        let now = shared.now();
+        let next = sweep(&shared, now, &mut jobs);
         tokio::select! {
             queued = releases.recv() => match queued {
                 Some(entry) => release(&shared, entry, &mut jobs),
@@ -46,7 +48,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc
             },
             Some(()) = jobs.next(), if !jobs.is_empty() => {}
             () = shared.wake.notified() => {}
-            () = tokio::time::sleep(pause) => {}
+            () = alarm.wait(now, next) => {}
         }
     }
     // Every handle is gone: finish what was queued, and clean up behind the locks that were lost a moment ago.
@@ -92,9 +94,8 @@ fn is_lost(contender: &Contender, now: Moment) -> bool {
     }
 }
 
-/// Starts everything that is due, and says how long there is nothing to do.
-fn sweep(shared: &Arc<Shared>, jobs: &mut FuturesUnordered<Job>) -> Duration {
-    let now = shared.now();
+/// Starts everything that is due, and says until when there is nothing to do.
+fn sweep(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) -> Moment {
     if shared.leases_due.load(Ordering::SeqCst) <= now.0 {
         sweep_leases(shared, now, jobs);
     }
@@ -103,11 +104,7 @@ fn sweep(shared: &Arc<Shared>, jobs: &mut FuturesUnordered<Job>) -> Duration {
     }
     let leases = Moment(shared.leases_due.load(Ordering::SeqCst));
     let lines = Moment(shared.lines_due.load(Ordering::SeqCst));
-    match leases.min(lines) {
-        // Nothing is held or waited for: whoever changes that wakes the task.
-        Moment::NEVER => Duration::from_secs(3600),
-        next => now.until(next).min(HEARTBEAT),
-    }
+    leases.min(lines)
 }
 
 fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) {
@@ -179,7 +176,10 @@ async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     let mut under_way = FuturesUnordered::new();
     while !due.is_empty() {
         let rest = due.split_off(due.len().min(BATCH));
-        under_way.push(renew(Arc::clone(&shared), std::mem::replace(&mut due, rest)));
+        under_way.push(renew(
+            Arc::clone(&shared),
+            std::mem::replace(&mut due, rest),
+        ));
         let _ = tokio::time::timeout(PACE, under_way.next()).await;
     }
     while under_way.next().await.is_some() {}

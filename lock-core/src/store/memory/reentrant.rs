@@ -184,7 +184,12 @@ impl State {
         let Names::Reentrant { channel, .. } = key.names() else {
             return Vec::new();
         };
-        let listeners = self.listeners.0.get(&*channel.to_string()).into_iter().flatten();
+        let listeners = self
+            .listeners
+            .0
+            .get(&*channel.to_string())
+            .into_iter()
+            .flatten();
         listeners
             .map(|((client, name), _)| Message::Unlocked(client.clone(), name.clone()))
             .collect()
@@ -200,7 +205,11 @@ impl MemoryStore {
         let channel = channel.to_string();
         let listener = (client.clone(), key.lock().into());
         let mut state = lock(&self.server.state);
-        let listeners = state.listeners.0.entry(channel.as_str().into()).or_default();
+        let listeners = state
+            .listeners
+            .0
+            .entry(channel.as_str().into())
+            .or_default();
         *listeners.entry(listener).or_default() += 1;
         let announcer = Arc::new(Ear {
             server: Arc::clone(&self.server),

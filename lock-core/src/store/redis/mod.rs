@@ -285,7 +285,9 @@ impl Store for RedisStore {
         let (queue, waiters) = match key.names() {
             Names::Exclusive { queue, waiters } => (queue, waiters),
             Names::Reentrant { holds, channel } => {
-                return self.leave([key.lock().into(), holds, channel], token, owner).await;
+                return self
+                    .leave([key.lock().into(), holds, channel], token, owner)
+                    .await;
             }
         };
         if let Conduit::Link(_, gather) = &self.conduit
@@ -294,8 +296,12 @@ impl Store for RedisStore {
             // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
             let _ = timeout(self.limit, Box::pin(gather.settled(token))).await;
         }
-        if let Some(call) = self.together(Want::Release, [key.lock().into(), queue], token, Duration::ZERO)
-            && call.await? > 0
+        if let Some(call) = self.together(
+            Want::Release,
+            [key.lock().into(), queue],
+            token,
+            Duration::ZERO,
+        ) && call.await? > 0
         {
             return Ok(Released::Free);
         }
@@ -336,7 +342,9 @@ impl Store for RedisStore {
         let Names::Exclusive { queue, .. } = key.names() else {
             return self.inspect_reentrant(key.lock()).await;
         };
-        let value = self.run(&script::INSPECT, &[key.lock().into(), queue], &[]).await?;
+        let value = self
+            .run(&script::INSPECT, &[key.lock().into(), queue], &[])
+            .await?;
         reply::inspected(value)
     }
 
@@ -344,7 +352,9 @@ impl Store for RedisStore {
         let (queue, waiters) = match key.names() {
             Names::Exclusive { queue, waiters } => (queue, waiters),
             Names::Reentrant { holds, channel } => {
-                return self.force_reentrant([key.lock().into(), holds, channel]).await;
+                return self
+                    .force_reentrant([key.lock().into(), holds, channel])
+                    .await;
             }
         };
         let value = self

@@ -82,7 +82,11 @@ impl Ballot {
         let (queue, waiters) = names(key)?;
         let reserve = if offer { RESERVE } else { Duration::ZERO };
         let args = [Arg::Text(token.as_str()), Arg::Millis(reserve)];
-        Some(Self::new(&RELEASE, &[key.lock().into(), queue, waiters], &args))
+        Some(Self::new(
+            &RELEASE,
+            &[key.lock().into(), queue, waiters],
+            &args,
+        ))
     }
 
     pub(crate) fn force_release(key: &LockKey) -> Option<Arc<Self>> {
@@ -117,7 +121,11 @@ impl Ballot {
 
     pub(crate) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
         let (queue, _) = names(key)?;
-        Some(Self::new(&script::INSPECT, &[key.lock().into(), queue], &[]))
+        Some(Self::new(
+            &script::INSPECT,
+            &[key.lock().into(), queue],
+            &[],
+        ))
     }
 
     fn enlist(how: &str) -> Arc<Self> {
