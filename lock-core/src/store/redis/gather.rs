@@ -230,8 +230,9 @@ impl Turn {
         if acquires {
             keys.push(FENCE);
         }
+        keys.extend(asks.iter().map(|ask| Name::from(ask.name(0))));
+        keys.extend(asks.iter().map(|ask| Name::from(ask.name(1))));
         for ask in &asks {
-            keys.extend([ask.name(0), ask.name(1)].map(Name::from));
             args.push(Arg::Text(ask.token()));
             if acquires {
                 args.push(Arg::Millis(ask.ttl));
