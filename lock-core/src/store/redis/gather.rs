@@ -27,6 +27,10 @@ use crate::token::Token;
 /// more of them gain little over that.
 const MOST: usize = 32;
 
+/// So many calls are under way at a time, unless they are full: one that the server works on, and one that is on its way.
+/// More would be smaller ones, and cost more for each lock.
+const TURNS: usize = 2;
+
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
@@ -37,11 +41,28 @@ pub(super) enum Want {
 /// Who waits for the next call.
 #[derive(Default)]
 pub(super) struct Gather {
-    waiting: Mutex<Vec<Ask>>,
+    asks: Mutex<Asks>,
     /// Tokens whose request nobody waits for any more, though it may still be sent or answered. Whoever cleans up behind
     /// such a request must not overtake it.
     orphans: Mutex<Vec<Box<str>>>,
     settled: Notify,
+}
+
+#[derive(Default)]
+struct Asks {
+    waiting: Vec<Ask>,
+    /// How many [turns](Turn) go on until nobody waits.
+    turns: usize,
+}
+
+/// What one more who asks leads to.
+enum Add {
+    /// It goes along with others: those who are sent come back for those who wait.
+    Waits,
+    /// A turn has to begin.
+    Begins,
+    /// These fill a call.
+    Fills(Vec<Ask>),
 }
 
 struct Ask {
@@ -93,24 +114,10 @@ impl Gather {
             ttl,
             reply,
         };
-        let (first, full) = {
-            let mut waiting = lock(&self.waiting);
-            waiting.push(ask);
-            let full = waiting.len() >= MOST;
-            (
-                waiting.len() == 1,
-                full.then(|| std::mem::take(&mut *waiting)),
-            )
-        };
-        if first || full.is_some() {
-            let turn = Turn {
-                gather: Arc::clone(self),
-                link: Arc::clone(link),
-                limit,
-                full,
-                ran: false,
-            };
-            link.spawn(turn.run());
+        match self.add(ask) {
+            Add::Waits => {}
+            Add::Begins => drop(link.spawn(self.turn(link, limit, None).run())),
+            Add::Fills(call) => drop(link.spawn(self.turn(link, limit, Some(call)).run())),
         }
         let mut waiting = Waiting {
             gather: self,
@@ -120,6 +127,29 @@ impl Gather {
         (&mut waiting.answer)
             .await
             .unwrap_or_else(|_| Err(StoreError::Ambiguous(no_reply(limit))))
+    }
+
+    fn add(&self, ask: Ask) -> Add {
+        let mut asks = lock(&self.asks);
+        asks.waiting.push(ask);
+        if asks.waiting.len() >= MOST {
+            Add::Fills(std::mem::take(&mut asks.waiting))
+        } else if asks.waiting.len() == 1 && asks.turns < TURNS {
+            asks.turns += 1;
+            Add::Begins
+        } else {
+            Add::Waits
+        }
+    }
+
+    fn turn(self: &Arc<Self>, link: &Arc<Link>, limit: Duration, full: Option<Vec<Ask>>) -> Turn {
+        Turn {
+            gather: Arc::clone(self),
+            link: Arc::clone(link),
+            limit,
+            full,
+            ended: false,
+        }
     }
 
     /// Whether a request of this token is under way that nobody waits for.
@@ -170,14 +200,15 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// One task that sends what has gathered by its turn. It belongs to none of those who wait, so none of them can cancel it.
+/// A task that sends what has gathered, again and again until nobody waits. It belongs to none of those who wait, so none of
+/// them can cancel it.
 struct Turn {
     gather: Arc<Gather>,
     link: Arc<Link>,
     limit: Duration,
-    /// Those to send at once. Without them it sends what has gathered by its turn.
+    /// Those that fill a call: it goes out at once, and nothing comes after it.
     full: Option<Vec<Ask>>,
-    ran: bool,
+    ended: bool,
 }
 
 impl Drop for Turn {
@@ -185,8 +216,12 @@ impl Drop for Turn {
         // Nobody must wait for a task that its runtime has dropped. Afterwards the next turn is somebody else's.
         let asks = match self.full.take() {
             Some(asks) => asks,
-            None if self.ran => return,
-            None => self.take(),
+            None if self.ended => return,
+            None => {
+                let mut asks = lock(&self.gather.asks);
+                asks.turns -= 1;
+                std::mem::take(&mut asks.waiting)
+            }
         };
         for ask in asks {
             let error = StoreError::Ambiguous(no_reply(self.limit));
@@ -196,19 +231,31 @@ impl Drop for Turn {
 }
 
 impl Turn {
-    fn take(&self) -> Vec<Ask> {
-        std::mem::take(&mut *lock(&self.gather.waiting))
-    }
-
     async fn run(mut self) {
-        let asks = if let Some(asks) = self.full.take() {
-            asks
-        } else {
+        if let Some(asks) = self.full.take() {
+            self.ended = true;
+            return self.send(asks).await;
+        }
+        loop {
             // Those that were woken together with the first one have their turn before us.
             yield_now().await;
-            self.take()
-        };
-        self.ran = true;
+            let Some(asks) = self.take() else { return };
+            self.send(asks).await;
+        }
+    }
+
+    /// Those who wait. Where there is nobody, this turn has ended.
+    fn take(&mut self) -> Option<Vec<Ask>> {
+        let mut asks = lock(&self.gather.asks);
+        if asks.waiting.is_empty() {
+            asks.turns -= 1;
+            self.ended = true;
+            return None;
+        }
+        Some(std::mem::take(&mut asks.waiting))
+    }
+
+    async fn send(&self, asks: Vec<Ask>) {
         let (gone, asks): (Vec<_>, Vec<_>) =
             asks.into_iter().partition(|ask| ask.reply.is_closed());
         for ask in gone {
@@ -216,11 +263,12 @@ impl Turn {
         }
         let (acquires, releases): (Vec<_>, Vec<_>) =
             asks.into_iter().partition(|ask| ask.want == Want::Acquire);
-        let calls = chunks(acquires)
-            .map(|asks| (&*script::ACQUIRE_MANY, asks))
-            .chain(chunks(releases).map(|asks| (&*script::RELEASE_MANY, asks)))
-            .map(|(script, asks)| self.call(script, asks));
-        join_all(calls).await;
+        let calls = [
+            (&*script::ACQUIRE_MANY, acquires),
+            (&*script::RELEASE_MANY, releases),
+        ];
+        let calls = calls.into_iter().filter(|(_, asks)| !asks.is_empty());
+        join_all(calls.map(|(script, asks)| self.call(script, asks))).await;
     }
 
     async fn call(&self, script: &Script, asks: Vec<Ask>) {
@@ -263,12 +311,4 @@ fn number(value: &Value) -> Result<u64, StoreError> {
         Value::Int(number) => u64::try_from(*number).map_err(|_| garbled()),
         _ => Err(garbled()),
     }
-}
-
-fn chunks(asks: Vec<Ask>) -> impl Iterator<Item = Vec<Ask>> {
-    let mut asks = asks.into_iter().peekable();
-    std::iter::from_fn(move || {
-        asks.peek()?;
-        Some(asks.by_ref().take(MOST).collect())
-    })
 }
