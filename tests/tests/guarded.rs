@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{GuardedScript, LockError, LockManager, LossReason, Owner};
+use lock_core::{GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner};
 use lock_tests::{AclServer, TestServer};
 
 async fn rig() -> (TestServer, LockManager) {
@@ -17,6 +17,11 @@ async fn rig() -> (TestServer, LockManager) {
 
 fn add() -> GuardedScript {
     GuardedScript::new("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+}
+
+/// Counts `{a}:n` up by one, under a lock.
+async fn count(guard: &LockGuard) -> Result<i64, LockError> {
+    guard.guarded(&add()).key("{a}:n").arg(1).run().await
 }
 
 #[tokio::test]
@@ -73,7 +78,7 @@ async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
         .await
         .unwrap();
     assert!(guard.is_held());
-    let refused = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+    let refused = count(&guard).await;
     assert!(matches!(
         refused,
         Err(LockError::Lost {
@@ -84,7 +89,7 @@ async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
     assert_eq!(server.get("{a}:n").await, None);
     assert!(!guard.is_held());
     // From now on not even asked.
-    let again = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+    let again = count(&guard).await;
     assert!(matches!(again, Err(LockError::Lost { .. })));
     assert_eq!(guard.lost().await, LossReason::Taken);
 }
@@ -96,23 +101,11 @@ async fn a_reentrant_lock_guards_scripts_too() {
     let lock = locks.reentrant_lock("{a}:lock").owner(&me);
     let outer = lock.acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
-    let script = add();
     for guard in [&outer, &inner] {
-        let _: i64 = guard
-            .guarded(&script)
-            .key("{a}:n")
-            .arg(1)
-            .run()
-            .await
-            .unwrap();
+        count(guard).await.unwrap();
     }
     assert!(lock.force_release().await.unwrap());
-    let refused = inner
-        .guarded(&script)
-        .key("{a}:n")
-        .arg(1)
-        .run::<i64>()
-        .await;
+    let refused = count(&inner).await;
     assert!(matches!(refused, Err(LockError::Lost { .. })));
     assert_eq!(server.get("{a}:n").await.as_deref(), Some("2"));
 }
@@ -203,13 +196,11 @@ async fn a_check_that_the_server_refuses_is_a_matter_of_configuration_and_no_los
         .unwrap();
     let exclusive = locks.lock("{a}:lock").acquire().await.unwrap();
     let reentrant = locks.reentrant_lock("{a}:deep").acquire().await.unwrap();
-    let script = add();
     for (guard, check) in [(&exclusive, "get"), (&reentrant, "hexists")] {
-        let call = || guard.guarded(&script).key("{a}:n").arg(1).run::<i64>();
         server
             .allow(COMMANDS.into_iter().filter(|name| *name != check))
             .await;
-        let refused = call().await;
+        let refused = count(guard).await;
         let shown = match refused {
             Err(error @ LockError::InvalidConfig { .. }) => error.to_string(),
             other => panic!("without {check}: {other:?}"),
@@ -222,7 +213,7 @@ async fn a_check_that_the_server_refuses_is_a_matter_of_configuration_and_no_los
         assert!(guard.is_held());
         // Once the right is there, the guard still works.
         server.allow(COMMANDS).await;
-        assert_eq!(call().await.unwrap(), 1);
+        assert_eq!(count(guard).await.unwrap(), 1);
         server.admin(&["DEL", "{a}:n"]).await;
     }
 }
@@ -233,7 +224,7 @@ async fn a_key_that_the_user_may_not_touch_is_no_fault_of_the_script() {
     server.allow(COMMANDS).await;
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let guard = locks.lock("{a}:lock").acquire().await.unwrap();
-    let refused = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+    let refused = count(&guard).await;
     assert!(
         matches!(refused, Err(LockError::InvalidConfig { .. })),
         "{refused:?}"
@@ -251,7 +242,7 @@ async fn a_name_that_has_become_something_else_is_no_longer_our_lock() {
         let mut replace = redis::pipe();
         replace.del(name).rpush(name, "x");
         let () = replace.query_async(&mut connection).await.unwrap();
-        let refused = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+        let refused = count(&guard).await;
         assert!(
             matches!(refused, Err(LockError::Lost { .. })),
             "{refused:?}"
@@ -264,7 +255,6 @@ async fn a_name_that_has_become_something_else_is_no_longer_our_lock() {
 async fn a_script_that_the_server_has_lost_is_sent_again() {
     let (server, locks) = rig().await;
     let guard = locks.lock("{a}:lock").acquire().await.unwrap();
-    let script = add();
     let mut connection = server.connection().await;
     for round in 1..=3_i64 {
         let () = redis::cmd("SCRIPT")
@@ -272,14 +262,7 @@ async fn a_script_that_the_server_has_lost_is_sent_again() {
             .query_async(&mut connection)
             .await
             .unwrap();
-        let sum: i64 = guard
-            .guarded(&script)
-            .key("{a}:n")
-            .arg(1)
-            .run()
-            .await
-            .unwrap();
-        assert_eq!(sum, round);
+        assert_eq!(count(&guard).await.unwrap(), round);
     }
 }
 
