@@ -89,18 +89,28 @@ async fn waits_and_warns(server: &TestServer, locks: &LockManager) -> usize {
     let capture = Capture::start();
     let holder = manager(server).await.reentrant_lock("order");
     let lock = locks.reentrant_lock("order").owner(&Owner::new());
-    // Each of them asks for the channel.
+    let warnings = || {
+        let events = capture.events().into_iter();
+        let warnings = events.filter(|event| {
+            event.level == tracing::Level::WARN && event.message().contains("such locks will poll")
+        });
+        warnings.count()
+    };
+    let guard = holder.acquire().await.unwrap();
+    // Each of them asks for the channel, if it has the time.
+    let wait_in_vain = async || assert!(lock.acquire_within(ms(100)).await.is_err());
+    eventually("a warning", LIMIT, async || {
+        wait_in_vain().await;
+        warnings() > 0
+    })
+    .await;
     for _ in 0..3 {
-        let guard = holder.acquire().await.unwrap();
-        assert!(lock.acquire_within(ms(100)).await.is_err());
-        guard.release().await.unwrap();
+        wait_in_vain().await;
     }
+    guard.release().await.unwrap();
     let guard = in_time("the lock", lock.acquire()).await.unwrap();
     guard.release().await.unwrap();
-    let warnings = capture.events().into_iter().filter(|event| {
-        event.level == tracing::Level::WARN && event.message().contains("such locks will poll")
-    });
-    warnings.count()
+    warnings()
 }
 
 #[tokio::test]
