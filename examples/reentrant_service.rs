@@ -20,7 +20,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use lock_core::{FencingToken, LockError, LockGuard, LockManager, Owner, distributed_lock};
-use lock_examples::{Outcome, PrivateServer, exit, redis_url, shown};
+use lock_examples::{Outcome, exit, redis_url, redis_url_or_own_server};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 use tokio::sync::Mutex;
@@ -44,18 +44,7 @@ async fn main() -> ExitCode {
 
 /// The first process: the bank.
 async fn run() -> Outcome {
-    let (url, _server) = if let Some(url) = redis_url() {
-        println!(
-            "The lock lives on the server of REDIS_URL, {}.",
-            shown(&url)
-        );
-        (url, None)
-    } else {
-        let server = PrivateServer::start()?;
-        let (program, url) = (server.program(), server.url());
-        println!("REDIS_URL is not set, so the lock lives on a {program} of our own, {url}.");
-        (url, Some(server))
-    };
+    let (url, _server) = redis_url_or_own_server("lock lives")?;
     let locks = connect(&url).await?;
     // Another run of this program on the same server has an account of its own. The lock has the very name of the key,
     // as in Redisson: the manager's prefix is for the exclusive kind.

@@ -21,7 +21,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use lock_core::{LockManager, distributed_lock};
-use lock_examples::{Outcome, PrivateServer, Table, exit, redis_url, shown};
+use lock_examples::{Outcome, Table, exit, redis_url, redis_url_or_own_server};
 use redis::AsyncCommands;
 use redis::aio::MultiplexedConnection;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
@@ -96,20 +96,7 @@ async fn server(application: &str) -> Outcome {
 
 /// The first process.
 async fn clock() -> Outcome {
-    let (url, _server) = if let Some(url) = redis_url() {
-        println!(
-            "The locks live on the server of REDIS_URL, {}.",
-            shown(&url)
-        );
-        (url, None)
-    } else {
-        let server = PrivateServer::start()?;
-        println!(
-            "REDIS_URL is not set, so the locks live on a {} of our own.",
-            server.program()
-        );
-        (server.url(), Some(server))
-    };
+    let (url, _server) = redis_url_or_own_server("locks live")?;
     // Another run of this program on the same server is another application.
     let application = format!("cities-{}", std::process::id());
     let mut redis = redis::Client::open(&*url)?

@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager};
-use lock_examples::{Outcome, PrivateServer, exit, redis_url, shown};
+use lock_examples::{Outcome, exit, redis_url, redis_url_or_own_server};
 use tokio::io::AsyncBufReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -91,18 +91,7 @@ async fn connect(url: &str) -> Result<LockManager, LockError> {
 /// The first process: runs the show, and leaves nothing running behind, however it ends.
 async fn supervise() -> Outcome {
     let mut terminated = signal(SignalKind::terminate())?;
-    let (url, _server) = if let Some(url) = redis_url() {
-        println!(
-            "The lock lives on the server of REDIS_URL, {}.",
-            shown(&url)
-        );
-        (url, None)
-    } else {
-        let server = PrivateServer::start()?;
-        let (program, url) = (server.program(), server.url());
-        println!("REDIS_URL is not set, so the lock lives on a {program} of our own, {url}.");
-        (url, Some(server))
-    };
+    let (url, _server) = redis_url_or_own_server("lock lives")?;
     // Another run of this program on the same server has a lock of its own.
     let key = format!("workers:{}", std::process::id());
     // Before the workers: an address where nobody answers is told once, not four times.

@@ -33,7 +33,7 @@ mod workers;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use lock_examples::{Outcome, PrivateServer, exit, redis_url, shown};
+use lock_examples::{Outcome, exit, redis_url_or_own_server};
 
 use line::{Line, Mouth};
 use options::{HELP, Options};
@@ -102,15 +102,7 @@ fn member<T>(task: Option<T>, run: impl FnOnce(T, &Mouth) -> Outcome) -> ExitCod
 
 /// The first process: one sale after the other, then the report.
 async fn conduct(options: &Options) -> Outcome {
-    let (url, _server) = if let Some(url) = redis_url() {
-        println!("The stock is on the server of REDIS_URL, {}.", shown(&url));
-        (url, None)
-    } else {
-        let server = PrivateServer::start()?;
-        let (program, url) = (server.program(), server.url());
-        println!("REDIS_URL is not set, so the stock is on a {program} of our own, {url}.");
-        (url, Some(server))
-    };
+    let (url, _server) = redis_url_or_own_server("stock is")?;
 
     let style = ProgressStyle::with_template("  {msg:20} {wide_bar} {pos}/{len} requests")?;
     let mut sales = Vec::new();

@@ -36,6 +36,23 @@ pub fn redis_url_or_memory() -> String {
     }
 }
 
+/// The server of `REDIS_URL`, else one of our own, which runs as long as it is kept. Says which in one sentence: the "lock
+/// lives", or whatever `what` is, on that server.
+///
+/// # Errors
+///
+/// Where there is no server program to run.
+pub fn redis_url_or_own_server(what: &str) -> Outcome<(String, Option<PrivateServer>)> {
+    if let Some(url) = redis_url() {
+        println!("The {what} on the server of REDIS_URL, {}.", shown(&url));
+        return Ok((url, None));
+    }
+    let server = PrivateServer::start()?;
+    let (program, url) = (server.program(), server.url());
+    println!("REDIS_URL is not set, so the {what} on a {program} of our own, {url}.");
+    Ok((url, Some(server)))
+}
+
 /// A URL as it may be shown: without user, password and options.
 #[must_use]
 pub fn shown(url: &str) -> String {

@@ -108,8 +108,10 @@ impl Guarded<'_> {
     /// # Errors
     ///
     /// [`Lost`](LockError::Lost) where the lock was no longer ours: the script did not run, and the guard is lost from now on.
-    /// [`InvalidKey`](LockError::InvalidKey) for a key in another slot than the lock. [`Script`](LockError::Script) where the script failed, or
-    /// replied something that is no `T`; like any script it may have written before that.
+    /// [`InvalidKey`](LockError::InvalidKey) for a key in another slot than the lock. [`InvalidConfig`](LockError::InvalidConfig) where the
+    /// server does not let this user ask who holds the lock, or touch a key: the script did not run, and the guard is as it
+    /// was. [`Script`](LockError::Script) where the script failed, or replied something that is no `T`; like any script it may have written
+    /// before that.
     /// [`Unavailable`](LockError::Unavailable) where no reply came: then it may have run, and is not repeated.
     ///
     /// # Cancel safety

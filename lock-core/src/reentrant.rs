@@ -30,6 +30,7 @@ use crate::session::Session;
 /// A hash with the owner's hold count, under the bare key, as Redisson keeps it: Java and Rust services exclude
 /// and wake each other. A waiter subscribes to `redisson_lock__channel:{key}`. The order of waiters is FIFO inside
 /// this process; between processes the protocol knows none. Use [`Lock`](crate::Lock) where that matters.
+/// Where the server does not let us subscribe (an ACL), a warning says so, and a waiter asks when the lease ends and every 3 s.
 ///
 /// # Examples
 ///

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, PoisonError};
 
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -41,6 +41,7 @@ struct Heard {
 impl Capture {
     /// Begins to listen.
     pub fn start() -> Self {
+        Nobody::listens_elsewhere();
         let heard = Arc::<Mutex<Heard>>::default();
         let listener = Listener(Arc::clone(&heard));
         Self {
@@ -142,6 +143,44 @@ impl Subscriber for Listener {
         event.record(&mut said);
         lock(&self.0).events.push(said);
     }
+
+    fn enter(&self, _: &Id) {}
+
+    fn exit(&self, _: &Id) {}
+}
+
+/// Listens for the threads that capture nothing. Without it the first of them to pass an event while only one captures
+/// would switch that event off for all: `tracing` remembers its thread's answer, not ours.
+struct Nobody;
+
+impl Nobody {
+    fn listens_elsewhere() {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            // A program that listens itself has done what is needed.
+            let _ = tracing::subscriber::set_global_default(Self);
+        });
+    }
+}
+
+impl Subscriber for Nobody {
+    fn register_callsite(&self, _: &'static Metadata<'static>) -> Interest {
+        Interest::sometimes()
+    }
+
+    fn enabled(&self, _: &Metadata<'_>) -> bool {
+        false
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+
+    fn event(&self, _: &Event<'_>) {}
 
     fn enter(&self, _: &Id) {}
 

@@ -8,6 +8,7 @@
 //!
 //! - [`TestServer`]: a real server of your own, which can be paused, killed
 //!   and started again.
+//! - [`AclServer`]: one with a user who may do some things only.
 //! - [`servers`]: every server the contract suite has to run on.
 //! - [`Proxy`]: a network between client and server that loses, delays and
 //!   holds messages.
@@ -16,6 +17,7 @@
 //! - [`History`]: who held a lock when, and whether that was right.
 //! - [`eventually`]: a condition that comes true soon, without a fixed sleep.
 
+pub mod acl;
 mod admin;
 pub mod binary;
 pub mod capture;
@@ -29,6 +31,7 @@ pub mod server;
 mod supervise;
 mod wait;
 
+pub use acl::AclServer;
 pub use binary::{ServerBinary, servers};
 pub use capture::{Capture, Said};
 pub use clock::{boottime_now, monotonic_now};

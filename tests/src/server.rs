@@ -14,7 +14,7 @@ use redis::{AsyncConnectionConfig, FromRedisValue, IntoConnectionInfo};
 
 use crate::admin;
 use crate::binary::ServerBinary;
-use crate::port;
+use crate::port::Port;
 use crate::supervise::Supervised;
 use crate::wait::LIMIT;
 
@@ -26,7 +26,7 @@ use crate::wait::LIMIT;
 pub struct TestServer {
     binary: ServerBinary,
     args: Vec<String>,
-    port: u16,
+    port: Port,
     dir: PathBuf,
     process: Mutex<Supervised>,
 }
@@ -71,8 +71,8 @@ impl TestServerBuilder {
 
         let binary = self.binary.unwrap_or_else(ServerBinary::find);
         for _ in 0..50 {
-            let port = port::free();
-            match launch(&binary, &self.args, port, &dir).await {
+            let port = Port::free();
+            match launch(&binary, &self.args, port.number, &dir).await {
                 Ok(process) => {
                     return TestServer {
                         binary,
@@ -123,13 +123,13 @@ impl TestServer {
     /// The address it listens on.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
-        (Ipv4Addr::LOCALHOST, self.port).into()
+        (Ipv4Addr::LOCALHOST, self.port.number).into()
     }
 
     /// The port it listens on; a restart keeps it.
     #[must_use]
     pub fn port(&self) -> u16 {
-        self.port
+        self.port.number
     }
 
     /// The server's own process id; a restart changes it.
@@ -182,7 +182,7 @@ impl TestServer {
         self.kill();
         let start = Instant::now();
         loop {
-            match launch(&self.binary, &self.args, self.port, &self.dir).await {
+            match launch(&self.binary, &self.args, self.port.number, &self.dir).await {
                 Ok(process) => {
                     *self.process() = process;
                     return;
@@ -190,7 +190,7 @@ impl TestServer {
                 Err(Failure::PortTaken) if start.elapsed() < LIMIT => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
-                Err(Failure::PortTaken) => panic!("port {} stays taken", self.port),
+                Err(Failure::PortTaken) => panic!("port {} stays taken", self.port.number),
                 Err(Failure::Other(why)) => panic!("{:?} did not restart: {why}", self.binary),
             }
         }

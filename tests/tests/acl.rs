@@ -4,8 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager, LossReason};
-use lock_tests::{Capture, LIMIT, TestServer, eventually};
-use redis::aio::MultiplexedConnection;
+use lock_tests::{AclServer, Capture, LIMIT, eventually};
 use tokio::time::timeout;
 
 /// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
@@ -33,84 +32,32 @@ const COMMANDS: [&str; 22] = [
     "publish",
     "subscribe",
 ];
-const KEYS: &str = "~lock:* ~lock-core:*";
-const CHANNELS: &str = "&lock-core:*";
+const PATTERNS: &str = "~lock:* ~lock-core:* &lock-core:*";
 
-struct Guarded {
-    server: TestServer,
-    admin: MultiplexedConnection,
+fn all_but(missing: &str) -> impl Iterator<Item = &'static str> {
+    COMMANDS.into_iter().filter(move |name| *name != missing)
 }
 
-impl Guarded {
-    /// A server where everybody but its administrator has to be let in.
-    async fn start() -> Self {
-        let server = TestServer::start().await;
-        let admin = server.connection().await;
-        Self { server, admin }
-    }
-
-    /// The user `app`, with these commands and nothing else.
-    async fn allow(&mut self, commands: impl IntoIterator<Item = &str>) {
-        let mut command = redis::cmd("ACL");
-        command
-            .arg("SETUSER")
-            .arg("app")
-            .arg("reset")
-            .arg("on")
-            .arg(">secret");
-        for pattern in KEYS.split(' ').chain([CHANNELS]) {
-            command.arg(pattern);
-        }
-        for name in commands {
-            command.arg(format!("+{name}"));
-        }
-        let () = command.query_async(&mut self.admin).await.unwrap();
-    }
-
-    async fn allow_all_but(&mut self, missing: &str) {
-        self.allow(COMMANDS.into_iter().filter(|name| *name != missing))
-            .await;
-    }
-
-    /// So that every script is sent anew.
-    async fn forget(&mut self) {
-        let mut flush = redis::cmd("SCRIPT");
-        let () = flush
-            .arg("FLUSH")
-            .query_async(&mut self.admin)
-            .await
-            .unwrap();
-        let () = redis::cmd("FLUSHALL")
-            .query_async(&mut self.admin)
-            .await
-            .unwrap();
-        let mut list = redis::cmd("RPUSH");
-        let () = list
-            .arg("lock:foreign")
-            .arg("x")
-            .query_async(&mut self.admin)
-            .await
-            .unwrap();
-    }
-
-    async fn locks(&self) -> Result<LockManager, LockError> {
-        LockManager::builder()
-            .command_deadline(LIMIT)
-            .poll_interval(Duration::from_millis(10))
-            .connect(&format!("redis://app:secret@{}", self.server.addr()))
-            .await
-    }
+async fn connect(server: &AclServer) -> Result<LockManager, LockError> {
+    LockManager::builder()
+        .command_deadline(LIMIT)
+        .poll_interval(Duration::from_millis(10))
+        .connect(&server.url())
+        .await
 }
 
 /// Everything that a lock does. Answers whether the old holder was told of the forced release by a message.
-async fn whole_life(guarded: &mut Guarded) -> Result<bool, String> {
+async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
     fn step<T, E: Debug>(name: &str, result: Result<T, E>) -> Result<T, String> {
         result.map_err(|error| format!("{name}: {error:?}"))
     }
 
-    guarded.forget().await;
-    let locks = step("connect", guarded.locks().await)?;
-    let others = step("connect", guarded.locks().await)?;
+    // So that every script is sent anew.
+    server.admin(&["SCRIPT", "FLUSH"]).await;
+    server.admin(&["FLUSHALL"]).await;
+    server.admin(&["RPUSH", "lock:foreign", "x"]).await;
+    let locks = step("connect", connect(server).await)?;
+    let others = step("connect", connect(server).await)?;
     let (lock, other) = (locks.lock("a"), others.lock("a"));
 
     // Taken, waited for, left, handed over.
@@ -173,11 +120,11 @@ async fn whole_life(guarded: &mut Guarded) -> Result<bool, String> {
 
 #[tokio::test]
 async fn a_user_with_the_listed_permissions_can_do_everything() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
-    assert_eq!(whole_life(&mut guarded).await, Ok(true));
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    assert_eq!(whole_life(&mut server).await, Ok(true));
     println!(
-        "ACL SETUSER app on >secret {KEYS} {CHANNELS} +{}",
+        "ACL SETUSER app on >secret {PATTERNS} +{}",
         COMMANDS.join(" +")
     );
 }
@@ -189,9 +136,9 @@ async fn without_any_one_of_its_commands_something_is_refused() {
         .into_iter()
         .filter(|name| !["publish", "subscribe", "hgetall"].contains(name))
     {
-        let mut guarded = Guarded::start().await;
-        guarded.allow_all_but(missing).await;
-        let refused = whole_life(&mut guarded).await;
+        let mut server = AclServer::start(PATTERNS).await;
+        server.allow(all_but(missing)).await;
+        let refused = whole_life(&mut server).await;
         println!("without {missing}: {refused:?}");
         assert!(refused.is_err(), "{missing} is not needed");
     }
@@ -199,13 +146,13 @@ async fn without_any_one_of_its_commands_something_is_refused() {
 
 #[tokio::test]
 async fn a_get_that_is_refused_is_a_matter_of_configuration_and_no_loss() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
-    let lock = guarded.locks().await.unwrap().lock("a");
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let lock = connect(&server).await.unwrap().lock("a");
     // Of a manager of its own: behind a guard of the same one it would wait without asking the server.
-    let other = guarded.locks().await.unwrap().lock("a");
+    let other = connect(&server).await.unwrap().lock("a");
     let guard = lock.acquire().await.unwrap();
-    guarded.allow_all_but("get").await;
+    server.allow(all_but("get")).await;
     // Nobody knows now who holds it: nothing may be made of that.
     let refused = [
         other.acquire().await.map(drop),
@@ -223,15 +170,15 @@ async fn a_get_that_is_refused_is_a_matter_of_configuration_and_no_loss() {
 
 #[tokio::test]
 async fn a_database_other_than_the_first_needs_select() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
-    let url = format!("redis://app:secret@{}/1", guarded.server.addr());
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let url = format!("{}/1", server.url());
     let refused = LockManager::connect(&url).await;
     assert!(
         matches!(refused, Err(LockError::InvalidConfig { .. })),
         "{refused:?}"
     );
-    guarded.allow(COMMANDS.into_iter().chain(["select"])).await;
+    server.allow(COMMANDS.into_iter().chain(["select"])).await;
     let locks = LockManager::connect(&url).await.unwrap();
     locks
         .lock("a")
@@ -245,10 +192,9 @@ async fn a_database_other_than_the_first_needs_select() {
 
 #[tokio::test]
 async fn a_users_own_connection_needs_no_subscribe() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow_all_but("subscribe").await;
-    let url = format!("redis://app:secret@{}", guarded.server.addr());
-    let connection = redis::Client::open(url)
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("subscribe")).await;
+    let connection = redis::Client::open(server.url())
         .unwrap()
         .get_connection_manager()
         .await
@@ -266,10 +212,10 @@ async fn a_users_own_connection_needs_no_subscribe() {
 #[tokio::test]
 async fn without_subscribe_waiting_polls_and_a_warning_says_so() {
     let capture = Capture::start();
-    let mut guarded = Guarded::start().await;
-    guarded.allow_all_but("subscribe").await;
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("subscribe")).await;
     // A forced release is found at the next renewal.
-    assert_eq!(whole_life(&mut guarded).await, Ok(false));
+    assert_eq!(whole_life(&mut server).await, Ok(false));
     let warned = capture.events().into_iter().any(|event| {
         event.level == tracing::Level::WARN
             && event.message().contains("waiting for locks will poll")
@@ -279,28 +225,28 @@ async fn without_subscribe_waiting_polls_and_a_warning_says_so() {
 
 #[tokio::test]
 async fn without_channels_waiting_polls() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
-    let mut command = redis::cmd("ACL");
-    command.arg("SETUSER").arg("app").arg("resetchannels");
-    let () = command.query_async(&mut guarded.admin).await.unwrap();
-    assert_eq!(whole_life(&mut guarded).await, Ok(false));
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    server
+        .admin(&["ACL", "SETUSER", "app", "resetchannels"])
+        .await;
+    assert_eq!(whole_life(&mut server).await, Ok(false));
 }
 
 #[tokio::test]
 async fn without_publish_a_hand_over_is_found_by_the_refresh() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow_all_but("publish").await;
-    assert_eq!(whole_life(&mut guarded).await, Ok(false));
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("publish")).await;
+    assert_eq!(whole_life(&mut server).await, Ok(false));
 }
 
 #[tokio::test]
 async fn a_key_outside_the_pattern_is_a_matter_of_configuration() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
     let locks = LockManager::builder()
         .prefix("elsewhere:")
-        .connect(&format!("redis://app:secret@{}", guarded.server.addr()))
+        .connect(&server.url())
         .await
         .unwrap();
     match locks.lock("a").acquire().await {
@@ -316,7 +262,7 @@ async fn a_key_outside_the_pattern_is_a_matter_of_configuration() {
     }
     // What a refused acquire would have left is nothing.
     eventually("nothing is left", LIMIT, async || {
-        guarded.server.keys().await.is_empty()
+        server.server().keys().await.is_empty()
     })
     .await;
 }

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use lock_core::{GuardedScript, LockError, LockManager, LossReason, Owner};
-use lock_tests::TestServer;
+use lock_core::{GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner};
+use lock_tests::{AclServer, TestServer};
 
 async fn rig() -> (TestServer, LockManager) {
     let server = TestServer::start().await;
@@ -17,6 +17,11 @@ async fn rig() -> (TestServer, LockManager) {
 
 fn add() -> GuardedScript {
     GuardedScript::new("return redis.call('INCRBY', KEYS[1], ARGV[1])")
+}
+
+/// Counts `{a}:n` up by one, under a lock.
+async fn count(guard: &LockGuard) -> Result<i64, LockError> {
+    guard.guarded(&add()).key("{a}:n").arg(1).run().await
 }
 
 #[tokio::test]
@@ -73,7 +78,7 @@ async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
         .await
         .unwrap();
     assert!(guard.is_held());
-    let refused = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+    let refused = count(&guard).await;
     assert!(matches!(
         refused,
         Err(LockError::Lost {
@@ -84,7 +89,7 @@ async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
     assert_eq!(server.get("{a}:n").await, None);
     assert!(!guard.is_held());
     // From now on not even asked.
-    let again = guard.guarded(&add()).key("{a}:n").arg(1).run::<i64>().await;
+    let again = count(&guard).await;
     assert!(matches!(again, Err(LockError::Lost { .. })));
     assert_eq!(guard.lost().await, LossReason::Taken);
 }
@@ -96,23 +101,11 @@ async fn a_reentrant_lock_guards_scripts_too() {
     let lock = locks.reentrant_lock("{a}:lock").owner(&me);
     let outer = lock.acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
-    let script = add();
     for guard in [&outer, &inner] {
-        let _: i64 = guard
-            .guarded(&script)
-            .key("{a}:n")
-            .arg(1)
-            .run()
-            .await
-            .unwrap();
+        count(guard).await.unwrap();
     }
     assert!(lock.force_release().await.unwrap());
-    let refused = inner
-        .guarded(&script)
-        .key("{a}:n")
-        .arg(1)
-        .run::<i64>()
-        .await;
+    let refused = count(&inner).await;
     assert!(matches!(refused, Err(LockError::Lost { .. })));
     assert_eq!(server.get("{a}:n").await.as_deref(), Some("2"));
 }
@@ -142,13 +135,21 @@ async fn a_script_that_fails_says_why_and_the_lock_stays() {
     let (_server, locks) = rig().await;
     let guard = locks.lock("{a}:lock").acquire().await.unwrap();
     let broken = [
-        "this is no Lua",
-        "error('on purpose')",
-        "return redis.call('NO SUCH COMMAND')",
-        "return redis.error_reply('on purpose')",
-        "return 'no number'",
+        ("error('on purpose')", "on purpose"),
+        ("return redis.call('NO SUCH COMMAND')", "called from script"),
+        ("return redis.error_reply('on purpose')", "on purpose"),
+        (
+            "return {redis.pcall('NO SUCH COMMAND')}",
+            "called from script",
+        ),
+        ("return 'no number'", "no number"),
+        ("\n\nerror('on purpose')", "user_script:3:"),
+        (
+            "return lock or holds or owner or token",
+            "global variable 'lock'",
+        ),
     ];
-    for text in broken {
+    for (text, why) in broken {
         let answer = guard.guarded(&GuardedScript::new(text)).run::<i64>().await;
         assert!(
             matches!(answer, Err(LockError::Script { .. })),
@@ -156,16 +157,104 @@ async fn a_script_that_fails_says_why_and_the_lock_stays() {
         );
         let shown = answer.unwrap_err().to_string();
         assert!(shown.starts_with("the guarded script failed"), "{shown}");
+        assert!(shown.contains(why), "{shown}");
+        assert!(!shown.contains("ACL"), "no fault of the set-up: {shown}");
     }
     assert!(guard.is_held());
     guard.release().await.unwrap();
 }
 
 #[tokio::test]
+async fn a_script_that_is_no_lua_is_told_what_lua_says_of_which_line() {
+    let (_server, locks) = rig().await;
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    let script = GuardedScript::new("local a = 1\nthis is no Lua");
+    let error = guard.guarded(&script).run::<i64>().await.unwrap_err();
+    assert!(matches!(error, LockError::Script { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        "the guarded script failed: the server does not understand its Lua (user_script:2: '=' expected near 'is')"
+    );
+    assert!(guard.is_held());
+}
+
+/// What both kinds of lock need, and the script.
+const COMMANDS: [&str; 17] = [
+    "evalsha", "eval", "exists", "get", "set", "del", "pttl", "pexpire", "time", "hset", "hget",
+    "hdel", "hlen", "hgetall", "hexists", "hincrby", "incrby",
+];
+const PATTERNS: &str = "~{a}* ~lock:{a}* ~lock-core:* ~redisson_lock__channel:* &lock-core:* &redisson_lock__channel:*";
+
+#[tokio::test]
+async fn a_check_that_the_server_refuses_is_a_matter_of_configuration_and_no_loss() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = LockManager::builder()
+        .command_deadline(Duration::from_secs(10))
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let exclusive = locks.lock("{a}:lock").acquire().await.unwrap();
+    let reentrant = locks.reentrant_lock("{a}:deep").acquire().await.unwrap();
+    for (guard, check) in [(&exclusive, "get"), (&reentrant, "hexists")] {
+        server
+            .allow(COMMANDS.into_iter().filter(|name| *name != check))
+            .await;
+        let refused = count(guard).await;
+        let shown = match refused {
+            Err(error @ LockError::InvalidConfig { .. }) => error.to_string(),
+            other => panic!("without {check}: {other:?}"),
+        };
+        assert!(
+            shown.contains("check the password, the ACL rules"),
+            "{shown}"
+        );
+        assert_eq!(server.server().get("{a}:n").await, None, "it did not run");
+        assert!(guard.is_held());
+        // Once the right is there, the guard still works.
+        server.allow(COMMANDS).await;
+        assert_eq!(count(guard).await.unwrap(), 1);
+        server.admin(&["DEL", "{a}:n"]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_the_user_may_not_touch_is_no_fault_of_the_script() {
+    let mut server = AclServer::start("~lock:* ~lock-core:* &lock-core:*").await;
+    server.allow(COMMANDS).await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    let refused = count(&guard).await;
+    assert!(
+        matches!(refused, Err(LockError::InvalidConfig { .. })),
+        "{refused:?}"
+    );
+    assert!(guard.is_held());
+}
+
+#[tokio::test]
+async fn a_name_that_has_become_something_else_is_no_longer_our_lock() {
+    let (server, locks) = rig().await;
+    let exclusive = locks.lock("{a}:lock").acquire().await.unwrap();
+    let reentrant = locks.reentrant_lock("{a}:deep").acquire().await.unwrap();
+    let mut connection = server.connection().await;
+    for (guard, name) in [(exclusive, "lock:{a}:lock"), (reentrant, "{a}:deep")] {
+        let mut replace = redis::pipe();
+        replace.del(name).rpush(name, "x");
+        let () = replace.query_async(&mut connection).await.unwrap();
+        let refused = count(&guard).await;
+        assert!(
+            matches!(refused, Err(LockError::Lost { .. })),
+            "{refused:?}"
+        );
+        assert_eq!(server.get("{a}:n").await, None);
+    }
+}
+
+#[tokio::test]
 async fn a_script_that_the_server_has_lost_is_sent_again() {
     let (server, locks) = rig().await;
     let guard = locks.lock("{a}:lock").acquire().await.unwrap();
-    let script = add();
     let mut connection = server.connection().await;
     for round in 1..=3_i64 {
         let () = redis::cmd("SCRIPT")
@@ -173,14 +262,7 @@ async fn a_script_that_the_server_has_lost_is_sent_again() {
             .query_async(&mut connection)
             .await
             .unwrap();
-        let sum: i64 = guard
-            .guarded(&script)
-            .key("{a}:n")
-            .arg(1)
-            .run()
-            .await
-            .unwrap();
-        assert_eq!(sum, round);
+        assert_eq!(count(&guard).await.unwrap(), round);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_tests::{
-    Child, LIMIT, TestServer, boottime_now, connect, eventually, monotonic_now, servers,
+    Capture, Child, LIMIT, TestServer, boottime_now, connect, eventually, monotonic_now, servers,
 };
 
 const ECHO: &str = env!("CARGO_BIN_EXE_harness-echo");
@@ -273,4 +273,16 @@ async fn set(url: &str, key: &str) {
         .query_async::<()>(&mut connection)
         .await
         .unwrap();
+}
+
+#[test]
+fn what_a_thread_that_captures_nothing_says_first_is_captured_later() {
+    fn say() {
+        tracing::info!("said");
+    }
+    let capture = Capture::start();
+    std::thread::spawn(say).join().unwrap();
+    assert!(capture.events().is_empty(), "it is another thread's");
+    say();
+    assert_eq!(capture.events()[0].message(), "said");
 }

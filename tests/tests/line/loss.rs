@@ -23,6 +23,16 @@ async fn with_tokens(holder: &Lock, waiter: &Lock) -> (LockGuard, JoinHandle<Loc
     (granted(held).await, local)
 }
 
+/// Another process has the lock, and the one in line here has it next.
+async fn rival_before(local: JoinHandle<LockGuard>, rival: LockGuard) {
+    assert!(!local.is_finished() && rival.is_held(), "two believers");
+    let fence = rival.fencing_token();
+    rival.release().await.unwrap();
+    let local = granted(local).await;
+    assert!(local.fencing_token() > fence);
+    local.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn a_lock_taken_away_goes_to_another_process_before_those_in_line() {
     let server = TestServer::start().await;
@@ -43,12 +53,7 @@ async fn a_lock_taken_away_goes_to_another_process_before_those_in_line() {
     }
     // By the server, at the end of its queue.
     crate::support::until_waiting(&rivals, 1).await;
-    assert!(!local.is_finished() && rival.is_held(), "two believers");
-    let fence = rival.fencing_token();
-    rival.release().await.unwrap();
-    let local = granted(local).await;
-    assert!(local.fencing_token() > fence);
-    local.release().await.unwrap();
+    rival_before(local, rival).await;
     until_clean(&server).await;
 }
 
@@ -62,12 +67,7 @@ async fn a_guard_ended_by_its_cap_goes_to_another_process_before_those_in_line()
     assert_eq!(in_time("the loss", held.lost()).await, LossReason::MaxHold);
     drop(held);
     let rival = granted(rival).await;
-    assert!(!local.is_finished() && rival.is_held(), "two believers");
-    let fence = rival.fencing_token();
-    rival.release().await.unwrap();
-    let local = granted(local).await;
-    assert!(local.fencing_token() > fence);
-    local.release().await.unwrap();
+    rival_before(local, rival).await;
     until_clean(&server).await;
 }
 

@@ -4,8 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager, LossReason, Owner};
-use lock_tests::{LIMIT, TestServer, eventually};
-use redis::aio::MultiplexedConnection;
+use lock_tests::{AclServer, LIMIT, eventually};
 use tokio::time::timeout;
 
 use crate::support::ms;
@@ -34,67 +33,32 @@ const COMMANDS: [&str; 19] = [
 ];
 /// The application's locks are `order:*`. The channel is passed to the scripts as a key, as Redisson passes it, so that a
 /// cluster checks its slot; nothing is stored there.
-const KEYS: &str = "~order:* ~lock-core:* ~redisson_lock__channel:*";
-const CHANNELS: &str = "&lock-core:* &redisson_lock__channel:*";
+const PATTERNS: &str =
+    "~order:* ~lock-core:* ~redisson_lock__channel:* &lock-core:* &redisson_lock__channel:*";
 
-struct Guarded {
-    server: TestServer,
-    admin: MultiplexedConnection,
+fn all_but(missing: &str) -> impl Iterator<Item = &'static str> {
+    COMMANDS.into_iter().filter(move |name| *name != missing)
 }
 
-impl Guarded {
-    async fn start() -> Self {
-        let server = TestServer::start().await;
-        let admin = server.connection().await;
-        Self { server, admin }
-    }
-
-    async fn admin(&mut self, words: &[&str]) {
-        let mut command = redis::cmd(words[0]);
-        let () = command
-            .arg(&words[1..])
-            .query_async(&mut self.admin)
-            .await
-            .unwrap();
-    }
-
-    /// The user `app`, with these commands and nothing else.
-    async fn allow(&mut self, commands: impl IntoIterator<Item = &str>) {
-        let commands: Vec<_> = commands
-            .into_iter()
-            .map(|name| format!("+{name}"))
-            .collect();
-        let mut words = vec!["ACL", "SETUSER", "app", "reset", "on", ">secret"];
-        words.extend(KEYS.split(' ').chain(CHANNELS.split(' ')));
-        words.extend(commands.iter().map(String::as_str));
-        self.admin(&words).await;
-    }
-
-    async fn allow_all_but(&mut self, missing: &str) {
-        self.allow(COMMANDS.into_iter().filter(|name| *name != missing))
-            .await;
-    }
-
-    async fn locks(&self) -> Result<LockManager, LockError> {
-        LockManager::builder()
-            .command_deadline(LIMIT)
-            .connect(&format!("redis://app:secret@{}", self.server.addr()))
-            .await
-    }
+async fn connect(server: &AclServer) -> Result<LockManager, LockError> {
+    LockManager::builder()
+        .command_deadline(LIMIT)
+        .connect(&server.url())
+        .await
 }
 
 /// Everything that a reentrant lock does. Answers whether the old holder was told of the forced release by a message.
-async fn whole_life(guarded: &mut Guarded) -> Result<bool, String> {
+async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
     fn step<T, E: Debug>(name: &str, result: Result<T, E>) -> Result<T, String> {
         result.map_err(|error| format!("{name}: {error:?}"))
     }
 
     // So that every script is sent anew.
-    guarded.admin(&["SCRIPT", "FLUSH"]).await;
-    guarded.admin(&["FLUSHALL"]).await;
-    guarded.admin(&["RPUSH", "order:foreign", "x"]).await;
-    let locks = step("connect", guarded.locks().await)?;
-    let others = step("connect", guarded.locks().await)?;
+    server.admin(&["SCRIPT", "FLUSH"]).await;
+    server.admin(&["FLUSHALL"]).await;
+    server.admin(&["RPUSH", "order:foreign", "x"]).await;
+    let locks = step("connect", connect(server).await)?;
+    let others = step("connect", connect(server).await)?;
     let lock = locks.reentrant_lock("order:7").owner(&Owner::new());
     let other = others.reentrant_lock("order:7");
 
@@ -137,11 +101,11 @@ async fn whole_life(guarded: &mut Guarded) -> Result<bool, String> {
 
 #[tokio::test]
 async fn a_user_with_the_listed_permissions_can_do_everything() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
-    assert_eq!(whole_life(&mut guarded).await, Ok(true));
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    assert_eq!(whole_life(&mut server).await, Ok(true));
     println!(
-        "ACL SETUSER app on >secret {KEYS} {CHANNELS} +{}",
+        "ACL SETUSER app on >secret {PATTERNS} +{}",
         COMMANDS.join(" +")
     );
 }
@@ -153,9 +117,9 @@ async fn without_any_one_of_its_commands_something_is_refused() {
         .into_iter()
         .filter(|name| !["publish", "subscribe"].contains(name))
     {
-        let mut guarded = Guarded::start().await;
-        guarded.allow_all_but(missing).await;
-        let refused = whole_life(&mut guarded).await;
+        let mut server = AclServer::start(PATTERNS).await;
+        server.allow(all_but(missing)).await;
+        let refused = whole_life(&mut server).await;
         println!("without {missing}: {refused:?}");
         assert!(refused.is_err(), "{missing} is not needed");
     }
@@ -164,31 +128,31 @@ async fn without_any_one_of_its_commands_something_is_refused() {
 #[tokio::test]
 async fn without_messages_a_waiter_asks_now_and_then() {
     for missing in ["publish", "subscribe"] {
-        let mut guarded = Guarded::start().await;
-        guarded.allow_all_but(missing).await;
-        assert_eq!(whole_life(&mut guarded).await, Ok(false), "{missing}");
+        let mut server = AclServer::start(PATTERNS).await;
+        server.allow(all_but(missing)).await;
+        assert_eq!(whole_life(&mut server).await, Ok(false), "{missing}");
     }
     // The channels of the locks alone: the client's own still tells of a forced release.
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
-    guarded
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    server
         .admin(&["ACL", "SETUSER", "app", "resetchannels", "&lock-core:*"])
         .await;
-    assert_eq!(whole_life(&mut guarded).await, Ok(true));
+    assert_eq!(whole_life(&mut server).await, Ok(true));
 }
 
 #[tokio::test]
 async fn a_lock_outside_the_pattern_is_a_matter_of_configuration_and_leaves_nothing() {
-    let mut guarded = Guarded::start().await;
-    guarded.allow(COMMANDS).await;
-    let locks = guarded.locks().await.unwrap();
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = connect(&server).await.unwrap();
     let refused = locks.reentrant_lock("elsewhere").acquire().await;
     assert!(
         matches!(refused, Err(LockError::InvalidConfig { .. })),
         "{refused:?}"
     );
     eventually("nothing is left", LIMIT, async || {
-        guarded.server.keys().await.is_empty()
+        server.server().keys().await.is_empty()
     })
     .await;
 }

@@ -193,7 +193,11 @@ pub(crate) async fn shutdown_leaves_nothing(rig: &Rig) {
         let lock = lock.owner(&Owner::new());
         forgotten.push((lock.acquire().await.unwrap(), lock.acquire().await.unwrap()));
     }
-    assert_eq!(locks.shutdown(ms(1500)).await, 0);
+    // What is held to the end is given back in the last quarter; a machine that stands still meanwhile does it later.
+    eventually("nothing is left", LIMIT, async || {
+        locks.shutdown(ms(1500)).await == 0
+    })
+    .await;
     for (outer, inner) in &forgotten {
         assert!(!outer.is_held() && !inner.is_held());
     }

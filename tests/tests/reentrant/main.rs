@@ -12,6 +12,7 @@ mod redisson_client;
 mod redisson_more;
 mod soak;
 mod support;
+mod unheard;
 mod wakeups;
 mod wire;
 mod wire_wakeups;

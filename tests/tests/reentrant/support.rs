@@ -9,6 +9,8 @@ use lock_core::{LockManager, ReentrantLock};
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
 use redis::FromRedisValue;
 
+use crate::redisson_client::Redisson;
+
 /// Longer than any test may wait: with this ttl a key that goes was removed.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
@@ -41,6 +43,15 @@ pub(crate) async fn warm_server() -> TestServer {
     let lock = manager(&server).await.reentrant_lock("warm");
     lock.acquire().await.unwrap().release().await.unwrap();
     server
+}
+
+/// Redisson straight on a server, and a manager of ours behind a proxy.
+pub(crate) async fn neighbours() -> (TestServer, Redisson, Proxy, LockManager) {
+    let server = warm_server().await;
+    let java = Redisson::new(&server).await;
+    let proxy = Proxy::start(&server);
+    let locks = manager_at(&proxy.url(), LIMIT).await;
+    (server, java, proxy, locks)
 }
 
 /// Runs one command given as words.

@@ -2,24 +2,20 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::Owner;
-use lock_tests::{LIMIT, Proxy, TestServer};
+use lock_core::{LockManager, Owner, ReentrantLock};
+use lock_tests::{LIMIT, TestServer};
 use tokio::time::sleep;
 
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
-    LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager_at, ms, until_clean,
-    until_listening, until_parked, warm_server, woken_by_a_message,
+    LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager_at, ms, neighbours,
+    until_clean, until_listening, until_parked, woken_by_a_message,
 };
 
 #[tokio::test]
 async fn a_release_between_the_first_try_and_the_subscription_is_found() {
-    let server = TestServer::start().await;
-    let java = Redisson::new(&server).await;
-    let proxy = Proxy::start(&server);
-    let lock = manager_at(&proxy.url(), LIMIT)
-        .await
-        .reentrant_lock("order");
+    let (server, java, proxy, locks) = neighbours().await;
+    let lock = locks.reentrant_lock("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
         let subscribing = proxy.hold_next_request_matching(is_subscribe);
@@ -40,20 +36,10 @@ async fn a_release_between_the_first_try_and_the_subscription_is_found() {
 
 #[tokio::test]
 async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
-    let server = warm_server().await;
-    let java = Redisson::new(&server).await;
-    let proxy = Proxy::start(&server);
-    let locks = manager_at(&proxy.url(), LIMIT).await;
+    let (server, java, proxy, locks) = neighbours().await;
     for owners in [false, true] {
         woken_by_a_message("the lock", async || {
-            let lock = || {
-                let lock = locks.reentrant_lock("order");
-                if owners {
-                    lock.owner(&Owner::new())
-                } else {
-                    lock
-                }
-            };
+            let lock = || order(&locks, owners);
             let (first, second, seen) = (lock(), lock(), lock());
             assert_eq!(java.try_lock("order", LONG).await, None);
             let asked = proxy.count(is_acquire);
@@ -80,10 +66,7 @@ async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
 
 #[tokio::test]
 async fn a_waiter_whose_time_ends_while_it_subscribes_leaves_a_listener_behind() {
-    let server = warm_server().await;
-    let java = Redisson::new(&server).await;
-    let proxy = Proxy::start(&server);
-    let locks = manager_at(&proxy.url(), LIMIT).await;
+    let (server, java, proxy, locks) = neighbours().await;
     let lock = locks.reentrant_lock("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
@@ -108,8 +91,18 @@ async fn a_waiter_whose_time_ends_while_it_subscribes_leaves_a_listener_behind()
     .await;
 }
 
+/// A handle of the lock, for an owner of its own where there are owners.
+fn order(locks: &LockManager, owners: bool) -> ReentrantLock {
+    let lock = locks.reentrant_lock("order");
+    if owners {
+        lock.owner(&Owner::new())
+    } else {
+        lock
+    }
+}
+
 /// Waits until so many callers of this manager wait for the lock.
-async fn until_waiting(lock: &lock_core::ReentrantLock, waiters: u64) {
+async fn until_waiting(lock: &ReentrantLock, waiters: u64) {
     lock_tests::eventually("they wait", LIMIT, async || {
         lock.inspect().await.unwrap().waiters() == waiters
     })
@@ -123,14 +116,7 @@ async fn leaving_meets_release(rounds: u64, owners: bool) {
     let locks = manager_at(&server.url(), PATIENT).await;
     let mut late = Vec::new();
     for round in 0..rounds {
-        let lock = || {
-            let lock = locks.reentrant_lock("order");
-            if owners {
-                lock.owner(&Owner::new())
-            } else {
-                lock
-            }
-        };
+        let lock = || order(&locks, owners);
         let (first, second) = (lock(), lock());
         assert_eq!(java.try_lock("order", LONG).await, None);
         let patience = Duration::from_micros(if round % 2 == 0 {
@@ -184,13 +170,10 @@ async fn an_owner_that_gives_up_when_the_lock_is_let_go_leaves_it_to_the_next() 
 /// A name of the greatest length, and a prefix: the channel tells of a name that is longer than any key.
 #[tokio::test]
 async fn the_longest_key_with_a_prefix_is_woken_too() {
-    let server = warm_server().await;
-    let java = Redisson::new(&server).await;
-    let proxy = Proxy::start(&server);
+    let (_server, java, proxy, locks) = neighbours().await;
     let key = "k".repeat(1024);
     let name = format!("prefix:{key}");
-    let lock = manager_at(&proxy.url(), LIMIT).await.reentrant_lock(&key);
-    let lock = lock.prefix("prefix:");
+    let lock = locks.reentrant_lock(&key).prefix("prefix:");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock(&name, LONG).await, None);
         let asked = proxy.count(is_acquire);

@@ -6,21 +6,18 @@ use std::time::Instant;
 
 use futures_util::{FutureExt, StreamExt};
 use lock_core::Owner;
-use lock_tests::{LIMIT, Proxy, TestServer};
+use lock_tests::{LIMIT, TestServer};
 use tokio::time::timeout;
 
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
-    LONG, Section, in_time, is_acquire, manager, manager_at, ms, until_clean, until_parked,
-    warm_server, woken_by_a_message,
+    LONG, Section, in_time, is_acquire, manager, ms, neighbours, until_clean, until_parked,
+    woken_by_a_message,
 };
 
 #[tokio::test]
 async fn an_unlock_of_redisson_wakes_our_waiter() {
-    let server = warm_server().await;
-    let java = Redisson::new(&server).await;
-    let proxy = Proxy::start(&server);
-    let locks = manager_at(&proxy.url(), LIMIT).await;
+    let (server, java, proxy, locks) = neighbours().await;
     for (prefix, key, name) in [
         ("", "order", "order"),
         ("", "{order}", "{order}"),
@@ -46,12 +43,8 @@ async fn an_unlock_of_redisson_wakes_our_waiter() {
 
 #[tokio::test]
 async fn a_force_unlock_of_redisson_wakes_our_waiter() {
-    let server = warm_server().await;
-    let java = Redisson::new(&server).await;
-    let proxy = Proxy::start(&server);
-    let lock = manager_at(&proxy.url(), LIMIT)
-        .await
-        .reentrant_lock("order");
+    let (_server, java, proxy, locks) = neighbours().await;
+    let lock = locks.reentrant_lock("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
         let asked = proxy.count(is_acquire);

@@ -1,5 +1,6 @@
 //! What the server or the socket said, sorted by what it means for a lock.
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,16 @@ const NOT_NOW: [&str; 13] = [
     "NOSCRIPT",
     "UNKILLABLE",
 ];
+
+const REFUSED: &str = "the server refused (";
+const ADVICE: &str = "): check the password, the ACL rules and that it is a Redis or Valkey master";
+
+/// How a server introduces what Lua says of a script that it can not read.
+const COMPILING: &str = "Error compiling script ";
+/// What stands in an error that a script raised: the last one up to Redis 6.
+const RUNNING: [&str; 2] = [", on @user_script:", "Error running script "];
+/// What an error begins with that kept a script from running at all, as the `redis` crate shows it.
+const SHUT_OUT: [&str; 2] = ["NoPerm: ", "\"NOAUTH\": "];
 
 pub(super) fn classify(error: RedisError) -> StoreError {
     match error.kind() {
@@ -56,10 +67,31 @@ fn not_now(code: &str, text: &str) -> bool {
             .any(|word| text.contains(&format!("-{word} ")))
 }
 
-fn refused(error: &RedisError) -> StoreError {
-    StoreError::Misconfigured(format!(
-        "the server refused ({error}): check the password, the ACL rules and that it is a Redis or Valkey master"
-    ))
+fn refused(said: &dyn Display) -> StoreError {
+    StoreError::Misconfigured(format!("{REFUSED}{said}{ADVICE}"))
+}
+
+/// An error that a script passes on as a text, instead of failing with it.
+pub(super) fn passed_on(text: &str) -> StoreError {
+    if not_now(text.split(' ').next().unwrap_or(""), text) {
+        StoreError::NotNow(Cause::text(text.to_owned()))
+    } else {
+        refused(&text)
+    }
+}
+
+/// What is wrong with a script of the user, where that is what a [refusal](StoreError::Misconfigured) is about: then its
+/// author has something to repair, and not whoever set up the server.
+pub(super) fn fault_of_script(refusal: &str) -> Option<String> {
+    let said = refusal.strip_prefix(REFUSED)?.strip_suffix(ADVICE)?;
+    if let Some((_, why)) = said.split_once(COMPILING) {
+        let why = why.trim_start_matches("(new function): ").trim_end();
+        return Some(format!("the server does not understand its Lua ({why})"));
+    }
+    let ran = RUNNING.iter().any(|words| said.contains(words));
+    let shut_out = SHUT_OUT.iter().any(|words| said.starts_with(words))
+        || said.contains("AuthenticationFailed");
+    (ran || !shut_out).then(|| said.trim_end().to_owned())
 }
 
 fn cause(error: RedisError) -> Cause {
@@ -108,5 +140,47 @@ mod tests {
         assert!(not_now("ERR", "ERR max number of clients reached"));
         assert!(!not_now("NOPERM", "NOPERM this user has no permissions"));
         assert!(!not_now("ERR", "ERR ACL failure in script: no OOM here"));
+    }
+    /// What becomes of an error reply to a script of the user.
+    fn fault(reply: &str) -> Option<String> {
+        let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
+        match classify(value.extract_error().unwrap_err()) {
+            StoreError::Misconfigured(refusal) => fault_of_script(&refusal),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn a_script_is_blamed_for_its_own_faults_only() {
+        assert_eq!(
+            fault(
+                "ERR Error compiling script (new function): user_script:2: '=' expected near 'is'"
+            )
+            .unwrap(),
+            "the server does not understand its Lua (user_script:2: '=' expected near 'is')"
+        );
+        for its_own in [
+            "ERR user_script:1: on purpose script: af2e, on @user_script:1.",
+            "NOPERM ACL failure in script: no permissions to run 'get' script: af2e, on @user_script:1.",
+            "ERR Error running script (call to f_af2e): @user_script:1: @user_script: 1: on purpose",
+            "WRONGTYPE Operation against a key holding the wrong kind of value",
+        ] {
+            assert!(fault(its_own).is_some(), "{its_own}");
+        }
+        for shut_out in [
+            "NOPERM this user has no permissions to run the 'evalsha' command",
+            "NOPERM No permissions to access a key",
+            "NOAUTH Authentication required.",
+        ] {
+            assert_eq!(fault(shut_out), None, "{shut_out}");
+        }
+    }
+
+    #[test]
+    fn an_error_that_a_script_passes_on_is_sorted_as_any_other() {
+        let not_now = "OOM command not allowed when used memory > 'maxmemory'.";
+        assert!(matches!(passed_on(not_now), StoreError::NotNow(_)));
+        let refusal = "ERR The user executing the script can't run this command";
+        assert!(matches!(passed_on(refusal), StoreError::Misconfigured(_)));
     }
 }

@@ -5,19 +5,27 @@ use redis::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use super::error::garbled;
+use super::error::{fault_of_script, garbled, passed_on};
 use super::script::Script;
 use super::{Arg, RedisStore};
 use crate::key::{Name, Names};
 use crate::store::{GuardedCall, StoreError};
 use crate::sync::lock;
 
-/// The check, in one line, so that the server counts the lines of the script as its author does. What stands in front of the
-/// script's own keys and arguments is taken off.
-const EXCLUSIVE: &str = "if redis.pcall('GET', table.remove(KEYS, 1)) ~= table.remove(ARGV, 1) then return {'lost'} end";
-const REENTRANT: &str = "local lock, holds = table.remove(KEYS, 1), table.remove(KEYS, 1); \
-     local owner, token = table.remove(ARGV, 1), table.remove(ARGV, 1); \
-     if redis.pcall('HEXISTS', lock, owner) ~= 1 or redis.pcall('HEXISTS', holds, token) ~= 1 then return {'lost'} end";
+/// What is asked, and the answer of a lock that is held. It takes away what stands in front of the script's own keys and
+/// arguments.
+const EXCLUSIVE: &str = "{redis.pcall('GET', table.remove(KEYS, 1)), table.remove(ARGV, 1)}";
+const REENTRANT: &str = "{redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
+     {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
+
+/// A name of another type is certainly not our lock; a question that was refused (an ACL) says nothing.
+const VERDICT: &str = "local is, must = asked[1], asked[2]; \
+     if type(is) == 'table' and not string.find(is.err, 'WRONGTYPE', 1, true) then return {'refused', is.err} end; \
+     if is ~= must then return {'lost'} end";
+
+/// An error that the script returns is told apart from one of the check, and from one that kept the script from running.
+const REPLY: &str = "if type(reply) == 'table' and type(reply.err) == 'string' then return {'failed', reply.err} end; \
+     return {'held', reply}";
 
 /// Texts and hashes, made once for each script.
 type Known = Mutex<HashMap<(Arc<str>, &'static str), Arc<Script>>>;
@@ -44,20 +52,36 @@ impl RedisStore {
         args.extend(call.args.iter().map(|arg| Arg::Bytes(arg)));
         let script = script(call.body, check);
         match self.run(&script, &keys, &args).await {
-            Ok(Value::Array(parts)) => {
-                let mut parts = parts.into_iter();
-                match (parts.next(), parts.next()) {
-                    (Some(Value::BulkString(word)), value) if word == b"held" => {
-                        Ok(Ok(Some(value.unwrap_or(Value::Nil))))
-                    }
-                    (Some(Value::BulkString(word)), None) if word == b"lost" => Ok(Ok(None)),
-                    _ => Err(garbled()),
-                }
-            }
+            Ok(Value::Array(parts)) => answer(parts),
             Ok(_) => Err(garbled()),
-            Err(StoreError::Misconfigured(reason)) => Ok(Err(reason)),
+            Err(StoreError::Misconfigured(refusal)) => match fault_of_script(&refusal) {
+                Some(fault) => Ok(Err(fault)),
+                None => Err(StoreError::Misconfigured(refusal)),
+            },
             Err(error) => Err(error),
         }
+    }
+}
+
+fn answer(parts: Vec<Value>) -> Result<Result<Option<Value>, String>, StoreError> {
+    let mut parts = parts.into_iter();
+    let Some(Value::BulkString(word)) = parts.next() else {
+        return Err(garbled());
+    };
+    match (&*word, parts.next()) {
+        (b"held", value) => Ok(Ok(Some(value.unwrap_or(Value::Nil)))),
+        (b"lost", None) => Ok(Ok(None)),
+        (b"refused", Some(Value::BulkString(why))) => {
+            Err(passed_on(&String::from_utf8_lossy(&why)))
+        }
+        (b"failed", Some(Value::BulkString(why))) => {
+            let why = String::from_utf8_lossy(&why);
+            match passed_on(&why) {
+                StoreError::Misconfigured(_) => Ok(Err(why.into_owned())),
+                not_now => Err(not_now),
+            }
+        }
+        _ => Err(garbled()),
     }
 }
 
@@ -68,7 +92,11 @@ fn script(body: &Arc<str>, check: &'static str) -> Arc<Script> {
         known.clear();
     }
     let make = || {
-        let text = format!("{check}; return {{'held', (function() {body}\nend)()}}");
+        // In one line up to the body, so that the server counts the lines as its author does; and with no name of ours in
+        // its sight.
+        let text = format!(
+            "for _, asked in ipairs({{{check}}}) do {VERDICT} end; local reply = (function() {body}\nend)(); {REPLY}"
+        );
         Arc::new(Script::of_user(text))
     };
     let script = known.entry((Arc::clone(body), check)).or_insert_with(make);

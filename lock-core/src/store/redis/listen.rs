@@ -1,10 +1,11 @@
 //! Listening to the channels of reentrant locks on the link's connection.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
-use redis::RedisError;
 use redis::aio::MultiplexedConnection;
+use redis::{ErrorKind, RedisError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -23,6 +24,8 @@ pub(super) struct Ears {
     pub(super) channels: std::sync::Mutex<Channels>,
     /// Something has changed that the worker should look at.
     pub(super) changed: Notify,
+    /// Once for each connection it is said that the server does not let us listen.
+    warned_of: AtomicU64,
 }
 
 impl Ears {
@@ -30,6 +33,20 @@ impl Ears {
     pub(super) fn lost(&self, generation: u64) {
         lock(&self.channels).lost(generation);
         self.changed.notify_one();
+    }
+
+    /// Who waits asks for the channel again with every try, so this comes often, and is said once.
+    fn denied(&self, generation: u64, why: &RedisError) {
+        // Generations count from 0, which is also what nobody was warned of.
+        let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
+        if warned {
+            tracing::debug!(%why, "the server does not let us listen to the channel of a reentrant lock");
+        } else {
+            tracing::warn!(
+                %why,
+                "the server does not let us listen to the channel of a reentrant lock: waiting for such locks will poll"
+            );
+        }
     }
 
     /// A message on the channel of a reentrant lock.
@@ -79,7 +96,7 @@ impl Link {
         for (name, answer) in wanted.into_iter().zip(answers) {
             match answer {
                 Ok(()) => subscribed.push(name),
-                Err(error) if is_denied(&error) => denied(&error),
+                Err(error) if is_denied(&error) => self.ears.denied(generation, &error),
                 Err(error) => return Err(error),
             }
         }
@@ -132,7 +149,7 @@ impl Link {
             match answer {
                 Ok(Ok(())) => channels.subscribed(generation, name),
                 Ok(Err(error)) if is_denied(&error) => {
-                    denied(&error);
+                    self.ears.denied(generation, &error);
                     channels.denied(generation, name);
                 }
                 Ok(Err(error)) => {
@@ -170,12 +187,10 @@ async fn subscribe(connection: &MultiplexedConnection, name: &str) -> Result<(),
     connection.clone().subscribe(name).await
 }
 
+/// Whether the server has refused, for good as far as we know: for want of a permission, or of the command.
 fn is_denied(error: &RedisError) -> bool {
-    error.code() == Some("NOPERM")
-}
-
-fn denied(why: &RedisError) {
-    tracing::warn!(%why, "the server does not let us listen to a lock's channel: waiting for it will poll");
+    let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+    answered && matches!(classify(error.clone()), StoreError::Misconfigured(_))
 }
 
 impl Announcer for Link {
