@@ -21,20 +21,24 @@ use crate::store::{Forced, Store};
 #[derive(Clone)]
 pub(crate) struct Handle {
     pub(crate) session: Arc<Session>,
-    pub(crate) name: Arc<str>,
-    pub(crate) key: Result<Arc<LockKey>, LockError>,
+    key: Result<Arc<LockKey>, Arc<Refused>>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Duration,
     pub(crate) renew: bool,
 }
 
+/// A name that no lock can have, and why. Said by the first call that needs the lock.
+struct Refused {
+    name: String,
+    error: LockError,
+}
+
 impl Handle {
     pub(crate) fn new(session: Arc<Session>, name: &str, key: Result<LockKey, LockError>) -> Self {
         Self {
             session,
-            name: name.into(),
-            key: key.map(Arc::new),
+            key: checked(name, key),
             ttl: None,
             max_hold: None,
             at_least: Duration::ZERO,
@@ -42,10 +46,27 @@ impl Handle {
         }
     }
 
+    /// The name as it was given.
+    pub(crate) fn name(&self) -> &str {
+        match &self.key {
+            Ok(key) => key.name(),
+            Err(refused) => &refused.name,
+        }
+    }
+
+    /// Another key for the same name.
+    pub(crate) fn rename(&mut self, key: Result<LockKey, LockError>) {
+        self.key = checked(self.name(), key);
+    }
+
+    fn key(&self) -> Result<&Arc<LockKey>, LockError> {
+        self.key.as_ref().map_err(|refused| refused.error.clone())
+    }
+
     /// For the `Debug` of the public handles.
     pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct(name)
-            .field("key", &self.name)
+            .field("key", &self.name())
             .field("ttl", &self.ttl)
             .field("max_hold", &self.max_hold)
             .field("renew", &self.renew)
@@ -84,7 +105,7 @@ impl Handle {
         let request = self.request(owner)?;
         let span = tracing::debug_span!(
             "lock.acquire",
-            key = &*self.name,
+            key = self.name(),
             outcome = Empty,
             waited_ms = Empty
         );
@@ -112,17 +133,17 @@ impl Handle {
     }
 
     pub(crate) async fn inspect(&self) -> Result<LockInfo, LockError> {
-        let key = self.key.clone()?;
+        let key = self.key()?;
         let shared = &self.session.shared;
-        match shared.store.inspect(&key).await {
-            Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(&key))),
+        match shared.store.inspect(key).await {
+            Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(key))),
             Err(error) => Err(error.into_lock_error()),
         }
     }
 
     pub(crate) async fn force_release(&self) -> Result<bool, LockError> {
-        let key = self.key.clone()?;
-        match self.session.shared.store.force_release(&key).await {
+        let key = self.key()?;
+        match self.session.shared.store.force_release(key).await {
             Ok(Forced::TakenAway) => Ok(true),
             Ok(Forced::NotHeld) => Ok(false),
             Ok(Forced::Foreign { kind }) => Err(LockError::ForeignKey {
@@ -141,7 +162,7 @@ impl Handle {
         }
         check_at_least(self.at_least)?;
         Ok(Request {
-            key: self.key.clone()?,
+            key: Arc::clone(self.key()?),
             terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,
             renew: self.renew,
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
@@ -149,6 +170,15 @@ impl Handle {
             owner,
         })
     }
+}
+
+fn checked(name: &str, key: Result<LockKey, LockError>) -> Result<Arc<LockKey>, Arc<Refused>> {
+    key.map(Arc::new).map_err(|error| {
+        Arc::new(Refused {
+            name: name.to_owned(),
+            error,
+        })
+    })
 }
 
 fn outcome<T>(result: &Result<T, LockError>) -> &'static str {

@@ -78,7 +78,7 @@ impl Lock {
     /// ```
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.handle.name
+        self.handle.name()
     }
 
     /// The lease: how long a crashed holder blocks others. From 10 ms to 24 days, in whole milliseconds; the

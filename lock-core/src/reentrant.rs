@@ -72,7 +72,7 @@ impl ReentrantLock {
     /// The key as it was given, without the prefix.
     #[must_use]
     pub fn key(&self) -> &str {
-        &self.handle.name
+        self.handle.name()
     }
 
     /// Takes the lock for this owner, wherever the call is made. Without it the owner of the enclosing
@@ -112,8 +112,9 @@ impl ReentrantLock {
     /// ```
     #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
-        let key = check_prefix(prefix).and_then(|()| LockKey::reentrant(prefix, &self.handle.name));
-        self.handle.key = key.map(Arc::new);
+        let name = self.handle.name();
+        let key = check_prefix(prefix).and_then(|()| LockKey::reentrant(prefix, name));
+        self.handle.rename(key);
         self
     }
 

@@ -224,7 +224,7 @@ async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
     let rig = Rig::new("", &ManualClock::new());
     let shared = &rig.session.shared;
     // What a zombie request leaves behind: the lock is granted to a token that no entry stands for.
-    let key = LockKey::new("lock:", "a").unwrap();
+    let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     let token = shared.client.token(999_999);
     let attempt = Attempt {
         key: &key,
@@ -252,7 +252,7 @@ async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
 async fn a_forced_release_is_announced_to_the_holder() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
-    let key = LockKey::new("lock:", "a").unwrap();
+    let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     rig.session.shared.store.force_release(&key).await.unwrap();
     assert_eq!(soon(guard.lost()).await, LossReason::ForceReleased);
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
@@ -273,7 +273,7 @@ async fn a_grant_that_was_taken_back_before_it_was_taken_is_never_held() {
     assert!(once(&mut waiting).await.is_pending());
     // The waiter is granted the lock and loses it again while nobody polls it.
     first.release().await.unwrap();
-    let key = LockKey::new("lock:", "a").unwrap();
+    let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     one.session.shared.store.force_release(&key).await.unwrap();
     let third = one.take("a", true, Limit::Try).await.unwrap();
     assert!(
@@ -309,7 +309,7 @@ async fn a_line_that_the_server_forgot_is_put_back() {
         assert!(once(waiter).await.is_pending());
     }
     let shared = &two.session.shared;
-    let key = LockKey::new("lock:", "a").unwrap();
+    let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     let token = shared.client.token(1);
     shared.store.release(&key, &token, None).await.unwrap();
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 0);

@@ -6,7 +6,7 @@ mod redis;
 mod subscription;
 
 use std::future::Future;
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::runtime::Handle;
@@ -35,7 +35,7 @@ pub(crate) enum Mode {
 /// No `Debug`: tokens and owners are secrets.
 #[derive(Clone, Copy)]
 pub(crate) struct Attempt<'a> {
-    pub(crate) key: &'a LockKey,
+    pub(crate) key: &'a Arc<LockKey>,
     pub(crate) token: &'a Token,
     pub(crate) ttl: Duration,
     pub(crate) mode: Mode,
@@ -130,7 +130,7 @@ pub(crate) struct GuardedCall<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) token: &'a Token,
     pub(crate) owner: Option<&'a str>,
-    pub(crate) body: &'a std::sync::Arc<str>,
+    pub(crate) body: &'a Arc<str>,
     pub(crate) keys: &'a [String],
     pub(crate) args: &'a [Vec<u8>],
 }
@@ -226,7 +226,7 @@ pub(crate) trait Store: Send + Sync {
 
     fn release(
         &self,
-        key: &LockKey,
+        key: &Arc<LockKey>,
         token: &Token,
         owner: Option<&str>,
     ) -> impl Future<Output = Result<Released, StoreError>> + Send;
@@ -305,7 +305,7 @@ impl Store for AnyStore {
 
     async fn release(
         &self,
-        key: &LockKey,
+        key: &Arc<LockKey>,
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {

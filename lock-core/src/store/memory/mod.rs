@@ -370,7 +370,7 @@ impl Store for MemoryStore {
 
     async fn release(
         &self,
-        key: &LockKey,
+        key: &Arc<LockKey>,
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {

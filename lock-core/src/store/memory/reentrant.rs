@@ -307,13 +307,13 @@ mod tests {
             Self::new("", &ManualClock::new())
         }
 
-        async fn acquire(&self, key: &LockKey, owner: &Owner, token: u64) -> Answer {
+        async fn acquire(&self, key: &Arc<LockKey>, owner: &Owner, token: u64) -> Answer {
             self.acquire_for(key, owner, token, TTL).await
         }
 
         async fn acquire_for(
             &self,
-            key: &LockKey,
+            key: &Arc<LockKey>,
             owner: &Owner,
             token: u64,
             ttl: Duration,
@@ -330,13 +330,19 @@ mod tests {
             self.store.acquire(attempt).await.unwrap()
         }
 
-        async fn release(&self, key: &LockKey, owner: &Owner, token: u64) -> Released {
+        async fn release(&self, key: &Arc<LockKey>, owner: &Owner, token: u64) -> Released {
             let token = self.client.token(token);
             let released = self.store.release(key, &token, Some(owner.as_str()));
             released.await.unwrap()
         }
 
-        async fn extend(&self, key: &LockKey, owner: &Owner, token: u64, ttl: Duration) -> bool {
+        async fn extend(
+            &self,
+            key: &Arc<LockKey>,
+            owner: &Owner,
+            token: u64,
+            ttl: Duration,
+        ) -> bool {
             let renewal = Renewal {
                 key,
                 token: &self.client.token(token),
@@ -346,7 +352,7 @@ mod tests {
             self.store.extend(&[renewal]).await.unwrap()[0]
         }
 
-        async fn remaining(&self, key: &LockKey) -> Option<Duration> {
+        async fn remaining(&self, key: &Arc<LockKey>) -> Option<Duration> {
             match self.store.inspect(key).await.unwrap().state {
                 SnapshotState::Held { remaining, .. } => Some(remaining),
                 _ => None,
@@ -354,8 +360,8 @@ mod tests {
         }
     }
 
-    fn key() -> LockKey {
-        LockKey::reentrant("", "a").unwrap()
+    fn key() -> Arc<LockKey> {
+        Arc::new(LockKey::reentrant("", "a").unwrap())
     }
 
     fn granted(answer: &Answer) -> (u64, u64) {
@@ -487,7 +493,7 @@ mod tests {
     #[tokio::test]
     async fn the_two_kinds_are_foreign_to_each_other() {
         let (rig, reentrant) = (Rig::alone(), key());
-        let exclusive = LockKey::new("", "a").unwrap();
+        let exclusive = Arc::new(LockKey::new("", "a").unwrap());
         let owner = Owner::new();
         rig.acquire(&reentrant, &owner, 1).await;
         let hash = Answer::Foreign {

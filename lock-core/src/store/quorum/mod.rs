@@ -208,7 +208,7 @@ impl Store for QuorumStore {
 
     async fn release(
         &self,
-        key: &LockKey,
+        key: &Arc<LockKey>,
         token: &Token,
         _owner: Option<&str>,
     ) -> Result<Released, StoreError> {

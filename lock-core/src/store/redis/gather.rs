@@ -7,18 +7,17 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use redis::{ErrorKind, Value};
 use tokio::sync::Notify;
-use tokio::sync::oneshot::{self, error::TryRecvError};
+use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
-use super::script::{self, Script};
+use super::script;
 use super::{Arg, FENCE};
-use crate::key::Name;
+use crate::key::{LockKey, Name, Names};
 use crate::store::StoreError;
 use crate::sync::lock;
 use crate::token::Token;
@@ -44,7 +43,7 @@ pub(super) struct Gather {
     asks: Mutex<Asks>,
     /// Tokens whose request nobody waits for any more, though it may still be sent or answered. Whoever cleans up behind
     /// such a request must not overtake it.
-    orphans: Mutex<Vec<Box<str>>>,
+    orphans: Mutex<Vec<Token>>,
     settled: Notify,
 }
 
@@ -67,23 +66,11 @@ enum Add {
 
 struct Ask {
     want: Want,
-    /// Lock, queue and token, one behind the other: one allocation.
-    names: String,
-    ends: [usize; 2],
+    key: Arc<LockKey>,
+    token: Token,
     ttl: Duration,
+    since: Instant,
     reply: oneshot::Sender<Result<u64, StoreError>>,
-}
-
-impl Ask {
-    fn name(&self, n: usize) -> &str {
-        let start = if n == 0 { 0 } else { self.ends[n - 1] };
-        let end = self.ends.get(n).copied().unwrap_or(self.names.len());
-        &self.names[start..end]
-    }
-
-    fn token(&self) -> &str {
-        self.name(2)
-    }
 }
 
 impl Gather {
@@ -93,25 +80,17 @@ impl Gather {
         link: &Arc<Link>,
         limit: Duration,
         want: Want,
-        parts: [Name<'_>; 2],
+        key: &Arc<LockKey>,
         token: &Token,
         ttl: Duration,
     ) -> Result<u64, StoreError> {
-        let mut names = String::with_capacity(
-            parts.iter().map(|p| p.len()).sum::<usize>() + token.as_str().len(),
-        );
-        let ends = parts.map(|part| {
-            names.push_str(part.head);
-            names.push_str(part.tail);
-            names.len()
-        });
-        names.push_str(token.as_str());
         let (reply, answer) = oneshot::channel();
         let ask = Ask {
             want,
-            names,
-            ends,
+            key: Arc::clone(key),
+            token: *token,
             ttl,
+            since: Instant::now(),
             reply,
         };
         match self.add(ask) {
@@ -123,10 +102,11 @@ impl Gather {
             gather: self,
             token,
             answer,
+            answered: false,
         };
-        (&mut waiting.answer)
-            .await
-            .unwrap_or_else(|_| Err(StoreError::Ambiguous(no_reply(limit))))
+        let answer = (&mut waiting.answer).await;
+        waiting.answered = answer.is_ok();
+        answer.unwrap_or_else(|_| Err(StoreError::Ambiguous(no_reply(limit))))
     }
 
     fn add(&self, ask: Ask) -> Add {
@@ -154,7 +134,7 @@ impl Gather {
 
     /// Whether a request of this token is under way that nobody waits for.
     pub(super) fn is_unsettled(&self, token: &Token) -> bool {
-        lock(&self.orphans).iter().any(|t| **t == *token.as_str())
+        lock(&self.orphans).contains(token)
     }
 
     /// Waits until no request of this token is under way that nobody waits for.
@@ -170,13 +150,8 @@ impl Gather {
     }
 
     fn settle(&self, ask: Ask, answer: Result<u64, StoreError>) {
-        // Under the lock: whoever leaves does so before this or after it.
-        let mut orphans = lock(&self.orphans);
-        let Ask { reply, .. } = ask;
-        if reply.send(answer).is_err() {
-            let token = &ask.names[ask.ends[1]..];
-            orphans.retain(|orphan| **orphan != *token);
-            drop(orphans);
+        if ask.reply.send(answer).is_err() {
+            lock(&self.orphans).retain(|orphan| *orphan != ask.token);
             self.settled.notify_waiters();
         }
     }
@@ -187,16 +162,20 @@ struct Waiting<'a> {
     gather: &'a Gather,
     token: &'a Token,
     answer: oneshot::Receiver<Result<u64, StoreError>>,
+    answered: bool,
 }
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        let mut orphans = lock(&self.gather.orphans);
-        if matches!(self.answer.try_recv(), Err(TryRecvError::Empty)) {
-            orphans.push(self.token.as_str().into());
+        if self.answered {
+            return;
         }
-        // Before the lock is free again, so that an answer finds nobody from now on.
+        // Both under the lock: an answer that finds nobody finds the orphan as well.
+        let mut orphans = lock(&self.gather.orphans);
         self.answer.close();
+        if self.answer.try_recv().is_err() {
+            orphans.push(*self.token);
+        }
     }
 }
 
@@ -261,34 +240,45 @@ impl Turn {
         for ask in gone {
             self.gather.settle(ask, Ok(0));
         }
-        let (acquires, releases): (Vec<_>, Vec<_>) =
+        // The first has waited the longest.
+        let Some(since) = asks.first().map(|ask| ask.since) else {
+            return;
+        };
+        let (mut asks, releases): (Vec<_>, Vec<_>) =
             asks.into_iter().partition(|ask| ask.want == Want::Acquire);
-        let calls = [
-            (&*script::ACQUIRE_MANY, acquires),
-            (&*script::RELEASE_MANY, releases),
-        ];
-        let calls = calls.into_iter().filter(|(_, asks)| !asks.is_empty());
-        join_all(calls.map(|(script, asks)| self.call(script, asks))).await;
+        let acquires = asks.len();
+        asks.extend(releases);
+        let answers = self.call(&asks, acquires, since).await;
+        for (ask, answer) in asks.into_iter().zip(answers) {
+            self.gather.settle(ask, answer);
+        }
     }
 
-    async fn call(&self, script: &Script, asks: Vec<Ask>) {
-        let acquires = asks[0].want == Want::Acquire;
-        let mut keys = Vec::with_capacity(1 + 2 * asks.len());
-        let mut args = Vec::with_capacity(2 * asks.len());
-        if acquires {
-            keys.push(FENCE);
-        }
-        keys.extend(asks.iter().map(|ask| Name::from(ask.name(0))));
-        keys.extend(asks.iter().map(|ask| Name::from(ask.name(1))));
-        for ask in &asks {
-            args.push(Arg::Text(ask.token()));
-            if acquires {
+    /// Sends what is asked for: first all that is to be taken.
+    async fn call(
+        &self,
+        asks: &[Ask],
+        acquires: usize,
+        since: Instant,
+    ) -> Vec<Result<u64, StoreError>> {
+        let count = asks.len();
+        let mut keys = Vec::with_capacity(1 + 2 * count);
+        keys.push(FENCE);
+        keys.extend(asks.iter().map(|ask| Name::from(ask.key.lock())));
+        keys.extend(asks.iter().filter_map(|ask| match ask.key.names() {
+            Names::Exclusive { queue, .. } => Some(queue),
+            Names::Reentrant { .. } => None,
+        }));
+        let mut args = Vec::with_capacity(1 + 2 * count);
+        args.push(Arg::Number(acquires as u64));
+        for ask in asks {
+            args.push(Arg::Text(ask.token.as_str()));
+            if ask.want == Want::Acquire {
                 args.push(Arg::Millis(ask.ttl));
             }
         }
-        let answer = timeout(self.limit, self.link.run(script, &keys, &args)).await;
-        let count = asks.len();
-        let answers = match answer {
+        let call = self.link.run(&script::TOGETHER, &keys, &args);
+        match timeout_at(since + self.limit, call).await {
             Ok(Ok(Value::Array(parts))) if parts.len() == count => {
                 parts.iter().map(number).collect()
             }
@@ -298,10 +288,10 @@ impl Turn {
                 vec![Ok(0); count]
             }
             Ok(Err(error)) => vec![Err(classify(error)); count],
-            Err(_) => vec![Err(StoreError::Ambiguous(no_reply(self.limit))); count],
-        };
-        for (ask, answer) in asks.into_iter().zip(answers) {
-            self.gather.settle(ask, answer);
+            Err(_) => {
+                self.link.went_silent(self.limit);
+                vec![Err(StoreError::Ambiguous(no_reply(self.limit))); count]
+            }
         }
     }
 }

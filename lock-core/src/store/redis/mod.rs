@@ -200,7 +200,7 @@ impl RedisStore {
     fn together<'a>(
         &'a self,
         want: Want,
-        names: [Name<'a>; 2],
+        key: &'a Arc<LockKey>,
         token: &'a Token,
         ttl: Duration,
     ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
@@ -210,13 +210,9 @@ impl RedisStore {
         if !link.is_busy() {
             return None;
         }
-        Some(Box::pin(async move {
-            let ask = gather.ask(link, self.limit, want, names, token, ttl);
-            timeout(self.limit, ask).await.unwrap_or_else(|_| {
-                link.went_silent(self.limit);
-                Err(StoreError::Ambiguous(no_reply(self.limit)))
-            })
-        }))
+        Some(Box::pin(
+            gather.ask(link, self.limit, want, key, token, ttl),
+        ))
     }
 
     fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
@@ -242,12 +238,8 @@ impl Store for RedisStore {
             Names::Exclusive { queue, waiters } => {
                 // Spare fencing tokens are for those who wait, and who waits is not alone with a free lock.
                 if attempt.spare == 0
-                    && let Some(call) = self.together(
-                        Want::Acquire,
-                        [attempt.key.lock().into(), queue],
-                        attempt.token,
-                        attempt.ttl,
-                    )
+                    && let Some(call) =
+                        self.together(Want::Acquire, attempt.key, attempt.token, attempt.ttl)
                 {
                     let fence = call.await?;
                     if fence > 0 {
@@ -278,7 +270,7 @@ impl Store for RedisStore {
 
     async fn release(
         &self,
-        key: &LockKey,
+        key: &Arc<LockKey>,
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
@@ -296,12 +288,8 @@ impl Store for RedisStore {
             // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
             let _ = timeout(self.limit, Box::pin(gather.settled(token))).await;
         }
-        if let Some(call) = self.together(
-            Want::Release,
-            [key.lock().into(), queue],
-            token,
-            Duration::ZERO,
-        ) && call.await? > 0
+        if let Some(call) = self.together(Want::Release, key, token, Duration::ZERO)
+            && call.await? > 0
         {
             return Ok(Released::Free);
         }

@@ -47,8 +47,7 @@ pub(super) static PASS: Lazy<Script> = script!(
     "grant.lua",
     "acquire.lua"
 );
-pub(super) static ACQUIRE_MANY: Lazy<Script> = script!("acquire_many", "acquire_many.lua");
-pub(super) static RELEASE_MANY: Lazy<Script> = script!("release_many", "release_many.lua");
+pub(super) static TOGETHER: Lazy<Script> = script!("together", "together.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
