@@ -13,12 +13,6 @@
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, spare, proposed = ARGV[1], ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7])
 
-if redis.call('EXISTS', lock, queue) == 0 then
-  local minted = mint(fence, spare, proposed)
-  redis.call('SET', lock, token, 'PX', ttl)
-  return minted
-end
-
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end

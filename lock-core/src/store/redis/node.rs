@@ -38,8 +38,15 @@ macro_rules! quorum_script {
     };
 }
 
-static ACQUIRE: Lazy<Script> = quorum_script!("acquire", "mint.lua", "offer.lua", "acquire.lua");
-static RELEASE: Lazy<Script> = quorum_script!("release", "offer.lua", "release.lua");
+static ACQUIRE: Lazy<Script> = quorum_script!(
+    "acquire",
+    "acquire_free.lua",
+    "mint.lua",
+    "offer.lua",
+    "acquire.lua"
+);
+static RELEASE: Lazy<Script> =
+    quorum_script!("release", "release_free.lua", "offer.lua", "release.lua");
 static FORCE_RELEASE: Lazy<Script> =
     quorum_script!("force_release", "offer.lua", "force_release.lua");
 static HEAL: Lazy<Script> = quorum_script!("heal", "heal.lua");
