@@ -252,13 +252,13 @@ impl Node {
 
     /// Which connection is in use, if any. It only grows.
     pub(crate) fn generation(&self) -> Option<u64> {
-        self.link.in_use().map(|(generation, _)| generation)
+        self.link.generation()
     }
 
     /// Sends a request. Without a time limit, which is the caller's to set. With a connection at hand it is on its way,
     /// behind whatever was sent before, when the future has been polled once.
     pub(crate) async fn send(&self, ballot: &Ballot) -> Result<Value, StoreError> {
-        let answer = match self.link.request(ballot.command.clone()).await {
+        let answer = match self.link.request(&ballot.command).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
                 self.link.request(by_text(ballot)).await
             }
