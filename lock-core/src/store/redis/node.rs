@@ -260,7 +260,8 @@ impl Node {
     pub(crate) async fn send(&self, ballot: &Ballot) -> Result<Value, StoreError> {
         let answer = match self.link.request(&ballot.command).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.link.request(by_text(ballot)).await
+                // Boxed, because it is large and rare.
+                Box::pin(self.link.request(by_text(ballot))).await
             }
             answer => answer,
         };
