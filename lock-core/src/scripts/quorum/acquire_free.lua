@@ -5,9 +5,9 @@
 -- format a number of 16 digits costs as much as a command), and a node that has its counter needs no clock to be above
 -- every token that it knows of.
 if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
-  local text, gap = ARGV[7], ARGV[6]
+  local text, gap = ARGV[3], ARGV[5] or 0
   local minted = tonumber(text)
-  if gap ~= '0' then text = string.format('%.0f', minted + gap) end
+  if gap ~= 0 then text = string.format('%.0f', minted + gap) end
   local last = tonumber(redis.call('SET', KEYS[4], text, 'GET') or 0) or 0
   if last == 0 or last >= minted then
     local t = redis.call('TIME')

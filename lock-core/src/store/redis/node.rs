@@ -68,20 +68,21 @@ impl Ballot {
     /// The vote for a lock. `None` for a kind that is not over a quorum.
     pub(crate) fn acquire(attempt: Attempt<'_>, channel: &str, proposed: u64) -> Option<Arc<Self>> {
         let (queue, waiters) = names(attempt.key)?;
+        let mode = match attempt.mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        };
+        let waiter = format!("{mode} {} {channel}", attempt.alive_for.as_millis());
         let args = [
             Arg::Text(attempt.token.as_str()),
             Arg::Millis(attempt.ttl),
-            Arg::Text(match attempt.mode {
-                Mode::Try => "try",
-                Mode::Wait => "wait",
-            }),
-            Arg::Millis(attempt.alive_for),
-            Arg::Text(channel),
-            Arg::Number(attempt.spare),
             Arg::Number(proposed),
+            Arg::Text(&waiter),
+            Arg::Number(attempt.spare),
         ];
+        let given = if attempt.spare == 0 { 4 } else { 5 };
         let keys = [&*attempt.key.lock, queue, waiters, FENCE];
-        Some(Self::new(&ACQUIRE, &keys, &args))
+        Some(Self::new(&ACQUIRE, &keys, &args[..given]))
     }
 
     /// Takes back whatever a token has; `offer` where the lock was held and is now free for those who wait.
