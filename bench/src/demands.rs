@@ -2,7 +2,7 @@
 
 use crate::contestant::Who;
 use crate::results::{Results, Rounds, Verdict, best, ratio};
-use crate::scenario::USED;
+use crate::scenario::{USED, WEATHERS};
 use crate::stats::Spread;
 
 /// From how many turns of each task on one turn more or less, which is where the window happened to end, is too little to
@@ -32,6 +32,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     judge.four_processes();
     judge.held();
     judge.used();
+    judge.quorum();
     judge.verdicts
 }
 
@@ -258,6 +259,22 @@ impl Judge<'_> {
             self.add("g", format!("{variant}: time held, %"), held, AtLeast(96.0));
         }
     }
+
+    fn quorum(&mut self) {
+        let of = |variant, who| self.rounds("h", variant, who, "p50_us");
+        let [(_, all), (_, one), (_, two)] = WEATHERS;
+        let healthy = of(all, Who::Ours);
+        let beside = ratio(&healthy, &of(all, Who::Floor));
+        let [one_gone, two_gone] =
+            [one, two].map(|variant| ratio(&of(variant, Who::Ours), &healthy));
+
+        let what = format!("{all}: lock + release p50, lock-core / floor");
+        self.add("h", what, beside, AtMost(1.15));
+        for (variant, found, most) in [(one, one_gone, 1.1), (two, two_gone, 1.3)] {
+            let what = format!("{variant}: lock + release p50, lock-core / lock-core with all 5");
+            self.add("h", what, found, AtMost(most));
+        }
+    }
 }
 
 #[cfg(test)]
@@ -307,6 +324,26 @@ mod tests {
         let verdicts = judge(&results);
         let verdict = verdicts.iter().find(|verdict| verdict.what == what);
         assert_eq!(verdict.map(|verdict| verdict.holds), Some(None));
+    }
+
+    #[test]
+    fn a_master_that_stops_is_judged_by_the_same_round_without_it() {
+        let mut results = Results::default();
+        for (variant, ours) in [
+            ("5 masters", [100.0, 200.0]),
+            ("1 of 5 stopped", [105.0, 190.0]),
+            ("2 of 5 stopped", [140.0, 280.0]),
+        ] {
+            for (round, p50) in ours.into_iter().enumerate() {
+                let of = ["h", variant, Who::Ours.name()];
+                results.record(round, of, [("p50_us", Some(p50))]);
+            }
+        }
+        let verdicts = judge(&results);
+        let holds: Vec<_> = verdicts.iter().map(|verdict| verdict.holds).collect();
+        assert_eq!(holds, [Some(false), Some(true), Some(false)]);
+        assert_eq!(verdicts[1].found, Some([1.0, 0.95, 1.05]));
+        assert_eq!(verdicts[0].found, None);
     }
 
     #[test]

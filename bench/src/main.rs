@@ -11,6 +11,7 @@ mod cpu;
 mod crew;
 mod demands;
 mod grants;
+mod masters;
 mod network;
 mod options;
 mod plot;

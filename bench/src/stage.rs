@@ -59,10 +59,15 @@ impl Stage {
         Network::start(self.server.addr(), delay)
     }
 
-    /// The times of each side of one worker.
-    pub(crate) async fn alternate(&mut self, work: Alternate) -> Result<Vec<Vec<u64>>> {
+    /// The times of each side of one worker. `then` is done when it has connected, and before it begins.
+    pub(crate) async fn alternate(
+        &mut self,
+        work: Alternate,
+        then: impl FnOnce(),
+    ) -> Result<Vec<Vec<u64>>> {
         self.clear().await?;
         let crew = Crew::start(&self.program, &[Work::Alternate(work)]).await?;
+        then();
         times(crew).await
     }
 
@@ -70,7 +75,7 @@ impl Stage {
     pub(crate) async fn requests(&mut self, who: Who, mut work: Alternate) -> Result<(u64, u64)> {
         self.clear().await?;
         let proxy = Proxy::start(&self.server);
-        work.url = proxy.url();
+        work.urls = vec![proxy.url()];
         let crew = Crew::start(&self.program, &[Work::Alternate(work)]).await?;
         let first = Snapshot::take(&mut self.admin).await?;
         let seen = proxy.requests().len();

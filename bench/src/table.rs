@@ -11,6 +11,11 @@ use crate::stats::Spread;
 type Column = (&'static str, &'static [&'static str], usize);
 
 const CYCLE: [Column; 2] = [("p50 µs", &["p50_us"], 1), ("p99 µs", &["p99_us"], 1)];
+const VOTED: [Column; 3] = [
+    ("p50 µs", &["p50_us"], 1),
+    ("p99 µs", &["p99_us"], 1),
+    ("cycles", &["cycles"], 0),
+];
 const REQUESTS: [Column; 2] = [
     ("requests", &["requests_seen"], 2),
     ("server's count", &["requests_counted"], 2),
@@ -91,6 +96,7 @@ fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static 
         ("e", _) => (&HELD, None),
         ("f", _) => (&BETWEEN, None),
         ("g", _) => (&USED, None),
+        ("h", _) => (&VOTED, Some(Who::Floor.name())),
         _ => (&HOT, Some(Who::Rslock.name())),
     }
 }

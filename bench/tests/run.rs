@@ -36,7 +36,7 @@ fn a_quick_run_writes_its_figures_and_plots() {
     let folder = Folder::new("quick");
     let json = folder.0.join("results.json");
     let output = Command::new(PROGRAM)
-        .args(["--quick", "--only", "a,f", "--json"])
+        .args(["--quick", "--only", "a,f,h", "--json"])
         .arg(&json)
         .output()
         .unwrap();
@@ -66,9 +66,19 @@ fn a_quick_run_writes_its_figures_and_plots() {
         }
         assert!(figure(contestant, "multi-thread", "p50_us").is_some_and(|p50| p50 > 0.0));
     }
+    for contestant in ["lock-core", "rslock", "raw floor"] {
+        for variant in ["5 masters", "1 of 5 stopped", "2 of 5 stopped"] {
+            let cycles = figure(contestant, variant, "cycles");
+            assert!(
+                cycles.is_some_and(|cycles| cycles >= 1.0),
+                "{contestant}, {variant}"
+            );
+        }
+    }
     assert!(figure("lock-core", "4 waiters", "between_processes").is_some_and(|n| n > 0.0));
     let plot = fs::read_to_string(folder.0.join("uncontended.svg")).unwrap();
     assert!(plot.contains("async-redis-lock"));
+    assert!(folder.0.join("quorum.svg").exists());
 }
 
 #[test]

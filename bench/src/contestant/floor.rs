@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result, ensure};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
-use redis::{AsyncConnectionConfig, IntoConnectionInfo, ProtocolVersion, Script};
+use redis::{AsyncConnectionConfig, Cmd, IntoConnectionInfo, ProtocolVersion, Script};
 use uuid::Uuid;
 
 use super::{Contestant, TTL};
@@ -48,6 +48,36 @@ impl Floor {
             count: Arc::default(),
         })
     }
+
+    pub(super) fn connection(&self) -> MultiplexedConnection {
+        self.connection.clone()
+    }
+
+    /// The command that takes the lock, and what it makes of it.
+    pub(super) fn lock(&self, key: &str) -> (Held, Cmd) {
+        let count = self.count.fetch_add(1, Ordering::Relaxed);
+        let token = format!("{}:{count}", self.client.simple());
+        let mut command = redis::cmd("SET");
+        command
+            .arg(key)
+            .arg(&token)
+            .arg("NX")
+            .arg("PX")
+            .arg(TTL.as_millis() as u64);
+        let key = key.to_owned();
+        (Held { key, token }, command)
+    }
+
+    /// The command that gives it back.
+    pub(super) fn unlock(&self, held: &Held) -> Cmd {
+        let mut command = redis::cmd("EVALSHA");
+        command
+            .arg(&self.release)
+            .arg(1)
+            .arg(&held.key)
+            .arg(&held.token);
+        command
+    }
 }
 
 /// What has to be told to release.
@@ -60,30 +90,15 @@ impl Contestant for Floor {
     type Guard = Held;
 
     async fn acquire(&self, key: &str) -> Result<Held> {
-        let mut connection = self.connection.clone();
-        let count = self.count.fetch_add(1, Ordering::Relaxed);
-        let token = format!("{}:{count}", self.client.simple());
-        let granted: Option<String> = redis::cmd("SET")
-            .arg(key)
-            .arg(&token)
-            .arg("NX")
-            .arg("PX")
-            .arg(TTL.as_millis() as u64)
-            .query_async(&mut connection)
-            .await?;
+        let (held, command) = self.lock(key);
+        let granted: Option<String> = command.query_async(&mut self.connection()).await?;
         ensure!(granted.is_some(), "the lock of the raw floor is taken");
-        let key = key.to_owned();
-        Ok(Held { key, token })
+        Ok(held)
     }
 
     async fn release(&self, guard: Held) -> Result<()> {
-        let released: u8 = redis::cmd("EVALSHA")
-            .arg(&self.release)
-            .arg(1)
-            .arg(&guard.key)
-            .arg(&guard.token)
-            .query_async(&mut self.connection.clone())
-            .await?;
+        let command = self.unlock(&guard);
+        let released: u8 = command.query_async(&mut self.connection()).await?;
         ensure!(released == 1, "the lock of the raw floor was not ours");
         Ok(())
     }

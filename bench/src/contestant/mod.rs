@@ -3,16 +3,18 @@
 mod async_redis_lock;
 mod floor;
 mod ours;
+mod quorum_floor;
 mod rslock;
 
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use self::async_redis_lock::AsyncRedisLock;
 pub(crate) use self::floor::Floor;
 pub(crate) use self::ours::Ours;
+pub(crate) use self::quorum_floor::QuorumFloor;
 pub(crate) use self::rslock::Rslock;
 
 /// The lease that every contestant asks for.
@@ -64,16 +66,21 @@ impl Who {
         matches!(self, Self::Rslock | Self::RslockTuned | Self::Floor)
     }
 
-    pub(crate) async fn connect(self, url: &str) -> Result<Connected> {
-        Ok(match self {
-            Self::Ours => Connected::Ours(Ours::connect(url, None).await?),
-            Self::OursStrict => Connected::Ours(Ours::connect(url, Some(1)).await?),
-            Self::Rslock => Connected::Rslock(Rslock::new(url, None)),
-            Self::RslockTuned => {
-                Connected::Rslock(Rslock::new(url, Some(Duration::from_millis(10))))
+    /// On one server, or over a quorum of several.
+    pub(crate) async fn connect(self, urls: &[String]) -> Result<Connected> {
+        Ok(match (self, urls) {
+            (Self::Ours, _) => Connected::Ours(Ours::connect(urls, None).await?),
+            (Self::OursStrict, _) => Connected::Ours(Ours::connect(urls, Some(1)).await?),
+            (Self::Rslock, _) => Connected::Rslock(Rslock::new(urls, None)),
+            (Self::RslockTuned, _) => {
+                Connected::Rslock(Rslock::new(urls, Some(Duration::from_millis(10))))
             }
-            Self::AsyncRedisLock => Connected::AsyncRedisLock(AsyncRedisLock::connect(url).await?),
-            Self::Floor => Connected::Floor(Floor::connect(url).await?),
+            (Self::AsyncRedisLock, [url]) => {
+                Connected::AsyncRedisLock(AsyncRedisLock::connect(url).await?)
+            }
+            (Self::AsyncRedisLock, _) => bail!("async-redis-lock knows one server only"),
+            (Self::Floor, [url]) => Connected::Floor(Floor::connect(url).await?),
+            (Self::Floor, _) => Connected::QuorumFloor(QuorumFloor::connect(urls).await?),
         })
     }
 }
@@ -85,6 +92,7 @@ pub(crate) enum Connected {
     Rslock(Rslock),
     AsyncRedisLock(AsyncRedisLock),
     Floor(Floor),
+    QuorumFloor(QuorumFloor),
 }
 
 /// Runs the same generic code for whichever contestant it is.
@@ -95,6 +103,7 @@ macro_rules! with {
             $crate::contestant::Connected::Rslock($contestant) => $body,
             $crate::contestant::Connected::AsyncRedisLock($contestant) => $body,
             $crate::contestant::Connected::Floor($contestant) => $body,
+            $crate::contestant::Connected::QuorumFloor($contestant) => $body,
         }
     };
 }

@@ -8,12 +8,15 @@ use super::{Contestant, TTL};
 pub(crate) struct Ours(LockManager);
 
 impl Ours {
-    pub(crate) async fn connect(url: &str, handover_limit: Option<u32>) -> Result<Self> {
+    pub(crate) async fn connect(urls: &[String], handover_limit: Option<u32>) -> Result<Self> {
         let mut builder = LockManager::builder();
         if let Some(limit) = handover_limit {
             builder = builder.handover_limit(limit);
         }
-        Ok(Self(builder.connect(url).await?))
+        Ok(Self(match urls {
+            [url] => builder.connect(url).await?,
+            urls => builder.quorum(urls).await?,
+        }))
     }
 }
 

@@ -5,14 +5,14 @@ use rslock::{LockGuard, LockManager};
 
 use super::{Contestant, TTL};
 
-/// `rslock`, on one server.
+/// `rslock`.
 #[derive(Clone)]
 pub(crate) struct Rslock(LockManager);
 
 impl Rslock {
     /// As it comes, or asking again after a random time up to `retry`.
-    pub(crate) fn new(url: &str, retry: Option<Duration>) -> Self {
-        let mut manager = LockManager::new(vec![url]);
+    pub(crate) fn new(urls: &[String], retry: Option<Duration>) -> Self {
+        let mut manager = LockManager::new(urls.to_vec());
         if let Some(retry) = retry {
             // After its last retry it starts over at once, which would cost it another command.
             manager.set_retry(u32::MAX, retry);

@@ -6,7 +6,7 @@ mod svg;
 
 use crate::contestant::Who;
 use crate::results::{Results, ratio};
-use crate::scenario::USED;
+use crate::scenario::{USED, WEATHERS};
 use crate::stats::Spread;
 
 use self::bars::{Bar, Bars};
@@ -43,6 +43,7 @@ pub(crate) fn all(results: &Results) -> Vec<(&'static str, String)> {
         ),
         ("used.svg", used(results)),
         ("uncontended.svg", uncontended(results)),
+        ("quorum.svg", quorum(results)),
     ]
     .into_iter()
     .filter_map(|(name, svg)| Some((name, svg?)))
@@ -93,16 +94,9 @@ fn hot_key(results: &Results, title: &str, figure: &str) -> Option<String> {
 fn used(results: &Results) -> Option<String> {
     let groups = USED.map(|tasks| {
         let variant = format!("{tasks} waiters");
-        let ranges = SHOWN.iter().filter_map(|&who| {
-            let figure = |name| results.median(["g", &variant, who.name()], name);
-            Some(Range {
-                name: who.name(),
-                from: figure("hand_over_p50_us")?,
-                to: figure("hand_over_p99_us")?,
-                ours: is_ours(who),
-            })
-        });
-        (variant.clone(), ranges.collect::<Vec<_>>())
+        let figures = ["hand_over_p50_us", "hand_over_p99_us"];
+        let ranges = ranges(results, ["g", &variant], figures);
+        (variant, ranges)
     });
     Ranges {
         title: "A lock that is used (2 ms inside, 5 ms outside, 4 processes): hand-over, p50 to p99",
@@ -110,6 +104,37 @@ fn used(results: &Results) -> Option<String> {
         groups: groups.into(),
     }
     .draw()
+}
+
+fn quorum(results: &Results) -> Option<String> {
+    let groups = WEATHERS.map(|(_, variant)| {
+        let ranges = ranges(results, ["h", variant], ["p50_us", "p99_us"]);
+        (variant.to_owned(), ranges)
+    });
+    Ranges {
+        title: "A free lock over a quorum: lock + release, p50 to p99",
+        source: source(results),
+        groups: groups.into(),
+    }
+    .draw()
+}
+
+/// From one figure to the other, for all who have both.
+fn ranges(
+    results: &Results,
+    [scenario, variant]: [&str; 2],
+    [from, to]: [&str; 2],
+) -> Vec<Range<'static>> {
+    let ranges = SHOWN.iter().filter_map(|&who| {
+        let figure = |name| results.median([scenario, variant, who.name()], name);
+        Some(Range {
+            name: who.name(),
+            from: figure(from)?,
+            to: figure(to)?,
+            ours: is_ours(who),
+        })
+    });
+    ranges.collect()
 }
 
 fn uncontended(results: &Results) -> Option<String> {

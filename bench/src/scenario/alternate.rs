@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::{Kind, Step};
+use super::{Figures, Kind, Step};
 use crate::contestant::Who;
 use crate::options::Options;
 use crate::stage::Stage;
@@ -76,8 +76,6 @@ fn step(
     }
 }
 
-type Figures = Vec<(&'static str, Option<f64>)>;
-
 impl Spec {
     pub(super) async fn measure(
         &self,
@@ -93,7 +91,7 @@ impl Spec {
             .as_ref()
             .map_or_else(|| stage.server().url(), super::super::network::Network::url);
         let work = Alternate {
-            url,
+            urls: vec![url],
             key: "bench:free".to_owned(),
             flavor: self.flavor,
             sides: self.sides.iter().map(|(_, side)| *side).collect(),
@@ -105,8 +103,10 @@ impl Spec {
                 (true, true) => 8,
             },
             calls: CALLS,
+            settle: Duration::ZERO,
+            patience: Duration::MAX,
         };
-        let times = stage.alternate(work).await?;
+        let times = stage.alternate(work, || ()).await?;
         let found = self.sides.iter().zip(times).map(|((name, _), times)| {
             let times = Sorted::of(times);
             let micros = |percent| times.percentile(percent).map(|time| time as f64 / 1e3);
@@ -120,12 +120,14 @@ impl Spec {
 /// What one cycle sends, as the network sees it and as the server counts it.
 pub(super) async fn requests(who: Who, stage: &mut Stage) -> Result<Figures> {
     let work = Alternate {
-        url: String::new(),
+        urls: Vec::new(),
         key: "bench:counted".to_owned(),
         flavor: Flavor::MultiThread,
         sides: vec![Side::Lock(who)],
         blocks: 1,
         calls: COUNTED,
+        settle: Duration::ZERO,
+        patience: Duration::MAX,
     };
     let (seen, counted) = stage.requests(who, work).await.context("counting")?;
     let each = |count: u64| Some(count as f64 / COUNTED as f64);

@@ -3,6 +3,7 @@
 mod alternate;
 mod contest;
 mod held;
+mod quorum;
 
 use anyhow::Result;
 
@@ -12,9 +13,10 @@ use crate::results::Results;
 use crate::stage::Stage;
 
 pub(crate) use self::contest::USED;
+pub(crate) use self::quorum::WEATHERS;
 
 /// Every scenario with a line about it.
-pub(crate) const ALL: [(&str, &str); 8] = [
+pub(crate) const ALL: [(&str, &str); 9] = [
     ("attribute", "#[distributed_lock] against a guard by hand"),
     ("a", "uncontended: one task locks and releases"),
     ("b", "64 tasks on 64 keys over one connection"),
@@ -28,6 +30,10 @@ pub(crate) const ALL: [(&str, &str); 8] = [
     (
         "g",
         "a lock that is used, in 4 processes: 2 ms inside, 5 ms outside",
+    ),
+    (
+        "h",
+        "a quorum of 5 masters, uncontended: one task locks and releases",
     ),
 ];
 
@@ -43,12 +49,15 @@ enum Kind {
     Requests(Who),
     Contest(contest::Spec),
     Held(Who),
+    Quorum(quorum::Spec),
 }
+
+type Figures = Vec<(&'static str, Option<f64>)>;
 
 impl Step {
     pub(crate) fn label(&self) -> String {
         let who = match &self.kind {
-            Kind::Alternate(_) => "all in turns",
+            Kind::Alternate(_) | Kind::Quorum(_) => "all in turns",
             Kind::Contest(spec) => spec.who.name(),
             Kind::Requests(who) | Kind::Held(who) => who.name(),
         };
@@ -66,9 +75,11 @@ impl Step {
         match &self.kind {
             Kind::Alternate(spec) => {
                 let found = spec.measure(options, stage).await?;
-                for (side, figures) in found {
-                    results.record(round, [self.scenario, &self.variant, side], figures);
-                }
+                self.record_all(round, results, found);
+            }
+            Kind::Quorum(spec) => {
+                let found = spec.measure(options, stage).await?;
+                self.record_all(round, results, found);
             }
             Kind::Requests(who) => {
                 let figures = alternate::requests(*who, stage).await?;
@@ -89,6 +100,12 @@ impl Step {
         Ok(())
     }
 
+    fn record_all(&self, round: usize, results: &mut Results, found: Vec<(&'static str, Figures)>) {
+        for (side, figures) in found {
+            results.record(round, [self.scenario, &self.variant, side], figures);
+        }
+    }
+
     fn record(
         &self,
         round: usize,
@@ -105,6 +122,7 @@ pub(crate) fn steps(options: &Options, round: usize) -> Vec<Step> {
     let mut steps = Vec::new();
     steps.extend(alternate::steps());
     steps.extend(contest::steps());
+    steps.extend(quorum::steps());
     // Long, and its figures hardly change from one time to the next.
     if round == 0 {
         steps.extend(held::steps());

@@ -1,5 +1,5 @@
 use std::hint::black_box;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use lock_core::{LockError, LockManager, distributed_lock};
@@ -11,7 +11,8 @@ use crate::contestant::{Connected, Contestant, Who, with};
 /// Sides that one task times in short alternating blocks, so that all meet the same weather.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Alternate {
-    pub(crate) url: String,
+    /// One server, or the masters of a quorum.
+    pub(crate) urls: Vec<String>,
     pub(crate) key: String,
     pub(crate) flavor: Flavor,
     pub(crate) sides: Vec<Side>,
@@ -19,6 +20,10 @@ pub(crate) struct Alternate {
     pub(crate) blocks: usize,
     /// Calls in a block.
     pub(crate) calls: usize,
+    /// How long each side works without being timed after the word to begin.
+    pub(crate) settle: Duration,
+    /// A side that has worked for so long has no further turns.
+    pub(crate) patience: Duration,
 }
 
 /// What a call is.
@@ -43,24 +48,45 @@ impl Alternate {
     async fn alternate(self) -> Result<Outcome> {
         let mut sides = Vec::new();
         for &side in &self.sides {
-            let side = Ready::connect(side, &self.url).await;
+            let side = Ready::connect(side, &self.urls).await;
             sides.push(side.context("it can not connect")?);
         }
         let warm_up = (self.blocks / 20).max(1);
         for _ in 0..warm_up {
             for side in &sides {
-                side.block(&self.key, self.calls, &mut Vec::new()).await?;
+                let mut times = Vec::new();
+                self.block(side, self.patience, &mut times).await?;
             }
         }
         ready()?;
+        for side in sides.iter().filter(|_| !self.settle.is_zero()) {
+            let mut left = self.settle;
+            while !left.is_zero() {
+                let took = self.block(side, left, &mut Vec::new()).await?;
+                left = left.saturating_sub(took);
+            }
+        }
+        let mut patience = vec![self.patience; sides.len()];
         let mut times = vec![Vec::with_capacity(self.blocks * self.calls); sides.len()];
         for number in 0..self.blocks {
             for side in order(number, sides.len()) {
-                let times = &mut times[side];
-                sides[side].block(&self.key, self.calls, times).await?;
+                let (left, times) = (&mut patience[side], &mut times[side]);
+                let took = self.block(&sides[side], *left, times).await?;
+                *left = left.saturating_sub(took);
             }
         }
         Ok(Outcome::Times(times))
+    }
+
+    /// As many calls as a block has; fewer where they take longer than `left`. How long it took.
+    async fn block(&self, side: &Ready, left: Duration, times: &mut Vec<u64>) -> Result<Duration> {
+        let start = Instant::now();
+        let calls = Calls {
+            most: self.calls,
+            until: start.checked_add(left),
+        };
+        side.block(&self.key, calls, times).await?;
+        Ok(start.elapsed())
     }
 }
 
@@ -83,21 +109,25 @@ enum Ready {
 }
 
 impl Ready {
-    async fn connect(side: Side, url: &str) -> Result<Self> {
+    async fn connect(side: Side, urls: &[String]) -> Result<Self> {
+        let locks = async || -> Result<LockManager> {
+            let url = urls.first().context("there is no server")?;
+            Ok(LockManager::connect(url).await?)
+        };
         Ok(match side {
-            Side::Lock(who) => Self::Lock(who.connect(url).await?),
+            Side::Lock(who) => Self::Lock(who.connect(urls).await?),
             Side::Annotated { waits } => Self::Annotated {
-                locks: LockManager::connect(url).await?,
+                locks: locks().await?,
                 waits,
             },
             Side::ByHand { waits } => Self::ByHand {
-                locks: LockManager::connect(url).await?,
+                locks: locks().await?,
                 waits,
             },
         })
     }
 
-    async fn block(&self, key: &str, calls: usize, times: &mut Vec<u64>) -> Result<()> {
+    async fn block(&self, key: &str, calls: Calls, times: &mut Vec<u64>) -> Result<()> {
         match self {
             Self::Lock(connected) => with!(connected, contestant => {
                 timed(calls, times, || cycle(contestant, key)).await
@@ -115,12 +145,23 @@ impl Ready {
     }
 }
 
-async fn timed<F>(calls: usize, times: &mut Vec<u64>, mut call: impl FnMut() -> F) -> Result<()>
+/// How often a call is made.
+#[derive(Clone, Copy)]
+struct Calls {
+    most: usize,
+    /// No call begins after this.
+    until: Option<Instant>,
+}
+
+async fn timed<F>(calls: Calls, times: &mut Vec<u64>, mut call: impl FnMut() -> F) -> Result<()>
 where
     F: Future<Output = Result<()>>,
 {
-    for _ in 0..calls {
+    for _ in 0..calls.most {
         let start = Instant::now();
+        if calls.until.is_some_and(|until| start >= until) {
+            break;
+        }
         call().await?;
         times.push(start.elapsed().as_nanos() as u64);
     }

@@ -28,7 +28,7 @@ pub(crate) struct Contend {
 impl Contend {
     pub(super) fn run(self) -> Result<Outcome> {
         Flavor::MultiThread.runtime()?.block_on(async {
-            let connected = self.who.connect(&self.url).await?;
+            let connected = self.who.connect(std::slice::from_ref(&self.url)).await?;
             with!(connected, contestant => self.contend(contestant).await)
         })
     }

@@ -50,6 +50,8 @@ async fn all_works_with_two_of_five_killed() {
         .acquire()
         .await
         .unwrap();
+    // A node that was not ready in time votes with the first renewal, which needs the majority that there was.
+    quorum.voted("kept", &[0, 2, 3, 4]).await;
     quorum.nodes[4].kill();
     everything_works(&quorum).await;
     assert!(
@@ -70,6 +72,7 @@ async fn all_works_with_two_of_five_stopped() {
         .acquire()
         .await
         .unwrap();
+    quorum.voted("kept", &ALL).await;
     quorum.nodes[0].stop();
     quorum.nodes[3].stop();
     everything_works(&quorum).await;
@@ -133,6 +136,25 @@ async fn with_three_of_five_gone_it_says_so_in_time_and_leaves_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_not_ready_in_time_votes_with_the_first_renewal() {
+    let quorum = Quorum::start(3).await;
+    quorum.nodes[1].stop();
+    let locks = quorum.manager().await;
+    let lock = locks.lock("a").ttl(Duration::from_secs(3));
+    let guard = lock.acquire().await.unwrap();
+    quorum.nodes[1].cont();
+    quorum.voted("a", &[0, 1, 2]).await;
+    // From now on there is no majority without it.
+    quorum.nodes[0].kill();
+    assert!(
+        timeout(Duration::from_secs(5), guard.lost()).await.is_err(),
+        "renewed by the two that are left"
+    );
+    guard.release().await.unwrap();
+    quorum.no_votes("a", &[1, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_renewal_heals_a_vote_that_was_lost_and_never_that_of_another() {
     let quorum = Quorum::start(5).await;
     let locks = quorum.manager().await;
@@ -189,7 +211,9 @@ async fn a_lock_that_a_majority_has_lost_is_lost_and_not_healed() {
 async fn inspect_shows_each_node_and_why_one_does_not_say() {
     let quorum = Quorum::start(3).await;
     let locks = quorum.manager().await;
-    let guard = locks.lock("a").acquire().await.unwrap();
+    // A node that was not ready in time votes with the first renewal.
+    let ttl = Duration::from_secs(9);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
     quorum.voted("a", &[0, 1, 2]).await;
     quorum.nodes[1].kill();
     quorum.nodes[2].flushall().await;
@@ -200,7 +224,7 @@ async fn inspect_shows_each_node_and_why_one_does_not_say() {
         assert_eq!(node.address(), server.addr().to_string());
     }
     assert_eq!(nodes[0].holder(), info.holder());
-    assert!(nodes[0].remaining() > Some(LONG / 2) && nodes[0].error().is_none());
+    assert!(nodes[0].remaining() > Some(Duration::ZERO) && nodes[0].error().is_none());
     assert!(nodes[1].error().is_some() && nodes[1].holder().is_none());
     assert!(nodes[2].error().is_none() && nodes[2].holder().is_none());
     drop(guard);

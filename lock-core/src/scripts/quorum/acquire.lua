@@ -1,8 +1,10 @@
 -- One node's vote for a lock. A majority of such votes is the lock. Asking again with the same token repeats the vote.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' where the client polls)
---       6 fencing tokens wanted beside the first  7 the fencing token that is proposed
+-- ARGV  1 token  2 ttl, ms  3 the fencing token that is proposed
+--       4 '<try|wait> <alive for, ms> <channel>', whose channel is '' where the client polls
+--       5 fencing tokens wanted beside the first; left out for none
+-- Each argument costs a node as much as a command, so what only a lock that is not free needs is one of them.
 -- Returns one of
 --   n                         the vote is ours, and this is the fencing token that the node minted
 --   {'busy', pttl, client}    it is this client's; with `wait` we are in the queue
@@ -11,13 +13,8 @@
 -- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the first write,
 -- since a script does not roll back.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, spare, proposed = ARGV[1], ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7])
-
-if redis.call('EXISTS', lock, queue) == 0 then
-  local minted = mint(fence, spare, proposed)
-  redis.call('SET', lock, token, 'PX', ttl)
-  return minted
-end
+local token, ttl, proposed, spare = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
+local mode, alive_for, channel = string.match(ARGV[4], '^(%a+) (%d+) (.*)$')
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
@@ -41,8 +38,8 @@ if not holder or holder == token then
   redis.call('SET', lock, token, 'PX', ttl)
   redis.call('HDEL', waiters, 'reserved')
   leave(queue, waiters, token)
-  if ARGV[5] ~= '' and redis.call('EXISTS', queue) == 1 then
-    redis.pcall('PUBLISH', ARGV[5], 'contended ' .. token)
+  if channel ~= '' and redis.call('EXISTS', queue) == 1 then
+    redis.pcall('PUBLISH', channel, 'contended ' .. token)
   end
   return minted
 end
@@ -50,11 +47,11 @@ end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 if pttl < 0 then pttl = left or 0 end
-if ARGV[3] == 'wait' then
+if mode == 'wait' then
   -- A hash without its queue (evicted, deleted) is no place in it.
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
   if redis.call('HSETNX', waiters, token, '1') == 1 then redis.call('RPUSH', queue, token) end
-  redis.call('HSET', waiters, client, string.format('%.0f', now + ARGV[4]) .. ' ' .. ARGV[5])
+  redis.call('HSET', waiters, client, string.format('%.0f', now + alive_for) .. ' ' .. channel)
   -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
   redis.call('PEXPIRE', queue, 30000)
   redis.call('PEXPIRE', waiters, 30000)

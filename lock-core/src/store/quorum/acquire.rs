@@ -6,7 +6,7 @@ use tokio::time::sleep;
 
 use super::causes::{not_ours, silent};
 use super::peer::Peers;
-use super::round::{How, Nodes, Round};
+use super::round::{How, Nodes, ask};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
@@ -78,7 +78,7 @@ impl QuorumStore {
         for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
             peer.asked_for(attempt.token);
         }
-        let mut round = Round::new(peers, &ballot, How::Vote, skip, most);
+        let mut round = ask(peers, ballot, How::Vote, skip, most);
         let mut tally = Tally::new(peers.all.len());
         for peer in peers.all.iter().filter(|peer| skip.has(peer.index)) {
             tally.count(peer.index, Err(peer.failed(silent())));
@@ -129,7 +129,7 @@ impl QuorumStore {
                 skip = skip.with(node);
             }
         }
-        let mut release = Round::new(peers, &ballot, How::Tell, skip, peers.limit);
+        let mut release = ask(peers, ballot, How::Tell, skip, peers.limit);
         release.send();
         release.finish(&self.hints, |_| ());
     }
@@ -139,7 +139,7 @@ impl QuorumStore {
     async fn raise(&self, attempt: Attempt<'_>, last: u64) -> Result<(), StoreError> {
         let peers = &self.peers;
         let ballot = Ballot::raise(attempt.key, attempt.token, last);
-        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), peers.limit);
+        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), peers.limit);
         let (mut raised, mut failures) = (0, Vec::new());
         while let Some((node, answer)) = round.next().await {
             match answer.and_then(|value| yes(&value)) {

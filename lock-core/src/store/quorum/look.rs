@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::causes::{Failure, together};
-use super::round::{How, Nodes, Round};
+use super::round::{How, Nodes, ask};
 use super::{QuorumStore, majority, only_exclusive};
 use crate::error::Cause;
 use crate::key::LockKey;
@@ -16,7 +16,7 @@ impl QuorumStore {
         let peers = &self.peers;
         let nodes = peers.all.len();
         let ballot = Ballot::inspect(key).ok_or_else(only_exclusive)?;
-        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), self.patience());
+        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), self.patience());
         let mut answers: Vec<Option<Result<Snapshot, Failure>>> = vec![None; nodes];
         let mut answered = 0;
         while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {

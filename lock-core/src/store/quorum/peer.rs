@@ -38,6 +38,8 @@ pub(super) struct Peer {
     known: Mutex<Option<Run>>,
     /// When the run of a server began that may have forgotten votes of an earlier one.
     restarted: Mutex<Option<Instant>>,
+    /// Whether there is such a time.
+    suspect: AtomicBool,
     /// The latest token that it was asked for.
     asked_for: AtomicU64,
 }
@@ -69,6 +71,7 @@ impl Peers {
                 known: Mutex::default(),
                 asked_for: AtomicU64::new(0),
                 restarted: Mutex::default(),
+                suspect: AtomicBool::new(false),
             })
         });
         let all: Vec<_> = peers.collect();
@@ -109,13 +112,14 @@ impl Peers {
             Some(generation) => generation,
             None => self.vetted(peer).await?,
         };
-        let restarted = *lock(&peer.restarted);
+        let mut restarted = lock(&peer.restarted);
         if let Some(began) = restarted.filter(|_| self.quarantine) {
             let left = self.longest().saturating_sub(began.elapsed());
             if !left.is_zero() {
                 return Err(in_quarantine(left));
             }
-            *lock(&peer.restarted) = None;
+            *restarted = None;
+            peer.suspect.store(false, Ordering::Release);
         }
         Ok(generation)
     }
@@ -183,7 +187,10 @@ impl Peers {
                 address = &*peer.address,
                 "a node of the quorum has restarted: it does not vote until any lock that it may have forgotten has ended"
             );
-            *lock(&peer.restarted) = Some(now.checked_sub(run.uptime).unwrap_or(now));
+            let mut restarted = lock(&peer.restarted);
+            *restarted = Some(now.checked_sub(run.uptime).unwrap_or(now));
+            // Before the connection counts as vetted, so whoever finds it so finds this, too.
+            peer.suspect.store(true, Ordering::Release);
         }
         *lock(&peer.known) = Some(run);
         Ok(())
@@ -223,7 +230,11 @@ impl Peer {
         sent: Instant,
         closed: &AtomicBool,
     ) -> Result<redis::Value, StoreError> {
-        let before = peers.admit(self).await?;
+        let before = match self.vetted_connection() {
+            Some(generation) if !self.suspect.load(Ordering::Acquire) => generation,
+            // Boxed, because it is large and rare.
+            _ => Box::pin(peers.admit(self)).await?,
+        };
         if closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }

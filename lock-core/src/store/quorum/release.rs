@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::causes::together;
-use super::round::{How, Nodes, Round};
+use super::round::{How, MOST, Nodes, ask};
 use super::{QuorumStore, only_exclusive};
 use crate::key::LockKey;
 use crate::store::redis::{Ballot, taken, yes};
@@ -27,10 +27,10 @@ impl QuorumStore {
         self.books.release(token);
         let spared = peers.never_asked_for(token);
         self.hints.used(token.as_str());
-        let mut round = Round::new(peers, &ballot, How::Tell, spared, self.patience());
+        let mut round = ask(peers, ballot, How::Tell, spared, self.patience());
         // A node that was never asked has nothing of it.
         let (mut held, mut not_held) = (0, spared.len());
-        let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
+        let mut failures = [const { None }; MOST];
         let outcome = loop {
             if held >= majority {
                 break Ok(Released::Free);
@@ -61,7 +61,7 @@ impl QuorumStore {
         let peers = &self.peers;
         let nodes = peers.all.len();
         let ballot = Ballot::force_release(key).ok_or_else(only_exclusive)?;
-        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), self.patience());
+        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), self.patience());
         let (mut taken_away, mut answered, mut foreign) = (false, 0, None);
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
         while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
@@ -91,11 +91,12 @@ impl QuorumStore {
 
     /// How long any node is waited for where its answer is not a vote. It follows the nodes that do answer.
     pub(super) fn patience(&self) -> Duration {
-        let peers = self.peers.all.iter();
-        let mut limits: Vec<_> = peers
-            .map(|peer| peer.pulse.limit(self.peers.limit))
-            .collect();
-        limits.sort_unstable();
+        let nodes = self.peers.all.len();
+        let mut limits = [Duration::ZERO; MOST];
+        for (limit, peer) in limits.iter_mut().zip(&self.peers.all) {
+            *limit = peer.pulse.limit(self.peers.limit);
+        }
+        limits[..nodes].sort_unstable();
         (limits[self.peers.majority - 1] * PATIENCE)
             .max(Duration::from_millis(100))
             .min(self.peers.limit)

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::causes::together;
-use super::round::{How, Nodes, Round};
+use super::round::{How, Nodes, ask};
 use super::{Books, QuorumStore, only_exclusive};
 use crate::key::Kind;
 use crate::store::redis::{Ballot, extended};
@@ -28,7 +28,7 @@ impl QuorumStore {
         let renewing = Renewing::begin(&self.books, renewals);
         let ballot = Ballot::extend(renewals);
         let patience = self.patience().min(limit);
-        let mut round = Round::new(peers, &ballot, How::Tell, Nodes::default(), patience);
+        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), patience);
         let mut held = vec![Nodes::default(); renewals.len()];
         let mut not_held = held.clone();
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
@@ -92,7 +92,7 @@ impl QuorumStore {
             peer.asked_for(renewal.token);
         }
         let ballot = Ballot::heal(renewal);
-        let mut round = Round::new(peers, &ballot, How::Tell, others, peers.limit);
+        let mut round = ask(peers, ballot, How::Tell, others, peers.limit);
         round.send();
         let (peers, books, hints) = (
             Arc::clone(peers),
@@ -104,7 +104,7 @@ impl QuorumStore {
             let _until_healed = &renewing;
             // It was released while it was being healed, and perhaps the release came first.
             if books.was_released(&token) {
-                let mut round = Round::new(&peers, &release, How::Tell, others, peers.limit);
+                let mut round = ask(&peers, Arc::clone(&release), How::Tell, others, peers.limit);
                 round.send();
                 round.finish(&hints, |_| ());
             }

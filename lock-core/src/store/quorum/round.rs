@@ -1,22 +1,26 @@
 //! One question to several nodes: the answers as they come, and the rest in the background.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{BoxFuture, FutureExt};
+use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
-use tokio::time::{sleep_until, timeout, timeout_at};
+use tokio::time::{Sleep, sleep_until, timeout, timeout_at};
 
 use super::causes::late;
 use super::hints::Hints;
-use super::peer::{Peer, Peers};
+use super::peer::Peers;
 use crate::store::StoreError;
 use crate::store::redis::Ballot;
 
 /// What one node answered.
 pub(super) type Answered = (usize, Result<Value, StoreError>);
+
+/// So many nodes are a quorum at most.
+pub(super) const MOST: usize = 9;
 
 /// How a question is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,82 +31,110 @@ pub(super) enum How {
     Tell,
 }
 
-pub(super) struct Round {
+/// What all nodes are asked.
+struct Question {
     peers: Arc<Peers>,
-    pending: FuturesUnordered<BoxFuture<'static, Answered>>,
-    /// Until when the answer of each node is waited for; `None` where there is nothing to wait for any more.
-    until: Vec<Option<Instant>>,
-    /// Asked and not heard of, whether they are waited for or not.
-    open: Nodes,
-    limits: Vec<Duration>,
-    /// The deadline for commands.
-    end: tokio::time::Instant,
+    ballot: Arc<Ballot>,
+    how: How,
+    sent: Instant,
     /// Nothing is sent any more: what is not on its way by now would come behind a release.
-    closed: Arc<AtomicBool>,
+    closed: AtomicBool,
 }
 
-impl Round {
-    /// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
-    /// usually take.
-    /// Nothing is sent before the round is polled.
-    pub(super) fn new(
-        peers: &Arc<Peers>,
-        ballot: &Arc<Ballot>,
-        how: How,
-        skip: Nodes,
-        most: Duration,
-    ) -> Self {
-        let sent = Instant::now();
-        let pending = FuturesUnordered::new();
-        let count = peers.all.len();
-        let mut open = Nodes::default();
-        let closed = Arc::new(AtomicBool::new(false));
-        let (mut until, mut limits) = (vec![None; count], vec![Duration::ZERO; count]);
-        for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
-            let index = peer.index;
-            limits[index] = match how {
-                How::Vote => peer.pulse.limit(most.min(peers.limit)),
-                How::Tell => most,
-            };
-            until[index] = Some(sent + limits[index]);
-            open = open.with(index);
-            pending.push(ask(
-                Arc::clone(peer),
-                Arc::clone(peers),
-                Arc::clone(ballot),
-                how,
-                (sent, Arc::clone(&closed)),
-            ));
-        }
-        Self {
-            peers: Arc::clone(peers),
-            pending,
-            until,
-            open,
-            limits,
-            end: (sent + peers.limit).into(),
-            closed,
-        }
-    }
+pub(super) struct Round<F> {
+    question: Arc<Question>,
+    pending: FuturesUnordered<F>,
+    /// Until when the answer of each node is waited for; `None` where there is nothing to wait for any more.
+    until: [Option<Instant>; MOST],
+    /// Asked and not heard of, whether they are waited for or not.
+    open: Nodes,
+    /// Rings no later than when the time of the next node is over. Made once: to arm a timer costs more than to be rung
+    /// by it in vain.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
 
+/// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
+/// usually take. Nothing is sent before the round is polled.
+pub(super) fn ask(
+    peers: &Arc<Peers>,
+    ballot: Arc<Ballot>,
+    how: How,
+    skip: Nodes,
+    most: Duration,
+) -> Round<impl Future<Output = Answered> + Send + 'static> {
+    let sent = Instant::now();
+    let question = Arc::new(Question {
+        peers: Arc::clone(peers),
+        ballot,
+        how,
+        sent,
+        closed: AtomicBool::new(false),
+    });
+    let pending = FuturesUnordered::new();
+    let (mut until, mut open) = ([None; MOST], Nodes::default());
+    for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
+        let limit = match how {
+            How::Vote => peer.pulse.limit(most.min(peers.limit)),
+            How::Tell => most,
+        };
+        until[peer.index] = Some(sent + limit);
+        open = open.with(peer.index);
+        pending.push(put(Arc::clone(&question), peer.index));
+    }
+    Round {
+        question,
+        pending,
+        until,
+        open,
+        alarm: None,
+    }
+}
+
+async fn put(question: Arc<Question>, index: usize) -> Answered {
+    let Question {
+        peers,
+        ballot,
+        how,
+        sent,
+        closed,
+    } = &*question;
+    let peer = &peers.all[index];
+    let answer = match how {
+        How::Vote => peer.vote(peers, ballot, *sent, closed).await,
+        How::Tell => peer.send(ballot, *sent).await,
+    };
+    (index, answer)
+}
+
+impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     /// The next answer, or a node whose time is over. `None` when every node has been heard of. A node that was given up
     /// may answer all the same, while others are still waited for.
     pub(super) async fn next(&mut self) -> Option<Answered> {
         let waiting = self.until.iter().enumerate();
         let first = waiting.filter_map(|(n, until)| until.map(|until| (until, n)));
         let (until, node) = first.min()?;
-        tokio::select! {
-            biased;
-            Some((index, answer)) = self.pending.next() => {
-                self.heard_of(index);
-                Some((index, answer))
+        let alarm = &mut self.alarm;
+        let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(until.into())));
+        let answered = loop {
+            tokio::select! {
+                biased;
+                Some(answered) = self.pending.next() => break Some(answered),
+                () = alarm.as_mut() => {
+                    if Instant::now() >= until {
+                        break None;
+                    }
+                    // It was set for a node that has answered.
+                    alarm.as_mut().reset(until.into());
+                }
             }
-            () = sleep_until(until.into()) => {
-                self.until[node] = None;
-                self.peers.all[node].pulse.missed();
-                Some((node, Err(late(self.limits[node]))))
-            }
+        };
+        if let Some((index, _)) = answered {
+            self.heard_of(index);
+            return answered;
         }
+        self.until[node] = None;
+        self.question.peers.all[node].pulse.missed();
+        Some((node, Err(late(until - self.question.sent))))
     }
 
     /// Whether every node has answered or was given up.
@@ -120,7 +152,11 @@ impl Round {
     /// The next answer. Where those that came in time are not enough, also one that comes within the deadline for commands.
     pub(super) async fn next_or_late(&mut self, enough: bool) -> Option<Answered> {
         match self.next().await {
-            None if !enough => self.straggler(self.end).await,
+            None if !enough => {
+                let Question { peers, sent, .. } = &*self.question;
+                let end = *sent + peers.limit;
+                self.straggler(end.into()).await
+            }
             next => next,
         }
     }
@@ -137,7 +173,7 @@ impl Round {
 
     /// As [`finish`](Self::finish), for requests that are on their way already; the others never leave.
     pub(super) fn finish_what_is_sent(self, hints: &Hints) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.question.closed.store(true, Ordering::SeqCst);
         self.finish(hints, |_| ());
     }
 
@@ -151,16 +187,18 @@ impl Round {
         if self.pending.is_empty() {
             return;
         }
+        // It belongs to the caller's runtime, which may end before the other.
+        self.alarm = None;
         hints.spawn(async move {
-            let limit = self.peers.limit;
+            let peers = Arc::clone(&self.question.peers);
             let drain = async {
                 while let Some((index, answer)) = self.pending.next().await {
                     self.heard_of(index);
                     see((index, answer));
                 }
             };
-            if timeout(limit, drain).await.is_err() {
-                let open = self.peers.all.iter().filter(|p| self.open.has(p.index));
+            if timeout(peers.limit, drain).await.is_err() {
+                let open = peers.all.iter().filter(|p| self.open.has(p.index));
                 for peer in open {
                     peer.pulse.missed();
                     peer.node.went_silent();
@@ -168,23 +206,6 @@ impl Round {
             }
         });
     }
-}
-
-fn ask(
-    peer: Arc<Peer>,
-    peers: Arc<Peers>,
-    ballot: Arc<Ballot>,
-    how: How,
-    (sent, closed): (Instant, Arc<AtomicBool>),
-) -> BoxFuture<'static, Answered> {
-    Box::pin(async move {
-        let index = peer.index;
-        let answer = match how {
-            How::Vote => peer.vote(&peers, &ballot, sent, &closed).await,
-            How::Tell => peer.send(&ballot, sent).await,
-        };
-        (index, answer)
-    })
 }
 
 /// A set of nodes.

@@ -50,14 +50,36 @@ impl Tally {
     /// `None` while it is open.
     pub(super) fn verdict(&self) -> Option<Result<Verdict, StoreError>> {
         let majority = majority(self.nodes);
-        let mut minted = Vec::new();
+        let (mut heard, mut granted) = (0, 0);
+        let (mut largest, mut smallest) = (0, u64::MAX);
+        for vote in self.votes.iter().flatten() {
+            heard += 1;
+            if let Ok(Vote::Granted { minted }) = vote {
+                granted += 1;
+                largest = largest.max(*minted);
+                smallest = smallest.min(*minted);
+            }
+        }
+        if granted >= majority {
+            return Some(Ok(Verdict::Won { largest, smallest }));
+        }
+        let open = self.nodes - heard;
+        if granted + open >= majority {
+            return None;
+        }
+        self.lost(granted, open)
+    }
+
+    /// What it is, once a majority for us is out of reach.
+    fn lost(&self, granted: usize, open: usize) -> Option<Result<Verdict, StoreError>> {
+        let majority = majority(self.nodes);
         let mut left = Vec::new();
         let mut clients: HashMap<&str, usize> = HashMap::new();
         let mut foreign = None;
         let mut failed = 0;
         for vote in self.votes.iter().flatten() {
             match vote {
-                Ok(Vote::Granted { minted: token }) => minted.push(*token),
+                Ok(Vote::Granted { .. }) => {}
                 Ok(Vote::Busy { left: time, client }) => {
                     left.push(*time);
                     *clients.entry(client).or_default() += 1;
@@ -66,18 +88,7 @@ impl Tally {
                 Err(_) => failed += 1,
             }
         }
-        if minted.len() >= majority {
-            let (largest, smallest) = (minted.iter().max(), minted.iter().min());
-            return Some(Ok(Verdict::Won {
-                largest: *largest?,
-                smallest: *smallest?,
-            }));
-        }
-        let heard = self.votes.iter().flatten().count();
-        let open = self.nodes - heard;
-        if minted.len() + open >= majority {
-            return None;
-        }
+        let heard = self.nodes - open;
         if heard - failed >= majority {
             if let Some(kind) = foreign {
                 return Some(Ok(Verdict::Foreign { kind: kind.clone() }));
@@ -95,7 +106,7 @@ impl Tally {
             }
             // Ours could be had when so many more have come free.
             left.sort_unstable();
-            let missing = majority.saturating_sub(minted.len()).max(1);
+            let missing = majority.saturating_sub(granted).max(1);
             let left = left.get(missing - 1).or(left.last()).copied();
             return Some(Ok(Verdict::Busy {
                 left: left.unwrap_or_default(),

@@ -1,5 +1,6 @@
 //! One connection of our own: made when needed, made again when it breaks, with our messages on it.
 
+use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -95,16 +96,16 @@ impl Link {
         self.pushes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn request(
+    pub(super) fn request<C: Borrow<Cmd> + Send>(
         self: &Arc<Self>,
-        command: Cmd,
-    ) -> impl Future<Output = RedisResult<Value>> + Send + use<> {
+        command: C,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
         let link = Arc::clone(self);
         async move {
             let mut live = link.connection().await?;
             let _under_way = live.socket.load.request();
             let requests = &mut live.socket.requests;
-            let result = requests.send_packed_command(&command).await;
+            let result = requests.send_packed_command(command.borrow()).await;
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
@@ -185,6 +186,11 @@ impl Link {
     pub(super) fn in_use(&self) -> Option<(u64, MultiplexedConnection)> {
         self.current()
             .map(|live| (live.generation, live.socket.requests))
+    }
+
+    /// Which connection is in use, if any. It only grows.
+    pub(super) fn generation(&self) -> Option<u64> {
+        lock(&self.live).as_ref().map(|live| live.generation)
     }
 
     fn current(&self) -> Option<Live> {

@@ -38,8 +38,15 @@ macro_rules! quorum_script {
     };
 }
 
-static ACQUIRE: Lazy<Script> = quorum_script!("acquire", "mint.lua", "offer.lua", "acquire.lua");
-static RELEASE: Lazy<Script> = quorum_script!("release", "offer.lua", "release.lua");
+static ACQUIRE: Lazy<Script> = quorum_script!(
+    "acquire",
+    "acquire_free.lua",
+    "mint.lua",
+    "offer.lua",
+    "acquire.lua"
+);
+static RELEASE: Lazy<Script> =
+    quorum_script!("release", "release_free.lua", "offer.lua", "release.lua");
 static FORCE_RELEASE: Lazy<Script> =
     quorum_script!("force_release", "offer.lua", "force_release.lua");
 static HEAL: Lazy<Script> = quorum_script!("heal", "heal.lua");
@@ -61,20 +68,21 @@ impl Ballot {
     /// The vote for a lock. `None` for a kind that is not over a quorum.
     pub(crate) fn acquire(attempt: Attempt<'_>, channel: &str, proposed: u64) -> Option<Arc<Self>> {
         let (queue, waiters) = names(attempt.key)?;
+        let mode = match attempt.mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        };
+        let waiter = format!("{mode} {} {channel}", attempt.alive_for.as_millis());
         let args = [
             Arg::Text(attempt.token.as_str()),
             Arg::Millis(attempt.ttl),
-            Arg::Text(match attempt.mode {
-                Mode::Try => "try",
-                Mode::Wait => "wait",
-            }),
-            Arg::Millis(attempt.alive_for),
-            Arg::Text(channel),
-            Arg::Number(attempt.spare),
             Arg::Number(proposed),
+            Arg::Text(&waiter),
+            Arg::Number(attempt.spare),
         ];
+        let given = if attempt.spare == 0 { 4 } else { 5 };
         let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
-        Some(Self::new(&ACQUIRE, &keys, &args))
+        Some(Self::new(&ACQUIRE, &keys, &args[..given]))
     }
 
     /// Takes back whatever a token has; `offer` where the lock was held and is now free for those who wait.
@@ -253,15 +261,16 @@ impl Node {
 
     /// Which connection is in use, if any. It only grows.
     pub(crate) fn generation(&self) -> Option<u64> {
-        self.link.in_use().map(|(generation, _)| generation)
+        self.link.generation()
     }
 
     /// Sends a request. Without a time limit, which is the caller's to set. With a connection at hand it is on its way,
     /// behind whatever was sent before, when the future has been polled once.
     pub(crate) async fn send(&self, ballot: &Ballot) -> Result<Value, StoreError> {
-        let answer = match self.link.request(ballot.command.clone()).await {
+        let answer = match self.link.request(&ballot.command).await {
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.link.request(by_text(ballot)).await
+                // Boxed, because it is large and rare.
+                Box::pin(self.link.request(by_text(ballot))).await
             }
             answer => answer,
         };

@@ -1,0 +1,46 @@
+//! The servers of a quorum.
+
+use lock_tests::TestServer;
+
+/// How many.
+pub(crate) const MASTERS: usize = 5;
+
+/// Masters of the step's own, which end with this.
+pub(crate) struct Masters {
+    servers: Vec<TestServer>,
+    stopped: usize,
+}
+
+impl Masters {
+    pub(crate) async fn start() -> Self {
+        let mut servers = Vec::new();
+        for _ in 0..MASTERS {
+            servers.push(TestServer::start().await);
+        }
+        Self {
+            servers,
+            stopped: 0,
+        }
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.servers.iter().map(TestServer::url).collect()
+    }
+
+    /// The first ones answer nothing from now on, though they accept what they are sent: to a client that is worse than
+    /// being dead.
+    pub(crate) fn stop(&mut self, count: usize) {
+        for server in &self.servers[..count] {
+            server.stop();
+        }
+        self.stopped = count;
+    }
+}
+
+impl Drop for Masters {
+    fn drop(&mut self) {
+        for server in &self.servers[..self.stopped] {
+            server.cont();
+        }
+    }
+}
