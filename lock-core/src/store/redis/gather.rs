@@ -26,9 +26,9 @@ use crate::token::Token;
 /// more of them gain little over that.
 const MOST: usize = 32;
 
-/// So many calls are under way at a time, unless they are full: one that the server works on, and one that is on its way.
-/// More would be smaller ones, and cost more for each lock.
-const TURNS: usize = 2;
+/// So many calls are under way at a time, unless they are full: one that the server works on, one on its way there, and one
+/// on its way back. More would be smaller ones, and cost more for each lock.
+const TURNS: usize = 3;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
