@@ -11,9 +11,9 @@ use tokio::runtime::Runtime;
 static COUNTING: &StatsAlloc<System> = &INSTRUMENTED_SYSTEM;
 
 /// On `memory://`.
-const IN_MEMORY: usize = 13;
+const IN_MEMORY: usize = 10;
 /// On a server: those, and two requests with their replies, most of it inside the `redis` crate.
-const ON_A_SERVER: usize = 19;
+const ON_A_SERVER: usize = 17;
 
 const CYCLES: usize = 100;
 
