@@ -2,7 +2,7 @@
 
 use crate::contestant::Who;
 use crate::results::{Results, Rounds, Verdict, best, ratio};
-use crate::scenario::{USED, WEATHERS};
+use crate::scenario::{RESTS, USED, WEATHERS};
 use crate::stats::Spread;
 
 /// From how many turns of each task on one turn more or less, which is where the window happened to end, is too little to
@@ -225,6 +225,14 @@ impl Judge<'_> {
     }
 
     fn used(&mut self) {
+        // With 8 waiters a process rests for about as long as one is inside; with more, for a few turns of the others.
+        for (tasks, (_, rest)) in [(USED[0], RESTS[0]), (USED[1], RESTS[1])] {
+            let variant = format!("{tasks} waiters");
+            let ours = self.rounds("g", &variant, Who::Ours, "between_processes_p50_us");
+            let bare = self.rounds("g", rest, Who::Floor, "p50_us");
+            let what = format!("{variant}: hand-over between processes p50, lock-core / {rest}");
+            self.add("g", what, ratio(&ours, &bare), Bound::None);
+        }
         for tasks in USED {
             let variant = format!("{tasks} waiters");
             let of = |who, figure| self.rounds("g", &variant, who, figure);

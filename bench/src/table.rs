@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use crate::contestant::Who;
 use crate::results::{Results, Verdict, ratio};
-use crate::scenario::ALL;
+use crate::scenario::{ALL, RESTS};
 use crate::stats::Spread;
 
 /// A column: its head, the figures in it, and their decimals. Two figures stand beside each other.
@@ -95,6 +95,7 @@ fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static 
         ("b", _) => (&APART, Some(Who::Floor.name())),
         ("e", _) => (&HELD, None),
         ("f", _) => (&BETWEEN, None),
+        ("g", variant) if RESTS.iter().any(|(_, rest)| *rest == variant) => (&CYCLE, None),
         ("g", _) => (&USED, None),
         ("h", _) => (&VOTED, Some(Who::Floor.name())),
         _ => (&HOT, Some(Who::Rslock.name())),

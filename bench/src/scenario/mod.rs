@@ -3,6 +3,7 @@
 mod alternate;
 mod contest;
 mod held;
+mod message;
 mod quorum;
 
 use anyhow::Result;
@@ -13,6 +14,7 @@ use crate::results::Results;
 use crate::stage::Stage;
 
 pub(crate) use self::contest::USED;
+pub(crate) use self::message::RESTS;
 pub(crate) use self::quorum::WEATHERS;
 
 /// Every scenario with a line about it.
@@ -50,6 +52,7 @@ enum Kind {
     Contest(contest::Spec),
     Held(Who),
     Quorum(quorum::Spec),
+    Message(message::Spec),
 }
 
 type Figures = Vec<(&'static str, Option<f64>)>;
@@ -60,6 +63,7 @@ impl Step {
             Kind::Alternate(_) | Kind::Quorum(_) => "all in turns",
             Kind::Contest(spec) => spec.who.name(),
             Kind::Requests(who) | Kind::Held(who) => who.name(),
+            Kind::Message(_) => Who::Floor.name(),
         };
         format!("({}) {}: {who}", self.scenario, self.variant)
     }
@@ -92,6 +96,10 @@ impl Step {
                     results.note(format!("{}: {note}", self.label()));
                 }
             }
+            Kind::Message(spec) => {
+                let figures = spec.measure(options, stage).await?;
+                self.record(round, Who::Floor, results, figures);
+            }
             Kind::Held(who) => {
                 let figures = held::measure(*who, options, stage).await?;
                 self.record(round, *who, results, figures);
@@ -122,6 +130,7 @@ pub(crate) fn steps(options: &Options, round: usize) -> Vec<Step> {
     let mut steps = Vec::new();
     steps.extend(alternate::steps());
     steps.extend(contest::steps());
+    steps.extend(message::steps());
     steps.extend(quorum::steps());
     // Long, and its figures hardly change from one time to the next.
     if round == 0 {
