@@ -31,14 +31,14 @@ end
 
 if not holder then
   -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
-  local minted
-  holder, minted = grant_next(lock, queue, waiters, fence, token, spare)
-  if not holder then
-    minted = mint(fence, spare)
+  local grant = grant_next(lock, queue, waiters, fence, token, spare)
+  if not grant then
+    local minted = mint(fence, spare)
     redis.call('SET', lock, token, 'PX', ttl)
     return minted
   end
-  if holder == token then return minted end
+  holder = grant.token
+  if holder == token then return grant.minted end
 end
 
 local pttl = redis.call('PTTL', lock)

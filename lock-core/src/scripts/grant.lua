@@ -4,10 +4,11 @@
 -- characters of its tokens) "<alive until, ms> <channel>". A client that polls has no channel.
 
 -- Gives the lock to the first live waiter, and drops the dead ones in front of it. `asking` is a token
--- that is live because it is asking right now, for `spare` fencing tokens beside the first. Returns the
--- token that holds the lock now and its fencing token, or nil where nobody live waits.
+-- that is live because it is asking right now, for `spare` fencing tokens beside the first; `joins` says that somebody
+-- will queue behind in this same script. Returns the token that holds the lock now, its fencing token, the last one that
+-- is its client's to give out, its ttl and the time; or nil where nobody live waits.
 -- The first write is one that a server short of memory still allows; after it, Redis lets a script finish.
-local function grant_next(lock, queue, waiters, fence, asking, spare)
+local function grant_next(lock, queue, waiters, fence, asking, spare, joins)
   local head = redis.call('LPOP', queue)
   if not head then return nil end
   local t = redis.call('TIME')
@@ -21,13 +22,15 @@ local function grant_next(lock, queue, waiters, fence, asking, spare)
     local live = ttl and (head == asking or (alive_until and tonumber(alive_until) > now))
     if live then
       local others = redis.call('EXISTS', queue)
-      local minted = mint(fence, head == asking and spare or tonumber(wanted))
+      local contended = joins and 1 or others
+      local gap = head == asking and spare or tonumber(wanted)
+      local minted = mint(fence, gap, t)
       if channel and channel ~= '' then
         local message = 'contended ' .. head
         if head ~= asking then
-          message = 'granted ' .. head .. ' ' .. string.format('%.0f', minted) .. ' ' .. wanted .. ' ' .. others .. ' ' .. lock
+          message = 'granted ' .. head .. ' ' .. string.format('%.0f', minted) .. ' ' .. wanted .. ' ' .. contended .. ' ' .. lock
         end
-        if head ~= asking or others == 1 then
+        if head ~= asking or contended == 1 then
           -- A refused PUBLISH (an ACL) is no sign of death: the waiter finds its grant when it refreshes.
           local reached = redis.pcall('PUBLISH', channel, message)
           live = head == asking or reached ~= 0
@@ -36,7 +39,7 @@ local function grant_next(lock, queue, waiters, fence, asking, spare)
       if live then
         redis.call('SET', lock, head, 'PX', ttl)
         if others == 0 then redis.call('DEL', waiters) end
-        return head, minted
+        return { token = head, minted = minted, last = minted + gap, ttl = tonumber(ttl), now = now }
       end
     end
     head = redis.call('LPOP', queue)

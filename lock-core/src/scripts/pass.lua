@@ -1,14 +1,33 @@
 -- Lets go of the lock and asks for it again with another token of the same client, in one step: the line of
--- a process hands the lock to the next process and takes the last place of the queue. `acquire` stands behind
--- this and does the second half.
+-- a process hands the lock to the next process and takes the last place of the queue.
 --
 -- KEYS  as acquire
 -- ARGV  as acquire, and 7 the token that lets go
 -- Returns what acquire returns, or {'lost'} where that token did not hold the lock; then nothing was asked
 --
--- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows.
-local from = redis.pcall('GET', KEYS[1])
+-- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows. Every
+-- process that waits hears of its grant when this has ended, so nothing is asked for that is known: the token is new, or the
+-- call is a repeated one and the lock has been let go; and whoever is granted the lock has all of its ttl.
+local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
+
+local from = redis.pcall('GET', lock)
 if type(from) == 'table' and not string.find(from.err, 'WRONGTYPE', 1, true) then return from end
 if from ~= ARGV[7] then return {'lost'} end
-redis.call('DEL', KEYS[1])
 
+local grant = grant_next(lock, queue, waiters, fence, '', 0, true)
+if not grant then
+  local minted = mint(fence, spare)
+  redis.call('SET', lock, token, 'PX', ttl)
+  return minted
+end
+
+local client = string.sub(token, 1, 36)
+local alive_until = string.format('%.0f', grant.now + ARGV[4])
+redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6], client, alive_until .. ' ' .. ARGV[5])
+local depth = redis.call('RPUSH', queue, token)
+-- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
+redis.call('PEXPIRE', queue, 30000)
+redis.call('PEXPIRE', waiters, 30000)
+local own = string.sub(grant.token, 1, 36) == client and grant.token or ''
+return {'queued', grant.ttl, 1, depth, string.format('%.0f', grant.last), own}

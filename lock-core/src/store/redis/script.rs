@@ -41,11 +41,9 @@ pub(super) static RELEASE: Lazy<Script> = script!(
 );
 pub(super) static PASS: Lazy<Script> = script!(
     "pass",
-    "pass.lua",
-    "acquire_free.lua",
     "mint.lua",
     "grant.lua",
-    "acquire.lua"
+    "pass.lua"
 );
 pub(super) static TOGETHER: Lazy<Script> = script!("together", "together.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
