@@ -1,6 +1,8 @@
 //! Everything of a session that is under way: contenders, lines, and when to ask for whom.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 
 use super::contender::Contender;
@@ -11,7 +13,7 @@ use crate::queue::Line;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    pub(super) contenders: HashMap<u64, Arc<Contender>>,
+    pub(super) contenders: HashMap<u64, Arc<Contender>, BuildHasherDefault<BySequence>>,
     /// Where somebody waits or holds, and nowhere else: nothing grows with the keys ever used.
     locks: HashMap<Arc<LockKey>, Presence>,
     /// Lines whose contender is to be asked for, by when.
@@ -30,17 +32,63 @@ enum Presence {
     Line(Arc<Line>),
 }
 
+impl Presence {
+    fn is(&self, line: &Arc<Line>) -> bool {
+        matches!(self, Self::Line(known) if Arc::ptr_eq(known, line))
+    }
+
+    /// Takes the contender out. True where nobody is left.
+    fn is_over_without(&self, contender: &Arc<Contender>) -> bool {
+        match self {
+            Self::Line(line) => {
+                line.gone(contender);
+                line.is_idle()
+            }
+            // Guards of the same owner may still have the lease.
+            Self::Holder(holder) => {
+                holder.shares_lease_with(contender) && contender.is_lease_over()
+            }
+        }
+    }
+}
+
+/// Spreads sequence numbers. We make them ourselves, so nobody can choose them to collide.
+#[derive(Default)]
+pub(super) struct BySequence(u64);
+
+impl Hasher for BySequence {
+    fn write_u64(&mut self, sequence: u64) {
+        // Knuth's multiplicative hash: 2^64 over the golden ratio.
+        self.0 = sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn write(&mut self, _: &[u8]) {
+        unreachable!("a sequence number is one word")
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
 impl Registry {
     /// The line of a lock, made if there is none.
     pub(super) fn line(&mut self, key: &Arc<LockKey>) -> Arc<Line> {
-        let line = match self.locks.get(&**key) {
-            Some(Presence::Line(line)) => return Arc::clone(line),
-            Some(Presence::Holder(holder)) => Line::behind(Arc::clone(key), holder),
-            None => Line::new(Arc::clone(key)),
-        };
-        self.locks
-            .insert(Arc::clone(key), Presence::Line(Arc::clone(&line)));
-        line
+        match self.locks.entry(Arc::clone(key)) {
+            Entry::Occupied(mut entry) => {
+                let line = match entry.get() {
+                    Presence::Line(line) => return Arc::clone(line),
+                    Presence::Holder(holder) => Line::behind(Arc::clone(key), holder),
+                };
+                entry.insert(Presence::Line(Arc::clone(&line)));
+                line
+            }
+            Entry::Vacant(entry) => {
+                let line = Line::new(Arc::clone(key));
+                entry.insert(Presence::Line(Arc::clone(&line)));
+                line
+            }
+        }
     }
 
     pub(super) fn existing_line(&self, key: &LockKey) -> Option<&Arc<Line>> {
@@ -68,25 +116,21 @@ impl Registry {
     /// Nobody but the holder needs this line for now: only the holder is remembered.
     pub(super) fn rest(&mut self, line: &Arc<Line>) {
         if let Some(holder) = line.lone_holder()
-            && self.is_in_use(line)
+            && let Some(presence) = self.locks.get_mut(&*line.key)
+            && presence.is(line)
         {
             holder.stands_for(Weak::new());
-            let key = Arc::clone(&holder.key);
-            self.locks.insert(key, Presence::Holder(holder));
+            *presence = Presence::Holder(holder);
         }
     }
 
     /// This contender has the lock no longer, or will not get it. Whoever is first in line asks anew: in the line of the
     /// key, which need not be the one that the contender came from.
     pub(super) fn gone(&mut self, contender: &Arc<Contender>) {
-        match self.locks.get(&*contender.key) {
-            Some(Presence::Line(line)) => line.gone(contender),
-            Some(Presence::Holder(holder))
-                if holder.shares_lease_with(contender) && contender.is_lease_over() =>
-            {
-                self.locks.remove(&*contender.key);
-            }
-            _ => {}
+        if let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&contender.key))
+            && entry.get().is_over_without(contender)
+        {
+            entry.remove();
         }
     }
 
@@ -94,20 +138,15 @@ impl Registry {
     pub(super) fn forget(&mut self, contender: &Arc<Contender>) {
         self.gone(contender);
         self.contenders.remove(&contender.sequence);
-        if let Some(line) = self.existing_line(&contender.key).cloned() {
-            self.tidy(&line);
-        }
-    }
-
-    fn is_in_use(&self, line: &Arc<Line>) -> bool {
-        let known = self.existing_line(&line.key);
-        known.is_some_and(|known| Arc::ptr_eq(known, line))
     }
 
     /// Forgets a line that nobody stands in and whose lock nobody here holds.
     pub(super) fn tidy(&mut self, line: &Arc<Line>) {
-        if line.is_idle() && self.is_in_use(line) {
-            self.locks.remove(&*line.key);
+        if line.is_idle()
+            && let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&line.key))
+            && entry.get().is(line)
+        {
+            entry.remove();
         }
     }
 

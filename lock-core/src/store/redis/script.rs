@@ -39,12 +39,7 @@ pub(super) static RELEASE: Lazy<Script> = script!(
     "grant.lua",
     "release.lua"
 );
-pub(super) static PASS: Lazy<Script> = script!(
-    "pass",
-    "mint.lua",
-    "grant.lua",
-    "pass.lua"
-);
+pub(super) static PASS: Lazy<Script> = script!("pass", "mint.lua", "grant.lua", "pass.lua");
 pub(super) static TOGETHER: Lazy<Script> = script!("together", "together.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
