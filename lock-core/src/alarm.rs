@@ -59,7 +59,7 @@ mod linux {
     }
 
     impl Alarm {
-        /// An alarm of the clock that goes on while the machine is suspended. Needs a runtime around it.
+        /// An alarm of the clock that goes on while the machine is suspended. Panics where there is no runtime with I/O around it.
         #[allow(
             deprecated,
             reason = "what comes after it is unsafe code, which this crate has none of; an owned descriptor that is never replaced is what it is sound for"

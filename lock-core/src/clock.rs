@@ -62,7 +62,7 @@ impl Sub<Duration> for Moment {
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
-    /// An alarm of this clock. Called on a runtime.
+    /// An alarm of this clock. Called on a runtime with I/O.
     fn alarm(&self) -> Alarm {
         Alarm::Heartbeat
     }

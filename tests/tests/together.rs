@@ -1,11 +1,14 @@
 //! Free locks that are asked for at the same moment share a script call, and nobody can tell.
 
 use std::collections::HashSet;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::SeqCst;
+use std::time::{Duration, Instant};
 
 use lock_core::{Lock, LockError, LockGuard, LockManager};
 use lock_tests::{LIMIT, TestServer, eventually};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::timeout;
 
 const LONG: Duration = Duration::from_secs(3600);
@@ -205,4 +208,67 @@ async fn acquisitions_that_are_given_up_leave_no_key() {
         };
         eventually("nothing is left", LIMIT, empty).await;
     }
+}
+
+/// Two processes' worth of tasks that give up at any moment: in line, while a request is on its way, while it is let go.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn a_storm_of_tasks_that_give_up_leaves_no_key_and_no_two_holders() {
+    const LOCKS: usize = 40;
+    let server = TestServer::start().await;
+    let managers = [
+        LockManager::connect(&server.url()).await.unwrap(),
+        LockManager::connect(&server.url()).await.unwrap(),
+    ];
+    let inside: Arc<Vec<AtomicUsize>> = Arc::new((0..LOCKS).map(|_| AtomicUsize::new(0)).collect());
+    let end = Instant::now() + Duration::from_secs(5);
+    let mut tasks = JoinSet::new();
+    for task in 0..120 {
+        let (locks, inside) = (managers[task % 2].clone(), Arc::clone(&inside));
+        tasks.spawn(async move {
+            while Instant::now() < end {
+                let n = fastrand::usize(..LOCKS);
+                let lock = lock(&locks, n);
+                let patience = Duration::from_micros(fastrand::u64(..1_500));
+                let taken = match fastrand::u8(..4) {
+                    0 => lock.try_acquire().await,
+                    1 => lock.acquire_within(patience * 20).await.map(Some),
+                    2 => timeout(patience, lock.acquire())
+                        .await
+                        .map_or(Ok(None), |taken| taken.map(Some)),
+                    _ => timeout(patience, lock.try_acquire())
+                        .await
+                        .unwrap_or(Ok(None)),
+                };
+                let guard = match taken {
+                    Ok(Some(guard)) => guard,
+                    // The time given may be too short for any answer.
+                    Ok(None)
+                    | Err(
+                        LockError::Busy { .. }
+                        | LockError::TimedOut { .. }
+                        | LockError::Unavailable { .. },
+                    ) => continue,
+                    Err(error) => panic!("{error:?}"),
+                };
+                assert_eq!(inside[n].fetch_add(1, SeqCst), 0, "two hold {n}");
+                yield_now().await;
+                inside[n].fetch_sub(1, SeqCst);
+                match fastrand::u8(..3) {
+                    0 => drop(guard),
+                    1 => drop(timeout(patience, guard.release()).await),
+                    _ => guard.release().await.unwrap(),
+                }
+            }
+        });
+    }
+    timeout(LIMIT, tasks.join_all()).await.expect("it hangs");
+    for locks in managers {
+        assert_eq!(locks.shutdown(LIMIT).await, 0);
+    }
+    let left: Vec<String> = redis::cmd("KEYS")
+        .arg("lock:*")
+        .query_async(&mut server.connection().await)
+        .await
+        .unwrap();
+    assert!(left.is_empty(), "{left:?}");
 }

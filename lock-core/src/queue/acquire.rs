@@ -137,7 +137,7 @@ async fn alone(
             .acquire(contender.attempt(&token, Mode::Try, 0));
         let end = patience.end();
         let Some(answer) = within(end, call).await else {
-            contender.ambiguous.store(true, Ordering::Relaxed);
+            contender.unanswered.fetch_add(1, Ordering::Relaxed);
             return Err(LockError::unavailable(NoAnswer));
         };
         let error = match answer {
@@ -161,7 +161,7 @@ async fn alone(
                     shared.lease_due_at(sent_at);
                 }
                 // The server answered that it holds nothing of this try; unless an earlier request is still out.
-                attempt.sent = contender.ambiguous.load(Ordering::Relaxed);
+                attempt.sent = contender.unanswered.load(Ordering::Relaxed) > 0;
                 return Err(LockError::Busy {
                     key: contender.key.name().to_owned(),
                     retry_after: (remaining < NO_TTL).then_some(remaining),
@@ -172,7 +172,7 @@ async fn alone(
             Err(error) => error,
         };
         if let StoreError::Ambiguous(_) = error {
-            contender.ambiguous.store(true, Ordering::Relaxed);
+            contender.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         let pause = trouble.again();
         let give_up = match patience.limit {
@@ -234,7 +234,7 @@ impl Place<'_> {
         let hold = self.hold.take()?;
         if let Some(asking) = self.asking.take() {
             // Its request may still be carried out, and nobody will see the answer.
-            asking.ambiguous.store(true, Ordering::Relaxed);
+            asking.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
@@ -266,7 +266,7 @@ impl Place<'_> {
             shared.store.release(key, &token, owner).await
         });
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
-            left.sent = contender.ambiguous.load(Ordering::Relaxed);
+            left.sent = contender.unanswered.load(Ordering::Relaxed) > 0;
         }
     }
 }
@@ -427,7 +427,7 @@ impl Acquisition<'_> {
         error: StoreError,
     ) -> Result<(), LockError> {
         if let StoreError::Ambiguous(_) = error {
-            contender.ambiguous.store(true, Ordering::Relaxed);
+            contender.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         let now = self.shared.now();
         let patience = match self.patience.limit {

@@ -6,8 +6,8 @@
 -- Returns what acquire returns, or {'lost'} where that token did not hold the lock; then nothing was asked
 --
 -- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows. Every
--- process that waits hears of its grant when this has ended, so nothing is asked for that is known: the token is new, or the
--- call is a repeated one and the lock has been let go; and whoever is granted the lock has all of its ttl.
+-- process that waits hears of its grant when this has ended, so nothing is asked for that is known: whoever is granted the
+-- lock has all of its ttl. The token is new, as a rule; where its client has asked with it meanwhile, it has a place already.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
@@ -22,12 +22,15 @@ if not grant then
   return minted
 end
 
+if grant.token == token then return grant.minted end
+
 local client = string.sub(token, 1, 36)
 local alive_until = string.format('%.0f', grant.now + ARGV[4])
-redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6], client, alive_until .. ' ' .. ARGV[5])
-local depth = redis.call('RPUSH', queue, token)
+local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6])
+local depth = joined == 1 and redis.call('RPUSH', queue, token) or redis.call('LLEN', queue)
+redis.call('HSET', waiters, client, alive_until .. ' ' .. ARGV[5])
 -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
 redis.call('PEXPIRE', queue, 30000)
 redis.call('PEXPIRE', waiters, 30000)
 local own = string.sub(grant.token, 1, 36) == client and grant.token or ''
-return {'queued', grant.ttl, 1, depth, string.format('%.0f', grant.last), own}
+return {'queued', grant.ttl, joined, depth, string.format('%.0f', grant.last), own}

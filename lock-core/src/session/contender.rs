@@ -1,6 +1,6 @@
 //! One token on the server, from before its first request until its last trace is gone.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -49,8 +49,8 @@ pub(crate) struct Contender {
     keep_until: AtomicU64,
     /// How many fencing tokens the first request asked for, where each must ask for as many.
     spare: AtomicU64,
-    /// A request had no clear answer: it may still take effect.
-    pub(crate) ambiguous: AtomicBool,
+    /// Requests that had no clear answer: they may still take effect.
+    pub(crate) unanswered: AtomicU32,
     /// Another process is known to wait for what was granted. A message may say so right behind the grant, and so
     /// before anybody has taken that.
     pub(crate) contended: AtomicBool,
@@ -105,7 +105,7 @@ impl Contender {
             cap: AtomicU64::new(Moment::NEVER.0),
             keep_until: AtomicU64::new(0),
             spare: AtomicU64::new(UNASKED),
-            ambiguous: AtomicBool::new(false),
+            unanswered: AtomicU32::new(0),
             contended: AtomicBool::new(false),
             over: AtomicBool::new(false),
             undoing: AtomicBool::new(false),

@@ -102,8 +102,7 @@ impl Session {
                 releases: releases.downgrade(),
             }
         });
-        let alarm = shared.clock.alarm();
-        runtime.spawn(task::run(Arc::clone(&shared), alarm, queued));
+        runtime.spawn(task::run(Arc::clone(&shared), queued));
         Ok(Arc::new(Self { shared, releases }))
     }
 

@@ -52,7 +52,7 @@ pub(super) async fn replace(
         Ok(Passed::On(Answer::Busy { .. } | Answer::Foreign { .. })) => Ok(Released::Free),
         Err(error) => {
             if let StoreError::Ambiguous(_) = error {
-                contender.ambiguous.store(true, Ordering::Relaxed);
+                contender.unanswered.fetch_add(1, Ordering::Relaxed);
             }
             lock(&contender.wait).failed(shared.now(), error.clone());
             Err(error)
@@ -96,7 +96,7 @@ impl Asking<'_> {
 impl Drop for Asking<'_> {
     /// The release was dropped on its way: it may be carried out all the same.
     fn drop(&mut self) {
-        self.contender.ambiguous.store(true, Ordering::Relaxed);
+        self.contender.unanswered.fetch_add(1, Ordering::Relaxed);
         lock(&self.contender.wait).interrupted();
         self.tell();
     }

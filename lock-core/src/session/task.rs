@@ -33,11 +33,12 @@ const PACE: Duration = Duration::from_millis(20);
 
 type Job = BoxFuture<'static, ()>;
 
-pub(super) async fn run(
-    shared: Arc<Shared>,
-    mut alarm: Alarm,
-    mut releases: UnboundedReceiver<Arc<Contender>>,
-) {
+pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc<Contender>>) {
+    let mut alarm = if shared.store.is_driven_here() {
+        shared.clock.alarm()
+    } else {
+        Alarm::Heartbeat
+    };
     let mut jobs: FuturesUnordered<Job> = FuturesUnordered::new();
     loop {
         let now = shared.now();
@@ -283,7 +284,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
         Ok(Answer::Foreign { .. }) => contender.tell(Wait::interrupted),
         Err(error) => {
             if let StoreError::Ambiguous(_) = error {
-                contender.ambiguous.store(true, Ordering::Relaxed);
+                contender.unanswered.fetch_add(1, Ordering::Relaxed);
             }
             let now = shared.now();
             contender.tell(|wait| wait.failed(now, error.clone()));

@@ -390,7 +390,7 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let contender = Arc::clone(guard.view().hold.contender().unwrap());
     // A request of it that got no answer may still be on its way, on a connection of the past.
-    contender.ambiguous.store(true, Ordering::Relaxed);
+    contender.unanswered.fetch_add(1, Ordering::Relaxed);
     drop(guard);
     soon(async {
         while rig.take("a", true, Limit::Try).await.is_err() {

@@ -31,11 +31,11 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
     let mut pause = Duration::from_millis(10);
     loop {
         match let_go(&shared, &contender).await {
-            // An acquire that nobody saw answered may still be under way on a connection that broke. Where the lock was
-            // ours without any answer, that acquire is the one that took it.
+            // Acquires that nobody saw answered may still be under way on a connection that broke. Where the lock was ours
+            // without any answer, one of them is the one that took it.
             Ok(released)
-                if (released == Released::NotHeld || contender.lease().is_some())
-                    && contender.ambiguous.swap(false, Ordering::Relaxed) =>
+                if contender.unanswered.swap(0, Ordering::Relaxed)
+                    > known(&contender, released) =>
             {
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
@@ -58,6 +58,11 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
         }
     }
     shared.forget(&contender);
+}
+
+/// Of how many requests without an answer it is known what became of them.
+fn known(contender: &Contender, released: Released) -> u32 {
+    u32::from(released != Released::NotHeld && contender.lease().is_none())
 }
 
 /// The holder releases and waits for the answer.
@@ -158,7 +163,7 @@ struct Unfinished<'a> {
 impl Unfinished<'_> {
     fn done(mut self) {
         // A request that was never answered may still land: then the background releases once more.
-        let clear = |c: &mut Arc<Contender>| !c.ambiguous.load(Ordering::Relaxed);
+        let clear = |c: &mut Arc<Contender>| c.unanswered.load(Ordering::Relaxed) == 0;
         if let Some(contender) = self.contender.take_if(clear) {
             self.session.shared.forget(&contender);
         }

@@ -288,6 +288,15 @@ macro_rules! on_store {
 }
 
 impl AnyStore {
+    /// Whether the session's runtime drives connections of the store, and so I/O.
+    pub(crate) fn is_driven_here(&self) -> bool {
+        match self {
+            Self::Memory(_) => false,
+            Self::Redis(store) => store.is_driven_here(),
+            Self::Quorum(_) => true,
+        }
+    }
+
     /// Tells the store where its events go, who asks, and where its connections live.
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         match self {

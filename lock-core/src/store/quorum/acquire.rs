@@ -9,6 +9,7 @@ use super::peer::Peers;
 use super::round::{How, Nodes, ask};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
+use crate::clock::{Clock, SystemClock};
 use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, Place, StoreError};
 
@@ -68,7 +69,9 @@ impl QuorumStore {
         let peers = &self.peers;
         let now = Instant::now();
         let travel = peers.all.iter().map(|peer| peer.pulse.usual()).max();
-        let proposed = self.proposals.next(now, travel.unwrap_or_default());
+        let proposed = self
+            .proposals
+            .next(SystemClock.now(), travel.unwrap_or_default());
         let ballot = Ballot::acquire(attempt, self.channel(), proposed);
         let ballot = ballot.ok_or_else(only_exclusive)?;
         self.hints.used(attempt.token.as_str());
@@ -103,7 +106,7 @@ impl QuorumStore {
             round.finish_what_is_sent(&self.hints);
             let last = largest + attempt.spare;
             self.proposals
-                .learn(Instant::now(), proposed, largest, last);
+                .learn(SystemClock.now(), proposed, largest, last);
             if largest > smallest {
                 self.raise(attempt, last).await?;
             }

@@ -11,7 +11,7 @@ use redis::{ErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::sync::oneshot;
 use tokio::task::yield_now;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::timeout;
 
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
@@ -69,7 +69,6 @@ struct Ask {
     key: Arc<LockKey>,
     token: Token,
     ttl: Duration,
-    since: Instant,
     reply: oneshot::Sender<Result<u64, StoreError>>,
 }
 
@@ -90,7 +89,6 @@ impl Gather {
             key: Arc::clone(key),
             token: *token,
             ttl,
-            since: Instant::now(),
             reply,
         };
         match self.add(ask) {
@@ -104,8 +102,18 @@ impl Gather {
             answer,
             answered: false,
         };
-        let answer = (&mut waiting.answer).await;
-        waiting.answered = answer.is_ok();
+        // Whoever runs on the runtime of the link is answered by the task that sends: within the limit, or twice that for
+        // who goes along with a later call. Another runtime may be one that nobody drives.
+        let answer = if link.is_at_home() {
+            (&mut waiting.answer).await
+        } else if let Ok(answer) = timeout(limit * 2, &mut waiting.answer).await {
+            answer
+        } else {
+            link.went_silent(limit);
+            return Err(StoreError::Ambiguous(no_reply(limit)));
+        };
+        // Also where the task that was to answer is gone: then nobody settles it.
+        waiting.answered = true;
         answer.unwrap_or_else(|_| Err(StoreError::Ambiguous(no_reply(limit))))
     }
 
@@ -151,7 +159,12 @@ impl Gather {
 
     fn settle(&self, ask: Ask, answer: Result<u64, StoreError>) {
         if ask.reply.send(answer).is_err() {
-            lock(&self.orphans).retain(|orphan| *orphan != ask.token);
+            let mut orphans = lock(&self.orphans);
+            // One of them: a token may be asked for again before its first request is answered.
+            if let Some(at) = orphans.iter().position(|orphan| *orphan == ask.token) {
+                orphans.swap_remove(at);
+            }
+            drop(orphans);
             self.settled.notify_waiters();
         }
     }
@@ -240,27 +253,21 @@ impl Turn {
         for ask in gone {
             self.gather.settle(ask, Ok(0));
         }
-        // The first has waited the longest.
-        let Some(since) = asks.first().map(|ask| ask.since) else {
+        if asks.is_empty() {
             return;
-        };
+        }
         let (mut asks, releases): (Vec<_>, Vec<_>) =
             asks.into_iter().partition(|ask| ask.want == Want::Acquire);
         let acquires = asks.len();
         asks.extend(releases);
-        let answers = self.call(&asks, acquires, since).await;
+        let answers = self.call(&asks, acquires).await;
         for (ask, answer) in asks.into_iter().zip(answers) {
             self.gather.settle(ask, answer);
         }
     }
 
     /// Sends what is asked for: first all that is to be taken.
-    async fn call(
-        &self,
-        asks: &[Ask],
-        acquires: usize,
-        since: Instant,
-    ) -> Vec<Result<u64, StoreError>> {
+    async fn call(&self, asks: &[Ask], acquires: usize) -> Vec<Result<u64, StoreError>> {
         let count = asks.len();
         let mut keys = Vec::with_capacity(1 + 2 * count);
         keys.push(FENCE);
@@ -278,7 +285,7 @@ impl Turn {
             }
         }
         let call = self.link.run(&script::TOGETHER, &keys, &args);
-        match timeout_at(since + self.limit, call).await {
+        match timeout(self.limit, call).await {
             Ok(Ok(Value::Array(parts))) if parts.len() == count => {
                 parts.iter().map(number).collect()
             }
@@ -300,5 +307,39 @@ fn number(value: &Value) -> Result<u64, StoreError> {
     match value {
         Value::Int(number) => u64::try_from(*number).map_err(|_| garbled()),
         _ => Err(garbled()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::token::ClientId;
+
+    #[test]
+    fn each_request_that_was_given_up_is_settled_by_itself() {
+        let gather = Gather::default();
+        let key = Arc::new(LockKey::new("", "a").unwrap());
+        let token = ClientId::random().token(1);
+        let given_up = || {
+            let (reply, answer) = oneshot::channel();
+            drop(Waiting {
+                gather: &gather,
+                token: &token,
+                answer,
+                answered: false,
+            });
+            Ask {
+                want: Want::Acquire,
+                key: Arc::clone(&key),
+                token,
+                ttl: Duration::from_secs(1),
+                reply,
+            }
+        };
+        let (first, second) = (given_up(), given_up());
+        gather.settle(first, Ok(1));
+        assert!(gather.is_unsettled(&token), "the second may be on its way");
+        gather.settle(second, Ok(1));
+        assert!(!gather.is_unsettled(&token));
     }
 }

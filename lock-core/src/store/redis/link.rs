@@ -182,6 +182,12 @@ impl Link {
         }
     }
 
+    /// Whether the caller is on the session's runtime.
+    pub(super) fn is_at_home(&self) -> bool {
+        let home = self.attached.get().map(|attached| attached.runtime.id());
+        home.is_none() || Handle::try_current().ok().map(|here| here.id()) == home
+    }
+
     /// The connection in use and its generation.
     pub(super) fn in_use(&self) -> Option<(u64, MultiplexedConnection)> {
         self.current()

@@ -93,6 +93,11 @@ impl RedisStore {
         let _ = self.channel.set(channel);
     }
 
+    /// Whether its connections are ours.
+    pub(crate) fn is_driven_here(&self) -> bool {
+        matches!(self.conduit, Conduit::Link(..))
+    }
+
     /// Makes the first connection, so that a wrong address or password shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         match &self.conduit {
