@@ -6,7 +6,7 @@
 -- Gives the lock to the first live waiter, and drops the dead ones in front of it. `asking` is a token
 -- that is live because it is asking right now, for `spare` fencing tokens beside the first; `joins` says that somebody
 -- will queue behind in this same script. Returns the token that holds the lock now, its fencing token, the last one that
--- is its client's to give out, its ttl and the time; or nil where nobody live waits.
+-- is its client's to give out, its ttl, the time, and whether others are queued (0 or 1); or nil where nobody live waits.
 -- The first write is one that a server short of memory still allows; after it, Redis lets a script finish.
 local function grant_next(lock, queue, waiters, fence, asking, spare, joins)
   local head = redis.call('LPOP', queue)
@@ -39,7 +39,9 @@ local function grant_next(lock, queue, waiters, fence, asking, spare, joins)
       if live then
         redis.call('SET', lock, head, 'PX', ttl)
         if others == 0 then redis.call('DEL', waiters) end
-        return { token = head, minted = minted, last = minted + gap, ttl = tonumber(ttl), now = now }
+        return {
+          token = head, minted = minted, last = minted + gap, ttl = tonumber(ttl), now = now, others = others,
+        }
       end
     end
     head = redis.call('LPOP', queue)

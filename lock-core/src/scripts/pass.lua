@@ -26,11 +26,15 @@ if grant.token == token then return grant.minted end
 
 local client = string.sub(token, 1, 36)
 local alive_until = string.format('%.0f', grant.now + ARGV[4])
-local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6])
+-- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token.
+local added = redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6], client, alive_until .. ' ' .. ARGV[5])
+local joined = added > 0 and 1 or 0
 local depth = joined == 1 and redis.call('RPUSH', queue, token) or redis.call('LLEN', queue)
-redis.call('HSET', waiters, client, alive_until .. ' ' .. ARGV[5])
--- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
-redis.call('PEXPIRE', queue, 30000)
-redis.call('PEXPIRE', waiters, 30000)
+if grant.others == 0 then
+  -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself. Others who wait have done
+  -- this a few seconds ago.
+  redis.call('PEXPIRE', queue, 30000)
+  redis.call('PEXPIRE', waiters, 30000)
+end
 local own = string.sub(grant.token, 1, 36) == client and grant.token or ''
 return {'queued', grant.ttl, joined, depth, string.format('%.0f', grant.last), own}
