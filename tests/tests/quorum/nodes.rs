@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use lock_core::{LockError, LockManager};
+use lock_core::{LockError, LockGuard, LockManager};
 use lock_tests::{TestServer, eventually};
 use tokio::time::timeout;
 
@@ -37,6 +37,16 @@ async fn everything_works(quorum: &Quorum) {
     }
 }
 
+async fn take_for_three_seconds(locks: &LockManager, key: &str) -> LockGuard {
+    let lock = locks.lock(key).ttl(Duration::from_secs(3));
+    lock.acquire().await.unwrap()
+}
+
+/// Whether a lock that was taken for three seconds is renewed.
+async fn outlives_its_ttl(guard: &LockGuard) -> bool {
+    timeout(Duration::from_secs(5), guard.lost()).await.is_err()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn all_works_with_two_of_five_killed() {
     let quorum = Quorum::start(5).await;
@@ -44,18 +54,13 @@ async fn all_works_with_two_of_five_killed() {
     quorum.nodes[1].kill();
     everything_works(&quorum).await;
     let locks = quorum.manager().await;
-    let guard = locks
-        .lock("kept")
-        .ttl(Duration::from_secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = take_for_three_seconds(&locks, "kept").await;
     // A node that was not ready in time votes with the first renewal, which needs the majority that there was.
     quorum.voted("kept", &[0, 2, 3, 4]).await;
     quorum.nodes[4].kill();
     everything_works(&quorum).await;
     assert!(
-        timeout(Duration::from_secs(5), guard.lost()).await.is_err(),
+        outlives_its_ttl(&guard).await,
         "renewed by the three that are left"
     );
     guard.release().await.unwrap();
@@ -66,18 +71,13 @@ async fn all_works_with_two_of_five_killed() {
 async fn all_works_with_two_of_five_stopped() {
     let quorum = Quorum::start(5).await;
     let locks = quorum.manager().await;
-    let guard = locks
-        .lock("kept")
-        .ttl(Duration::from_secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = take_for_three_seconds(&locks, "kept").await;
     quorum.voted("kept", &ALL).await;
     quorum.nodes[0].stop();
     quorum.nodes[3].stop();
     everything_works(&quorum).await;
     assert!(
-        timeout(Duration::from_secs(5), guard.lost()).await.is_err(),
+        outlives_its_ttl(&guard).await,
         "renewed by the three that answer"
     );
     guard.release().await.unwrap();
@@ -140,14 +140,13 @@ async fn a_node_that_was_not_ready_in_time_votes_with_the_first_renewal() {
     let quorum = Quorum::start(3).await;
     quorum.nodes[1].stop();
     let locks = quorum.manager().await;
-    let lock = locks.lock("a").ttl(Duration::from_secs(3));
-    let guard = lock.acquire().await.unwrap();
+    let guard = take_for_three_seconds(&locks, "a").await;
     quorum.nodes[1].cont();
     quorum.voted("a", &[0, 1, 2]).await;
     // From now on there is no majority without it.
     quorum.nodes[0].kill();
     assert!(
-        timeout(Duration::from_secs(5), guard.lost()).await.is_err(),
+        outlives_its_ttl(&guard).await,
         "renewed by the two that are left"
     );
     guard.release().await.unwrap();
@@ -158,12 +157,7 @@ async fn a_node_that_was_not_ready_in_time_votes_with_the_first_renewal() {
 async fn a_renewal_heals_a_vote_that_was_lost_and_never_that_of_another() {
     let quorum = Quorum::start(5).await;
     let locks = quorum.manager().await;
-    let guard = locks
-        .lock("a")
-        .ttl(Duration::from_secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = take_for_three_seconds(&locks, "a").await;
     quorum.voted("a", &ALL).await;
     for (node, theirs) in [(1, None), (3, Some("theirs"))] {
         let mut connection = quorum.nodes[node].connection().await;
@@ -192,12 +186,7 @@ async fn a_renewal_heals_a_vote_that_was_lost_and_never_that_of_another() {
 async fn a_lock_that_a_majority_has_lost_is_lost_and_not_healed() {
     let quorum = Quorum::start(5).await;
     let locks = quorum.manager().await;
-    let guard = locks
-        .lock("a")
-        .ttl(Duration::from_secs(3))
-        .acquire()
-        .await
-        .unwrap();
+    let guard = take_for_three_seconds(&locks, "a").await;
     quorum.voted("a", &ALL).await;
     for node in [0, 1, 4] {
         quorum.nodes[node].flushall().await;
