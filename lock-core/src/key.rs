@@ -1,7 +1,9 @@
 //! Lock names: what is allowed, and the server keys that belong to one.
 
 use std::fmt;
-use std::hash::{Hash, Hasher};
+use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+
+use once_cell::sync::Lazy;
 
 use crate::LockError;
 
@@ -18,7 +20,7 @@ const HOLDS: &str = "lock-core:holds:";
 const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
 
 /// What a lock is on the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A string: one holder, which can not take it twice.
     Exclusive,
@@ -36,7 +38,12 @@ pub(crate) struct LockKey {
     start: u16,
     prefix_len: u16,
     kind: Kind,
+    /// Of the name, since each acquisition looks it up several times. So long that it fits in beside the kind.
+    hash: [u8; 3],
 }
+
+/// Names are chosen by users, or by theirs: nobody can choose them so that they collide.
+static HASHES: Lazy<RandomState> = Lazy::new(RandomState::new);
 
 /// The names that a lock of one kind needs besides its own. Keys are in the lock's hash slot.
 #[derive(Debug, Clone, Copy)]
@@ -94,7 +101,7 @@ impl fmt::Display for Name<'_> {
 // All else follows from these two.
 impl PartialEq for LockKey {
     fn eq(&self, other: &Self) -> bool {
-        self.kind == other.kind && self.lock() == other.lock()
+        self.hash == other.hash && self.kind == other.kind && self.lock() == other.lock()
     }
 }
 
@@ -102,8 +109,8 @@ impl Eq for LockKey {}
 
 impl Hash for LockKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        self.kind.hash(state);
-        self.lock().hash(state);
+        let [a, b, c] = self.hash;
+        state.write_u64(u64::from_le_bytes([a, b, c, self.kind as u8, 0, 0, 0, 0]));
     }
 }
 
@@ -138,12 +145,14 @@ impl LockKey {
             None => ("{", "", "}"),
         };
         let tagged = [before, between, prefix, key, after].concat();
+        let [a, b, c, ..] = HASHES.hash_one(&tagged).to_le_bytes();
         Self {
             tagged: tagged.into(),
             // Prefix and key are at most 1024 bytes each.
             start: (before.len() + between.len()) as u16,
             prefix_len: prefix.len() as u16,
             kind,
+            hash: [a, b, c],
         }
     }
 

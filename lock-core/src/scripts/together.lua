@@ -2,54 +2,61 @@
 -- nobody queues for.
 --
 -- KEYS  1 fence, then the locks to take, the locks to release, and the queues of all of them in that order
--- ARGV  1 how many are to be taken, then for each of these: token, ttl in ms; then for each of the others: token
--- Returns for each lock to take the fencing token, and for each of the others 1; or 0 where nothing was done and `acquire`
--- or `release` has to look at it
+-- ARGV  1 how many are to be taken, then the tokens of all in the order of the locks, then for those that are to be taken
+--         the ttl in ms: one for all of them, or one for each
+-- Returns n where everything was done: the first lock that was taken has this fencing token, and each further one the next.
+-- Else for each lock to take the fencing token, and for each of the others 1; or 0 where nothing was done and `acquire` or
+-- `release` has to look at it
 --
 -- Atomic as those are. What can not be read, or not be written, is left to them, and they say why. The one step that can end
 -- the script is the first write, so no lock is taken or released without a word. A command costs the server as much as what
 -- it does for one lock, so what can be asked for all of them at once is.
-local take = tonumber(ARGV[1])
-local give = #ARGV - 1 - 2 * take
-local all = take + give
+local take, all = tonumber(ARGV[1]), (#KEYS - 1) / 2
 local queued = redis.pcall('EXISTS', unpack(KEYS, all + 2)) ~= 0
 local function waited_for(i)
   return queued and redis.pcall('EXISTS', KEYS[all + 1 + i]) ~= 0
 end
 
-local done = {}
+local done, count = {}, 0
 for i = 1, all do done[i] = 0 end
 
+local minted = 1
 if take > 0 and redis.pcall('EXISTS', unpack(KEYS, 2, take + 1)) ~= take then
   local t = redis.call('TIME')
-  local minted = t[1] * 1000000 + t[2]
+  minted = t[1] * 1000000 + t[2]
   local last = redis.call('SET', KEYS[1], string.format('%.0f', minted + take - 1), 'GET')
   last = tonumber(last or 0) or 0
   if last >= minted then
     minted = last + 1
     redis.call('SET', KEYS[1], string.format('%.0f', minted + take - 1))
   end
+  local ttl, each = ARGV[all + 2], ARGV[all + 3]
   for i = 1, take do
     if not waited_for(i) then
-      local set = redis.pcall('SET', KEYS[i + 1], ARGV[i * 2], 'NX', 'PX', ARGV[i * 2 + 1])
-      if set and not set.err then done[i] = minted + i - 1 end
+      local set = redis.pcall('SET', KEYS[i + 1], ARGV[i + 1], 'NX', 'PX', each and ARGV[all + 1 + i] or ttl)
+      if set and not set.err then
+        done[i] = minted + i - 1
+        count = count + 1
+      end
     end
   end
 end
 
-if give > 0 then
+if all > take then
   local holders = redis.pcall('MGET', unpack(KEYS, take + 2, all + 1))
   local ours, known = {}, {}
-  for i = 1, give do
-    local lock = KEYS[take + 1 + i]
-    if holders[i] == ARGV[1 + 2 * take + i] and not known[lock] and not waited_for(take + i) then
+  for i = take + 1, all do
+    local lock = KEYS[i + 1]
+    if holders[i - take] == ARGV[i + 1] and not known[lock] and not waited_for(i) then
       known[lock] = true
       ours[#ours + 1] = lock
-      done[take + i] = 1
+      done[i] = 1
     end
   end
   if #ours > 0 and redis.pcall('DEL', unpack(ours)) ~= #ours then
     for i = take + 1, all do done[i] = 0 end
+  else
+    count = count + #ours
   end
 end
-return done
+return count == all and minted or done

@@ -13,9 +13,9 @@ use crate::queue::Line;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    pub(super) contenders: HashMap<u64, Arc<Contender>, BuildHasherDefault<BySequence>>,
+    pub(super) contenders: HashMap<u64, Arc<Contender>, BuildHasherDefault<OneWord>>,
     /// Where somebody waits or holds, and nowhere else: nothing grows with the keys ever used.
-    locks: HashMap<Arc<LockKey>, Presence>,
+    locks: HashMap<Arc<LockKey>, Presence, BuildHasherDefault<OneWord>>,
     /// Lines whose contender is to be asked for, by when.
     checks: BTreeMap<(Moment, u64), Weak<Line>>,
     next_check: u64,
@@ -52,18 +52,19 @@ impl Presence {
     }
 }
 
-/// Spreads sequence numbers. We make them ourselves, so nobody can choose them to collide.
+/// Spreads sequence numbers, which we make ourselves, and keys, which bring a hash that nobody can foresee.
 #[derive(Default)]
-pub(super) struct BySequence(u64);
+pub(super) struct OneWord(u64);
 
-impl Hasher for BySequence {
-    fn write_u64(&mut self, sequence: u64) {
-        // Knuth's multiplicative hash: 2^64 over the golden ratio.
-        self.0 = sequence.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+impl Hasher for OneWord {
+    fn write_u64(&mut self, word: u64) {
+        // Knuth's multiplicative hash: 2^64 over the golden ratio. The table looks at both ends of it.
+        let spread = word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        self.0 = spread ^ (spread >> 32);
     }
 
     fn write(&mut self, _: &[u8]) {
-        unreachable!("a sequence number is one word")
+        unreachable!("sequence numbers and keys are one word")
     }
 
     fn finish(&self) -> u64 {

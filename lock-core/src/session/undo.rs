@@ -96,8 +96,8 @@ pub(crate) async fn confirmed(
     let (mut tries, mut perhaps_done) = (0, false);
     loop {
         tries += 1;
-        // In a box: a release inside the process carries none of it around.
-        match Box::pin(let_go(shared, &contender)).await {
+        let answer = let_go(shared, &contender).await;
+        match answer {
             Ok(Released::NotHeld)
                 if (perhaps_done || contender.released_by_refresh.load(Ordering::SeqCst))
                     && shared.now() < lease_end =>
@@ -135,7 +135,7 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
             ttl: left,
             owner: contender.owner(),
         };
-        let kept = shared.store.extend(&[keep]).await?;
+        let kept = Box::pin(shared.store.extend(&[keep])).await?;
         return Ok(if kept == [true] {
             lock(&shared.registry).keep(contender.sequence, now, now + left);
             Released::Kept
@@ -144,7 +144,7 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
         });
     }
     if let Some(line) = contender.line()
-        && let Some(answer) = replace::replace(shared, &line, contender).await
+        && let Some(answer) = Box::pin(replace::replace(shared, &line, contender)).await
     {
         return answer;
     }

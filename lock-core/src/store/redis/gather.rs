@@ -3,9 +3,11 @@
 //! To call a script costs the server as much as to take a lock in it. Whoever is alone on the connection does not
 //! come here, so a single task is never put off; and a lock that is not free is left to its own script.
 
+use std::iter::Chain;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use std::vec;
 
 use redis::{ErrorKind, Value};
 use tokio::sync::Notify;
@@ -49,9 +51,44 @@ pub(super) struct Gather {
 
 #[derive(Default)]
 struct Asks {
-    waiting: Vec<Ask>,
+    waiting: Batch,
     /// How many [turns](Turn) go on until nobody waits.
     turns: usize,
+}
+
+/// Those that go out in one call.
+#[derive(Default)]
+struct Batch {
+    acquires: Vec<Ask>,
+    releases: Vec<Ask>,
+}
+
+impl Batch {
+    fn len(&self) -> usize {
+        self.acquires.len() + self.releases.len()
+    }
+
+    /// All of them: first those that take.
+    fn iter(&self) -> impl Iterator<Item = &Ask> {
+        self.acquires.iter().chain(&self.releases)
+    }
+
+    /// Takes out those that nobody waits for any more.
+    fn given_up(&mut self) -> Vec<Ask> {
+        let is_given_up = |ask: &mut Ask| ask.reply.is_closed();
+        let mut gone: Vec<_> = self.acquires.extract_if(.., is_given_up).collect();
+        gone.extend(self.releases.extract_if(.., is_given_up));
+        gone
+    }
+}
+
+impl IntoIterator for Batch {
+    type Item = Ask;
+    type IntoIter = Chain<vec::IntoIter<Ask>, vec::IntoIter<Ask>>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.acquires.into_iter().chain(self.releases)
+    }
 }
 
 /// What one more who asks leads to.
@@ -61,11 +98,10 @@ enum Add {
     /// A turn has to begin.
     Begins,
     /// These fill a call.
-    Fills(Vec<Ask>),
+    Fills(Batch),
 }
 
 struct Ask {
-    want: Want,
     key: Arc<LockKey>,
     token: Token,
     ttl: Duration,
@@ -85,13 +121,12 @@ impl Gather {
     ) -> Result<u64, StoreError> {
         let (reply, answer) = oneshot::channel();
         let ask = Ask {
-            want,
             key: Arc::clone(key),
             token: *token,
             ttl,
             reply,
         };
-        match self.add(ask) {
+        match self.add(want, ask) {
             Add::Waits => {}
             Add::Begins => drop(link.spawn(self.turn(link, limit, None).run())),
             Add::Fills(call) => drop(link.spawn(self.turn(link, limit, Some(call)).run())),
@@ -117,9 +152,12 @@ impl Gather {
         answer.unwrap_or_else(|_| Err(StoreError::Ambiguous(no_reply(limit))))
     }
 
-    fn add(&self, ask: Ask) -> Add {
+    fn add(&self, want: Want, ask: Ask) -> Add {
         let mut asks = lock(&self.asks);
-        asks.waiting.push(ask);
+        match want {
+            Want::Acquire => asks.waiting.acquires.push(ask),
+            Want::Release => asks.waiting.releases.push(ask),
+        }
         if asks.waiting.len() >= MOST {
             Add::Fills(std::mem::take(&mut asks.waiting))
         } else if asks.waiting.len() == 1 && asks.turns < TURNS {
@@ -130,7 +168,7 @@ impl Gather {
         }
     }
 
-    fn turn(self: &Arc<Self>, link: &Arc<Link>, limit: Duration, full: Option<Vec<Ask>>) -> Turn {
+    fn turn(self: &Arc<Self>, link: &Arc<Link>, limit: Duration, full: Option<Batch>) -> Turn {
         Turn {
             gather: Arc::clone(self),
             link: Arc::clone(link),
@@ -199,7 +237,7 @@ struct Turn {
     link: Arc<Link>,
     limit: Duration,
     /// Those that fill a call: it goes out at once, and nothing comes after it.
-    full: Option<Vec<Ask>>,
+    full: Option<Batch>,
     ended: bool,
 }
 
@@ -237,9 +275,9 @@ impl Turn {
     }
 
     /// Those who wait. Where there is nobody, this turn has ended.
-    fn take(&mut self) -> Option<Vec<Ask>> {
+    fn take(&mut self) -> Option<Batch> {
         let mut asks = lock(&self.gather.asks);
-        if asks.waiting.is_empty() {
+        if asks.waiting.len() == 0 {
             asks.turns -= 1;
             self.ended = true;
             return None;
@@ -247,58 +285,77 @@ impl Turn {
         Some(std::mem::take(&mut asks.waiting))
     }
 
-    async fn send(&self, asks: Vec<Ask>) {
-        let (gone, asks): (Vec<_>, Vec<_>) =
-            asks.into_iter().partition(|ask| ask.reply.is_closed());
-        for ask in gone {
-            self.gather.settle(ask, Ok(0));
+    async fn send(&self, mut batch: Batch) {
+        for gone in batch.given_up() {
+            self.gather.settle(gone, Ok(0));
         }
-        if asks.is_empty() {
+        if batch.len() == 0 {
             return;
         }
-        let (mut asks, releases): (Vec<_>, Vec<_>) =
-            asks.into_iter().partition(|ask| ask.want == Want::Acquire);
-        let acquires = asks.len();
-        asks.extend(releases);
-        let answers = self.call(&asks, acquires).await;
-        for (ask, answer) in asks.into_iter().zip(answers) {
-            self.gather.settle(ask, answer);
+        let answers = self.call(&batch).await;
+        for (place, ask) in batch.into_iter().enumerate() {
+            self.gather.settle(ask, answers.of(place));
         }
     }
 
-    /// Sends what is asked for: first all that is to be taken.
-    async fn call(&self, asks: &[Ask], acquires: usize) -> Vec<Result<u64, StoreError>> {
-        let count = asks.len();
+    async fn call(&self, batch: &Batch) -> Answers {
+        let (count, acquires) = (batch.len(), batch.acquires.len());
         let mut keys = Vec::with_capacity(1 + 2 * count);
         keys.push(FENCE);
-        keys.extend(asks.iter().map(|ask| Name::from(ask.key.lock())));
-        keys.extend(asks.iter().filter_map(|ask| match ask.key.names() {
+        keys.extend(batch.iter().map(|ask| Name::from(ask.key.lock())));
+        keys.extend(batch.iter().filter_map(|ask| match ask.key.names() {
             Names::Exclusive { queue, .. } => Some(queue),
             Names::Reentrant { .. } => None,
         }));
-        let mut args = Vec::with_capacity(1 + 2 * count);
+        let mut args = Vec::with_capacity(1 + count + acquires);
         args.push(Arg::Number(acquires as u64));
-        for ask in asks {
-            args.push(Arg::Text(ask.token.as_str()));
-            if ask.want == Want::Acquire {
-                args.push(Arg::Millis(ask.ttl));
-            }
+        args.extend(batch.iter().map(|ask| Arg::Text(ask.token.as_str())));
+        // As a rule all are asked for on the same terms, and each argument costs something.
+        let mut ttls = batch.acquires.iter().map(|ask| ask.ttl);
+        if let Some(first) = ttls.next() {
+            let alike = ttls.all(|ttl| ttl == first);
+            let said = if alike { 1 } else { acquires };
+            args.extend(batch.acquires[..said].iter().map(|ask| Arg::Millis(ask.ttl)));
         }
         let call = self.link.run(&script::TOGETHER, &keys, &args);
         match timeout(self.limit, call).await {
-            Ok(Ok(Value::Array(parts))) if parts.len() == count => {
-                parts.iter().map(number).collect()
-            }
-            Ok(Ok(_)) => vec![Err(garbled()); count],
+            Ok(Ok(Value::Int(first))) => match u64::try_from(first) {
+                Ok(first) => Answers::All { acquires, first },
+                Err(_) => Answers::Failed(garbled()),
+            },
+            Ok(Ok(Value::Array(parts))) if parts.len() == count => Answers::Each(parts),
+            Ok(Ok(_)) => Answers::Failed(garbled()),
             // What the server says against one of them, it may not say against the others.
             Ok(Err(error)) if !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse) => {
-                vec![Ok(0); count]
+                Answers::Nothing
             }
-            Ok(Err(error)) => vec![Err(classify(error)); count],
+            Ok(Err(error)) => Answers::Failed(classify(error)),
             Err(_) => {
                 self.link.went_silent(self.limit);
-                vec![Err(StoreError::Ambiguous(no_reply(self.limit))); count]
+                Answers::Failed(StoreError::Ambiguous(no_reply(self.limit)))
             }
+        }
+    }
+}
+
+/// What a call has brought.
+enum Answers {
+    /// Everything was done. The locks that were taken have fencing tokens in a row.
+    All { acquires: usize, first: u64 },
+    Each(Vec<Value>),
+    /// Nothing was done.
+    Nothing,
+    Failed(StoreError),
+}
+
+impl Answers {
+    fn of(&self, place: usize) -> Result<u64, StoreError> {
+        match self {
+            Self::All { acquires, first } if place < *acquires => Ok(first + place as u64),
+            Self::All { .. } => Ok(1),
+            Self::Each(parts) => number(&parts[place]),
+            Self::Nothing => Ok(0),
+            Self::Failed(error) => Err(error.clone()),
         }
     }
 }
@@ -329,7 +386,6 @@ mod tests {
                 answered: false,
             });
             Ask {
-                want: Want::Acquire,
                 key: Arc::clone(&key),
                 token,
                 ttl: Duration::from_secs(1),

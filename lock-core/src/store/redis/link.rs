@@ -102,7 +102,12 @@ impl Link {
     ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
         let link = Arc::clone(self);
         async move {
-            let mut live = link.connection().await?;
+            let current = link.current();
+            let mut live = match current {
+                Some(live) => live,
+                // Rare and large, so in a box: every request would carry the room for it.
+                None => Box::pin(link.connection()).await?,
+            };
             let _under_way = live.socket.load.request();
             let requests = &mut live.socket.requests;
             let result = requests.send_packed_command(command.borrow()).await;
@@ -122,9 +127,10 @@ impl Link {
         keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> RedisResult<Value> {
-        match self.request(script.by_hash(keys, args)).await {
+        let answer = self.request(script.by_hash(keys, args)).await;
+        match answer {
             Err(error) if error.code() == Some("NOSCRIPT") => {
-                self.request(script.by_text(keys, args)).await
+                Box::pin(self.request(script.by_text(keys, args))).await
             }
             answer => answer,
         }

@@ -136,14 +136,17 @@ impl RedisStore {
     ) -> Result<Value, StoreError> {
         let started = tracing::enabled!(tracing::Level::TRACE).then(Instant::now);
         let call = async {
-            match self.request(script.by_hash(keys, args)).await {
+            let answer = self.request(script.by_hash(keys, args)).await;
+            match answer {
+                // Rare, so in a box: every call would carry the room for it.
                 Err(error) if error.code() == Some("NOSCRIPT") => {
-                    self.request(script.by_text(keys, args)).await
+                    Box::pin(self.request(script.by_text(keys, args))).await
                 }
                 answer => answer,
             }
         };
-        let result = if let Ok(answer) = timeout(limit, call).await {
+        let answer = timeout(limit, call).await;
+        let result = if let Ok(answer) = answer {
             answer.map_err(classify)
         } else {
             // A shorter limit than the server's own says little about the connection.
@@ -179,6 +182,31 @@ impl RedisStore {
             Arg::Text(self.channel()),
             Arg::Number(attempt.spare),
         ]
+    }
+
+    async fn ask_for(
+        &self,
+        attempt: Attempt<'_>,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Answer, StoreError> {
+        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
+        let args = self.args(attempt);
+        let value = self.run(&script::ACQUIRE, &keys, &args).await?;
+        reply::acquired(value)
+    }
+
+    async fn let_go(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Released, StoreError> {
+        let keys = [key.lock().into(), queue, waiters, FENCE];
+        let args = [Arg::Text(token.as_str())];
+        let value = self.run(&script::RELEASE, &keys, &args).await?;
+        reply::released(&value)
     }
 
     async fn extend_exclusive(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
@@ -238,6 +266,7 @@ enum Arg<'a> {
 }
 
 impl Store for RedisStore {
+    // A script call of its own is large, so it is in a box: who asks together with others does without.
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         match attempt.key.names() {
             Names::Exclusive { queue, waiters } => {
@@ -251,13 +280,9 @@ impl Store for RedisStore {
                         return Ok(Answer::Granted { fence, holds: 1 });
                     }
                 }
-                let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
-                let value = self
-                    .run(&script::ACQUIRE, &keys, &self.args(attempt))
-                    .await?;
-                reply::acquired(value)
+                Box::pin(self.ask_for(attempt, queue, waiters)).await
             }
-            Names::Reentrant { holds, .. } => self.reenter(attempt, holds).await,
+            Names::Reentrant { holds, .. } => Box::pin(self.reenter(attempt, holds)).await,
         }
     }
 
@@ -282,9 +307,8 @@ impl Store for RedisStore {
         let (queue, waiters) = match key.names() {
             Names::Exclusive { queue, waiters } => (queue, waiters),
             Names::Reentrant { holds, channel } => {
-                return self
-                    .leave([key.lock().into(), holds, channel], token, owner)
-                    .await;
+                let keys = [key.lock().into(), holds, channel];
+                return Box::pin(self.leave(keys, token, owner)).await;
             }
         };
         if let Conduit::Link(_, gather) = &self.conduit
@@ -298,14 +322,7 @@ impl Store for RedisStore {
         {
             return Ok(Released::Free);
         }
-        let value = self
-            .run(
-                &script::RELEASE,
-                &[key.lock().into(), queue, waiters, FENCE],
-                &[Arg::Text(token.as_str())],
-            )
-            .await?;
-        reply::released(&value)
+        Box::pin(self.let_go(key, token, queue, waiters)).await
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
