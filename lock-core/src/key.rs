@@ -207,9 +207,12 @@ fn check(prefix: &str, key: &str) -> Result<(), &'static str> {
             "braces are allowed only as one non-empty `{tag}`: escape or remove the others",
         );
     }
-    // Joined first: a short prefix and a clever key may lead there together.
-    let joined = prefix.bytes().chain(key.bytes());
-    if joined.take(RESERVED.len()).eq(RESERVED.bytes()) {
+    // A short prefix and a clever key may lead there together.
+    let is_reserved = prefix.starts_with(RESERVED)
+        || RESERVED
+            .strip_prefix(prefix)
+            .is_some_and(|rest| key.starts_with(rest));
+    if is_reserved {
         return Err(
             "names that start with `lock-core:` are reserved: use another name or a prefix",
         );
@@ -219,10 +222,13 @@ fn check(prefix: &str, key: &str) -> Result<(), &'static str> {
 
 /// No braces at all, or exactly one `{tag}`. Anything else would move a derived key to another hash slot.
 fn braces_are_one_tag(key: &str) -> bool {
-    let mut braces = key.char_indices().filter(|(_, c)| matches!(c, '{' | '}'));
+    let mut braces = key
+        .bytes()
+        .enumerate()
+        .filter(|(_, byte)| matches!(byte, b'{' | b'}'));
     match (braces.next(), braces.next(), braces.next()) {
         (None, ..) => true,
-        (Some((open, '{')), Some((close, '}')), None) => close > open + 1,
+        (Some((open, b'{')), Some((close, b'}')), None) => close > open + 1,
         _ => false,
     }
 }

@@ -58,8 +58,13 @@ pub(crate) struct Token {
 
 impl Token {
     pub(crate) fn as_str(&self) -> &str {
-        let text = std::str::from_utf8(&self.text[..usize::from(self.len)]);
+        let text = std::str::from_utf8(self.as_bytes());
         text.unwrap_or_else(|_| unreachable!("it was written as text"))
+    }
+
+    /// The same, for where nobody has to know that it is text.
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.text[..usize::from(self.len)]
     }
 
     /// The how manieth acquisition of its client it is for.
@@ -75,7 +80,7 @@ impl Token {
 
 impl PartialEq for Token {
     fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
+        self.as_bytes() == other.as_bytes()
     }
 }
 

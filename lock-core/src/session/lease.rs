@@ -267,7 +267,12 @@ impl Lease {
 
 /// Spread out, so that locks taken together are not renewed at one instant.
 fn first_renewal(terms: Terms, sent_at: Moment) -> Moment {
-    sent_at + terms.third().mul_f64(0.9 + fastrand::f64() / 10.0)
+    let third = u64::from(terms.ttl) * 1_000_000 / 3;
+    Moment(
+        sent_at
+            .0
+            .saturating_add(third - fastrand::u64(..=third / 10)),
+    )
 }
 
 #[cfg(test)]

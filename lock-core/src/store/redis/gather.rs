@@ -68,6 +68,15 @@ impl Batch {
         self.acquires.len() + self.releases.len()
     }
 
+    /// Leaves room for as many as are taken: as a rule, they come again.
+    fn take(&mut self) -> Self {
+        let next = Self {
+            acquires: Vec::with_capacity(self.acquires.len()),
+            releases: Vec::with_capacity(self.releases.len()),
+        };
+        std::mem::replace(self, next)
+    }
+
     /// All of them: first those that take.
     fn iter(&self) -> impl Iterator<Item = &Ask> {
         self.acquires.iter().chain(&self.releases)
@@ -159,7 +168,7 @@ impl Gather {
             Want::Release => asks.waiting.releases.push(ask),
         }
         if asks.waiting.len() >= MOST {
-            Add::Fills(std::mem::take(&mut asks.waiting))
+            Add::Fills(asks.waiting.take())
         } else if asks.waiting.len() == 1 && asks.turns < TURNS {
             asks.turns += 1;
             Add::Begins
@@ -282,7 +291,7 @@ impl Turn {
             self.ended = true;
             return None;
         }
-        Some(std::mem::take(&mut asks.waiting))
+        Some(asks.waiting.take())
     }
 
     async fn send(&self, mut batch: Batch) {
@@ -309,13 +318,17 @@ impl Turn {
         }));
         let mut args = Vec::with_capacity(1 + count + acquires);
         args.push(Arg::Number(acquires as u64));
-        args.extend(batch.iter().map(|ask| Arg::Text(ask.token.as_str())));
+        args.extend(batch.iter().map(|ask| Arg::Bytes(ask.token.as_bytes())));
         // As a rule all are asked for on the same terms, and each argument costs something.
         let mut ttls = batch.acquires.iter().map(|ask| ask.ttl);
         if let Some(first) = ttls.next() {
             let alike = ttls.all(|ttl| ttl == first);
             let said = if alike { 1 } else { acquires };
-            args.extend(batch.acquires[..said].iter().map(|ask| Arg::Millis(ask.ttl)));
+            args.extend(
+                batch.acquires[..said]
+                    .iter()
+                    .map(|ask| Arg::Millis(ask.ttl)),
+            );
         }
         let call = self.link.run(&script::TOGETHER, &keys, &args);
         match timeout(self.limit, call).await {
@@ -341,7 +354,10 @@ impl Turn {
 /// What a call has brought.
 enum Answers {
     /// Everything was done. The locks that were taken have fencing tokens in a row.
-    All { acquires: usize, first: u64 },
+    All {
+        acquires: usize,
+        first: u64,
+    },
     Each(Vec<Value>),
     /// Nothing was done.
     Nothing,

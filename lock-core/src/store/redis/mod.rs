@@ -172,7 +172,7 @@ impl RedisStore {
     /// The arguments of an attempt.
     fn args<'a>(&'a self, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
         [
-            Arg::Text(attempt.token.as_str()),
+            Arg::Bytes(attempt.token.as_bytes()),
             Arg::Millis(attempt.ttl),
             Arg::Text(match attempt.mode {
                 Mode::Try => "try",
@@ -204,7 +204,7 @@ impl RedisStore {
         waiters: Name<'_>,
     ) -> Result<Released, StoreError> {
         let keys = [key.lock().into(), queue, waiters, FENCE];
-        let args = [Arg::Text(token.as_str())];
+        let args = [Arg::Bytes(token.as_bytes())];
         let value = self.run(&script::RELEASE, &keys, &args).await?;
         reply::released(&value)
     }
@@ -213,7 +213,7 @@ impl RedisStore {
         let keys: Vec<Name<'_>> = renewals.iter().map(|r| r.key.lock().into()).collect();
         let args: Vec<Arg<'_>> = renewals
             .iter()
-            .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
+            .flat_map(|r| [Arg::Bytes(r.token.as_bytes()), Arg::Millis(r.ttl)])
             .collect();
         let value = self
             .run_within(self.renewal_limit(renewals), &script::EXTEND, &keys, &args)
@@ -292,7 +292,7 @@ impl Store for RedisStore {
         };
         let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
         let [token, ttl, mode, alive_for, channel, spare] = self.args(attempt);
-        let from = Arg::Text(from.as_str());
+        let from = Arg::Bytes(from.as_bytes());
         let args = [token, ttl, mode, alive_for, channel, spare, from];
         let value = self.run(&script::PASS, &keys, &args).await?;
         reply::passed(value)
