@@ -120,6 +120,7 @@ async fn alone(
         session,
         contender: Some(Arc::clone(&contender)),
         sent: false,
+        asking: false,
     };
     let mut trouble = Trouble::new();
     loop {
@@ -130,16 +131,16 @@ async fn alone(
         // What the owner has here before we ask.
         let owners = shared.holder_for(&hold.request);
         let sent_at = shared.now();
-        attempt.sent = true;
+        (attempt.sent, attempt.asking) = (true, true);
         let token = shared.token(&contender);
         let call = shared
             .store
             .acquire(contender.attempt(&token, Mode::Try, 0));
         let end = patience.end();
         let Some(answer) = within(end, call).await else {
-            contender.unanswered.fetch_add(1, Ordering::Relaxed);
             return Err(LockError::unavailable(NoAnswer));
         };
+        attempt.asking = false;
         let error = match answer {
             Ok(Answer::Granted { fence, .. }) => {
                 let granted = Granted::by_answer(fence, 0, sent_at, hold.request.terms);
@@ -193,11 +194,17 @@ struct Attempted<'a> {
     session: &'a Arc<Session>,
     contender: Option<Arc<Contender>>,
     sent: bool,
+    /// A request is under way.
+    asking: bool,
 }
 
 impl Drop for Attempted<'_> {
     fn drop(&mut self) {
         if let Some(contender) = self.contender.take() {
+            if self.asking {
+                // It may still be carried out, and nobody will see the answer.
+                contender.unanswered.fetch_add(1, Ordering::Relaxed);
+            }
             self.session.abandon(contender, self.sent);
         }
     }
@@ -258,6 +265,7 @@ impl Place<'_> {
             session: self.session,
             contender: Some(Arc::clone(&contender)),
             sent: true,
+            asking: false,
         };
         let shared = &self.session.shared;
         let release = Box::pin(async {

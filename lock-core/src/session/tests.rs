@@ -409,6 +409,37 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     assert!(soon(rig.take("a", true, Limit::Forever)).await.is_ok());
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
+    let clock = ManualClock::new();
+    let (one, two) = (Rig::new("late", &clock), Rig::new("late", &clock));
+    let first = one.take("a", true, Limit::Forever).await.unwrap();
+    let mut waiting = Box::pin(two.take("a", true, Limit::Forever));
+    assert!(once(&mut waiting).await.is_pending());
+    let shared = &two.session.shared;
+    let contender = lock(&shared.registry).contenders[&1].clone();
+    // Its refresh got no answer. The place that it had before brings it the lock, and it leaves without having seen that.
+    contender.unanswered.fetch_add(1, Ordering::Relaxed);
+    first.release().await.unwrap();
+    drop(waiting);
+    // Time stands still as long as somebody has something to do, so the clean-up has looked once.
+    soon(async {
+        while one.take("a", true, Limit::Try).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let token = shared.token(&contender);
+    let late = contender.attempt(&token, Mode::Try, 0);
+    soon(async {
+        while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(soon(one.take("a", true, Limit::Forever)).await.is_ok());
+}
+
 #[tokio::test]
 async fn a_lock_that_its_taker_never_saw_is_not_kept() {
     let rig = Rig::new("", &ManualClock::new());

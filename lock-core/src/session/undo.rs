@@ -31,8 +31,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
     let mut pause = Duration::from_millis(10);
     loop {
         match let_go(&shared, &contender).await {
-            // Acquires that nobody saw answered may still be under way on a connection that broke. Where the lock was ours
-            // without any answer, one of them is the one that took it.
+            // Acquires that nobody saw answered may still be under way on a connection that broke.
             Ok(released)
                 if contender.unanswered.swap(0, Ordering::Relaxed)
                     > known(&contender, released) =>
@@ -60,9 +59,11 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
     shared.forget(&contender);
 }
 
-/// Of how many requests without an answer it is known what became of them.
+/// Of how many requests without an answer it is known what became of them: where the lock was ours and no answer has brought
+/// it, one of them took it.
 fn known(contender: &Contender, released: Released) -> u32 {
-    u32::from(released != Released::NotHeld && contender.lease().is_none())
+    let served = contender.lease().is_some() || lock(&contender.wait).was_served();
+    u32::from(released != Released::NotHeld && !served)
 }
 
 /// The holder releases and waits for the answer.

@@ -13,6 +13,8 @@ pub(crate) struct Wait {
     /// Nothing once the lock is held: there may be thousands of those.
     news: Option<Box<News>>,
     ask_again: bool,
+    /// A request was answered with the lock or with a place in the queue, which brings the lock later.
+    served: bool,
     standing: Standing,
 }
 
@@ -91,6 +93,7 @@ impl Wait {
             news: None,
             // Nobody has asked yet.
             ask_again: true,
+            served: false,
             standing: Standing::Open,
         }
     }
@@ -102,6 +105,7 @@ impl Wait {
 
     /// A call on these terms, sent at `sent_at`, was answered "queued". Answers may come out of order: the newest counts.
     pub(crate) fn queued(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
+        self.served = true;
         let news = self.news();
         news.trouble = None;
         if news.asked.is_none_or(|asked| asked.sent_at < sent_at) {
@@ -115,6 +119,7 @@ impl Wait {
 
     /// A refresh was answered "queued". A grant that waits to be taken keeps the floor that it was judged by.
     pub(crate) fn refreshed(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
+        self.served = true;
         self.news().trouble = None;
         if self.news().pushed.is_none() {
             self.queued(sent_at, terms, floor);
@@ -124,6 +129,10 @@ impl Wait {
     /// A call was answered "busy" where nothing is queued on the server: we wait for a message or for the end of the lease.
     pub(crate) fn parked(&mut self) {
         self.news().trouble = None;
+    }
+
+    pub(crate) fn was_served(&self) -> bool {
+        self.served
     }
 
     /// A request is about to be sent: what was taken back or missed before it does not concern its answer.
@@ -164,6 +173,7 @@ impl Wait {
 
     /// A call was answered "granted".
     pub(crate) fn answered(&mut self, granted: Granted) {
+        self.served = true;
         let news = self.news();
         news.trouble = None;
         news.answered = Some(granted);

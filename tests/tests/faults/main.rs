@@ -8,6 +8,7 @@ mod cancel;
 mod connections;
 mod garbage;
 mod guards;
+mod late;
 mod messages;
 mod outage;
 mod pass;
