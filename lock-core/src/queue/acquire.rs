@@ -1,5 +1,6 @@
 //! Taking a lock: stand in line, ask when it is our turn, and leave nothing behind whatever happens in between.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -327,8 +328,7 @@ impl Acquisition<'_> {
     async fn ask(&mut self, contender: &Arc<Contender>, spare: u64) -> Result<(), LockError> {
         let sent_at = self.shared.now();
         self.place.asking = Some(Arc::clone(contender));
-        // In a box, and all that it needs: who is handed a lock inside the process carries none of it around.
-        let call = Box::pin(async {
+        let call = pin!(async {
             let token = self.shared.token(contender);
             let attempt = contender.attempt(&token, Mode::Wait, spare);
             self.shared.store.acquire(attempt).await
