@@ -110,10 +110,14 @@ impl Handle {
             waited_ms = Empty
         );
         let started = (!span.is_disabled()).then(Instant::now);
-        let result = acquire(&self.session, request, limit)
-            .instrument(span.clone())
-            .await
-            .map(|hold| LockGuard::new(Arc::clone(&self.session), hold));
+        // To put a future into a span is to move all of it, so that is done only where the span is seen.
+        let result = if span.is_disabled() {
+            acquire(&self.session, request, limit).await
+        } else {
+            let acquiring = Box::pin(acquire(&self.session, request, limit));
+            acquiring.instrument(span.clone()).await
+        };
+        let result = result.map(|hold| LockGuard::new(Arc::clone(&self.session), hold));
         if let Some(started) = started {
             span.record("waited_ms", started.elapsed().as_millis() as u64);
             span.record("outcome", outcome(&result));

@@ -126,25 +126,30 @@ impl LockKey {
     /// The reentrant lock of this name, which was checked when it was made of prefix and key: both together may be
     /// longer than a key.
     pub(crate) fn reentrant_named(lock: &str) -> Self {
-        Self::of("", lock, Kind::Reentrant)
+        let tag = tag(lock).unwrap_or_default();
+        Self::of("", lock, tag, Kind::Reentrant)
     }
 
     fn checked(prefix: &str, key: &str, kind: Kind) -> Result<Self, LockError> {
-        check(prefix, key).map_err(|reason| LockError::InvalidKey {
+        let tag = check(prefix, key).map_err(|reason| LockError::InvalidKey {
             key: key.chars().take(64).collect(),
             reason,
         })?;
-        Ok(Self::of(prefix, key, kind))
+        Ok(Self::of(prefix, key, tag, kind))
     }
 
-    fn of(prefix: &str, key: &str, kind: Kind) -> Self {
+    fn of(prefix: &str, key: &str, tag: Option<(usize, usize)>, kind: Kind) -> Self {
         // Without a tag of its own the whole name becomes the tag. With one, the tag stands in front and the name
         // behind it, which no name without a tag can produce: `a` and `{a}` do not share a queue.
-        let (before, between, after) = match key.find('{').zip(key.find('}')) {
+        let (before, between, after) = match tag {
             Some((open, close)) => (&key[open..=close], ":", ""),
             None => ("{", "", "}"),
         };
-        let tagged = [before, between, prefix, key, after].concat();
+        let parts = [before, between, prefix, key, after];
+        let mut tagged = String::with_capacity(parts.iter().map(|part| part.len()).sum());
+        for part in parts {
+            tagged.push_str(part);
+        }
         let [a, b, c, ..] = HASHES.hash_one(&tagged).to_le_bytes();
         Self {
             tagged: tagged.into(),
@@ -195,18 +200,15 @@ impl LockKey {
     }
 }
 
-fn check(prefix: &str, key: &str) -> Result<(), &'static str> {
+/// Where the tag is, if there is one, as [`tag`] says it.
+fn check(prefix: &str, key: &str) -> Result<Option<(usize, usize)>, &'static str> {
     if key.is_empty() {
         return Err("it is empty: name what the lock protects, for example `order:42`");
     }
     if key.len() > MAX_LEN {
         return Err("it is longer than 1024 bytes: hash the long part");
     }
-    if !braces_are_one_tag(key) {
-        return Err(
-            "braces are allowed only as one non-empty `{tag}`: escape or remove the others",
-        );
-    }
+    let tag = tag(key)?;
     // A short prefix and a clever key may lead there together.
     let is_reserved = prefix.starts_with(RESERVED)
         || RESERVED
@@ -217,19 +219,22 @@ fn check(prefix: &str, key: &str) -> Result<(), &'static str> {
             "names that start with `lock-core:` are reserved: use another name or a prefix",
         );
     }
-    Ok(())
+    Ok(tag)
 }
 
-/// No braces at all, or exactly one `{tag}`. Anything else would move a derived key to another hash slot.
-fn braces_are_one_tag(key: &str) -> bool {
+/// Where the first brace of a key stands and the last. No braces at all, or exactly one `{tag}`: anything else would move a
+/// derived key to another hash slot.
+fn tag(key: &str) -> Result<Option<(usize, usize)>, &'static str> {
     let mut braces = key
         .bytes()
         .enumerate()
         .filter(|(_, byte)| matches!(byte, b'{' | b'}'));
     match (braces.next(), braces.next(), braces.next()) {
-        (None, ..) => true,
-        (Some((open, b'{')), Some((close, b'}')), None) => close > open + 1,
-        _ => false,
+        (None, ..) => Ok(None),
+        (Some((open, b'{')), Some((close, b'}')), None) if close > open + 1 => {
+            Ok(Some((open, close)))
+        }
+        _ => Err("braces are allowed only as one non-empty `{tag}`: escape or remove the others"),
     }
 }
 

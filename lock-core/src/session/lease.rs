@@ -28,11 +28,11 @@ pub(crate) struct Terms {
 impl Terms {
     /// A fraction of a millisecond makes the drift longer.
     pub(crate) fn new(ttl: Duration, asked: Duration, drift: Duration) -> Self {
-        let millis = |millis: u128| u32::try_from(millis).unwrap_or(u32::MAX);
+        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         Self {
-            ttl: millis(ttl.as_millis()),
-            asked: millis(asked.as_millis()),
-            drift: millis(drift.as_nanos().div_ceil(1_000_000)),
+            ttl: millis(ttl),
+            asked: millis(asked),
+            drift: millis(drift.saturating_add(Duration::from_nanos(999_999))),
         }
     }
 
