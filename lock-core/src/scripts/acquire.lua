@@ -31,7 +31,7 @@ end
 
 if not holder then
   -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
-  local grant = grant_next(lock, queue, waiters, fence, token, spare)
+  local grant = grant_next(lock, queue, waiters, fence, token, spare, ARGV[5])
   if not grant then
     local minted = mint(fence, spare)
     redis.call('SET', lock, token, 'PX', ttl)

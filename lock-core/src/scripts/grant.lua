@@ -5,10 +5,10 @@
 
 -- Gives the lock to the first live waiter, and drops the dead ones in front of it. `asking` is a token
 -- that is live because it is asking right now, for `spare` fencing tokens beside the first; `joins` says that somebody
--- will queue behind in this same script. Returns the token that holds the lock now, its fencing token, the last one that
+-- will queue behind in this same script; `caller` is the channel of the client that runs this, or ''. Returns the token that holds the lock now, its fencing token, the last one that
 -- is its client's to give out, its ttl, the time, and whether others are queued (0 or 1); or nil where nobody live waits.
 -- The first write is one that a server short of memory still allows; after it, Redis lets a script finish.
-local function grant_next(lock, queue, waiters, fence, asking, spare, joins)
+local function grant_next(lock, queue, waiters, fence, asking, spare, caller, joins)
   local head = redis.call('LPOP', queue)
   if not head then return nil end
   local t = redis.call('TIME')
@@ -29,6 +29,9 @@ local function grant_next(lock, queue, waiters, fence, asking, spare, joins)
         local message = 'contended ' .. head
         if head ~= asking then
           message = 'granted ' .. head .. ' ' .. string.format('%.0f', minted) .. ' ' .. wanted .. ' ' .. contended .. ' ' .. lock
+          -- The server writes first to the client that was given something to read last, and that would be the caller: it
+          -- would wake up, and work, before the one that waits for the lock. So it is given something before.
+          if caller ~= '' and caller ~= channel then redis.pcall('PUBLISH', caller, 'behind') end
         end
         if head ~= asking or contended == 1 then
           -- A refused PUBLISH (an ACL) is no sign of death: the waiter finds its grant when it refreshes.

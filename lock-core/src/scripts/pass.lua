@@ -15,7 +15,7 @@ local from = redis.pcall('GET', lock)
 if type(from) == 'table' and not string.find(from.err, 'WRONGTYPE', 1, true) then return from end
 if from ~= ARGV[7] then return {'lost'} end
 
-local grant = grant_next(lock, queue, waiters, fence, '', 0, true)
+local grant = grant_next(lock, queue, waiters, fence, '', 0, ARGV[5], true)
 if not grant then
   local minted = mint(fence, spare)
   redis.call('SET', lock, token, 'PX', ttl)

@@ -13,7 +13,7 @@ local holder = redis.pcall('GET', lock)
 -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder == token then
-  if grant_next(lock, queue, waiters, fence, '', 0) then return 2 end
+  if grant_next(lock, queue, waiters, fence, '', 0, 'lock-core:client:' .. string.sub(token, 1, 36)) then return 2 end
   redis.call('DEL', lock)
   return 1
 end

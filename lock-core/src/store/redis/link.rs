@@ -321,6 +321,7 @@ fn payload(value: &Value) -> Option<&str> {
 /// - `contended <token>`
 /// - `revoked <token>`
 /// - `free <token>`, from a node of a quorum
+/// - `behind`, which says nothing: it lets the server write to the client that was granted a lock before it writes to us
 fn deliver(events: &dyn Events, message: &str) {
     // The name of a lock may hold spaces, so it is last.
     let mut words = message.splitn(6, ' ');
@@ -350,6 +351,7 @@ fn deliver(events: &dyn Events, message: &str) {
             events.freed(token);
             true
         }
+        (Some("behind"), None, ..) => true,
         _ => false,
     };
     if !understood {
