@@ -109,8 +109,7 @@ impl Link {
                 None => Box::pin(link.connection()).await?,
             };
             let _under_way = live.socket.load.request();
-            let requests = &mut live.socket.requests;
-            let result = requests.send_packed_command(command.borrow()).await;
+            let result = live.socket.request(command.borrow()).await;
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),

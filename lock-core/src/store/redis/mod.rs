@@ -2,6 +2,7 @@
 
 mod channels;
 mod coalesce;
+mod drive;
 mod error;
 mod gather;
 mod guarded;

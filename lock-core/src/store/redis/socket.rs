@@ -1,14 +1,16 @@
 //! A connection of the `redis` crate over a stream of ours.
 
+use std::future::poll_fn;
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
-    RedisResult,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
+    RedisResult, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -16,6 +18,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::coalesce::{Coalesced, Load};
+use super::drive::Drive;
 
 /// So many requests may be on their way to the socket before a caller has to queue for a place there.
 const REQUESTS_READY: usize = 1024;
@@ -25,15 +28,32 @@ const REQUESTS_READY: usize = 1024;
 pub(super) struct Socket {
     pub(super) requests: MultiplexedConnection,
     pub(super) load: Load,
-    /// Ends the task with the last handle, as the crate does for the connections that it makes itself.
-    _driver: Option<Arc<Driver>>,
+    driver: Option<Arc<Driver>>,
 }
 
-struct Driver(AbortHandle);
+/// Ends the task that drives the connection with the last handle, as the crate does for the connections that it makes itself.
+struct Driver {
+    drive: Arc<Drive>,
+    task: AbortHandle,
+}
 
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.0.abort();
+        self.task.abort();
+    }
+}
+
+impl Socket {
+    /// Sends a request, and waits for its reply.
+    pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let mut reply = pin!(self.requests.send_packed_command(command));
+        let mut driver = self.driver.as_deref();
+        poll_fn(|cx| match driver.take() {
+            // The first time it is sent.
+            Some(driver) => driver.drive.send(|| reply.as_mut().poll(cx)),
+            None => reply.as_mut().poll(cx),
+        })
+        .await
     }
 }
 
@@ -69,7 +89,7 @@ async fn connect_to(info: &ConnectionInfo, config: AsyncConnectionConfig) -> Red
                 .get_multiplexed_async_connection_with_config(&config)
                 .await?,
             load: Load::default(),
-            _driver: None,
+            driver: None,
         }),
     }
 }
@@ -101,10 +121,11 @@ where
     let stream = Coalesced::new(stream, load.clone());
     let (requests, driver) =
         MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
-    let driver = tokio::spawn(driver).abort_handle();
+    let drive = Arc::new(Drive::new(driver));
+    let task = tokio::spawn(Arc::clone(&drive).run()).abort_handle();
     Ok(Socket {
         requests,
         load,
-        _driver: Some(Arc::new(Driver(driver))),
+        driver: Some(Arc::new(Driver { drive, task })),
     })
 }
