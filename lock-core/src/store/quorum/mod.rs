@@ -6,6 +6,7 @@
 //! behind the request that may have left it.
 
 mod acquire;
+mod alarm;
 mod causes;
 mod fence;
 mod hints;

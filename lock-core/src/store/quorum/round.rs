@@ -1,15 +1,17 @@
 //! One question to several nodes: the answers as they come, and the rest in the background.
 
-use std::pin::Pin;
+use std::future::poll_fn;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
-use tokio::time::{Sleep, sleep_until, timeout, timeout_at};
+use tokio::time::timeout_at;
 
+use super::alarm::Alarm;
 use super::causes::late;
 use super::hints::Hints;
 use super::peer::Peers;
@@ -48,9 +50,8 @@ pub(super) struct Round<F> {
     until: [Option<Instant>; MOST],
     /// Asked and not heard of, whether they are waited for or not.
     open: Nodes,
-    /// Rings no later than when the time of the next node is over. Made once: to arm a timer costs more than to be rung
-    /// by it in vain.
-    alarm: Option<Pin<Box<Sleep>>>,
+    /// For the time of the next node. Taken when there is something to wait for.
+    alarm: Option<Alarm>,
 }
 
 /// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
@@ -113,21 +114,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         let waiting = self.until.iter().enumerate();
         let first = waiting.filter_map(|(n, until)| until.map(|until| (until, n)));
         let (until, node) = first.min()?;
-        let alarm = &mut self.alarm;
-        let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(until.into())));
-        let answered = loop {
-            tokio::select! {
-                biased;
-                Some(answered) = self.pending.next() => break Some(answered),
-                () = alarm.as_mut() => {
-                    if Instant::now() >= until {
-                        break None;
-                    }
-                    // It was set for a node that has answered.
-                    alarm.as_mut().reset(until.into());
-                }
-            }
-        };
+        let answered = self.answer_until(until).await;
         if let Some((index, _)) = answered {
             self.heard_of(index);
             return answered;
@@ -135,6 +122,25 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         self.until[node] = None;
         self.question.peers.all[node].pulse.missed();
         Some((node, Err(late(until - self.question.sent))))
+    }
+
+    /// The next answer that comes until then.
+    async fn answer_until(&mut self, until: Instant) -> Option<Answered> {
+        let Self {
+            question,
+            pending,
+            alarm,
+            ..
+        } = self;
+        poll_fn(|cx| {
+            match pending.poll_next_unpin(cx) {
+                Poll::Ready(Some(answered)) => return Poll::Ready(Some(answered)),
+                Poll::Ready(None) | Poll::Pending => {}
+            }
+            let alarm = alarm.get_or_insert_with(|| question.peers.alarms.take(until));
+            alarm.poll_until(until, cx).map(|()| None)
+        })
+        .await
     }
 
     /// Whether every node has answered or was given up.
@@ -189,20 +195,19 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         }
         // It belongs to the caller's runtime, which may end before the other.
         self.alarm = None;
+        let end = Instant::now() + self.question.peers.limit;
         hints.spawn(async move {
-            let peers = Arc::clone(&self.question.peers);
-            let drain = async {
-                while let Some((index, answer)) = self.pending.next().await {
-                    self.heard_of(index);
-                    see((index, answer));
-                }
-            };
-            if timeout(peers.limit, drain).await.is_err() {
-                let open = peers.all.iter().filter(|p| self.open.has(p.index));
-                for peer in open {
-                    peer.pulse.missed();
-                    peer.node.went_silent();
-                }
+            while !self.pending.is_empty() {
+                let Some((index, answer)) = self.answer_until(end).await else {
+                    break;
+                };
+                self.heard_of(index);
+                see((index, answer));
+            }
+            let peers = &self.question.peers.all;
+            for peer in peers.iter().filter(|peer| self.open.has(peer.index)) {
+                peer.pulse.missed();
+                peer.node.went_silent();
             }
         });
     }
