@@ -1,13 +1,13 @@
 //! One question to several nodes: the answers as they come, and the rest in the background.
 
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
 use tokio::time::timeout_at;
 
@@ -45,7 +45,7 @@ struct Question {
 
 pub(super) struct Round<F> {
     question: Arc<Question>,
-    pending: FuturesUnordered<F>,
+    pending: Pending<F>,
     /// Until when the answer of each node is waited for; `None` where there is nothing to wait for any more.
     until: [Option<Instant>; MOST],
     /// Asked and not heard of, whether they are waited for or not.
@@ -71,7 +71,7 @@ pub(super) fn ask(
         sent,
         closed: AtomicBool::new(false),
     });
-    let pending = FuturesUnordered::new();
+    let mut pending = Pending([const { None }; MOST]);
     let (mut until, mut open) = ([None; MOST], Nodes::default());
     for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
         let limit = match how {
@@ -80,7 +80,7 @@ pub(super) fn ask(
         };
         until[peer.index] = Some(sent + limit);
         open = open.with(peer.index);
-        pending.push(put(Arc::clone(&question), peer.index));
+        pending.0[peer.index] = Some(Box::pin(put(Arc::clone(&question), peer.index)));
     }
     Round {
         question,
@@ -88,6 +88,33 @@ pub(super) fn ask(
         until,
         open,
         alarm: None,
+    }
+}
+
+/// Requests whose answers are to come. All are polled whenever one of them wakes the task: they are so few that to find
+/// out which it was would cost more.
+struct Pending<F>([Option<Pin<Box<F>>>; MOST]);
+
+impl<F: Future<Output = Answered>> Pending<F> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
+        for place in &mut self.0 {
+            if let Some(request) = place
+                && let Poll::Ready(answered) = request.as_mut().poll(cx)
+            {
+                *place = None;
+                return Poll::Ready(answered);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The next answer; never, where none is to come.
+    async fn next(&mut self) -> Answered {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
     }
 }
 
@@ -133,9 +160,8 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             ..
         } = self;
         poll_fn(|cx| {
-            match pending.poll_next_unpin(cx) {
-                Poll::Ready(Some(answered)) => return Poll::Ready(Some(answered)),
-                Poll::Ready(None) | Poll::Pending => {}
+            if let Poll::Ready(answered) = pending.poll_next(cx) {
+                return Poll::Ready(Some(answered));
             }
             let alarm = alarm.get_or_insert_with(|| question.peers.alarms.take(until));
             alarm.poll_until(until, cx).map(|()| None)
@@ -150,7 +176,10 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
 
     /// The next answer of a node that was given up.
     pub(super) async fn straggler(&mut self, end: tokio::time::Instant) -> Option<Answered> {
-        let (index, answer) = timeout_at(end, self.pending.next()).await.ok()??;
+        if self.pending.is_empty() {
+            return None;
+        }
+        let (index, answer) = timeout_at(end, self.pending.next()).await.ok()?;
         self.heard_of(index);
         Some((index, answer))
     }
@@ -170,7 +199,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     /// Puts every request on its way that can be, without waiting for an answer.
     pub(super) fn send(&mut self) -> Vec<Answered> {
         let mut answers = Vec::new();
-        while let Some(Some((index, answer))) = self.pending.next().now_or_never() {
+        while let Some((index, answer)) = self.pending.next().now_or_never() {
             self.heard_of(index);
             answers.push((index, answer));
         }

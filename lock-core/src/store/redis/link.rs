@@ -102,7 +102,11 @@ impl Link {
     ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
         let link = Arc::clone(self);
         async move {
-            let mut live = link.connection().await?;
+            let mut live = match link.current() {
+                Some(live) => live,
+                // Boxed, because it is large and rare.
+                None => Box::pin(link.connection()).await?,
+            };
             let _under_way = live.socket.load.request();
             let requests = &mut live.socket.requests;
             let result = requests.send_packed_command(command.borrow()).await;
