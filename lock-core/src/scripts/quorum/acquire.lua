@@ -7,6 +7,7 @@
 -- Each argument costs a node as much as a command, so what only a lock that is not free needs is one of them, and the
 -- client's channel, which follows from its token, is none.
 -- Returns one of
+--   1                         the vote is ours, and the fencing token that the node minted is the one that was proposed
 --   n                         the vote is ours, and this is the fencing token that the node minted
 --   {'busy', pttl, client}    it is this client's; with `wait` we are in the queue
 --   {'foreign', kind}         the name is taken by something that is not a lock

@@ -98,7 +98,7 @@ impl QuorumStore {
             let Some((node, answer)) = round.next().await else {
                 break Err(silent());
             };
-            let vote = answer.and_then(|value| Vote::read(&value));
+            let vote = answer.and_then(|value| Vote::read(&value, proposed));
             tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
         };
         if let Ok(Verdict::Won { largest, smallest }) = verdict {

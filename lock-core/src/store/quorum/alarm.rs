@@ -1,8 +1,8 @@
 //! Timers that outlive the round they were set for.
 //!
-//! To arm a timer that rings sooner than any other wakes the thread that waits for events, which costs a round more than
-//! two of its requests. A round is over long before its alarm rings, and the next one has much the same limit: it takes
-//! the alarm as it is set, and sets it anew only when it has rung, in vain.
+//! To arm a timer that rings sooner than any other wakes the thread that waits for events: a system call for a limit that
+//! is hardly ever reached. A round is over long before its alarm rings, and the next one has much the same limit: it
+//! takes the alarm as it is set, and sets it anew only when it has rung, in vain.
 
 use std::collections::VecDeque;
 use std::pin::Pin;

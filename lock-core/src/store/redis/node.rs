@@ -151,8 +151,11 @@ pub(crate) enum Vote {
 }
 
 impl Vote {
-    pub(crate) fn read(value: &Value) -> Result<Self, StoreError> {
+    /// `proposed` is the fencing token that was proposed, 0 for none.
+    pub(crate) fn read(value: &Value, proposed: u64) -> Result<Self, StoreError> {
         match value {
+            Value::Int(1) if proposed > 0 => Ok(Self::Granted { minted: proposed }),
+            Value::Int(1) => Err(garbled()),
             Value::Int(minted) if *minted > 0 => Ok(Self::Granted {
                 minted: *minted as u64,
             }),
@@ -365,16 +368,16 @@ mod tests {
 
     #[test]
     fn every_vote_is_understood_and_garbage_is_none() {
-        assert_eq!(
-            Vote::read(&Value::Int(9)).unwrap(),
-            Vote::Granted { minted: 9 }
-        );
+        let read = |value: &Value| Vote::read(value, 7);
+        assert_eq!(read(&Value::Int(9)).unwrap(), Vote::Granted { minted: 9 });
+        assert_eq!(read(&Value::Int(1)).unwrap(), Vote::Granted { minted: 7 });
+        assert!(Vote::read(&Value::Int(1), 0).is_err());
         let busy = Value::Array(vec![bulk("busy"), Value::Int(40), bulk("0a")]);
         let left = Duration::from_millis(40);
         let client = "0a".to_owned();
-        assert_eq!(Vote::read(&busy).unwrap(), Vote::Busy { left, client });
+        assert_eq!(read(&busy).unwrap(), Vote::Busy { left, client });
         for garbage in [Value::Nil, Value::Int(0), Value::Array(vec![bulk("busy")])] {
-            assert!(Vote::read(&garbage).is_err(), "{garbage:?}");
+            assert!(read(&garbage).is_err(), "{garbage:?}");
         }
     }
 }
