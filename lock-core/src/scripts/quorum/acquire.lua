@@ -2,10 +2,12 @@
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 token  2 ttl, ms  3 the fencing token that is proposed
---       4 '<try|wait> <alive for, ms> <channel>', whose channel is '' where the client polls
+--       4 '<try|wait> <alive for, ms> <push|poll>', by which of the two the client hears that the lock is free
 --       5 fencing tokens wanted beside the first; left out for none
--- Each argument costs a node as much as a command, so what only a lock that is not free needs is one of them.
+-- Each argument costs a node as much as a command, so what only a lock that is not free needs is one of them, and the
+-- client's channel, which follows from its token, is none.
 -- Returns one of
+--   1                         the vote is ours, and the fencing token that the node minted is the one that was proposed
 --   n                         the vote is ours, and this is the fencing token that the node minted
 --   {'busy', pttl, client}    it is this client's; with `wait` we are in the queue
 --   {'foreign', kind}         the name is taken by something that is not a lock
@@ -14,7 +16,9 @@
 -- since a script does not roll back.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, proposed, spare = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
-local mode, alive_for, channel = string.match(ARGV[4], '^(%a+) (%d+) (.*)$')
+local mode, alive_for, hears = string.match(ARGV[4], '^(%a+) (%d+) (%a+)$')
+local client = string.sub(token, 1, 36)
+local channel = hears == 'push' and 'lock-core:client:' .. client or ''
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
@@ -23,7 +27,6 @@ if type(holder) == 'table' then
 end
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local client = string.sub(token, 1, 36)
 local left
 
 if not holder then

@@ -1,7 +1,7 @@
 -- Takes the vote of this node from whoever has it, tells that client, and offers it to the first waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters
--- ARGV  1 channel prefix  2 for how long the vote is kept for the first waiter, ms
+-- ARGV  1 channel prefix
 -- Returns 1 taken away, 0 nobody had it, {'foreign', kind} the name is no lock and was left alone
 --
 -- Atomic so that the holder that is told is the one that lost the vote.
@@ -16,5 +16,5 @@ if redis.call('PTTL', lock) == -1 then return {'foreign', 'string without a ttl'
 -- Where the server refuses writes, nobody is told of a loss.
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
-offer(KEYS[2], KEYS[3], tonumber(ARGV[2]))
+offer(KEYS[2], KEYS[3])
 return 1

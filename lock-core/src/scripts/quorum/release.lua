@@ -1,13 +1,13 @@
 -- Takes back whatever a token has on this node: its vote, a place in the queue, or nothing.
 --
 -- KEYS  1 lock  2 queue  3 waiters
--- ARGV  1 token  2 for how long the vote is kept for the first waiter, ms; 0 where an acquisition is undone, which
---         frees nothing that anybody waited for
+-- ARGV  1 token  2 'undo' where an acquisition is undone, which frees nothing that anybody waited for; else left out,
+--         since each argument costs a node as much as a command
 -- Returns 1 where the token had the vote, else 0
 --
 -- Atomic because compare and delete are one script: the vote of another token is never touched.
 local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
-local token, reserve = ARGV[1], tonumber(ARGV[2])
+local token, undo = ARGV[1], ARGV[2]
 
 local holder = redis.pcall('GET', lock)
 -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
@@ -16,11 +16,11 @@ if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true)
 leave(queue, waiters, token)
 if holder == token then
   redis.call('DEL', lock)
-  if reserve > 0 then offer(queue, waiters, reserve) end
+  if not undo then offer(queue, waiters) end
   return 1
 end
-if not holder and reserve > 0 then
+if not holder and not undo then
   local reserved = string.match(redis.call('HGET', waiters, 'reserved') or '', '^%d+ (.*)$')
-  if reserved == token then offer(queue, waiters, reserve) end
+  if reserved == token then offer(queue, waiters) end
 end
 return 0

@@ -11,7 +11,7 @@ use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::clock::{Clock, SystemClock};
 use crate::store::redis::{Ballot, Vote, yes};
-use crate::store::{Answer, Attempt, Mode, Place, StoreError};
+use crate::store::{Answer, Attempt, Mode, Place, Store, StoreError};
 
 /// How often votes that were split are cast again before the caller hears of it.
 const SPLITS: u32 = 3;
@@ -72,7 +72,7 @@ impl QuorumStore {
         let proposed = self
             .proposals
             .next(SystemClock.now(), travel.unwrap_or_default());
-        let ballot = Ballot::acquire(attempt, self.channel(), proposed);
+        let ballot = Ballot::acquire(attempt, self.pushes(), proposed);
         let ballot = ballot.ok_or_else(only_exclusive)?;
         self.hints.used(attempt.token.as_str());
 
@@ -98,7 +98,7 @@ impl QuorumStore {
             let Some((node, answer)) = round.next().await else {
                 break Err(silent());
             };
-            let vote = answer.and_then(|value| Vote::read(&value));
+            let vote = answer.and_then(|value| Vote::read(&value, proposed));
             tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
         };
         if let Ok(Verdict::Won { largest, smallest }) = verdict {

@@ -6,6 +6,7 @@
 //! behind the request that may have left it.
 
 mod acquire;
+mod alarm;
 mod causes;
 mod fence;
 mod hints;
@@ -25,7 +26,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use once_cell::sync::OnceCell;
 use tokio::runtime::Handle;
 use tokio::time::timeout_at;
 
@@ -66,7 +66,6 @@ pub(crate) struct QuorumStore {
     hints: Arc<Hints>,
     /// What the nodes send their messages to. Kept here, because they hold it weakly.
     sink: Arc<dyn Events>,
-    channel: OnceCell<String>,
     proposals: Proposals,
     books: Arc<Books>,
 }
@@ -118,7 +117,6 @@ impl QuorumStore {
             peers: Arc::new(Peers::new(nodes, rules)),
             sink: Arc::new(Sink(Arc::clone(&hints))),
             hints,
-            channel: OnceCell::new(),
             proposals: Proposals::default(),
             books: Arc::default(),
         })
@@ -131,7 +129,6 @@ impl QuorumStore {
         }
         self.hints.attach(sink, runtime.clone());
         let _ = self.peers.runtime.set(runtime);
-        let _ = self.channel.set(Node::channel_of(client));
     }
 
     /// Connects to every node that answers, so that a wrong address or password shows at start-up. A majority is enough.
@@ -183,12 +180,6 @@ impl QuorumStore {
             return Err(causes::together(self.peers.all.len(), failures));
         }
         Ok(())
-    }
-
-    fn channel(&self) -> &str {
-        let pushed = self.pushes();
-        let channel = self.channel.get().filter(|_| pushed);
-        channel.map_or("", String::as_str)
     }
 }
 

@@ -11,6 +11,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::Rules;
+use super::alarm::Alarms;
 use super::causes::{Failure, in_quarantine, late, reconnected};
 use super::pulse::Pulse;
 use super::round::Nodes;
@@ -54,6 +55,7 @@ pub(super) struct Peers {
     /// The longest ttl that was asked for, in ms: so long a vote may last that a node has forgotten.
     longest: AtomicU64,
     pub(super) runtime: OnceCell<Handle>,
+    pub(super) alarms: Arc<Alarms>,
 }
 
 impl Peers {
@@ -82,6 +84,7 @@ impl Peers {
             quarantine: rules.quarantine,
             longest: AtomicU64::new(rules.ttl.as_millis() as u64),
             runtime: OnceCell::new(),
+            alarms: Arc::default(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! How fast a node answers, and whether it does at all.
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::sync::lock;
@@ -18,64 +19,87 @@ const SILENT_AFTER: u32 = 3;
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 /// The round trips of one node: their mean and deviation, as TCP keeps them for its own timeout (RFC 6298).
-#[derive(Debug, Default)]
-pub(super) struct Pulse(Mutex<State>);
+///
+/// What follows from them is at hand without the lock: it is asked for more often than it changes.
+#[derive(Debug)]
+pub(super) struct Pulse {
+    state: Mutex<State>,
+    /// How long to wait for this node, in nanoseconds.
+    limit: AtomicU64,
+    /// The mean, in nanoseconds.
+    usual: AtomicU64,
+    /// Requests in a row that were not answered in time.
+    missed: AtomicU32,
+}
 
 #[derive(Debug, Default)]
 struct State {
-    /// In seconds; `None` before the first answer.
-    mean: Option<f64>,
-    deviation: f64,
-    /// Requests in a row that were not answered in time.
-    missed: u32,
+    /// In nanoseconds; `None` before the first answer.
+    mean: Option<i64>,
+    deviation: i64,
     probed: Option<Instant>,
+}
+
+impl Default for Pulse {
+    fn default() -> Self {
+        Self {
+            state: Mutex::default(),
+            limit: AtomicU64::new(UNKNOWN.as_nanos() as u64),
+            usual: AtomicU64::new(0),
+            missed: AtomicU32::new(0),
+        }
+    }
 }
 
 impl Pulse {
     /// An answer came, in time or not.
     pub(super) fn answered(&self, after: Duration) {
-        let mut state = lock(&self.0);
-        let sample = after.as_secs_f64();
-        state.missed = 0;
-        match state.mean {
+        let mut state = lock(&self.state);
+        let sample = i64::try_from(after.as_nanos()).unwrap_or(i64::MAX / 8);
+        let mean = match state.mean {
             None => {
-                state.mean = Some(sample);
-                state.deviation = sample / 2.0;
+                state.deviation = sample / 2;
+                sample
             }
             Some(mean) => {
-                state.deviation += ((sample - mean).abs() - state.deviation) / 4.0;
-                state.mean = Some(mean + (sample - mean) / 8.0);
+                state.deviation += ((sample - mean).abs() - state.deviation) / 4;
+                mean + (sample - mean) / 8
             }
-        }
+        };
+        state.mean = Some(mean);
+        let limit = (mean + 4 * state.deviation).max(FLOOR.as_nanos() as i64);
+        self.usual.store(mean as u64, Ordering::Relaxed);
+        self.limit.store(limit as u64, Ordering::Relaxed);
+        self.missed.store(0, Ordering::Relaxed);
     }
 
     /// No answer came in time, or the node can not be reached.
     pub(super) fn missed(&self) {
-        let mut state = lock(&self.0);
-        state.missed = state.missed.saturating_add(1);
+        let _locked = lock(&self.state);
+        let missed = self.missed.load(Ordering::Relaxed);
+        self.missed
+            .store(missed.saturating_add(1), Ordering::Relaxed);
     }
 
     /// How long to wait for this node: its usual round trip and four deviations, twice as long after each miss, and
     /// never more than `most`.
     pub(super) fn limit(&self, most: Duration) -> Duration {
-        let state = lock(&self.0);
-        let usual = state.mean.map_or(UNKNOWN, |mean| {
-            Duration::from_secs_f64(mean + 4.0 * state.deviation).max(FLOOR)
-        });
-        (usual * 2_u32.pow(state.missed.min(7))).min(most)
+        let limit = Duration::from_nanos(self.limit.load(Ordering::Relaxed));
+        let missed = self.missed.load(Ordering::Relaxed);
+        (limit * (1 << missed.min(7))).min(most)
     }
 
     /// The usual round trip.
     pub(super) fn usual(&self) -> Duration {
-        Duration::from_secs_f64(lock(&self.0).mean.unwrap_or(0.0))
+        Duration::from_nanos(self.usual.load(Ordering::Relaxed))
     }
 
     /// Whether to leave the node out now.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
-        let mut state = lock(&self.0);
-        if state.missed < SILENT_AFTER {
+        if self.missed.load(Ordering::Relaxed) < SILENT_AFTER {
             return false;
         }
+        let mut state = lock(&self.state);
         let due = state
             .probed
             .is_none_or(|at| now.saturating_duration_since(at) >= PROBE_EVERY);

@@ -1,15 +1,17 @@
 //! One question to several nodes: the answers as they come, and the rest in the background.
 
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use redis::Value;
-use tokio::time::{Sleep, sleep_until, timeout, timeout_at};
+use tokio::time::timeout_at;
 
+use super::alarm::Alarm;
 use super::causes::late;
 use super::hints::Hints;
 use super::peer::Peers;
@@ -43,14 +45,13 @@ struct Question {
 
 pub(super) struct Round<F> {
     question: Arc<Question>,
-    pending: FuturesUnordered<F>,
+    pending: Pending<F>,
     /// Until when the answer of each node is waited for; `None` where there is nothing to wait for any more.
     until: [Option<Instant>; MOST],
     /// Asked and not heard of, whether they are waited for or not.
     open: Nodes,
-    /// Rings no later than when the time of the next node is over. Made once: to arm a timer costs more than to be rung
-    /// by it in vain.
-    alarm: Option<Pin<Box<Sleep>>>,
+    /// For the time of the next node. Taken when there is something to wait for.
+    alarm: Option<Alarm>,
 }
 
 /// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
@@ -70,7 +71,7 @@ pub(super) fn ask(
         sent,
         closed: AtomicBool::new(false),
     });
-    let pending = FuturesUnordered::new();
+    let mut pending = Pending([const { None }; MOST]);
     let (mut until, mut open) = ([None; MOST], Nodes::default());
     for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
         let limit = match how {
@@ -79,7 +80,7 @@ pub(super) fn ask(
         };
         until[peer.index] = Some(sent + limit);
         open = open.with(peer.index);
-        pending.push(put(Arc::clone(&question), peer.index));
+        pending.0[peer.index] = Some(Box::pin(put(Arc::clone(&question), peer.index)));
     }
     Round {
         question,
@@ -87,6 +88,33 @@ pub(super) fn ask(
         until,
         open,
         alarm: None,
+    }
+}
+
+/// Requests whose answers are to come. All are polled whenever one of them wakes the task: they are so few that to find
+/// out which it was would cost more.
+struct Pending<F>([Option<Pin<Box<F>>>; MOST]);
+
+impl<F: Future<Output = Answered>> Pending<F> {
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
+        for place in &mut self.0 {
+            if let Some(request) = place
+                && let Poll::Ready(answered) = request.as_mut().poll(cx)
+            {
+                *place = None;
+                return Poll::Ready(answered);
+            }
+        }
+        Poll::Pending
+    }
+
+    /// The next answer; never, where none is to come.
+    async fn next(&mut self) -> Answered {
+        poll_fn(|cx| self.poll_next(cx)).await
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
     }
 }
 
@@ -113,21 +141,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         let waiting = self.until.iter().enumerate();
         let first = waiting.filter_map(|(n, until)| until.map(|until| (until, n)));
         let (until, node) = first.min()?;
-        let alarm = &mut self.alarm;
-        let alarm = alarm.get_or_insert_with(|| Box::pin(sleep_until(until.into())));
-        let answered = loop {
-            tokio::select! {
-                biased;
-                Some(answered) = self.pending.next() => break Some(answered),
-                () = alarm.as_mut() => {
-                    if Instant::now() >= until {
-                        break None;
-                    }
-                    // It was set for a node that has answered.
-                    alarm.as_mut().reset(until.into());
-                }
-            }
-        };
+        let answered = self.answer_until(until).await;
         if let Some((index, _)) = answered {
             self.heard_of(index);
             return answered;
@@ -137,6 +151,24 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         Some((node, Err(late(until - self.question.sent))))
     }
 
+    /// The next answer that comes until then.
+    async fn answer_until(&mut self, until: Instant) -> Option<Answered> {
+        let Self {
+            question,
+            pending,
+            alarm,
+            ..
+        } = self;
+        poll_fn(|cx| {
+            if let Poll::Ready(answered) = pending.poll_next(cx) {
+                return Poll::Ready(Some(answered));
+            }
+            let alarm = alarm.get_or_insert_with(|| question.peers.alarms.take(until));
+            alarm.poll_until(until, cx).map(|()| None)
+        })
+        .await
+    }
+
     /// Whether every node has answered or was given up.
     pub(super) fn is_over(&self) -> bool {
         self.until.iter().all(Option::is_none)
@@ -144,7 +176,10 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
 
     /// The next answer of a node that was given up.
     pub(super) async fn straggler(&mut self, end: tokio::time::Instant) -> Option<Answered> {
-        let (index, answer) = timeout_at(end, self.pending.next()).await.ok()??;
+        if self.pending.is_empty() {
+            return None;
+        }
+        let (index, answer) = timeout_at(end, self.pending.next()).await.ok()?;
         self.heard_of(index);
         Some((index, answer))
     }
@@ -164,7 +199,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     /// Puts every request on its way that can be, without waiting for an answer.
     pub(super) fn send(&mut self) -> Vec<Answered> {
         let mut answers = Vec::new();
-        while let Some(Some((index, answer))) = self.pending.next().now_or_never() {
+        while let Some((index, answer)) = self.pending.next().now_or_never() {
             self.heard_of(index);
             answers.push((index, answer));
         }
@@ -189,20 +224,19 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         }
         // It belongs to the caller's runtime, which may end before the other.
         self.alarm = None;
+        let end = Instant::now() + self.question.peers.limit;
         hints.spawn(async move {
-            let peers = Arc::clone(&self.question.peers);
-            let drain = async {
-                while let Some((index, answer)) = self.pending.next().await {
-                    self.heard_of(index);
-                    see((index, answer));
-                }
-            };
-            if timeout(peers.limit, drain).await.is_err() {
-                let open = peers.all.iter().filter(|p| self.open.has(p.index));
-                for peer in open {
-                    peer.pulse.missed();
-                    peer.node.went_silent();
-                }
+            while !self.pending.is_empty() {
+                let Some((index, answer)) = self.answer_until(end).await else {
+                    break;
+                };
+                self.heard_of(index);
+                see((index, answer));
+            }
+            let peers = &self.question.peers.all;
+            for peer in peers.iter().filter(|peer| self.open.has(peer.index)) {
+                peer.pulse.missed();
+                peer.node.went_silent();
             }
         });
     }

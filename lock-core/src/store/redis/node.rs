@@ -25,10 +25,6 @@ use crate::token::{ClientId, Token};
 /// Since when a server belongs to the quorum.
 const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
 
-/// For how long a node keeps its vote for the first waiter. Long enough for a message and an answer on a busy machine,
-/// short enough for a waiter that does not come.
-const RESERVE: Duration = Duration::from_millis(50);
-
 macro_rules! quorum_script {
     ($name:literal, $($file:literal),+) => {
         Lazy::new(|| Script::new(
@@ -65,14 +61,15 @@ impl Ballot {
         Arc::new(Self { script, command })
     }
 
-    /// The vote for a lock. `None` for a kind that is not over a quorum.
-    pub(crate) fn acquire(attempt: Attempt<'_>, channel: &str, proposed: u64) -> Option<Arc<Self>> {
+    /// The vote for a lock, by a client that gets messages or polls. `None` for a kind that is not over a quorum.
+    pub(crate) fn acquire(attempt: Attempt<'_>, pushes: bool, proposed: u64) -> Option<Arc<Self>> {
         let (queue, waiters) = names(attempt.key)?;
         let mode = match attempt.mode {
             Mode::Try => "try",
             Mode::Wait => "wait",
         };
-        let waiter = format!("{mode} {} {channel}", attempt.alive_for.as_millis());
+        let hears = if pushes { "push" } else { "poll" };
+        let waiter = format!("{mode} {} {hears}", attempt.alive_for.as_millis());
         let args = [
             Arg::Text(attempt.token.as_str()),
             Arg::Millis(attempt.ttl),
@@ -88,18 +85,15 @@ impl Ballot {
     /// Takes back whatever a token has; `offer` where the lock was held and is now free for those who wait.
     pub(crate) fn release(key: &LockKey, token: &Token, offer: bool) -> Option<Arc<Self>> {
         let (queue, waiters) = names(key)?;
-        let reserve = if offer { RESERVE } else { Duration::ZERO };
-        let args = [Arg::Text(token.as_str()), Arg::Millis(reserve)];
-        Some(Self::new(
-            &RELEASE,
-            &[key.lock().into(), queue, waiters],
-            &args,
-        ))
+        let args = [Arg::Text(token.as_str()), Arg::Text("undo")];
+        let given = if offer { 1 } else { 2 };
+        let keys = [key.lock().into(), queue, waiters];
+        Some(Self::new(&RELEASE, &keys, &args[..given]))
     }
 
     pub(crate) fn force_release(key: &LockKey) -> Option<Arc<Self>> {
         let (queue, waiters) = names(key)?;
-        let args = [Arg::Text(CHANNELS), Arg::Millis(RESERVE)];
+        let args = [Arg::Text(CHANNELS)];
         Some(Self::new(
             &FORCE_RELEASE,
             &[key.lock().into(), queue, waiters],
@@ -157,8 +151,11 @@ pub(crate) enum Vote {
 }
 
 impl Vote {
-    pub(crate) fn read(value: &Value) -> Result<Self, StoreError> {
+    /// `proposed` is the fencing token that was proposed, 0 for none.
+    pub(crate) fn read(value: &Value, proposed: u64) -> Result<Self, StoreError> {
         match value {
+            Value::Int(1) if proposed > 0 => Ok(Self::Granted { minted: proposed }),
+            Value::Int(1) => Err(garbled()),
             Value::Int(minted) if *minted > 0 => Ok(Self::Granted {
                 minted: *minted as u64,
             }),
@@ -371,16 +368,16 @@ mod tests {
 
     #[test]
     fn every_vote_is_understood_and_garbage_is_none() {
-        assert_eq!(
-            Vote::read(&Value::Int(9)).unwrap(),
-            Vote::Granted { minted: 9 }
-        );
+        let read = |value: &Value| Vote::read(value, 7);
+        assert_eq!(read(&Value::Int(9)).unwrap(), Vote::Granted { minted: 9 });
+        assert_eq!(read(&Value::Int(1)).unwrap(), Vote::Granted { minted: 7 });
+        assert!(Vote::read(&Value::Int(1), 0).is_err());
         let busy = Value::Array(vec![bulk("busy"), Value::Int(40), bulk("0a")]);
         let left = Duration::from_millis(40);
         let client = "0a".to_owned();
-        assert_eq!(Vote::read(&busy).unwrap(), Vote::Busy { left, client });
+        assert_eq!(read(&busy).unwrap(), Vote::Busy { left, client });
         for garbage in [Value::Nil, Value::Int(0), Value::Array(vec![bulk("busy")])] {
-            assert!(Vote::read(&garbage).is_err(), "{garbage:?}");
+            assert!(read(&garbage).is_err(), "{garbage:?}");
         }
     }
 }
