@@ -126,3 +126,83 @@ impl Drive {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::ready;
+
+    use tokio::sync::mpsc;
+
+    use super::*;
+
+    /// A driver that takes numbers from a queue and adds them up, until the queue is closed.
+    fn adder() -> (mpsc::UnboundedSender<usize>, Arc<AtomicUsize>, Arc<Drive>) {
+        let (queue, mut numbers) = mpsc::unbounded_channel();
+        let sum = Arc::new(AtomicUsize::new(0));
+        let total = Arc::clone(&sum);
+        let driver = poll_fn(move |cx| {
+            while let Some(number) = ready!(numbers.poll_recv(cx)) {
+                total.fetch_add(number, Ordering::SeqCst);
+            }
+            Poll::Ready(())
+        });
+        (queue, sum, Arc::new(Drive::new(driver)))
+    }
+
+    async fn eventually(condition: impl Fn() -> bool) {
+        while !condition() {
+            tokio::task::yield_now().await;
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_sent_is_done_before_the_task_has_its_turn() {
+        let (queue, sum, drive) = adder();
+        drop(tokio::spawn(Arc::clone(&drive).run()));
+        tokio::task::yield_now().await;
+        drive.send(|| queue.send(1)).unwrap();
+        assert_eq!(sum.load(Ordering::SeqCst), 1);
+    }
+
+    #[tokio::test]
+    async fn what_comes_by_another_way_is_the_tasks() {
+        let (queue, sum, drive) = adder();
+        let task = tokio::spawn(Arc::clone(&drive).run());
+        drive.send(|| queue.send(1)).unwrap();
+        queue.send(2).unwrap();
+        eventually(|| sum.load(Ordering::SeqCst) == 3).await;
+        drop(queue);
+        task.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn the_task_ends_when_a_sender_sees_the_end() {
+        let (queue, _, drive) = adder();
+        let task = tokio::spawn(Arc::clone(&drive).run());
+        tokio::task::yield_now().await;
+        drive.send(|| drop(queue));
+        task.await.unwrap();
+    }
+
+    #[test]
+    fn nothing_is_left_behind_when_many_threads_send_at_once() {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .build()
+            .unwrap();
+        let (queue, sum, drive) = adder();
+        drop(runtime.spawn(Arc::clone(&drive).run()));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..5_000 {
+                        drive.send(|| queue.send(1)).unwrap();
+                    }
+                });
+            }
+        });
+        // Whatever a sender passed by because another one was there is done by the task.
+        runtime.block_on(eventually(|| sum.load(Ordering::SeqCst) == 20_000));
+    }
+}

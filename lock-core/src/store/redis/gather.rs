@@ -3,12 +3,16 @@
 //! To call a script costs the server as much as to take a lock in it. Whoever is alone on the connection does not
 //! come here, so a single task is never put off; and a lock that is not free is left to its own script.
 
+use std::cell::Cell;
+use std::future::poll_fn;
 use std::iter::Chain;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 use std::vec;
 
+use futures_util::FutureExt;
 use redis::{ErrorKind, Value};
 use tokio::sync::Notify;
 use tokio::sync::oneshot;
@@ -26,11 +30,19 @@ use crate::token::Token;
 
 /// So many locks in one call. A call holds up everybody else on the server, so it stays well below a millisecond; and
 /// more of them gain little over that.
-const MOST: usize = 32;
+const MOST: usize = 64;
 
-/// So many calls are under way at a time, unless they are full: one that the server works on, one on its way there, and one
-/// on its way back. More would be smaller ones, and cost more for each lock.
-const TURNS: usize = 3;
+/// So many calls are under way at a time, unless they are full: one that the server works on, and one that those make who
+/// have been answered. More would be smaller ones, and cost more for each lock.
+const TURNS: usize = 2;
+
+/// Where a call answers so many, they are woken [together](Later).
+const MANY: usize = 8;
+
+thread_local! {
+    /// This thread is answering many.
+    static ANSWERING_MANY: Cell<bool> = const { Cell::new(false) };
+}
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -149,7 +161,7 @@ impl Gather {
         // Whoever runs on the runtime of the link is answered by the task that sends: within the limit, or twice that for
         // who goes along with a later call. Another runtime may be one that nobody drives.
         let answer = if link.is_at_home() {
-            (&mut waiting.answer).await
+            in_turn(&mut waiting.answer).await
         } else if let Ok(answer) = timeout(limit * 2, &mut waiting.answer).await {
             answer
         } else {
@@ -302,9 +314,11 @@ impl Turn {
             return;
         }
         let answers = self.call(&batch).await;
+        ANSWERING_MANY.set(batch.len() >= MANY);
         for (place, ask) in batch.into_iter().enumerate() {
             self.gather.settle(ask, answers.of(place));
         }
+        ANSWERING_MANY.set(false);
     }
 
     async fn call(&self, batch: &Batch) -> Answers {
@@ -349,6 +363,41 @@ impl Turn {
             }
         }
     }
+}
+
+/// Wakes a task; where it is one of many that are answered, not before the runtime next looks for something to do.
+///
+/// On a runtime of several threads each task that is woken wakes another thread, which finds that one to do and sleeps
+/// again. Those that are put off so are woken one after the other, and then one thread is woken for all.
+struct Later(Waker);
+
+impl Wake for Later {
+    fn wake(self: Arc<Self>) {
+        if ANSWERING_MANY.get() {
+            // The runtime puts off whoever yields.
+            let mut turn = pin!(yield_now());
+            let _ = turn.as_mut().poll(&mut Context::from_waker(&self.0));
+        } else {
+            self.0.wake_by_ref();
+        }
+    }
+}
+
+/// Waits for an answer, and is woken together with the others that are answered at the same time.
+async fn in_turn<F: Future + Unpin>(mut answer: F) -> F::Output {
+    let mut known: Option<(Waker, Waker)> = None;
+    poll_fn(|cx| {
+        let (_, later) = match &mut known {
+            Some(known) if known.0.will_wake(cx.waker()) => known,
+            known => {
+                let task = cx.waker().clone();
+                let later = Waker::from(Arc::new(Later(task.clone())));
+                known.insert((task, later))
+            }
+        };
+        answer.poll_unpin(&mut Context::from_waker(later))
+    })
+    .await
 }
 
 /// What a call has brought.
