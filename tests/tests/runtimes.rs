@@ -1,15 +1,26 @@
 //! Managers on runtimes that lack something.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager};
-use lock_tests::{LIMIT, TestServer};
+use lock_tests::{LIMIT, TestServer, eventually};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 fn without_io() -> Runtime {
     Builder::new_current_thread().enable_time().build().unwrap()
+}
+
+fn several_threads() -> Runtime {
+    Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .unwrap()
 }
 
 #[test]
@@ -41,11 +52,7 @@ fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
             .unwrap();
         (server, locks)
     });
-    let other = Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .unwrap();
+    let other = several_threads();
     // Several, since those who ask at the same moment share a command.
     let answers = other.block_on(async {
         let mut tasks = JoinSet::new();
@@ -60,4 +67,96 @@ fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
         assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     }
     idle.block_on(async { drop(server) });
+}
+
+/// A lone request goes out by another way than those that share a command.
+#[test]
+fn a_lone_request_is_not_written_for_a_runtime_that_nobody_drives() {
+    let idle = Builder::new_current_thread().enable_all().build().unwrap();
+    let (server, locks) = idle.block_on(async {
+        let server = TestServer::start().await;
+        let locks = LockManager::builder()
+            .command_deadline(Duration::from_millis(100))
+            .connect(&server.url())
+            .await
+            .unwrap();
+        (server, locks)
+    });
+    let other = several_threads();
+    let taken = other.block_on(async {
+        let answer = timeout(LIMIT, locks.lock("lone").try_acquire()).await;
+        let error = answer.expect("it hangs").expect_err("nothing was sent");
+        assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+        server.exists("lock:lone").await
+    });
+    assert!(!taken, "nobody could take it back");
+    idle.block_on(async { drop(server) });
+}
+
+#[test]
+fn a_waiter_whose_runtime_has_ended_is_passed_over() {
+    let (home, other) = (several_threads(), several_threads());
+    let server = other.block_on(TestServer::start());
+    let (gone, locks) = (
+        home.block_on(LockManager::connect(&server.url())).unwrap(),
+        other.block_on(LockManager::connect(&server.url())).unwrap(),
+    );
+    let guard = other.block_on(locks.lock("a").acquire()).unwrap();
+    let waiting = gone.lock("a").ttl(Duration::from_secs(600));
+    drop(home.spawn(async move { waiting.acquire().await }));
+    other.block_on(async {
+        let lock = locks.lock("a");
+        eventually("it waits", LIMIT, async || {
+            lock.inspect().await.unwrap().waiters() == 1
+        })
+        .await;
+    });
+    // The manager itself lives on.
+    home.shutdown_timeout(LIMIT);
+    other.block_on(async {
+        guard.release().await.unwrap();
+        let next = locks.lock("a").acquire_within(LIMIT).await;
+        next.expect("the dead waiter was granted the lock")
+            .release()
+            .await
+            .unwrap();
+    });
+    drop(gone);
+    other.block_on(async { drop(server) });
+}
+
+#[test]
+fn a_request_whose_runtime_ends_fails_long_before_its_deadline() {
+    let (home, other) = (several_threads(), several_threads());
+    let server = other.block_on(TestServer::start());
+    let locks = home.block_on(async {
+        let locks = LockManager::builder().command_deadline(Duration::from_secs(600));
+        let locks = locks.connect(&server.url()).await.unwrap();
+        locks
+            .lock("a")
+            .acquire()
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
+        locks
+    });
+    server.stop();
+    let (begun, begins) = std::sync::mpsc::channel();
+    let lock = locks.lock("a");
+    let asking = other.spawn(async move {
+        let mut asking = pin!(lock.try_acquire());
+        assert!(poll_fn(|cx| Poll::Ready(asking.as_mut().poll(cx).is_pending())).await);
+        begun.send(()).unwrap();
+        asking.await
+    });
+    begins.recv().unwrap();
+    home.shutdown_timeout(LIMIT);
+    let answer = other.block_on(async { timeout(LIMIT, asking).await });
+    server.cont();
+    let answer = answer.expect("it waits for its deadline").unwrap();
+    let error = answer.expect_err("the server did not answer");
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    other.block_on(async { drop(server) });
 }

@@ -32,6 +32,7 @@ local function grant_next(lock, queue, waiters, fence, asking, spare, caller, jo
           -- The server writes first to the client that was given something to read last, and that would be the caller: it
           -- would wake up, and work, before the one that waits for the lock. So it is given something before.
           if caller ~= '' and caller ~= channel then redis.pcall('PUBLISH', caller, 'behind') end
+          caller = ''
         end
         if head ~= asking or contended == 1 then
           -- A refused PUBLISH (an ACL) is no sign of death: the waiter finds its grant when it refreshes.

@@ -3,11 +3,13 @@
 //! A connection of the `redis` crate has a driver, which takes requests from a queue, writes them, and reads the replies. As a
 //! task it has its turn only when all others that are ready have had theirs, and to wake it may mean to wake a thread. So
 //! the sender polls it as well, right after it has put its request into the queue.
+//!
+//! The task owns it: where its runtime drops the task, the connection has ended, whoever still has a handle.
 
 use std::cell::Cell;
 use std::future::poll_fn;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::task::{Context, Poll, Wake, Waker};
 
@@ -20,7 +22,7 @@ thread_local! {
 
 type Driver = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The driver of one connection.
+/// The driver of one connection. For the task that runs it to own, and for others to borrow.
 pub(super) struct Drive {
     /// Nothing once the connection has ended.
     driver: Mutex<Option<Driver>>,
@@ -32,7 +34,7 @@ pub(super) struct Drive {
 #[derive(Default)]
 struct Signal {
     task: AtomicWaker,
-    /// The task had its turn while somebody else polled the driver.
+    /// Somebody came while another one polled the driver, and went: the other one wakes the task.
     missed: AtomicBool,
 }
 
@@ -89,14 +91,14 @@ impl Drive {
             let _sending = Sending::begin();
             enqueue()
         };
-        // The end of a connection is the task's business; so is whatever another thread has just passed by.
-        if self.turn().is_none_or(|turn| turn.is_ready()) {
+        // The end of a connection is the task's business.
+        if self.turn().is_some_and(|turn| turn.is_ready()) {
             self.signal.task.wake();
         }
         outcome
     }
 
-    /// Polls the driver. `None` where another thread does so at this moment: it wakes the task then.
+    /// Polls the driver. `None` where another thread does so at this moment, which wakes the task then.
     fn turn(&self) -> Option<Poll<()>> {
         let mut driver = self.free()?;
         let turn = match driver.as_mut() {
@@ -107,6 +109,8 @@ impl Drive {
             *driver = None;
         }
         drop(driver);
+        // Either we see here that somebody came by, or that one sees that the driver is free.
+        fence(Ordering::SeqCst);
         if self.signal.missed.swap(false, Ordering::SeqCst) {
             self.signal.task.wake();
         }
@@ -116,12 +120,17 @@ impl Drive {
     fn free(&self) -> Option<MutexGuard<'_, Option<Driver>>> {
         let free = || match self.driver.try_lock() {
             Ok(driver) => Some(driver),
-            Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),
+            Err(TryLockError::Poisoned(poisoned)) => {
+                // It has panicked, and must not be polled again.
+                let mut driver = poisoned.into_inner();
+                *driver = None;
+                Some(driver)
+            }
             Err(TryLockError::WouldBlock) => None,
         };
         free().or_else(|| {
-            // Either the other one sees this when it is done, or it was done before, and the driver is free now.
             self.signal.missed.store(true, Ordering::SeqCst);
+            fence(Ordering::SeqCst);
             free()
         })
     }
@@ -186,23 +195,49 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_behind_when_many_threads_send_at_once() {
+    fn what_is_sent_while_another_thread_drives_is_done_behind_it() {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(1)
             .build()
             .unwrap();
-        let (queue, sum, drive) = adder();
-        drop(runtime.spawn(Arc::clone(&drive).run()));
-        std::thread::scope(|scope| {
-            for _ in 0..4 {
-                scope.spawn(|| {
-                    for _ in 0..5_000 {
-                        drive.send(|| queue.send(1)).unwrap();
+        let (queue, mut numbers) = mpsc::unbounded_channel::<usize>();
+        let (seen, told) = std::sync::mpsc::channel();
+        let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+        // It says what it has taken, and once the queue is empty waits for leave to end its turn.
+        let driver = poll_fn(move |cx| {
+            loop {
+                match numbers.poll_recv(cx) {
+                    Poll::Ready(Some(number)) => seen.send(number).unwrap(),
+                    Poll::Ready(None) => return Poll::Ready(()),
+                    Poll::Pending => {
+                        seen.send(0).unwrap();
+                        let _ = goes_on.recv();
+                        return Poll::Pending;
                     }
-                });
+                }
             }
         });
-        // Whatever a sender passed by because another one was there is done by the task.
-        runtime.block_on(eventually(|| sum.load(Ordering::SeqCst) == 20_000));
+        let drive = Arc::new(Drive::new(driver));
+        let heard = || told.recv_timeout(std::time::Duration::from_secs(30));
+        drop(runtime.spawn(Arc::clone(&drive).run()));
+        // The task has had a turn, and knows what wakes it.
+        assert_eq!(heard(), Ok(0));
+        go_on.send(()).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drive.send(|| queue.send(1)).unwrap());
+            assert_eq!((heard(), heard()), (Ok(1), Ok(0)));
+            drive.send(|| queue.send(2)).unwrap();
+            go_on.send(()).unwrap();
+            assert_eq!(heard(), Ok(2));
+            drop(go_on);
+        });
+    }
+
+    #[tokio::test]
+    async fn a_driver_that_has_panicked_is_not_polled_again() {
+        let drive = Arc::new(Drive::new(async { panic!("as expected") }));
+        let task = tokio::spawn(Arc::clone(&drive).run());
+        assert!(task.await.unwrap_err().is_panic());
+        assert_eq!(drive.send(|| 1), 1);
     }
 }

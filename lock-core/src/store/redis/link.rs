@@ -109,7 +109,10 @@ impl Link {
                 None => Box::pin(link.connection()).await?,
             };
             let _under_way = live.socket.load.request();
-            let result = live.socket.request(command.borrow()).await;
+            let result = live
+                .socket
+                .request(command.borrow(), link.is_at_home())
+                .await;
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),

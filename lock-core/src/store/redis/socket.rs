@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::io;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::future::select_ok;
@@ -33,7 +33,7 @@ pub(super) struct Socket {
 
 /// Ends the task that drives the connection with the last handle, as the crate does for the connections that it makes itself.
 struct Driver {
-    drive: Arc<Drive>,
+    drive: Weak<Drive>,
     task: AbortHandle,
 }
 
@@ -44,14 +44,17 @@ impl Drop for Driver {
 }
 
 impl Socket {
-    /// Sends a request, and waits for its reply.
-    pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
+    /// Sends a request, and waits for its reply. Only on the runtime of the connection it is written at once: what a runtime
+    /// that nobody drives has sent, it could not take back.
+    pub(super) async fn request(&mut self, command: &Cmd, at_home: bool) -> RedisResult<Value> {
         let mut reply = pin!(self.requests.send_packed_command(command));
-        let mut driver = self.driver.as_deref();
-        poll_fn(|cx| match driver.take() {
+        let mut driver = self.driver.as_deref().filter(|_| at_home);
+        poll_fn(|cx| {
             // The first time it is sent.
-            Some(driver) => driver.drive.send(|| reply.as_mut().poll(cx)),
-            None => reply.as_mut().poll(cx),
+            match driver.take().and_then(|driver| driver.drive.upgrade()) {
+                Some(drive) => drive.send(|| reply.as_mut().poll(cx)),
+                None => reply.as_mut().poll(cx),
+            }
         })
         .await
     }
@@ -122,7 +125,8 @@ where
     let (requests, driver) =
         MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
     let drive = Arc::new(Drive::new(driver));
-    let task = tokio::spawn(Arc::clone(&drive).run()).abort_handle();
+    let (task, drive) = (Arc::clone(&drive).run(), Arc::downgrade(&drive));
+    let task = tokio::spawn(task).abort_handle();
     Ok(Socket {
         requests,
         load,
