@@ -39,9 +39,8 @@ fn a_server_that_can_not_be_reached_for_lack_of_io_is_unavailable() {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
 }
 
-/// As where the thread of the first runtime is blocked.
-#[test]
-fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
+/// A manager of a runtime that nobody drives, as where its thread is blocked.
+fn undriven() -> (Runtime, TestServer, LockManager) {
     let idle = Builder::new_current_thread().enable_all().build().unwrap();
     let (server, locks) = idle.block_on(async {
         let server = TestServer::start().await;
@@ -52,6 +51,12 @@ fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
             .unwrap();
         (server, locks)
     });
+    (idle, server, locks)
+}
+
+#[test]
+fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
+    let (idle, server, locks) = undriven();
     let other = several_threads();
     // Several, since those who ask at the same moment share a command.
     let answers = other.block_on(async {
@@ -72,16 +77,7 @@ fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
 /// A lone request goes out by another way than those that share a command.
 #[test]
 fn a_lone_request_is_not_written_for_a_runtime_that_nobody_drives() {
-    let idle = Builder::new_current_thread().enable_all().build().unwrap();
-    let (server, locks) = idle.block_on(async {
-        let server = TestServer::start().await;
-        let locks = LockManager::builder()
-            .command_deadline(Duration::from_millis(100))
-            .connect(&server.url())
-            .await
-            .unwrap();
-        (server, locks)
-    });
+    let (idle, server, locks) = undriven();
     let other = several_threads();
     let taken = other.block_on(async {
         let answer = timeout(LIMIT, locks.lock("lone").try_acquire()).await;
