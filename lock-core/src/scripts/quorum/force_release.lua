@@ -1,8 +1,8 @@
 -- Takes the vote of this node from whoever has it, tells that client, and offers it to the first waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters
--- ARGV  1 channel prefix
--- Returns 1 taken away, 0 nobody had it, {'foreign', kind} the name is no lock and was left alone
+-- ARGV  1 channel prefix  2 the only client to take it from, '' for any
+-- Returns 1 taken away, 0 nobody had it, or somebody else, {'foreign', kind} the name is no lock and was left alone
 --
 -- Atomic so that the holder that is told is the one that lost the vote.
 local lock = KEYS[1]
@@ -12,6 +12,7 @@ if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
+if ARGV[2] ~= '' and ARGV[2] ~= string.sub(holder, 1, 36) then return 0 end
 if redis.call('PTTL', lock) == -1 then return {'foreign', 'string without a ttl'} end
 -- Where the server refuses writes, nobody is told of a loss.
 redis.call('DEL', lock)

@@ -7,7 +7,7 @@ use super::round::{How, MOST, Nodes, ask};
 use super::{QuorumStore, only_exclusive};
 use crate::key::LockKey;
 use crate::store::redis::{Ballot, taken, yes};
-use crate::store::{Forced, Released, StoreError};
+use crate::store::{Forced, Released, SnapshotState, StoreError};
 use crate::token::Token;
 
 /// How much longer than for a vote a node is waited for: nothing is gained by giving up early.
@@ -60,7 +60,13 @@ impl QuorumStore {
     pub(super) async fn take_away(&self, key: &LockKey) -> Result<Forced, StoreError> {
         let peers = &self.peers;
         let nodes = peers.all.len();
-        let ballot = Ballot::force_release(key).ok_or_else(only_exclusive)?;
+        // From its holder, and from nobody who has it by the time that the slowest node is told.
+        let holder = match self.look(key).await?.state {
+            // A name that is no text was replaced in parts, and would match nobody.
+            SnapshotState::Held { client, .. } if !client.contains('\u{FFFD}') => Some(client),
+            _ => None,
+        };
+        let ballot = Ballot::force_release(key, holder.as_deref()).ok_or_else(only_exclusive)?;
         let mut round = ask(peers, ballot, How::Tell, Nodes::default(), self.patience());
         let (mut taken_away, mut answered, mut foreign) = (false, 0, None);
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();

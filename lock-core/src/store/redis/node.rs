@@ -91,14 +91,12 @@ impl Ballot {
         Some(Self::new(&RELEASE, &keys, &args[..given]))
     }
 
-    pub(crate) fn force_release(key: &LockKey) -> Option<Arc<Self>> {
+    /// Takes the vote from whoever has it, or only from one client.
+    pub(crate) fn force_release(key: &LockKey, client: Option<&str>) -> Option<Arc<Self>> {
         let (queue, waiters) = names(key)?;
-        let args = [Arg::Text(CHANNELS)];
-        Some(Self::new(
-            &FORCE_RELEASE,
-            &[key.lock().into(), queue, waiters],
-            &args,
-        ))
+        let args = [Arg::Text(CHANNELS), Arg::Text(client.unwrap_or_default())];
+        let keys = [key.lock().into(), queue, waiters];
+        Some(Self::new(&FORCE_RELEASE, &keys, &args))
     }
 
     pub(crate) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
