@@ -145,11 +145,7 @@ impl LockKey {
             Some((open, close)) => (&key[open..=close], ":", ""),
             None => ("{", "", "}"),
         };
-        let parts = [before, between, prefix, key, after];
-        let mut tagged = String::with_capacity(parts.iter().map(|part| part.len()).sum());
-        for part in parts {
-            tagged.push_str(part);
-        }
+        let tagged = [before, between, prefix, key, after].concat();
         let [a, b, c, ..] = HASHES.hash_one(&tagged).to_le_bytes();
         Self {
             tagged: tagged.into(),

@@ -268,11 +268,7 @@ impl Lease {
 /// Spread out, so that locks taken together are not renewed at one instant.
 fn first_renewal(terms: Terms, sent_at: Moment) -> Moment {
     let third = u64::from(terms.ttl) * 1_000_000 / 3;
-    Moment(
-        sent_at
-            .0
-            .saturating_add(third - fastrand::u64(..=third / 10)),
-    )
+    sent_at + Duration::from_nanos(third - fastrand::u64(..=third / 10))
 }
 
 #[cfg(test)]

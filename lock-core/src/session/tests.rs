@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Hold, Request, Session};
+use super::{Contender, Hold, Request, Session, Shared};
 use crate::clock::manual::ManualClock;
 use crate::clock::{Clock, Span};
 use crate::config::Config;
@@ -383,6 +383,25 @@ async fn max_hold_is_announced_though_timers_stood_still() {
     );
 }
 
+/// Another one finds the lock free; then a request of the contender, which was given up before, takes it, and is undone.
+async fn is_undone_when_it_lands(shared: &Shared, contender: &Contender, other: &Rig) {
+    soon(async {
+        while other.take("a", true, Limit::Try).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    let token = shared.token(contender);
+    let late = contender.attempt(&token, Mode::Try, 0);
+    soon(async {
+        while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    assert!(soon(other.take("a", true, Limit::Forever)).await.is_ok());
+}
+
 #[tokio::test]
 async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let rig = Rig::new("", &ManualClock::new());
@@ -392,21 +411,7 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     // A request of it that got no answer may still be on its way, on a connection of the past.
     contender.unanswered.fetch_add(1, Ordering::Relaxed);
     drop(guard);
-    soon(async {
-        while rig.take("a", true, Limit::Try).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    let token = shared.token(&contender);
-    let late = contender.attempt(&token, Mode::Try, 0);
-    soon(async {
-        while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    assert!(soon(rig.take("a", true, Limit::Forever)).await.is_ok());
+    is_undone_when_it_lands(shared, &contender, &rig).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -423,21 +428,7 @@ async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
     first.release().await.unwrap();
     drop(waiting);
     // Time stands still as long as somebody has something to do, so the clean-up has looked once.
-    soon(async {
-        while one.take("a", true, Limit::Try).await.is_err() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    let token = shared.token(&contender);
-    let late = contender.attempt(&token, Mode::Try, 0);
-    soon(async {
-        while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    assert!(soon(one.take("a", true, Limit::Forever)).await.is_ok());
+    is_undone_when_it_lands(shared, &contender, &one).await;
 }
 
 #[tokio::test]

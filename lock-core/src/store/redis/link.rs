@@ -129,13 +129,7 @@ impl Link {
         keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> RedisResult<Value> {
-        let answer = self.request(script.by_hash(keys, args)).await;
-        match answer {
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                Box::pin(self.request(script.by_text(keys, args))).await
-            }
-            answer => answer,
-        }
+        script.run(keys, args, |call| self.request(call)).await
     }
 
     /// Whether a request is under way.

@@ -136,16 +136,7 @@ impl RedisStore {
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
         let started = tracing::enabled!(tracing::Level::TRACE).then(Instant::now);
-        let call = async {
-            let answer = self.request(script.by_hash(keys, args)).await;
-            match answer {
-                // Rare, so in a box: every call would carry the room for it.
-                Err(error) if error.code() == Some("NOSCRIPT") => {
-                    Box::pin(self.request(script.by_text(keys, args))).await
-                }
-                answer => answer,
-            }
-        };
+        let call = script.run(keys, args, |call| self.request(call));
         let answer = timeout(limit, call).await;
         let result = if let Ok(answer) = answer {
             answer.map_err(classify)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use once_cell::sync::Lazy;
-use redis::{Cmd, RedisWrite};
+use redis::{Cmd, RedisResult, RedisWrite, Value};
 
 use super::Arg;
 use crate::key::Name;
@@ -97,6 +97,26 @@ impl Script {
             name,
             hash: redis::Script::new(&source).get_hash().to_owned(),
             source,
+        }
+    }
+
+    /// Runs it by its hash, and by its text where the server has lost it.
+    pub(super) async fn run<F>(
+        &self,
+        keys: &[Name<'_>],
+        args: &[Arg<'_>],
+        request: impl Fn(Cmd) -> F,
+    ) -> RedisResult<Value>
+    where
+        F: Future<Output = RedisResult<Value>>,
+    {
+        let answer = request(self.by_hash(keys, args)).await;
+        match answer {
+            // Rare, so in a box: every call would carry the room for it.
+            Err(error) if error.code() == Some("NOSCRIPT") => {
+                Box::pin(request(self.by_text(keys, args))).await
+            }
+            answer => answer,
         }
     }
 
