@@ -85,6 +85,10 @@ async fn once_in_line(
     // An owner may hold the lock already, here or elsewhere: then it must not stand behind those who wait for it.
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.owner.is_some() {
+        // Nor must it come before those of other processes, to whom this one gives way.
+        if !one_try && let Some(pause) = session.shared.gives_way(&request.key) {
+            let _ = within(patience.end(), Box::pin(sleep(pause))).await;
+        }
         // In a box, as all that talks to the server: who is handed a lock inside the process carries none of it around.
         match Box::pin(alone(session, request.clone(), patience)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
@@ -313,12 +317,13 @@ impl Acquisition<'_> {
                     self.after(&contender, late).await?;
                 }
                 Step::Wait => {
-                    if let Err(error) = self.wait().await {
-                        if error.is_contention() {
-                            self.place.withdraw().await;
-                        }
-                        return Err(error);
-                    }
+                    let waited = self.wait().await;
+                    self.stay(waited).await?;
+                }
+                Step::GiveWay { pause } => {
+                    // In a box: it is rare, and others wait by the thousand.
+                    let waited = Box::pin(timeout(pause, self.wait())).await;
+                    self.stay(waited.unwrap_or(Ok(()))).await?;
                 }
             }
         }
@@ -395,6 +400,16 @@ impl Acquisition<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Leaves the line if the wait has come to nothing.
+    async fn stay(&mut self, waited: Result<(), LockError>) -> Result<(), LockError> {
+        if let Err(error) = &waited
+            && error.is_contention()
+        {
+            self.place.withdraw().await;
+        }
+        waited
     }
 
     /// Waits for news, or for the end of the caller's patience.

@@ -54,7 +54,7 @@ impl Line {
     /// The contender that has the lock, if nobody else needs this line for now.
     pub(crate) fn lone_holder(&self) -> Option<Arc<Contender>> {
         let state = lock(&self.state);
-        let alone = state.waiting.is_empty() && state.seeker.is_none() && state.spare.is_empty();
+        let alone = state.waiting.is_empty() && state.seeker.is_none() && state.knows_nothing();
         state.holder.clone().filter(|_| alone)
     }
 
@@ -310,7 +310,41 @@ impl Line {
         }
     }
 
-    /// A message says that the lock was let go, or that messages may have been missed: ask again.
+    /// We are about to let go of a lock for which the server keeps no queue. Others who wait for it come before those who
+    /// wait here.
+    pub(crate) fn give_way(&self, now: Moment) {
+        let mut state = lock(&self.state);
+        if self.key.kind() == Kind::Reentrant && !state.waiting.is_empty() {
+            let listening = state.subscription.is_some();
+            state.way.give(now, listening);
+        }
+    }
+
+    /// What came of it: `heard` connections were told, or `None` where the lock was not let go.
+    pub(crate) fn gave_way(&self, heard: Option<u64>) {
+        let mut state = lock(&self.state);
+        let listening = state.subscription.is_some();
+        let lifted = match heard {
+            Some(connections) => state.way.heard(connections, listening),
+            None => state.way.over(),
+        };
+        if lifted {
+            state.wake_first();
+        }
+    }
+
+    /// For how long it is the turn of other processes.
+    pub(crate) fn gives_way(&self, now: Moment) -> Option<Duration> {
+        lock(&self.state).way.pause(now)
+    }
+
+    /// A message says that the lock was let go.
+    pub(crate) fn announced(&self) {
+        lock(&self.state).way.announced();
+        self.interrupted();
+    }
+
+    /// Messages may have been missed, or the lock was let go: ask again.
     pub(crate) fn interrupted(&self) {
         let state = lock(&self.state);
         if let Some(seeker) = &state.seeker {

@@ -9,6 +9,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod trouble;
+mod way;
 
 pub(crate) use self::acquire::{Limit, acquire};
 pub(crate) use self::line::Line;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::way::Way;
 use crate::clock::Moment;
 use crate::owner::Owner;
 use crate::session::{Contender, Granted, Hold, Next, Taken};
@@ -46,6 +47,8 @@ pub(super) struct State {
     /// When to ask on behalf of the seeker.
     pub(super) check_at: Option<Moment>,
     pub(super) subscription: Option<Subscription>,
+    /// Whether it is the turn of other processes, where the server keeps no queue.
+    pub(super) way: Way,
     pub(super) shut_down: bool,
 }
 
@@ -75,6 +78,10 @@ pub(crate) enum Step {
         alone: bool,
     },
     Wait,
+    /// It would be the first to ask, but it is the turn of others: it waits for news, and looks again after this pause.
+    GiveWay {
+        pause: Duration,
+    },
     /// Nobody asks: it makes a contender and asks.
     Lead,
     Ask {
@@ -98,6 +105,8 @@ impl State {
         let Some(seeker) = &self.seeker else {
             return if self.holder.is_some() {
                 Step::Wait
+            } else if let Some(pause) = self.way.pause(now()) {
+                Step::GiveWay { pause }
             } else {
                 Step::Lead
             };
@@ -120,7 +129,7 @@ impl State {
                     self.seeker = None;
                     self.hold_by(contender, now, Some(granted));
                     Step::Held {
-                        alone: self.waiting.is_empty() && self.spare.is_empty(),
+                        alone: self.waiting.is_empty() && self.knows_nothing(),
                     }
                 }
                 Taken::TooLate => Step::TooLate(contender),
@@ -131,7 +140,10 @@ impl State {
                     Step::Lead
                 }
             },
-            Next::AskAgain => self.ask(hold, limits),
+            Next::AskAgain => match self.way.pause(now) {
+                Some(pause) => Step::GiveWay { pause },
+                None => self.ask(hold, limits),
+            },
         }
     }
 
@@ -167,11 +179,17 @@ impl State {
                 hold.woken.wake();
             }
         }
+        self.way.over();
         self.row = 1;
         self.row_since = Some(now);
         let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));
         self.spare = fence + 1..fence + 1 + spare;
         self.asked_for = spare;
+    }
+
+    /// Whether nothing would be forgotten with this line: tokens to give out, others to give way to.
+    pub(super) fn knows_nothing(&self) -> bool {
+        self.spare.is_empty() && !self.way.is_wanted()
     }
 
     /// How many fencing tokens the next lease should bring beside the first, which is asked for when a guard is released

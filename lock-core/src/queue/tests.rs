@@ -120,6 +120,42 @@ async fn managers_pass_a_reentrant_lock_on_by_its_announcements() {
 }
 
 #[tokio::test]
+async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters() {
+    let connect = || {
+        LockManager::builder()
+            .handover_limit(1)
+            .connect("memory://gives-way")
+    };
+    let (here, there) = (connect().await.unwrap(), connect().await.unwrap());
+    let (here, there) = (here.reentrant_lock("a"), there.reentrant_lock("a"));
+    let mut held = here.acquire().await.unwrap();
+    let mut other = Box::pin(there.acquire());
+    // Until it listens.
+    for _ in 0..20 {
+        assert!(once(&mut other).await.is_pending());
+        tokio::task::yield_now().await;
+    }
+    for turn in 0..10 {
+        let mut next = Box::pin(here.acquire());
+        assert!(once(&mut next).await.is_pending());
+        held.release().await.unwrap();
+        let taken = tokio::select! {
+            guard = soon(&mut other) => Err(guard),
+            guard = soon(&mut next) => Ok(guard),
+        };
+        match taken {
+            Ok(guard) => held = guard.unwrap(),
+            // The first release has shown that somebody listens.
+            Err(guard) => {
+                assert!(guard.unwrap().is_held() && turn <= 1, "after {turn} turns");
+                return;
+            }
+        }
+    }
+    panic!("it starves");
+}
+
+#[tokio::test]
 async fn a_renewed_hold_keeps_a_fixed_one_of_the_same_owner_alive_and_not_the_other_way() {
     let locks = LockManager::connect("memory://").await.unwrap();
     let lock = locks.reentrant_lock("a").owner(&Owner::new());

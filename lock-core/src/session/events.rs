@@ -63,7 +63,7 @@ impl Events for Shared {
         let key = LockKey::reentrant_named(name);
         let line = lock(&self.registry).existing_line(&key).cloned();
         if let Some(line) = line {
-            line.interrupted();
+            line.announced();
         }
     }
 

@@ -307,6 +307,12 @@ impl Shared {
         line.map_or(0, |line| line.waiting_behind())
     }
 
+    /// For how long it is the turn of other processes to ask for this lock.
+    pub(crate) fn gives_way(&self, key: &LockKey) -> Option<Duration> {
+        let line = lock(&self.registry).existing_line(key).cloned()?;
+        line.gives_way(self.now())
+    }
+
     /// Nobody else needs this line for now.
     pub(crate) fn rest(&self, line: &Arc<Line>) {
         lock(&self.registry).rest(line);

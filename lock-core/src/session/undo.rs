@@ -11,6 +11,7 @@ use super::hold::Hold;
 use super::phase::Status;
 use super::{Session, Shared, replace};
 use crate::LockError;
+use crate::key::Kind;
 use crate::store::{Released, Renewal, Store, StoreError};
 use crate::sync::lock;
 
@@ -149,10 +150,23 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
     {
         return answer;
     }
+    let line = contender
+        .line()
+        .filter(|_| contender.key.kind() == Kind::Reentrant);
+    if let Some(line) = &line {
+        line.give_way(now);
+    }
     // Whoever comes now asks behind our release.
     lock(&shared.registry).gone(contender);
     let (key, owner) = (&contender.key, contender.owner());
-    shared.store.release(key, &token, owner).await
+    let released = shared.store.release(key, &token, owner).await;
+    if let Some(line) = line {
+        line.gave_way(match released {
+            Ok(Released::Announced { heard }) => Some(heard),
+            _ => None,
+        });
+    }
+    released
 }
 
 /// Gives an unfinished release to the session, also when the releasing future is dropped.

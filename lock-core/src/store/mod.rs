@@ -86,6 +86,10 @@ pub(crate) enum Released {
     /// The token did not hold the lock; its place in the queue, if any, is gone.
     NotHeld,
     Free,
+    /// It is free, and so many connections were told.
+    Announced {
+        heard: u64,
+    },
     HandedOver,
     /// The owner holds the lock still, through other acquisitions: so often the server counts it.
     StillHeld {

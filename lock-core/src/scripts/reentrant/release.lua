@@ -3,8 +3,8 @@
 --
 -- KEYS  1 lock  2 holds  3 channel
 -- ARGV  1 owner  2 token  3 publish command
--- Returns how often the owner holds the lock still: 0 where it is free now; -1 where the token is not
--- counted (never granted, released before, or the lock ended without it)
+-- Returns {n} where the lock is free now, and n connections were told; else how often the owner holds it still; -1
+-- where the token is not counted (never granted, released before, or the lock ended without it)
 --
 -- Atomic because compare, count and delete are one script: the lock of another owner is never touched, and
 -- a release that is repeated does not count twice. The lease stays as it is, since the other holds rely on it.
@@ -25,5 +25,5 @@ end
 if count > 1 then return redis.call('HINCRBY', lock, owner, -1) end
 redis.call('DEL', lock, holds)
 -- A refused PUBLISH (an ACL) undoes nothing: who waits asks again before long.
-redis.pcall(ARGV[3], KEYS[3], '0')
-return 0
+local heard = redis.pcall(ARGV[3], KEYS[3], '0')
+return {type(heard) == 'number' and heard or 0}

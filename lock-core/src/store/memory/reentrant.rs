@@ -117,8 +117,10 @@ impl State {
             None => Released::NotHeld,
             Some(0) => {
                 self.tenures.remove(key.lock());
-                outbox.extend(self.announce(key));
-                Released::Free
+                let announced = self.announce(key);
+                let heard = announced.len() as u64;
+                outbox.extend(announced);
+                Released::Announced { heard }
             }
             Some(holds) => Released::StillHeld { holds },
         }
@@ -381,7 +383,10 @@ mod tests {
         assert_eq!(other, Answer::Busy { remaining: TTL });
         let still = Released::StillHeld { holds: 1 };
         assert_eq!(rig.release(&key, &owner, 1).await, still);
-        assert_eq!(rig.release(&key, &owner, 2).await, Released::Free);
+        assert_eq!(
+            rig.release(&key, &owner, 2).await,
+            Released::Announced { heard: 0 }
+        );
         let (next, holds) = granted(&rig.acquire(&key, &owner, 4).await);
         assert!(next > fence && holds == 1);
     }
@@ -397,7 +402,10 @@ mod tests {
         assert_eq!(rig.release(&key, &owner, 2).await, Released::NotHeld);
         let stranger = Owner::new();
         assert_eq!(rig.release(&key, &stranger, 1).await, Released::NotHeld);
-        assert_eq!(rig.release(&key, &owner, 1).await, Released::Free);
+        assert_eq!(
+            rig.release(&key, &owner, 1).await,
+            Released::Announced { heard: 0 }
+        );
     }
 
     #[tokio::test]
@@ -446,7 +454,7 @@ mod tests {
         let second = rig.store.acquire(attempt(&second)).await.unwrap();
         assert!(matches!(second, Answer::Busy { .. }));
         let released = rig.store.release(&key, &token, None).await;
-        assert_eq!(released.unwrap(), Released::Free);
+        assert_eq!(released.unwrap(), Released::Announced { heard: 0 });
     }
 
     #[tokio::test]

@@ -113,7 +113,12 @@ fn acquired(value: &Value) -> Parsed<Answer> {
 fn released(value: &Value) -> Parsed<Released> {
     match value {
         Value::Int(-1) => Ok(Released::NotHeld),
-        Value::Int(0) => Ok(Released::Free),
+        Value::Array(parts) => match parts[..] {
+            [Value::Int(heard)] if heard >= 0 => Ok(Released::Announced {
+                heard: heard as u64,
+            }),
+            _ => Err(garbled()),
+        },
         Value::Int(holds) if *holds > 0 => Ok(Released::StillHeld {
             holds: *holds as u64,
         }),
@@ -184,7 +189,9 @@ mod tests {
         assert_eq!(remaining(-1), NO_TTL, "no ttl, no end");
         assert_eq!(remaining(-2), Duration::ZERO, "over by now");
         assert_eq!(released(&Value::Int(-1)).unwrap(), Released::NotHeld);
-        assert_eq!(released(&Value::Int(0)).unwrap(), Released::Free);
+        let free = Released::Announced { heard: 2 };
+        let answer = Value::Array(vec![Value::Int(2)]);
+        assert_eq!(released(&answer).unwrap(), free);
         let still = Released::StillHeld { holds: 3 };
         assert_eq!(released(&Value::Int(3)).unwrap(), still);
         let held = Value::Array(vec![
@@ -222,6 +229,9 @@ mod tests {
             assert!(inspected(&value).is_err(), "{value:?}");
         }
         assert!(released(&Value::Int(-2)).is_err());
+        assert!(released(&Value::Int(0)).is_err());
+        assert!(released(&Value::Array(vec![])).is_err());
+        assert!(released(&Value::Array(vec![Value::Int(-1)])).is_err());
         assert!(released(&Value::Nil).is_err());
     }
 }

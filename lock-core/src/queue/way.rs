@@ -1,0 +1,119 @@
+//! Giving way to other processes where the server keeps no queue.
+//!
+//! Whoever listens hears of a release and asks, and the fastest has the lock. The fastest would always be the process that let
+//! go: the next in its own line can ask right behind the release. So a process whose turn is over stands back until
+//! another one has let go. It can not see whether anybody takes the lock, so it does for a short while only.
+
+use std::time::Duration;
+
+use crate::clock::Moment;
+
+/// How long others have to ask for a lock that was let go: some round trips on a local network.
+const PAUSE: Duration = Duration::from_millis(3);
+
+#[derive(Debug, Default)]
+pub(super) struct Way {
+    /// Whether others heard of our last release.
+    wanted: bool,
+    giving: Option<Giving>,
+}
+
+#[derive(Debug)]
+struct Giving {
+    /// The next announcement that we hear is our own.
+    own: bool,
+    /// Nobody seems to want the lock.
+    until: Moment,
+}
+
+impl Way {
+    /// We are about to let go. `listening` is whether we hear announcements, and so our own.
+    pub(super) fn give(&mut self, now: Moment, listening: bool) {
+        let (own, until) = (listening, now + PAUSE);
+        self.giving = self.wanted.then_some(Giving { own, until });
+    }
+
+    /// So many connections were told that we have let go. True if that ends it.
+    pub(super) fn heard(&mut self, connections: u64, listening: bool) -> bool {
+        self.wanted = connections > u64::from(listening);
+        !self.wanted && self.over()
+    }
+
+    /// Whether others want the lock too, as far as we know.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Somebody has let go.
+    pub(super) fn announced(&mut self) {
+        self.giving
+            .take_if(|giving| !std::mem::take(&mut giving.own));
+    }
+
+    /// The lock is ours again, or was not let go after all. True if that ends it.
+    pub(super) fn over(&mut self) -> bool {
+        self.giving.take().is_some()
+    }
+
+    /// For how long not to ask, if at all.
+    pub(super) fn pause(&self, now: Moment) -> Option<Duration> {
+        let giving = self.giving.as_ref()?;
+        (now < giving.until).then(|| now.until(giving.until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Moment = Moment(1 << 50);
+
+    #[test]
+    fn nobody_gives_way_to_nobody() {
+        let mut way = Way::default();
+        way.give(T0, true);
+        assert_eq!(way.pause(T0), None, "nobody is known to listen");
+        assert!(!way.heard(1, true));
+        way.give(T0, true);
+        assert_eq!(way.pause(T0), None, "only we have heard it");
+    }
+
+    #[test]
+    fn a_turn_comes_again_when_another_one_has_let_go() {
+        let mut way = Way::default();
+        way.heard(3, true);
+        way.give(T0, true);
+        way.announced();
+        assert_eq!(way.pause(T0), Some(PAUSE), "that was our own");
+        way.announced();
+        assert_eq!(way.pause(T0), None);
+    }
+
+    #[test]
+    fn who_does_not_listen_does_not_hear_itself() {
+        let mut way = Way::default();
+        way.heard(1, false);
+        way.give(T0, false);
+        assert_eq!(way.pause(T0), Some(PAUSE));
+        way.announced();
+        assert_eq!(way.pause(T0), None);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_takes_is_asked_for_after_a_pause() {
+        let mut way = Way::default();
+        way.heard(2, false);
+        way.give(T0, false);
+        assert_eq!(way.pause(T0 + PAUSE / 3), Some(PAUSE - PAUSE / 3));
+        assert_eq!(way.pause(T0 + PAUSE), None);
+    }
+
+    #[test]
+    fn a_release_that_nobody_hears_any_more_ends_it() {
+        let mut way = Way::default();
+        way.heard(1, false);
+        way.give(T0, false);
+        assert!(way.heard(0, false));
+        assert_eq!(way.pause(T0), None);
+    }
+}
