@@ -3,7 +3,8 @@
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' where the client polls)
---       6 how many fencing tokens the client wants to give out itself beside the one that is granted
+--       6 how many fencing tokens the client wants to give out itself beside the one that is granted; where it has to
+--         queue, it is given 7 or more, since others may have come to wait behind it by then
 -- Returns one of
 --   n                                   granted, with this fencing token
 --   {'busy', pttl}                      held by another, and we do not wait
@@ -49,7 +50,7 @@ local t = redis.call('TIME')
 local client = string.sub(token, 1, 36)
 -- A hash without its queue (evicted, deleted) is no place in it.
 if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
-local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6])
+local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7))
 if joined == 1 then redis.call('RPUSH', queue, token) end
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local alive_until = now + ARGV[4]

@@ -103,6 +103,9 @@ struct Holder {
     expires: Moment,
 }
 
+/// Whoever has to queue is given so many spare tokens at least: others may have come to wait behind it by then.
+const SPARE_IF_QUEUED: u64 = 7;
+
 struct Waiter {
     token: Token,
     ttl: Duration,
@@ -321,7 +324,7 @@ fn acquire(
     let waiter = Waiter {
         token: *token,
         ttl: attempt.ttl,
-        spare: attempt.spare,
+        spare: attempt.spare.max(SPARE_IF_QUEUED),
     };
     let known = slot.queue.iter_mut().find(|known| known.token == *token);
     let joined = known.is_none();
