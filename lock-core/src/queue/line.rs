@@ -30,6 +30,14 @@ pub(crate) struct Line {
     state: Mutex<State>,
 }
 
+/// What became of a lease that was handed over inside the process.
+#[derive(Debug)]
+pub(crate) struct HandOver {
+    pub(crate) next: Arc<Hold>,
+    /// Whoever has it now is likely the last one here before another process has its turn.
+    pub(crate) turn_ends: bool,
+}
+
 impl Line {
     pub(crate) fn new(key: Arc<LockKey>) -> Arc<Self> {
         Arc::new(Self {
@@ -156,7 +164,7 @@ impl Line {
         ended: &Arc<Hold>,
         now: Moment,
         limits: Limits,
-    ) -> Option<Arc<Hold>> {
+    ) -> Option<HandOver> {
         let contender = ended.contender()?;
         let mut state = lock(&self.state);
         if state.shut_down || contender.explicit_owner.is_some() || !state.is_held_by(contender) {
@@ -178,12 +186,13 @@ impl Line {
             let fence = state.spare.next()?;
             let next = state.waiting.pop_front()?;
             if contender.serve(now, &next, fence) {
+                let turn_ends = state.turn_ends_after_next(now, limits);
                 state.row += 1;
                 if state.waiting.is_empty() {
                     state.subscription = None;
                 }
                 next.woken.wake();
-                return Some(next);
+                return Some(HandOver { next, turn_ends });
             }
         }
         None

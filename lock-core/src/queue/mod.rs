@@ -12,5 +12,5 @@ mod trouble;
 mod way;
 
 pub(crate) use self::acquire::{Limit, acquire};
-pub(crate) use self::line::Line;
+pub(crate) use self::line::{HandOver, Line};
 pub(crate) use self::state::Limits;

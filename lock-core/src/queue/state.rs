@@ -20,6 +20,9 @@ const SPARE_FOR_ONE: u64 = 7;
 const SPARE_FOR_MANY: u64 = 63;
 const SPARE_AT_MOST: u64 = 1023;
 
+/// A hold that leaves the processors time to fall asleep.
+const LONG: Duration = Duration::from_millis(1);
+
 /// How long the line keeps a lock to itself while another process waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -214,6 +217,15 @@ impl State {
         }
     }
 
+    /// Whether another process has its turn after the waiter that is served now, if that one takes as long as those before it.
+    /// Where they take next to no time, there is none to prepare for it either.
+    pub(super) fn turn_ends_after_next(&self, now: Moment, limits: Limits) -> bool {
+        let lasted = self.row_lasted(now);
+        let each = lasted / self.row.max(1);
+        let used_up = self.row + 1 >= limits.row || lasted + each >= limits.time;
+        self.contended && each >= LONG && (used_up || self.waiting.is_empty())
+    }
+
     pub(super) fn row_lasted(&self, now: Moment) -> Duration {
         self.row_since
             .map_or(Duration::ZERO, |since| since.until(now))
@@ -251,5 +263,79 @@ impl State {
         if let Some(first) = self.waiting.front() {
             first.woken.wake();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Span;
+    use crate::key::LockKey;
+    use crate::session::{Request, Terms};
+
+    const T0: Moment = Moment(1 << 50);
+
+    /// After three holds that took so long together, while another process waits and nobody else here.
+    fn after(lasted: Duration) -> (State, Moment) {
+        let state = State {
+            contended: true,
+            row: 3,
+            row_since: Some(T0),
+            ..State::default()
+        };
+        (state, T0 + lasted)
+    }
+
+    fn limits(row: u32, time: Duration) -> Limits {
+        Limits {
+            row,
+            time,
+            always: false,
+        }
+    }
+
+    fn waiter() -> Arc<Hold> {
+        let ttl = Duration::from_secs(30);
+        Arc::new(Hold::new(Request {
+            key: Arc::new(LockKey::new("", "a").unwrap()),
+            terms: Terms::new(ttl, ttl, Duration::from_millis(302)),
+            renew: true,
+            max_hold: Span::ENDLESS,
+            at_least: Duration::ZERO.into(),
+            owner: None,
+        }))
+    }
+
+    #[test]
+    fn a_turn_ends_with_those_who_wait_here_or_when_it_is_used_up() {
+        let wide = limits(64, Duration::from_secs(1));
+        let (mut state, now) = after(Duration::from_millis(9));
+        assert!(state.turn_ends_after_next(now, wide), "nobody waits here");
+        state.waiting.push_back(waiter());
+        assert!(!state.turn_ends_after_next(now, wide));
+        let few = limits(4, Duration::from_secs(1));
+        assert!(
+            state.turn_ends_after_next(now, few),
+            "the fourth is the last"
+        );
+        let brief = limits(64, Duration::from_millis(12));
+        assert!(
+            state.turn_ends_after_next(now, brief),
+            "3 ms each, and 3 are left"
+        );
+        assert!(!state.turn_ends_after_next(now, limits(5, Duration::from_millis(13))));
+    }
+
+    #[test]
+    fn nobody_is_told_of_a_turn_where_nobody_else_waits_or_it_takes_no_time() {
+        let wide = limits(64, Duration::from_secs(1));
+        let (state, now) = after(Duration::from_millis(2));
+        assert!(
+            !state.turn_ends_after_next(now, wide),
+            "two thirds of a millisecond each"
+        );
+        let (mut state, now) = after(Duration::from_millis(9));
+        state.contended = false;
+        assert!(!state.turn_ends_after_next(now, wide));
     }
 }

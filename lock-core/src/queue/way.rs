@@ -104,7 +104,7 @@ mod tests {
         let mut way = Way::default();
         way.heard(2, false);
         way.give(T0, false);
-        assert_eq!(way.pause(T0 + PAUSE / 3), Some(PAUSE - PAUSE / 3));
+        assert_eq!(way.pause(T0 + PAUSE / 3), Some(PAUSE / 3 * 2));
         assert_eq!(way.pause(T0 + PAUSE), None);
     }
 

@@ -20,6 +20,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
+use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
@@ -36,7 +37,7 @@ use crate::clock::{Clock, Moment};
 use crate::config::Config;
 use crate::error::LossReason;
 use crate::key::{Kind, LockKey};
-use crate::queue::{Limits, Line};
+use crate::queue::{HandOver, Limits, Line};
 use crate::store::{AnyStore, Store};
 use crate::sync::lock;
 use crate::token::{ClientId, Token};
@@ -47,7 +48,16 @@ const REFRESH: Duration = Duration::from_secs(3);
 /// The handle that managers and guards hold. When the last one goes, the task finishes what is queued and ends.
 pub(crate) struct Session {
     pub(crate) shared: Arc<Shared>,
-    releases: UnboundedSender<Arc<Contender>>,
+    errands: UnboundedSender<Errand>,
+}
+
+/// What the task is asked to do.
+#[derive(Debug)]
+enum Errand {
+    /// To give back what a contender has on the server.
+    Release(Arc<Contender>),
+    /// To tell the process that is next in the queue of a lock that its turn will come soon.
+    Forewarn(Arc<LockKey>),
 }
 
 /// What the handle, the task and the store's messages share.
@@ -63,7 +73,7 @@ pub(crate) struct Shared {
     lines_due: AtomicU64,
     wake: Notify,
     idle: Notify,
-    releases: WeakUnboundedSender<Arc<Contender>>,
+    errands: WeakUnboundedSender<Errand>,
 }
 
 impl fmt::Debug for Session {
@@ -84,7 +94,7 @@ impl Session {
                 "there is no tokio runtime here: connect inside one, it keeps the locks alive",
             )
         })?;
-        let (releases, queued) = unbounded_channel();
+        let (errands, queued) = unbounded_channel();
         let client = ClientId::random();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             store.attach(&client, shared.clone(), runtime.clone());
@@ -99,16 +109,16 @@ impl Session {
                 lines_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
                 idle: Notify::new(),
-                releases: releases.downgrade(),
+                errands: errands.downgrade(),
             }
         });
         runtime.spawn(task::run(Arc::clone(&shared), queued));
-        Ok(Arc::new(Self { shared, releases }))
+        Ok(Arc::new(Self { shared, errands }))
     }
 
     /// Refuses to take a lock that nobody would renew.
     pub(crate) fn check_alive(&self) -> Result<(), LockError> {
-        if self.releases.is_closed() {
+        if self.errands.is_closed() {
             return Err(LockError::config(
                 "the runtime in which this lock manager was made has ended, and nothing would renew its locks: make one in the runtime that uses it",
             ));
@@ -118,8 +128,9 @@ impl Session {
 
     /// Hands the clean-up of a contender to the task. From any thread, at any time, without I/O.
     pub(crate) fn undo_later(&self, contender: Arc<Contender>) {
-        if let Err(unsent) = self.releases.send(contender) {
-            let contender = unsent.0;
+        if let Err(SendError(Errand::Release(contender))) =
+            self.errands.send(Errand::Release(contender))
+        {
             tracing::warn!(
                 key = contender.key.name(),
                 "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
@@ -281,8 +292,12 @@ impl Shared {
         contender.keep_as_asked(hold);
         if contender.keep_for(now).is_none()
             && let Some(line) = contender.line()
-            && let Some(next) = line.hand_over(hold, now, self.limits(&line))
+            && let Some(HandOver { next, turn_ends }) =
+                line.hand_over(hold, now, self.limits(&line))
         {
+            if turn_ends && let Some(errands) = self.errands.upgrade() {
+                let _ = errands.send(Errand::Forewarn(Arc::clone(&line.key)));
+            }
             if next.cap() != Moment::NEVER {
                 self.lease_due_at(next.cap());
             }
@@ -344,10 +359,10 @@ impl Shared {
 
     /// Cleans up once more behind a contender that was given up before a question about it was answered.
     fn undo_again(&self, contender: &Arc<Contender>) {
-        if let Some(releases) = self.releases.upgrade() {
+        if let Some(errands) = self.errands.upgrade() {
             self.remember(contender);
             contender.undoing.store(false, Ordering::Relaxed);
-            let _ = releases.send(Arc::clone(contender));
+            let _ = errands.send(Errand::Release(Arc::clone(contender)));
         }
     }
 
@@ -393,7 +408,7 @@ impl Shared {
             .strip_prefix(self.config.prefix.as_str())
             .and_then(|name| LockKey::new(&self.config.prefix, name).ok());
         let terms = self.config.terms(self.config.default_ttl);
-        if let (Some(key), Ok(terms), Some(releases)) = (key, terms, self.releases.upgrade()) {
+        if let (Some(key), Ok(terms), Some(errands)) = (key, terms, self.errands.upgrade()) {
             let cause = Cause {
                 key: Arc::new(key),
                 terms,
@@ -404,7 +419,7 @@ impl Shared {
             let contender = Arc::new(contender);
             contender.let_go();
             self.remember(&contender);
-            let _ = releases.send(contender);
+            let _ = errands.send(Errand::Release(contender));
         }
     }
 

@@ -15,10 +15,11 @@ use super::contender::Contender;
 use super::lease::Terms;
 use super::phase::Status;
 use super::wait::{Granted, Wait};
-use super::{Shared, undo};
+use super::{Errand, Shared, undo};
 use crate::LossReason;
 use crate::alarm::Alarm;
 use crate::clock::Moment;
+use crate::key::LockKey;
 use crate::queue::Line;
 use crate::store::{Answer, Attempt, Mode, Renewal, Store, StoreError};
 use crate::sync::lock;
@@ -33,7 +34,7 @@ const PACE: Duration = Duration::from_millis(20);
 
 type Job = BoxFuture<'static, ()>;
 
-pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc<Contender>>) {
+pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Errand>) {
     let mut alarm = if shared.store.is_driven_here() {
         shared.clock.alarm()
     } else {
@@ -44,8 +45,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut releases: UnboundedReceiver<Arc
         let now = shared.now();
         let next = sweep(&shared, now, &mut jobs);
         tokio::select! {
-            queued = releases.recv() => match queued {
-                Some(entry) => release(&shared, entry, &mut jobs),
+            errand = errands.recv() => match errand {
+                Some(Errand::Release(contender)) => release(&shared, contender, &mut jobs),
+                Some(Errand::Forewarn(key)) => jobs.push(Box::pin(forewarn(Arc::clone(&shared), key))),
                 None => break,
             },
             Some(()) = jobs.next(), if !jobs.is_empty() => {}
@@ -79,6 +81,18 @@ fn release(shared: &Arc<Shared>, contender: Arc<Contender>, jobs: &mut FuturesUn
             Arc::clone(shared),
             contender,
         )));
+    }
+}
+
+/// The waiter that is next runs through what it will run through when it has the lock, so that its processor and its caches
+/// are awake by then: a hand-over to a process that has slept for 30 ms takes half as long again.
+async fn forewarn(shared: Arc<Shared>, key: Arc<LockKey>) {
+    if let Err(error) = shared.store.forewarn(&key).await {
+        tracing::debug!(
+            key = key.name(),
+            ?error,
+            "the next process could not be forewarned"
+        );
     }
 }
 

@@ -64,3 +64,22 @@ async fn a_hand_over_inside_a_process_sends_nothing() {
     assert_eq!(script_calls(&server).await, 1);
     until_clean(&server).await;
 }
+
+#[tokio::test]
+async fn a_waiter_that_queued_alone_hands_over_to_one_that_came_behind_it() {
+    let server = warm_server().await;
+    let elsewhere = direct(&server).await.lock(NAME).ttl(LONG);
+    let held = elsewhere.acquire().await.unwrap();
+    let lock = direct(&server).await.lock(NAME).ttl(LONG);
+    let (first, second) = (in_line(&lock).await, in_line(&lock).await);
+    held.release().await.unwrap();
+    let first = granted(first).await;
+    server.reset_stats().await;
+    let fence = first.fencing_token();
+    first.release().await.unwrap();
+    let second = granted(second).await;
+    assert_eq!(script_calls(&server).await, 0);
+    assert_eq!(second.fencing_token().get(), fence.get() + 1);
+    second.release().await.unwrap();
+    until_clean(&server).await;
+}

@@ -315,6 +315,7 @@ fn payload(value: &Value) -> Option<&str> {
 ///
 /// - `granted <token> <fence> <spare> <0|1 others queue> <lock>`
 /// - `contended <token>`
+/// - `soon <token>`: it is first in the queue, and the turn of the holder's process will end with the hold that has begun
 /// - `revoked <token>`
 /// - `free <token>`, from a node of a quorum
 /// - `behind`, which says nothing: it lets the server write to the client that was granted a lock before it writes to us
@@ -337,6 +338,10 @@ fn deliver(events: &dyn Events, message: &str) {
         }
         (Some("contended"), Some(token), None, ..) => {
             events.contended(token);
+            true
+        }
+        (Some("soon"), Some(token), None, ..) => {
+            events.soon(token);
             true
         }
         (Some("revoked"), Some(token), None, ..) => {

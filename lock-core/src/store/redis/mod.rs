@@ -340,6 +340,14 @@ impl Store for RedisStore {
         Ok(answers.collect())
     }
 
+    async fn forewarn(&self, key: &LockKey) -> Result<(), StoreError> {
+        if let Names::Exclusive { queue, .. } = key.names() {
+            self.run(&script::FOREWARN, &[queue], &[Arg::Text(CHANNELS)])
+                .await?;
+        }
+        Ok(())
+    }
+
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         let Names::Exclusive { queue, .. } = key.names() else {
             return self.inspect_reentrant(key.lock()).await;
