@@ -70,6 +70,10 @@
 //! to the waiter first. So a hand-over costs the same however many wait, and a newcomer does not overtake. A waiter that
 //! is cancelled leaves the queue at once; one that has crashed is skipped.
 //!
+//! Inside a process the lock goes from one waiter to the next without the server, within
+//! [limits](LockManagerBuilder::handover_limit). When such a row is about to end, one more message wakes the process that is
+//! next, where a hold takes a millisecond or longer: it has slept meanwhile, and would be slow to begin.
+//!
 //! Waiters ask again every few seconds (at least three times in a ttl), and when the holder's lease should have ended.
 //! So a message that is lost costs a moment and not a ttl. Where the server can not push messages to us
 //! ([`from_connection`](LockManager::from_connection), RESP2), waiters ask every

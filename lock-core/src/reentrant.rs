@@ -29,7 +29,9 @@ use crate::session::Session;
 ///
 /// A hash with the owner's hold count, under the bare key, as Redisson keeps it: Java and Rust services exclude
 /// and wake each other. A waiter subscribes to `redisson_lock__channel:{key}`. The order of waiters is FIFO inside
-/// this process; between processes the protocol knows none. Use [`Lock`](crate::Lock) where that matters.
+/// this process; between processes the protocol knows none, and whoever asks first after a release has the lock. A process
+/// that lets go stands back for up to 3 ms where others have heard of it, so that its own waiters do not shut them out.
+/// Use [`Lock`](crate::Lock) where the order matters.
 /// Where the server does not let us subscribe (an ACL), a warning says so, and a waiter asks when the lease ends and every 3 s.
 ///
 /// # Examples
