@@ -1,20 +1,23 @@
 -- Renews many leases in one call.
 --
 -- KEYS  the locks
--- ARGV  for each lock: its token, its ttl in ms
--- Returns for each lock 1 where the token still held it and its ttl was set, else 0
+-- ARGV  the token of each lock; then the ttl in ms: one for all of them, or one for each
+-- Returns how many locks there are where each was still held by its token, and its ttl was set; else for each 1 where it was,
+-- and 0 where not
 --
 -- Atomic per lock, which is all that is asked: a lease is only ever renewed by the token that holds it.
-local renewed = {}
+local renewed, all = {}, true
+local ttl, each = ARGV[#KEYS + 1], ARGV[#KEYS + 2]
 for i = 1, #KEYS do
   local holder = redis.pcall('GET', KEYS[i])
   -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
   if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
-  if holder == ARGV[2 * i - 1] then
-    redis.call('PEXPIRE', KEYS[i], ARGV[2 * i])
+  if holder == ARGV[i] then
+    redis.call('PEXPIRE', KEYS[i], each and ARGV[#KEYS + i] or ttl)
     renewed[i] = 1
   else
     renewed[i] = 0
+    all = false
   end
 end
-return renewed
+return all and #KEYS or renewed

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{LockGuard, LossReason};
-use lock_tests::{DropMode, LIMIT, Proxy, boottime_now, eventually};
+use lock_tests::{DropMode, LIMIT, Proxy, Request, boottime_now, eventually};
 
 use crate::support::{KEY, LONG, NAME, in_time, is_extend, ms, now_or_never, warm_server};
 use crate::support::{behind, direct, until_clean, until_queued};
@@ -139,4 +139,32 @@ fn a_starved_runtime_knows_at_once_that_the_lease_is_over() {
         assert!(again.fencing_token() > guard.fencing_token());
         again.release().await.unwrap();
     });
+}
+
+#[tokio::test]
+async fn leases_that_are_renewed_in_one_call_each_get_their_own_ttl() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, LIMIT).await;
+    let (short, long) = (ms(3000), ms(12_000));
+    let brief = locks.lock("brief").ttl(short).acquire().await.unwrap();
+    let lasting = locks.lock("lasting").ttl(long).acquire().await.unwrap();
+    let together = |request: &Request| request.has("lock:brief") && request.has("lock:lasting");
+    // The short one is renewed every second; the long one after 4 s, or up to a second before, together with the other.
+    eventually("a renewal of both", LIMIT, async || {
+        let left = server.pttl("lock:brief").await;
+        assert!(left <= short.as_millis() as i64, "{left} ms");
+        proxy.count(together) > 0
+    })
+    .await;
+    eventually("its ttl", LIMIT, async || {
+        let left = server.pttl("lock:lasting").await;
+        let remaining = lasting.remaining().as_millis() as i64;
+        assert!(left <= long.as_millis() as i64, "{left} ms");
+        remaining > 9000 && left >= remaining
+    })
+    .await;
+    assert!(brief.is_held());
+    drop((brief, lasting));
+    until_clean(&server).await;
 }

@@ -2,13 +2,14 @@
 --
 -- KEYS  for each lease: the lock, its holds
 -- ARGV  for each lease: owner, token, ttl in ms
--- Returns for each lease 1 where the owner held the lock and this acquisition was counted, else 0
+-- Returns how many leases there are where in each the owner held the lock and this acquisition was counted; else for each
+-- 1 where that was so, and 0 where not
 --
 -- The token is asked for too: the same owner may hold the lock anew, in a tenure that this acquisition is no
 -- part of.
 --
 -- Atomic per lock, which is all that is asked: a lease is only ever renewed by its owner.
-local renewed = {}
+local renewed, all = {}, true
 for i = 1, #KEYS / 2 do
   local lock, holds = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, token, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i])
@@ -20,6 +21,7 @@ for i = 1, #KEYS / 2 do
     renewed[i] = 1
   else
     renewed[i] = 0
+    all = false
   end
 end
-return renewed
+return all and #renewed or renewed

@@ -202,11 +202,7 @@ impl RedisStore {
     }
 
     async fn extend_exclusive(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        let keys: Vec<Name<'_>> = renewals.iter().map(|r| r.key.lock().into()).collect();
-        let args: Vec<Arg<'_>> = renewals
-            .iter()
-            .flat_map(|r| [Arg::Bytes(r.token.as_bytes()), Arg::Millis(r.ttl)])
-            .collect();
+        let (keys, args) = renewed(renewals);
         let value = self
             .run_within(self.renewal_limit(renewals), &script::EXTEND, &keys, &args)
             .await?;
@@ -255,6 +251,21 @@ enum Arg<'a> {
     Bytes(&'a [u8]),
     Millis(Duration),
     Number(u64),
+}
+
+/// The keys and the arguments of `extend`. Hundreds are renewed in a call, most of them for the same ttl.
+fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'a>>) {
+    let keys = renewals.iter().map(|r| r.key.lock().into()).collect();
+    let mut args = Vec::with_capacity(renewals.len() + 1);
+    args.extend(renewals.iter().map(|r| Arg::Bytes(r.token.as_bytes())));
+    let mut ttls = renewals.iter().map(|r| r.ttl);
+    let first = ttls.next();
+    if ttls.all(|ttl| Some(ttl) == first) {
+        args.extend(first.map(Arg::Millis));
+    } else {
+        args.extend(renewals.iter().map(|r| Arg::Millis(r.ttl)));
+    }
+    (keys, args)
 }
 
 impl Store for RedisStore {

@@ -15,7 +15,7 @@ use super::error::{bad_url, classify, garbled, no_reply};
 use super::link::Link;
 use super::reply::{forced, inspected, millis, number, text, word};
 use super::script::{self, Script};
-use super::{Arg, CHANNELS, FENCE};
+use super::{Arg, CHANNELS, FENCE, renewed};
 use crate::LockError;
 use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
@@ -100,11 +100,7 @@ impl Ballot {
     }
 
     pub(crate) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
-        let keys: Vec<Name<'_>> = renewals.iter().map(|r| r.key.lock().into()).collect();
-        let args: Vec<Arg<'_>> = renewals
-            .iter()
-            .flat_map(|r| [Arg::Text(r.token.as_str()), Arg::Millis(r.ttl)])
-            .collect();
+        let (keys, args) = renewed(renewals);
         Self::new(&script::EXTEND, &keys, &args)
     }
 

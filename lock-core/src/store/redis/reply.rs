@@ -53,6 +53,7 @@ pub(super) fn released(value: &Value) -> Parsed<Released> {
 
 pub(super) fn extended(value: Value, expected: usize) -> Parsed<Vec<bool>> {
     match value {
+        Value::Int(all) if usize::try_from(all) == Ok(expected) => Ok(vec![true; expected]),
         Value::Array(flags) if flags.len() == expected => flags
             .iter()
             .map(|flag| number(flag).map(|n| n == 1))
@@ -162,6 +163,15 @@ mod tests {
         assert!(place.joined && place.depth == 3);
         assert_eq!(place.last_fence, 1_763_700_000_000_000);
         assert_eq!(place.own_holder, Some(42));
+    }
+
+    #[test]
+    fn renewals_are_answered_by_their_number_or_one_by_one() {
+        assert_eq!(extended(Value::Int(3), 3).unwrap(), [true; 3]);
+        assert!(extended(Value::Int(2), 3).is_err());
+        let flags = Value::Array(vec![Value::Int(1), Value::Int(0)]);
+        assert_eq!(extended(flags.clone(), 2).unwrap(), [true, false]);
+        assert!(extended(flags, 3).is_err());
     }
 
     #[test]
