@@ -86,8 +86,17 @@ async fn once_in_line(
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.owner.is_some() {
         // Nor must it come before those of other processes, to whom this one gives way.
-        if !one_try && let Some(pause) = session.shared.gives_way(&request.key) {
-            let _ = within(patience.end(), Box::pin(sleep(pause))).await;
+        if !one_try
+            && session.shared.holder_for(&request).is_none()
+            && let Some(pause) = session.shared.gives_way(&request.key)
+            && within(patience.end(), Box::pin(sleep(pause)))
+                .await
+                .is_none()
+        {
+            return Err(LockError::TimedOut {
+                key: request.key.name().to_owned(),
+                waited: patience.waited(),
+            });
         }
         // In a box, as all that talks to the server: who is handed a lock inside the process carries none of it around.
         match Box::pin(alone(session, request.clone(), patience)).await {

@@ -186,7 +186,9 @@ impl Line {
             let fence = state.spare.next()?;
             let next = state.waiting.pop_front()?;
             if contender.serve(now, &next, fence) {
-                let turn_ends = state.turn_ends_after_next(now, limits);
+                // Once in a turn: who was told too early is warmer than one that was not told.
+                let turn_ends = !state.forewarned && state.turn_ends_after_next(now, limits);
+                state.forewarned |= turn_ends;
                 state.row += 1;
                 if state.waiting.is_empty() {
                     state.subscription = None;
@@ -323,7 +325,7 @@ impl Line {
     /// wait here.
     pub(crate) fn give_way(&self, now: Moment) {
         let mut state = lock(&self.state);
-        if self.key.kind() == Kind::Reentrant && !state.waiting.is_empty() {
+        if !state.waiting.is_empty() {
             let listening = state.subscription.is_some();
             state.way.give(now, listening);
         }
@@ -375,7 +377,7 @@ impl Line {
     pub(crate) fn waiting_behind(&self) -> u64 {
         let state = lock(&self.state);
         let asks = match (&state.seeker, self.key.kind()) {
-            (None, _) => state.holder.is_none(),
+            (None, _) => state.holder.is_none() && !state.way.is_given(),
             (Some(_), Kind::Exclusive) => true,
             // The server keeps no queue of these: who has been answered is known here only.
             (Some(seeker), Kind::Reentrant) => seeker.asking != Asking::Nobody,

@@ -43,6 +43,8 @@ pub(super) struct State {
     pub(super) row_since: Option<Moment>,
     /// Another process waits for the lock that we hold.
     pub(super) contended: bool,
+    /// It was told that our turn is about to end.
+    pub(super) forewarned: bool,
     /// Fencing tokens that the holder may still give out.
     pub(super) spare: Range<u64>,
     /// How many were asked for the last time.
@@ -144,7 +146,11 @@ impl State {
                 }
             },
             Next::AskAgain => match self.way.pause(now) {
-                Some(pause) => Step::GiveWay { pause },
+                Some(pause) => {
+                    // Whatever it was that made us ask, it still does when the pause is over.
+                    lock(&contender.wait).interrupted();
+                    Step::GiveWay { pause }
+                }
                 None => self.ask(hold, limits),
             },
         }
@@ -182,7 +188,8 @@ impl State {
                 hold.woken.wake();
             }
         }
-        self.way.over();
+        self.way.taken();
+        self.forewarned = false;
         self.row = 1;
         self.row_since = Some(now);
         let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));

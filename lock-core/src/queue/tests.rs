@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::{LockManager, Owner};
+use crate::{LockError, LockManager, Owner, ReentrantLock};
 
 /// Longer than any test runs; a limit against hanging, not a measure.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -135,24 +135,60 @@ async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters
         assert!(once(&mut other).await.is_pending());
         tokio::task::yield_now().await;
     }
-    for turn in 0..10 {
+    for _ in 0..10 {
         let mut next = Box::pin(here.acquire());
         assert!(once(&mut next).await.is_pending());
         held.release().await.unwrap();
+        // Where both could have it, ours is faster.
         let taken = tokio::select! {
-            guard = soon(&mut other) => Err(guard),
+            biased;
             guard = soon(&mut next) => Ok(guard),
+            guard = soon(&mut other) => Err(guard),
         };
         match taken {
             Ok(guard) => held = guard.unwrap(),
-            // The first release has shown that somebody listens.
-            Err(guard) => {
-                assert!(guard.unwrap().is_held() && turn <= 1, "after {turn} turns");
-                return;
-            }
+            Err(guard) => return assert!(guard.unwrap().is_held()),
         }
     }
     panic!("it starves");
+}
+
+/// What an owner hears whose patience is shorter than the time for which its process gives way.
+async fn told_while_giving_way(here: &ReentrantLock, there: &ReentrantLock) -> Option<LockError> {
+    let mut held = here.acquire().await.unwrap();
+    let mut other = Box::pin(there.acquire());
+    // Until it listens. Then it sleeps.
+    for _ in 0..20 {
+        assert!(once(&mut other).await.is_pending());
+        tokio::task::yield_now().await;
+    }
+    let mut next = Box::pin(here.acquire());
+    assert!(once(&mut next).await.is_pending());
+    held.release().await.unwrap();
+    // That has shown that somebody listens.
+    held = soon(next).await.unwrap();
+    let mut next = Box::pin(here.acquire());
+    assert!(once(&mut next).await.is_pending());
+    held.release().await.unwrap();
+    let mine = here.clone().owner(&Owner::new());
+    mine.acquire_within(Duration::from_micros(1)).await.err()
+}
+
+#[tokio::test]
+async fn whose_time_is_over_while_its_process_gives_way_is_told_so() {
+    let locks = LockManager::builder().handover_limit(1);
+    let here = locks.connect("memory://in-time").await.unwrap();
+    let there = LockManager::connect("memory://in-time").await.unwrap();
+    // On a machine that stands still for longer than the pause, the lock is there for the taking.
+    for round in 0..20 {
+        let name = format!("a{round}");
+        let (here, there) = (here.reentrant_lock(&name), there.reentrant_lock(&name));
+        if let Some(error) = told_while_giving_way(&here, &there).await {
+            assert!(matches!(error, LockError::TimedOut { .. }), "{error:?}");
+            return;
+        }
+    }
+    panic!("it does not give way");
 }
 
 #[tokio::test]

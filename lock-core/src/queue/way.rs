@@ -1,8 +1,8 @@
 //! Giving way to other processes where the server keeps no queue.
 //!
 //! Whoever listens hears of a release and asks, and the fastest has the lock. The fastest would always be the process that let
-//! go: the next in its own line can ask right behind the release. So a process whose turn is over stands back until
-//! another one has let go. It can not see whether anybody takes the lock, so it does for a short while only.
+//! go: the next in its own line can ask right behind the release. So a process whose turn is over stands back for a short
+//! while, or until it hears that another one has let go.
 
 use std::time::Duration;
 
@@ -11,10 +11,15 @@ use crate::clock::Moment;
 /// How long others have to ask for a lock that was let go: some round trips on a local network.
 const PAUSE: Duration = Duration::from_millis(3);
 
+/// Who listens may only look on, or be too far away. Where nobody took the lock, so many releases follow without a pause.
+const IN_VAIN: u8 = 8;
+
 #[derive(Debug, Default)]
 pub(super) struct Way {
     /// Whether others heard of our last release.
     wanted: bool,
+    /// Releases to come without a pause.
+    spared: u8,
     giving: Option<Giving>,
 }
 
@@ -30,7 +35,9 @@ impl Way {
     /// We are about to let go. `listening` is whether we hear announcements, and so our own.
     pub(super) fn give(&mut self, now: Moment, listening: bool) {
         let (own, until) = (listening, now + PAUSE);
-        self.giving = self.wanted.then_some(Giving { own, until });
+        let gives = self.wanted && self.spared == 0;
+        self.spared = self.spared.saturating_sub(1);
+        self.giving = gives.then_some(Giving { own, until });
     }
 
     /// So many connections were told that we have let go. True if that ends it.
@@ -50,9 +57,21 @@ impl Way {
             .take_if(|giving| !std::mem::take(&mut giving.own));
     }
 
-    /// The lock is ours again, or was not let go after all. True if that ends it.
+    /// The lock is ours again. Where nothing was heard in between, nobody wanted it.
+    pub(super) fn taken(&mut self) {
+        if self.over() {
+            self.spared = IN_VAIN;
+        }
+    }
+
+    /// The lock was not let go, or nobody knows. True if that ends it.
     pub(super) fn over(&mut self) -> bool {
         self.giving.take().is_some()
+    }
+
+    /// Whether we wait for others, or did and have not asked since.
+    pub(super) fn is_given(&self) -> bool {
+        self.giving.is_some()
     }
 
     /// For how long not to ask, if at all.
@@ -106,6 +125,25 @@ mod tests {
         way.give(T0, false);
         assert_eq!(way.pause(T0 + PAUSE / 3), Some(PAUSE / 3 * 2));
         assert_eq!(way.pause(T0 + PAUSE), None);
+    }
+
+    #[test]
+    fn after_a_pause_in_vain_some_releases_have_none() {
+        let mut way = Way::default();
+        way.heard(2, false);
+        way.give(T0, false);
+        way.taken();
+        for _ in 0..IN_VAIN {
+            way.give(T0, false);
+            assert_eq!(way.pause(T0), None);
+            way.taken();
+        }
+        way.give(T0, false);
+        assert_eq!(way.pause(T0), Some(PAUSE));
+        way.announced();
+        way.taken();
+        way.give(T0, false);
+        assert_eq!(way.pause(T0), Some(PAUSE), "another one had it");
     }
 
     #[test]

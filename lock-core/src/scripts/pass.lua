@@ -27,7 +27,7 @@ if grant.token == token then return grant.minted end
 local client = string.sub(token, 1, 36)
 local alive_until = string.format('%.0f', grant.now + ARGV[4])
 -- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token.
-local added = redis.call('HSET', waiters, token, ttl .. ' ' .. ARGV[6], client, alive_until .. ' ' .. ARGV[5])
+local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, alive_until .. ' ' .. ARGV[5])
 local joined = added > 0 and 1 or 0
 local depth = joined == 1 and redis.call('RPUSH', queue, token) or redis.call('LLEN', queue)
 if grant.others == 0 then

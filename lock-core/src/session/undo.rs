@@ -150,9 +150,11 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
     {
         return answer;
     }
+    // Not for a clean-up, nor while guards of the same owner keep the lock.
+    let lets_go = contender.lease().is_some() && contender.is_lease_over();
     let line = contender
         .line()
-        .filter(|_| contender.key.kind() == Kind::Reentrant);
+        .filter(|line| lets_go && line.key.kind() == Kind::Reentrant);
     if let Some(line) = &line {
         line.give_way(now);
     }
