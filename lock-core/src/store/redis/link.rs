@@ -42,6 +42,16 @@ pub(super) struct Link {
     pushes: AtomicBool,
     attached: OnceCell<Attached>,
     pub(super) ears: Ears,
+    writer: Writer,
+}
+
+/// Who writes a request to the socket.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Writer {
+    /// Whoever sends it.
+    Sender,
+    /// The task of the connection. Where one question goes to several servers, their tasks write at the same time.
+    Task,
 }
 
 /// What the link learns from the session that uses it.
@@ -61,7 +71,11 @@ pub(super) struct Live {
 }
 
 impl Link {
-    pub(super) fn open(url: &str, connect_limit: Duration) -> Result<Arc<Self>, LockError> {
+    pub(super) fn open(
+        url: &str,
+        connect_limit: Duration,
+        writer: Writer,
+    ) -> Result<Arc<Self>, LockError> {
         let info = url
             .into_connection_info()
             .map_err(|error| bad_url(&error))?;
@@ -80,6 +94,7 @@ impl Link {
             pushes: AtomicBool::new(resp3),
             attached: OnceCell::new(),
             ears: Ears::default(),
+            writer,
         }))
     }
 
@@ -109,10 +124,8 @@ impl Link {
                 None => Box::pin(link.connection()).await?,
             };
             let _under_way = live.socket.load.request();
-            let result = live
-                .socket
-                .request(command.borrow(), link.is_at_home())
-                .await;
+            let at_once = link.writer == Writer::Sender && link.is_at_home();
+            let result = live.socket.request(command.borrow(), at_once).await;
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),

@@ -27,7 +27,7 @@ use tokio::time::{Instant, timeout};
 
 use self::error::{classify, garbled, no_reply};
 use self::gather::{Gather, Want};
-use self::link::Link;
+use self::link::{Link, Writer};
 pub(crate) use self::node::{Ballot, Node, Run, Vote, extended, looked, taken, yes};
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
@@ -72,7 +72,7 @@ impl RedisStore {
     /// A store behind a URL. Nothing is sent before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
         Ok(Self {
-            conduit: Conduit::Link(Link::open(url, limit)?, Arc::default()),
+            conduit: Conduit::Link(Link::open(url, limit, Writer::Sender)?, Arc::default()),
             limit,
             channel: OnceCell::new(),
         })

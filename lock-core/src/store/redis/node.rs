@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::error::{bad_url, classify, garbled, no_reply};
-use super::link::Link;
+use super::link::{Link, Writer};
 use super::reply::{forced, inspected, millis, number, text, word};
 use super::script::{self, Script};
 use super::{Arg, CHANNELS, FENCE, renewed};
@@ -216,7 +216,7 @@ impl Node {
             .into_connection_info()
             .map_err(|error| bad_url(&error))?;
         Ok(Self {
-            link: Link::open(url, limit)?,
+            link: Link::open(url, limit, Writer::Task)?,
             address: info.addr().to_string(),
             limit,
         })

@@ -44,11 +44,11 @@ impl Drop for Driver {
 }
 
 impl Socket {
-    /// Sends a request, and waits for its reply. Only on the runtime of the connection it is written at once: what a runtime
-    /// that nobody drives has sent, it could not take back.
-    pub(super) async fn request(&mut self, command: &Cmd, at_home: bool) -> RedisResult<Value> {
+    /// Sends a request, and waits for its reply. Only on the runtime of the connection it may be written `at_once`: what a
+    /// runtime that nobody drives has sent, it could not take back.
+    pub(super) async fn request(&mut self, command: &Cmd, at_once: bool) -> RedisResult<Value> {
         let mut reply = pin!(self.requests.send_packed_command(command));
-        let mut driver = self.driver.as_deref().filter(|_| at_home);
+        let mut driver = self.driver.as_deref().filter(|_| at_once);
         poll_fn(|cx| {
             // The first time it is sent.
             match driver.take().and_then(|driver| driver.drive.upgrade()) {
