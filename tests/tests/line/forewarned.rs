@@ -5,6 +5,7 @@ use std::pin::pin;
 use futures_util::{Stream, StreamExt};
 use lock_core::Lock;
 use lock_tests::TestServer;
+use redis::aio::MultiplexedConnection;
 
 use crate::support::{LONG, NAME, direct, granted, in_line, in_time, ms, patient};
 use crate::support::{until_clean, until_waiting, waiters};
@@ -21,6 +22,12 @@ async fn told(server: &TestServer) -> impl Stream<Item = String> + use<> {
         let text: String = message.get_payload().unwrap();
         text.starts_with("soon ").then_some(text)
     })
+}
+
+async fn first_in_queue(connection: &mut MultiplexedConnection) -> String {
+    let mut command = redis::cmd("LINDEX");
+    command.arg(&[QUEUE, "0"]);
+    command.query_async(connection).await.unwrap()
 }
 
 /// A handle whose process may keep the lock for as long as somebody waits there.
@@ -55,11 +62,7 @@ async fn the_next_process_is_told_once_when_the_last_hold_of_a_turn_begins() {
     let guard = granted(third).await;
     let message = in_time("the message", told.next()).await.unwrap();
     let mut connection = server.connection().await;
-    let next: String = redis::cmd("LINDEX")
-        .arg(&[QUEUE, "0"])
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let next = first_in_queue(&mut connection).await;
     assert_eq!(message, format!("soon {next}"));
     guard.release().await.unwrap();
     granted(rival).await.release().await.unwrap();
@@ -81,11 +84,7 @@ async fn a_message_that_comes_to_nothing_changes_nothing() {
     let held = lock.acquire().await.unwrap();
     let waiter = in_line(&direct(&server).await.lock(NAME).ttl(LONG)).await;
     let mut connection = server.connection().await;
-    let next: String = redis::cmd("LINDEX")
-        .arg(&[QUEUE, "0"])
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let next = first_in_queue(&mut connection).await;
     for token in [&*next, &next[..36], "nobody"] {
         let () = redis::cmd("PUBLISH")
             .arg(format!("lock-core:client:{}", &next[..36]))
