@@ -64,7 +64,11 @@ async fn the_next_process_is_told_once_when_the_last_hold_of_a_turn_begins() {
     let mut connection = server.connection().await;
     let next = first_in_queue(&mut connection).await;
     assert_eq!(message, format!("soon {next}"));
+    // One more comes, so the turn does not end yet; but who is told is awake.
+    let fourth = in_line(&lock).await;
+    tokio::time::sleep(ms(3)).await;
     guard.release().await.unwrap();
+    granted(fourth).await.release().await.unwrap();
     granted(rival).await.release().await.unwrap();
 
     let () = redis::cmd("PUBLISH")
