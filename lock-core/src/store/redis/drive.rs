@@ -2,7 +2,8 @@
 //!
 //! A connection of the `redis` crate has a driver, which takes requests from a queue, writes them, and reads the replies. As a
 //! task it has its turn only when all others that are ready have had theirs, and to wake it may mean to wake a thread. So
-//! the sender polls it as well, right after it has put its request into the queue.
+//! the sender polls it as well, right after it has put its request into the queue; but not where one question goes to several
+//! servers (see [`Writer`](super::link::Writer)).
 //!
 //! The task owns it: where its runtime drops the task, the connection has ended, whoever still has a handle.
 
