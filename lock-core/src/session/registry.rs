@@ -52,15 +52,20 @@ impl Presence {
     }
 }
 
-/// Spreads sequence numbers, which we make ourselves, and keys, which bring a hash that nobody can foresee.
+/// Places sequence numbers, which we make ourselves, and keys, which bring a hash that nobody can foresee. The table takes
+/// the place from the low end of a hash, so sequence numbers are found in their order, which is about the order of memory
+/// (see [`sweep`](super::task)); and it tells places apart by the high end, where they are spread.
 #[derive(Default)]
 pub(super) struct OneWord(u64);
 
+/// The half of a hash by which places are told apart.
+const HIGH: u64 = !0 << 32;
+
 impl Hasher for OneWord {
     fn write_u64(&mut self, word: u64) {
-        // Knuth's multiplicative hash: 2^64 over the golden ratio. The table looks at both ends of it.
+        // Knuth's multiplicative hash: 2^64 over the golden ratio.
         let spread = word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = spread ^ (spread >> 32);
+        self.0 = (spread & HIGH) ^ word;
     }
 
     fn write(&mut self, _: &[u8]) {
