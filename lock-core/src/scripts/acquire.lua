@@ -27,19 +27,19 @@ end
 if holder == token then
   local minted = mint(fence, spare)
   redis.call('PEXPIRE', lock, ttl)
-  return minted
+  return tonumber(minted)
 end
 
 if not holder then
   -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
-  local grant = grant_next(lock, queue, waiters, fence, token, spare, ARGV[5])
+  local grant = grant_next(lock, queue, waiters, fence, redis.call('LPOP', queue), token, spare, ARGV[5])
   if not grant then
     local minted = mint(fence, spare)
     redis.call('SET', lock, token, 'PX', ttl)
-    return minted
+    return tonumber(minted)
   end
   holder = grant.token
-  if holder == token then return grant.minted end
+  if holder == token then return tonumber(grant.minted) end
 end
 
 local pttl = redis.call('PTTL', lock)
@@ -54,7 +54,7 @@ local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 
 if joined == 1 then redis.call('RPUSH', queue, token) end
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local alive_until = now + ARGV[4]
-redis.call('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. ARGV[5])
+redis.call('HSET', waiters, client, alive_until .. ' ' .. ARGV[5])
 -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
 redis.call('PEXPIRE', queue, 30000)
 redis.call('PEXPIRE', waiters, 30000)

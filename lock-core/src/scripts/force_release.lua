@@ -17,7 +17,7 @@ if pttl == -1 then return {'foreign', 'string without a ttl'} end
 -- A write that changes nothing comes first: where the server refuses writes, nobody is told of a loss.
 redis.call('PEXPIRE', lock, math.max(pttl, 1))
 redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
-if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], '', 0, '') then
+if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], redis.call('LPOP', KEYS[2]), '', 0, '') then
   redis.call('DEL', lock)
 end
 return 1

@@ -1,14 +1,20 @@
--- The next fencing token. The server's clock is its floor, so tokens keep growing when the counter
--- itself is lost. The counter is kept `gap` ahead, for tokens that a client gives out by itself.
--- '%.0f' because tostring() drops digits above 10^14. `t` is what TIME said in this script, if it was asked.
+-- The next fencing token. The server's clock is its floor, so tokens keep growing when the counter itself is lost. The counter
+-- is kept `gap` ahead, for tokens that a client gives out by itself. Returns the token, and where the counter stands; both as
+-- text, since to format a number of 16 digits costs as much as a command. '%.0f' because tostring() drops digits above 10^14.
+-- `t` is what TIME said in this script, if it was asked.
 local function mint(fence, gap, t)
   t = t or redis.call('TIME')
-  local now = t[1] * 1000000 + t[2]
-  local last = tonumber(redis.call('SET', fence, string.format('%.0f', now + gap), 'GET') or 0) or 0
-  if last >= now then
-    now = last + 1
-    redis.call('SET', fence, string.format('%.0f', now + gap))
+  local minted = t[1] .. string.sub('00000' .. t[2], -6)
+  local counter = gap == 0 and minted or string.format('%.0f', minted + gap)
+  local last = redis.call('SET', fence, counter, 'GET')
+  -- Texts of one length are in the order of their numbers.
+  if last and (#last ~= #minted or last >= minted) then
+    last = tonumber(last) or 0
+    if last >= tonumber(minted) then
+      minted, counter = string.format('%.0f', last + 1), string.format('%.0f', last + 1 + gap)
+      redis.call('SET', fence, counter)
+    end
   end
-  return now
+  return minted, counter
 end
 

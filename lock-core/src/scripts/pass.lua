@@ -15,19 +15,18 @@ local from = redis.pcall('GET', lock)
 if type(from) == 'table' and not string.find(from.err, 'WRONGTYPE', 1, true) then return from end
 if from ~= ARGV[7] then return {'lost'} end
 
-local grant = grant_next(lock, queue, waiters, fence, '', 0, ARGV[5], true)
+local grant = grant_next(lock, queue, waiters, fence, redis.call('LPOP', queue), '', 0, ARGV[5], true)
 if not grant then
   local minted = mint(fence, spare)
   redis.call('SET', lock, token, 'PX', ttl)
-  return minted
+  return tonumber(minted)
 end
 
-if grant.token == token then return grant.minted end
+if grant.token == token then return tonumber(grant.minted) end
 
 local client = string.sub(token, 1, 36)
-local alive_until = string.format('%.0f', grant.now + ARGV[4])
 -- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token.
-local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, alive_until .. ' ' .. ARGV[5])
+local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, (grant.now + ARGV[4]) .. ' ' .. ARGV[5])
 local joined = added > 0 and 1 or 0
 local depth = joined == 1 and redis.call('RPUSH', queue, token) or redis.call('LLEN', queue)
 if grant.others == 0 then
@@ -37,4 +36,4 @@ if grant.others == 0 then
   redis.call('PEXPIRE', waiters, 30000)
 end
 local own = string.sub(grant.token, 1, 36) == client and grant.token or ''
-return {'queued', grant.ttl, joined, depth, string.format('%.0f', grant.last), own}
+return {'queued', grant.ttl, joined, depth, grant.last, own}

@@ -9,11 +9,11 @@
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = ARGV[1]
 
-local holder = redis.pcall('GET', lock)
 -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder == token then
-  if grant_next(lock, queue, waiters, fence, '', 0, 'lock-core:client:' .. string.sub(token, 1, 36)) then return 2 end
+  local caller = 'lock-core:client:' .. string.sub(token, 1, 36)
+  if grant_next(lock, queue, waiters, fence, head, '', 0, caller) then return 2 end
   redis.call('DEL', lock)
   return 1
 end

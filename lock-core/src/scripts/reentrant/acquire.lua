@@ -37,11 +37,11 @@ end
 local minted = mint(fence, tonumber(ARGV[4]))
 count = redis.call('HINCRBY', lock, owner, 1)
 redis.call('DEL', holds)
-redis.call('HSET', holds, 'owner', owner, 'fence', string.format('%.0f', minted), token, 1)
+redis.call('HSET', holds, 'owner', owner, 'fence', minted, token, 1)
 if holder then
   prolong(lock, holds, ttl)
 else
   redis.call('PEXPIRE', lock, ttl)
   redis.call('PEXPIRE', holds, ttl)
 end
-return {minted, count}
+return {tonumber(minted), count}
