@@ -157,8 +157,8 @@ impl Line {
         taken
     }
 
-    /// Gives the lease of a guard that has ended to the next in line, without any command. `None` where the server has to
-    /// be asked.
+    /// Gives the lease of a guard that has ended to the next in line, whom the caller wakes, without any command. `None`
+    /// where the server has to be asked.
     pub(crate) fn hand_over(
         &self,
         ended: &Arc<Hold>,
@@ -193,7 +193,6 @@ impl Line {
                 if state.waiting.is_empty() {
                     state.subscription = None;
                 }
-                next.woken.wake();
                 return Some(HandOver { next, turn_ends });
             }
         }
