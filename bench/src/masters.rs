@@ -15,7 +15,7 @@ impl Masters {
     pub(crate) async fn start() -> Self {
         let mut servers = Vec::new();
         for _ in 0..MASTERS {
-            servers.push(TestServer::start().await);
+            servers.push(TestServer::builder().in_own_session().start().await);
         }
         Self {
             servers,

@@ -37,7 +37,7 @@ pub(crate) struct Contest {
 
 impl Stage {
     pub(crate) async fn open() -> Result<Self> {
-        let server = TestServer::start().await;
+        let server = TestServer::builder().in_own_session().start().await;
         let admin = server.connection().await;
         Ok(Self {
             program: std::env::current_exe().context("this program has no file")?,

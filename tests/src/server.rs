@@ -25,6 +25,7 @@ use crate::wait::LIMIT;
 #[derive(Debug)]
 pub struct TestServer {
     binary: ServerBinary,
+    own_session: bool,
     args: Vec<String>,
     port: Port,
     dir: PathBuf,
@@ -36,6 +37,7 @@ pub struct TestServer {
 #[must_use = "nothing starts before `start`"]
 pub struct TestServerBuilder {
     binary: Option<ServerBinary>,
+    own_session: bool,
     args: Vec<String>,
 }
 
@@ -56,6 +58,15 @@ impl TestServerBuilder {
         self
     }
 
+    /// Runs the server in a session of its own, as a service runs. Linux shares
+    /// the processors out between sessions first, and takes a server and its
+    /// clients in one session for one program: that is of no matter to a test,
+    /// and changes what a benchmark measures.
+    pub fn in_own_session(mut self) -> Self {
+        self.own_session = true;
+        self
+    }
+
     /// Starts the server, and returns once it answers.
     ///
     /// # Panics
@@ -72,10 +83,12 @@ impl TestServerBuilder {
         let binary = self.binary.unwrap_or_else(ServerBinary::find);
         for _ in 0..50 {
             let port = Port::free();
-            match launch(&binary, &self.args, port.number, &dir).await {
+            let process = launch(&binary, self.own_session, &self.args, port.number, &dir).await;
+            match process {
                 Ok(process) => {
                     return TestServer {
                         binary,
+                        own_session: self.own_session,
                         args: self.args,
                         port,
                         dir,
@@ -182,7 +195,8 @@ impl TestServer {
         self.kill();
         let start = Instant::now();
         loop {
-            match launch(&self.binary, &self.args, self.port.number, &self.dir).await {
+            let (own_session, port) = (self.own_session, self.port.number);
+            match launch(&self.binary, own_session, &self.args, port, &self.dir).await {
                 Ok(process) => {
                     *self.process() = process;
                     return;
@@ -306,6 +320,7 @@ enum Failure {
 
 async fn launch(
     binary: &ServerBinary,
+    own_session: bool,
     args: &[String],
     port: u16,
     dir: &Path,
@@ -313,7 +328,13 @@ async fn launch(
     let other = |error: std::io::Error| Failure::Other(error.to_string());
     let log = dir.join("server.log");
     let out = File::create(&log).map_err(other)?;
-    let mut command = Command::new(binary.path());
+    let mut command = if own_session {
+        let mut command = Command::new("setsid");
+        command.arg(binary.path());
+        command
+    } else {
+        Command::new(binary.path())
+    };
     command
         .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
         .args(["--save", "", "--appendonly", "no", "--daemonize", "no"])
@@ -328,7 +349,13 @@ async fn launch(
         .stdin(Stdio::null())
         .stdout(out.try_clone().map_err(other)?)
         .stderr(out);
-    let mut process = Supervised::spawn(&mut command, Some(dir)).map_err(other)?;
+    let process = if own_session {
+        // It runs the program in its own place only where it does not lead a group.
+        Supervised::spawn_as_it_is(&mut command, Some(dir))
+    } else {
+        Supervised::spawn(&mut command, Some(dir))
+    };
+    let mut process = process.map_err(other)?;
 
     let start = Instant::now();
     loop {

@@ -23,7 +23,15 @@ impl Supervised {
     pub(crate) fn spawn(command: &mut Command, scratch: Option<&Path>) -> io::Result<Self> {
         // In a group of its own, so that Ctrl-C reaches only the tests, whose
         // end is then noticed by the watchdog.
-        let mut child = command.process_group(0).spawn()?;
+        Self::spawn_as_it_is(command.process_group(0), scratch)
+    }
+
+    /// As [`spawn`](Self::spawn), for a command that leaves our group by itself.
+    pub(crate) fn spawn_as_it_is(
+        command: &mut Command,
+        scratch: Option<&Path>,
+    ) -> io::Result<Self> {
+        let mut child = command.spawn()?;
         let watchdog = Command::new("sh")
             .args(["-c", WATCHDOG, "sh"])
             .arg(child.id().to_string())

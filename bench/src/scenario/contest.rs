@@ -37,8 +37,9 @@ impl Spec {
             apart: false,
             inside: Duration::ZERO,
             outside: Duration::ZERO,
-            warm_up: Duration::from_millis(150),
-            span: Duration::from_millis(750),
+            // So long Linux moves the processes about before each has found its processor.
+            warm_up: Duration::from_millis(400),
+            span: Duration::from_millis(900),
         }
     }
 }
@@ -70,9 +71,12 @@ pub(super) fn steps() -> Vec<Step> {
     ];
 
     for who in many {
-        let apart = true;
-        let spec = Spec::hot(who, 1, 64);
-        add("b", "64 tasks".to_owned(), Spec { apart, ..spec });
+        let spec = Spec {
+            apart: true,
+            span: Duration::from_millis(1_500),
+            ..Spec::hot(who, 1, 64)
+        };
+        add("b", "64 tasks".to_owned(), spec);
     }
     for tasks in HOT {
         for who in patient {
@@ -101,7 +105,6 @@ pub(super) fn steps() -> Vec<Step> {
             let spec = Spec {
                 inside: Duration::from_millis(2),
                 outside: Duration::from_millis(5),
-                warm_up: Duration::from_millis(200),
                 // With 64, long enough for each task to have more than ten turns; with 256 it would be long indeed.
                 span: Duration::from_millis(match tasks {
                     64 => 2_800,
