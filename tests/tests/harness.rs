@@ -133,6 +133,21 @@ async fn a_dropped_server_leaves_nothing() {
 }
 
 #[tokio::test]
+async fn a_server_in_a_session_of_its_own_restarts_in_one_and_ends_with_its_handle() {
+    let server = TestServer::builder().in_own_session().start().await;
+    let session = |pid: u32| {
+        let pid = rustix::process::Pid::from_raw(pid.cast_signed());
+        rustix::process::getsid(pid).map(|of| of.as_raw_nonzero().get().cast_unsigned())
+    };
+    assert_eq!(session(server.pid()), Ok(server.pid()));
+    server.restart().await;
+    let pid = server.pid();
+    assert_eq!(session(pid), Ok(pid));
+    drop(server);
+    assert!(session(pid).is_err());
+}
+
+#[tokio::test]
 async fn servers_start_side_by_side() {
     let starts: Vec<_> = (0..6)
         .map(|_| tokio::spawn(async { TestServer::start().await }))
