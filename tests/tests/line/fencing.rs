@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use lock_tests::TestServer;
 
-use crate::support::{LONG, Log, NAME, in_time, patient, rows, until_clean};
+use crate::support::{
+    LONG, Log, NAME, direct, granted, in_line, in_time, patient, rows, until_clean,
+};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fencing_tokens_grow_over_local_and_remote_hand_overs() {
@@ -17,6 +19,32 @@ async fn fencing_tokens_grow_over_local_and_remote_hand_overs() {
 async fn fencing_tokens_grow_where_the_counter_is_ahead_of_the_clock() {
     // Below 2^53.
     grow(Some(5_000_000_000_000_000)).await;
+}
+
+/// A counter that was lost, or that somebody wrote to, is put right by the clock. One of the texts is as long as a token, and
+/// in the order of texts behind each.
+#[tokio::test]
+async fn fencing_tokens_grow_whatever_the_counter_says() {
+    let server = TestServer::start().await;
+    let (here, there) = (direct(&server).await, direct(&server).await);
+    let mut held = here.lock(NAME).ttl(LONG).acquire().await.unwrap();
+    let mut connection = server.connection().await;
+    for (turn, counter) in ["7", "", "zzzzzzzzzzzzzzzz", "-1", "0.5", "1000000000000000"]
+        .into_iter()
+        .enumerate()
+    {
+        let next = [&there, &here][turn % 2].lock(NAME).ttl(LONG);
+        let next = in_line(&next).await;
+        let mut set = redis::cmd("SET");
+        set.arg("lock-core:fence").arg(counter);
+        let () = set.query_async(&mut connection).await.unwrap();
+        let before = held.fencing_token();
+        held.release().await.unwrap();
+        held = granted(next).await;
+        assert!(held.fencing_token() > before, "the counter was `{counter}`");
+    }
+    held.release().await.unwrap();
+    until_clean(&server).await;
 }
 
 async fn grow(counter: Option<u64>) {
