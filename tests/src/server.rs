@@ -355,7 +355,10 @@ async fn launch(
     } else {
         Supervised::spawn(&mut command, Some(dir))
     };
-    let mut process = process.map_err(other)?;
+    let mut process = process.map_err(|error| {
+        let program = command.get_program().display();
+        Failure::Other(format!("{program} can not be run: {error}"))
+    })?;
 
     let start = Instant::now();
     loop {

@@ -32,7 +32,8 @@ end
 
 if not holder then
   -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
-  local grant = grant_next(lock, queue, waiters, fence, redis.call('LPOP', queue), token, spare, ARGV[5])
+  local head = redis.call('LPOP', queue)
+  local grant = grant_next(lock, queue, waiters, fence, head, token, spare, ARGV[5])
   if not grant then
     local minted = mint(fence, spare)
     redis.call('SET', lock, token, 'PX', ttl)
@@ -53,6 +54,7 @@ if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
 local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7))
 if joined == 1 then redis.call('RPUSH', queue, token) end
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
+-- Of 13 digits, all of which a text keeps.
 local alive_until = now + ARGV[4]
 redis.call('HSET', waiters, client, alive_until .. ' ' .. ARGV[5])
 -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.

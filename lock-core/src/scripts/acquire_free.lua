@@ -1,8 +1,7 @@
 -- Takes a lock that is free and that nobody queues for. In front of everything else of acquire, whose header
 -- says what KEYS, ARGV and the reply are: the common case pays for none of the functions defined there.
 --
--- The same mint as in mint.lua, with fewer steps. The two parts of TIME are joined as text where no tokens are
--- kept in hand, since to format a number of 16 digits costs as much as a command.
+-- The same mint as in mint.lua, for a token that is answered as a number.
 if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local t = redis.call('TIME')
   local micros = t[2]

@@ -16,11 +16,13 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
   while head do
     local client = string.sub(head, 1, 36)
     local known = redis.call('HMGET', waiters, head, client)
+    local others = redis.call('EXISTS', queue)
+    -- Before anything that can still be refused: a token without a place must not look as if it had one.
+    if others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, head) end
     local ttl, wanted = string.match(known[1] or '', '^(%d+) (%d+)$')
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
     local live = ttl and (head == asking or (alive_until and tonumber(alive_until) > now))
     if live then
-      local others = redis.call('EXISTS', queue)
       local contended = joins and 1 or others
       local minted, last = mint(fence, head == asking and spare or tonumber(wanted), t)
       if channel and channel ~= '' then
@@ -40,16 +42,13 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
       end
       if live then
         redis.call('SET', lock, head, 'PX', ttl)
-        if others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, head) end
         return {
           token = head, minted = minted, last = last, ttl = tonumber(ttl), now = now, others = others,
         }
       end
     end
-    redis.call('HDEL', waiters, head)
     head = redis.call('LPOP', queue)
   end
-  redis.call('DEL', waiters)
   return nil
 end
 

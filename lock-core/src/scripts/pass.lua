@@ -15,7 +15,8 @@ local from = redis.pcall('GET', lock)
 if type(from) == 'table' and not string.find(from.err, 'WRONGTYPE', 1, true) then return from end
 if from ~= ARGV[7] then return {'lost'} end
 
-local grant = grant_next(lock, queue, waiters, fence, redis.call('LPOP', queue), '', 0, ARGV[5], true)
+local head = redis.call('LPOP', queue)
+local grant = grant_next(lock, queue, waiters, fence, head, '', 0, ARGV[5], true)
 if not grant then
   local minted = mint(fence, spare)
   redis.call('SET', lock, token, 'PX', ttl)
@@ -25,8 +26,10 @@ end
 if grant.token == token then return tonumber(grant.minted) end
 
 local client = string.sub(token, 1, 36)
--- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token.
-local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, (grant.now + ARGV[4]) .. ' ' .. ARGV[5])
+-- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token. The time has
+-- 13 digits, all of which a text keeps.
+local alive_until = grant.now + ARGV[4]
+local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, alive_until .. ' ' .. ARGV[5])
 local joined = added > 0 and 1 or 0
 local depth = joined == 1 and redis.call('RPUSH', queue, token) or redis.call('LLEN', queue)
 if grant.others == 0 then

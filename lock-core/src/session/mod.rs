@@ -301,8 +301,8 @@ impl Shared {
             if next.cap() != Moment::NEVER {
                 self.lease_due_at(next.cap());
             }
-            // Last, since a thread of the runtime turns first to the task that it woke last: to the one that has the lock
-            // now, and not to ours.
+            // Last, since a thread of a multi-threaded runtime turns first to the task that it woke last: to the one that has
+            // the lock now, and not to ours.
             next.woken.wake();
             return None;
         }

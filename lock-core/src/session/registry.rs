@@ -52,20 +52,24 @@ impl Presence {
     }
 }
 
-/// Places sequence numbers, which we make ourselves, and keys, which bring a hash that nobody can foresee. The table takes
-/// the place from the low end of a hash, so sequence numbers are found in their order, which is about the order of memory
-/// (see [`sweep`](super::task)); and it tells places apart by the high end, where they are spread.
+/// Places sequence numbers, which we make ourselves, and keys, which bring a hash that nobody can foresee.
+///
+/// The table takes the place from the low end of a hash and tells places apart by the high end. A few sequence numbers in a row
+/// have places in a row: whoever goes through all contenders finds them about in the order of memory (see
+/// [`sweep`](super::task)). Only a few, so that those that are held for long are no wall before those that come after them.
 #[derive(Default)]
 pub(super) struct OneWord(u64);
 
-/// The half of a hash by which places are told apart.
-const HIGH: u64 = !0 << 32;
+/// So many bits of a sequence number are a place within its row.
+const ROW: u32 = 6;
 
 impl Hasher for OneWord {
     fn write_u64(&mut self, word: u64) {
         // Knuth's multiplicative hash: 2^64 over the golden ratio.
-        let spread = word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        self.0 = (spread & HIGH) ^ word;
+        let spread = |word: u64| word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let row = spread(word >> ROW);
+        let place = ((row ^ (row >> 32)) << ROW) | (word & ((1 << ROW) - 1));
+        self.0 = place ^ (spread(word) >> 57 << 57);
     }
 
     fn write(&mut self, _: &[u8]) {

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_tests::TestServer;
+use tokio::task::JoinSet;
 
 use crate::support::{
-    LONG, Log, NAME, direct, granted, in_line, in_time, patient, rows, until_clean,
+    LONG, Log, NAME, direct, granted, in_line, in_time, patient, rows, until_clean, until_waiting,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -44,6 +45,44 @@ async fn fencing_tokens_grow_whatever_the_counter_says() {
         assert!(held.fencing_token() > before, "the counter was `{counter}`");
     }
     held.release().await.unwrap();
+    until_clean(&server).await;
+}
+
+/// Where the counter can not be written, the lock is given to nobody. Whoever was about to have it was taken off the queue by
+/// then, and comes back into it, though others are in it.
+#[tokio::test]
+async fn a_release_that_fails_half_way_costs_no_waiter_its_place() {
+    const WAITERS: u64 = 4;
+    let server = TestServer::start().await;
+    let lock = direct(&server).await.lock(NAME).ttl(LONG);
+    let held = lock.acquire().await.unwrap();
+    let mut waiters = JoinSet::new();
+    for number in 1..=WAITERS {
+        let theirs = direct(&server).await.lock(NAME).ttl(LONG);
+        waiters.spawn(async move { theirs.acquire().await });
+        until_waiting(&lock, number).await;
+    }
+    let mut connection = server.connection().await;
+    let mut change = async |name: &str, args: &[&str]| {
+        let mut command = redis::cmd(name);
+        let () = command
+            .arg(args)
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+    };
+    change("DEL", &["lock-core:fence"]).await;
+    change("LPUSH", &["lock-core:fence", "no counter"]).await;
+    held.release().await.unwrap_err();
+    change("DEL", &["lock-core:fence"]).await;
+
+    // The release goes on in the background. Whoever has the lock then keeps it until all others have a place.
+    for left in (0..WAITERS).rev() {
+        let next = in_time("a grant", waiters.join_next()).await.unwrap();
+        let next = next.unwrap().unwrap();
+        until_waiting(&lock, left).await;
+        next.release().await.unwrap();
+    }
     until_clean(&server).await;
 }
 
