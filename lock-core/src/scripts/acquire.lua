@@ -15,7 +15,8 @@
 --   {'foreign', kind}                   the name is taken by something that is not a lock
 --
 -- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the
--- first write, since a script does not roll back.
+-- first write, since a script does not roll back; except for a counter of a wrong type where the queue decides: whoever
+-- was taken off it by then comes back with its next refresh.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
