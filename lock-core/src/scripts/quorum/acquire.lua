@@ -1,22 +1,21 @@
 -- One node's vote for a lock. A majority of such votes is the lock. Asking again with the same token repeats the vote.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 token  2 ttl, ms  3 the fencing token that is proposed
---       4 '<try|wait> <alive for, ms> <push|poll>', by which of the two the client hears that the lock is free
---       5 fencing tokens wanted beside the first; left out for none
+-- ARGV  1 token  2 ttl, ms
+--       3 '<try|wait> <alive for, ms> <push|poll>', by which of the two the client hears that the lock is free
+--       4 how many fencing tokens are wanted; left out for one
 -- Each argument costs a node as much as a command, so what only a lock that is not free needs is one of them, and the
 -- client's channel, which follows from its token, is none.
 -- Returns one of
---   1                         the vote is ours, and the fencing token that the node minted is the one that was proposed
---   n                         the vote is ours, and this is the fencing token that the node minted
+--   n                         the vote is ours, and this is the first fencing token of it
 --   {'busy', pttl, client}    it is this client's; with `wait` we are in the queue
 --   {'foreign', kind}         the name is taken by something that is not a lock
 --
--- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the first write,
--- since a script does not roll back.
+-- Atomic because it is one script. What can be refused (no memory, a replica) is refused to INCRBY, the first write, since
+-- a script does not roll back.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, proposed, spare = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[5] or 0)
-local mode, alive_for, hears = string.match(ARGV[4], '^(%a+) (%d+) (%a+)$')
+local token, ttl, size = ARGV[1], ARGV[2], tonumber(ARGV[4] or 1)
+local mode, alive_for, hears = string.match(ARGV[3], '^(%a+) (%d+) (%a+)$')
 local client = string.sub(token, 1, 36)
 local channel = hears == 'push' and 'lock-core:client:' .. client or ''
 
@@ -25,21 +24,12 @@ if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
-local t = redis.call('TIME')
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
-local left
 
-if not holder then
-  local reserved_until, reserved = string.match(redis.call('HGET', waiters, 'reserved') or '', '^(%d+) (.*)$')
-  left = (tonumber(reserved_until) or 0) - now
-  if left > 0 and reserved ~= token and redis.call('HEXISTS', waiters, reserved) == 1 then
-    holder = reserved
-  end
-end
+-- Ours already: a request that is repeated, or a vote that is kept for us (see offer).
 if not holder or holder == token then
-  local minted = mint(fence, spare, proposed)
+  local minted = mint(fence, last, size)
+  if type(minted) == 'table' then return minted end
   redis.call('SET', lock, token, 'PX', ttl)
-  redis.call('HDEL', waiters, 'reserved')
   leave(queue, waiters, token)
   if channel ~= '' and redis.call('EXISTS', queue) == 1 then
     redis.pcall('PUBLISH', channel, 'contended ' .. token)
@@ -49,12 +39,13 @@ end
 
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
-if pttl < 0 then pttl = left or 0 end
 if mode == 'wait' then
   -- A hash without its queue (evicted, deleted) is no place in it.
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
   if redis.call('HSETNX', waiters, token, '1') == 1 then redis.call('RPUSH', queue, token) end
-  redis.call('HSET', waiters, client, string.format('%.0f', now + alive_for) .. ' ' .. channel)
+  local t = redis.call('TIME')
+  local alive_until = t[1] * 1000 + math.floor(t[2] / 1000) + alive_for
+  redis.call('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. channel)
   -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
   redis.call('PEXPIRE', queue, 30000)
   redis.call('PEXPIRE', waiters, 30000)

@@ -1,14 +1,22 @@
--- The next fencing token on this node: above every token that it knows of, at least the `proposed` one, and at least its
--- clock. All nodes are proposed the same token, a little ahead of their clocks, so as a rule they mint the same. The
--- counter is kept `gap` ahead. '%.0f' because tostring() drops digits above 10^14.
-local function mint(fence, gap, proposed)
-  local t = redis.call('TIME')
-  local minted = math.max(t[1] * 1000000 + t[2], proposed)
-  local last = tonumber(redis.call('SET', fence, string.format('%.0f', minted + gap), 'GET') or 0) or 0
-  if last >= minted then
-    minted = last + 1
-    redis.call('SET', fence, string.format('%.0f', minted + gap))
+-- The fencing token of a vote, the first of `size`. All clients count their requests on every node, whatever comes of them,
+-- so that as a rule the nodes are at the same number, and no counter has to be raised afterwards. `last` is what INCRBY has
+-- answered.
+--
+-- A counter that is far behind any clock has just begun, perhaps again, and one that is no number, or none that a script
+-- can tell from the next one, can not be counted on: the clock of the node, in microseconds, is above whatever was counted
+-- before, as nobody counts so fast. '%.0f' because tostring() drops digits above 10^14.
+local function mint(fence, last, size)
+  if type(last) == 'table' then
+    local garbage = string.find(last.err, 'WRONGTYPE', 1, true) or string.find(last.err, 'not an integer', 1, true)
+    if not garbage then return last end
+    last = 0
   end
-  return minted
+  if last < 1e15 or last > 9e15 then
+    if last > 9e15 then last = 0 end
+    local t = redis.call('TIME')
+    last = math.max(t[1] * 1000000 + t[2] + size - 1, last)
+    redis.call('SET', fence, string.format('%.0f', last))
+  end
+  return last + 1 - size
 end
 

@@ -1,23 +1,22 @@
--- Tells the first live waiter that the lock is free here, and keeps the vote of this node for it for a while: long enough
--- for a message and an answer on a busy machine, short enough for a waiter that does not come. The other nodes do the
--- same, so as a rule the one that waits longest gets a majority; where their queues differ, the reservations end by
--- themselves.
+-- Tells the first live waiter that the lock is free here, and keeps the vote of this node for it for a while, as if it had
+-- asked for it: long enough for a message and an answer on a busy machine, short enough for a waiter that does not come.
+-- The other nodes do the same, so as a rule the one that waits longest gets a majority; where their queues differ, what is
+-- kept ends by itself.
 --
--- The waiters hash holds, for each queued token, "1"; for each client (the first 36 characters of its tokens)
--- "<alive until, ms> <channel>"; and under 'reserved' "<until, ms> <token>".
-local function offer(queue, waiters)
+-- The waiters hash holds, for each queued token, "1", and for each client (the first 36 characters of its tokens)
+-- "<alive until, ms> <channel>".
+local function offer(lock, queue, waiters)
   local head = redis.call('LINDEX', queue, 0)
   if not head then return end
   local t = redis.call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
-  local reserve = 50
   while head do
     local known = redis.call('HMGET', waiters, head, string.sub(head, 1, 36))
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
     if known[1] and alive_until and tonumber(alive_until) > now then
       -- A client without messages comes by asking. A refused PUBLISH (an ACL) is no sign of death.
       if channel == '' or redis.pcall('PUBLISH', channel, 'free ' .. head) ~= 0 then
-        redis.call('HSET', waiters, 'reserved', string.format('%.0f', now + reserve) .. ' ' .. head)
+        redis.call('SET', lock, head, 'PX', 50)
         return
       end
     end

@@ -1,4 +1,4 @@
--- Takes back whatever a token has on this node: its vote, a place in the queue, or nothing.
+-- Takes back whatever a token has on this node: its vote, one that is kept for it, a place in the queue, or nothing.
 --
 -- KEYS  1 lock  2 queue  3 waiters
 -- ARGV  1 token  2 'undo' where an acquisition is undone, which frees nothing that anybody waited for; else left out,
@@ -16,11 +16,7 @@ if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true)
 leave(queue, waiters, token)
 if holder == token then
   redis.call('DEL', lock)
-  if not undo then offer(queue, waiters) end
+  if not undo then offer(lock, queue, waiters) end
   return 1
-end
-if not holder and not undo then
-  local reserved = string.match(redis.call('HGET', waiters, 'reserved') or '', '^%d+ (.*)$')
-  if reserved == token then offer(queue, waiters) end
 end
 return 0

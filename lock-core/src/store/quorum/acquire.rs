@@ -9,7 +9,6 @@ use super::peer::Peers;
 use super::round::{How, Nodes, ask};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
-use crate::clock::{Clock, SystemClock};
 use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, Place, Store, StoreError};
 
@@ -23,10 +22,19 @@ impl QuorumStore {
     pub(super) async fn take(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         self.peers.asked_for(attempt.ttl);
         let began = Instant::now();
+        // A token that was asked for before may be in the nodes' queues, which takes a script to leave.
+        let never_asked_for = self.peers.never_asked_for(attempt.token);
+        let is_new = never_asked_for.len() == self.peers.all.len();
+        let mut plain = is_new && self.manner.is_plain();
         let mut splits = 0;
         loop {
-            let verdict = self.vote(attempt).await;
+            let verdict = self.vote(attempt, plain).await;
+            let was_plain = std::mem::replace(&mut plain, false);
             let pause = match &verdict {
+                Ok(Verdict::Refused) => {
+                    self.manner.refused();
+                    was_plain.then_some(Duration::ZERO)
+                }
                 Ok(Verdict::Split) => {
                     splits += 1;
                     (splits <= SPLITS).then(|| self.jitter(splits))
@@ -39,7 +47,9 @@ impl QuorumStore {
                 _ => None,
             };
             if let Some(pause) = pause {
-                sleep(pause).await;
+                if !pause.is_zero() {
+                    sleep(pause).await;
+                }
                 continue;
             }
             return Ok(match verdict? {
@@ -48,7 +58,9 @@ impl QuorumStore {
                     holds: 1,
                 },
                 Verdict::Busy { left } => wait_or_leave(attempt.mode, left),
-                Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64())),
+                Verdict::Split | Verdict::Refused => {
+                    wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64()))
+                }
                 Verdict::Foreign { kind } => Answer::Foreign { kind },
             });
         }
@@ -63,16 +75,16 @@ impl QuorumStore {
         (unit * 2_u32.pow(tries)).mul_f64(fastrand::f64())
     }
 
-    /// One round. What it leaves on the nodes is the attempt's if it is won, a place in the queues if the attempt waits, and
-    /// else nothing.
-    async fn vote(&self, attempt: Attempt<'_>) -> Result<Verdict, StoreError> {
+    /// One round. What it leaves on the nodes is the attempt's if it is won, votes that the next round finds if it was
+    /// `plain` and refused, a place in the queues if the attempt waits, and else nothing.
+    async fn vote(&self, attempt: Attempt<'_>, plain: bool) -> Result<Verdict, StoreError> {
         let peers = &self.peers;
         let now = Instant::now();
-        let travel = peers.all.iter().map(|peer| peer.pulse.usual()).max();
-        let proposed = self
-            .proposals
-            .next(SystemClock.now(), travel.unwrap_or_default());
-        let ballot = Ballot::acquire(attempt, self.pushes(), proposed);
+        let ballot = if plain {
+            Ballot::plain(attempt)
+        } else {
+            Ballot::acquire(attempt, self.pushes())
+        };
         let ballot = ballot.ok_or_else(only_exclusive)?;
         self.hints.used(attempt.token.as_str());
 
@@ -98,22 +110,30 @@ impl QuorumStore {
             let Some((node, answer)) = round.next().await else {
                 break Err(silent());
             };
-            let vote = answer.and_then(|value| Vote::read(&value, proposed));
+            let vote = answer.and_then(|value| {
+                if plain {
+                    Vote::read_plain(&value, attempt.token, attempt.spare)
+                } else {
+                    Vote::read(&value)
+                }
+            });
             tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
         };
-        if let Ok(Verdict::Won { largest, smallest }) = verdict {
-            // The slower nodes vote for us, too; what has not left yet must not come behind the release.
-            round.finish_what_is_sent(&self.hints);
-            let last = largest + attempt.spare;
-            self.proposals
-                .learn(SystemClock.now(), proposed, largest, last);
-            if largest > smallest {
-                self.raise(attempt, last).await?;
+        match verdict {
+            Ok(Verdict::Won { largest, smallest }) => {
+                // The slower nodes vote for us, too; what has not left yet must not come behind the release.
+                round.finish_what_is_sent(&self.hints);
+                if largest > smallest {
+                    self.raise(attempt, largest + attempt.spare).await?;
+                }
             }
-        } else {
-            // For the same reason: a request that is on its way is carried out, and then undone.
-            drop(round);
-            self.undo(attempt, &tally);
+            // The votes that are ours are given again to the script.
+            Ok(Verdict::Refused) => round.finish_what_is_sent(&self.hints),
+            _ => {
+                // For the same reason: a request that is on its way is carried out, and then undone.
+                drop(round);
+                self.undo(attempt, &tally);
+            }
         }
         verdict
     }

@@ -8,9 +8,9 @@
 mod acquire;
 mod alarm;
 mod causes;
-mod fence;
 mod hints;
 mod look;
+mod manner;
 mod peer;
 mod pulse;
 mod release;
@@ -29,8 +29,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::runtime::Handle;
 use tokio::time::timeout_at;
 
-use self::fence::Proposals;
 use self::hints::{Hints, Sink};
+use self::manner::Manner;
 use self::peer::Peers;
 use self::round::Nodes;
 pub(crate) use self::urls::node_urls;
@@ -66,7 +66,8 @@ pub(crate) struct QuorumStore {
     hints: Arc<Hints>,
     /// What the nodes send their messages to. Kept here, because they hold it weakly.
     sink: Arc<dyn Events>,
-    proposals: Proposals,
+    /// Whether scripts are asked first.
+    manner: Manner,
     books: Arc<Books>,
 }
 
@@ -117,7 +118,7 @@ impl QuorumStore {
             peers: Arc::new(Peers::new(nodes, rules)),
             sink: Arc::new(Sink(Arc::clone(&hints))),
             hints,
-            proposals: Proposals::default(),
+            manner: Manner::default(),
             books: Arc::default(),
         })
     }

@@ -166,6 +166,7 @@ impl Peers {
         if self.quarantine {
             self.identify(peer).await?;
         }
+        peer.node.catch_up().await?;
         // A connection that broke meanwhile was to the server that answered, or to none.
         if peer.node.generation() != Some(generation) {
             return Err(reconnected());

@@ -56,6 +56,14 @@ pub(super) fn classify(error: RedisError) -> StoreError {
     }
 }
 
+/// Whether the server said so: then it is not for want of an answer.
+pub(super) fn is_reply(error: &RedisError) -> bool {
+    !matches!(
+        error.kind(),
+        ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType
+    )
+}
+
 fn not_now(code: &str, text: &str) -> bool {
     if NOT_NOW.contains(&code) || text.contains("max number of clients") {
         return true;

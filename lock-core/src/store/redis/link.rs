@@ -1,6 +1,5 @@
 //! One connection of our own: made when needed, made again when it breaks, with our messages on it.
 
-use std::borrow::Borrow;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -8,12 +7,13 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
+    PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
 use super::error::bad_url;
 use super::listen::Ears;
+use super::request::Request;
 use super::script::Script;
 use super::socket::{self, Socket};
 use super::{Arg, CHANNELS};
@@ -111,10 +111,10 @@ impl Link {
         self.pushes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn request<C: Borrow<Cmd> + Send>(
+    pub(super) fn request<R: Request>(
         self: &Arc<Self>,
-        command: C,
-    ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
+        request: R,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<R> {
         let link = Arc::clone(self);
         async move {
             let current = link.current();
@@ -125,7 +125,7 @@ impl Link {
             };
             let _under_way = live.socket.load.request();
             let at_once = link.writer == Writer::Sender && link.is_at_home();
-            let result = live.socket.request(command.borrow(), at_once).await;
+            let result = live.socket.request(&request, at_once).await;
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),

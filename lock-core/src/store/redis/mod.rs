@@ -11,6 +11,7 @@ mod listen;
 mod node;
 mod reentrant;
 mod reply;
+mod request;
 mod script;
 mod socket;
 mod user;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
+    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
     RedisResult, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::coalesce::{Coalesced, Load};
 use super::drive::Drive;
+use super::request::Request;
 
 /// So many requests may be on their way to the socket before a caller has to queue for a place there.
 const REQUESTS_READY: usize = 1024;
@@ -46,8 +47,12 @@ impl Drop for Driver {
 impl Socket {
     /// Sends a request, and waits for its reply. Only on the runtime of the connection it may be written `at_once`: what a
     /// runtime that nobody drives has sent, it could not take back.
-    pub(super) async fn request(&mut self, command: &Cmd, at_once: bool) -> RedisResult<Value> {
-        let mut reply = pin!(self.requests.send_packed_command(command));
+    pub(super) async fn request(
+        &mut self,
+        request: &impl Request,
+        at_once: bool,
+    ) -> RedisResult<Value> {
+        let mut reply = pin!(request.send(&mut self.requests));
         let mut driver = self.driver.as_deref().filter(|_| at_once);
         poll_fn(|cx| {
             // The first time it is sent.

@@ -1,0 +1,13 @@
+-- Raises the fencing counter of a node to its clock. A server that has restarted may have forgotten the last of what it
+-- had counted; its clock is above that, as nobody counts a token in a microsecond.
+--
+-- KEYS  1 fence
+-- Returns 1
+--
+-- Atomic because a counter must never go back.
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+if (tonumber(redis.pcall('GET', KEYS[1])) or 0) < now then
+  redis.call('SET', KEYS[1], string.format('%.0f', now))
+end
+return 1
