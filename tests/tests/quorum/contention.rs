@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use lock_tests::{Child, eventually};
 use tokio::sync::Barrier;
 
-use super::rig::Quorum;
+use super::rig::{LIMIT, Quorum};
 
 const CLIENTS: usize = 5;
 const ROUNDS: usize = 200;
+const NO_ENV: [(&str, &str); 0] = [];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_five_clients_at_once_somebody_wins_soon_and_nobody_keeps_a_minority() {
@@ -50,4 +52,55 @@ async fn of_five_clients_at_once_somebody_wins_soon_and_nobody_keeps_a_minority(
         needed[ROUNDS / 2] <= 3,
         "rounds that were needed: {needed:?}"
     );
+}
+
+/// A waiter is asked for by its own task and by the refresh of its line, at times at once: what the one has not won, the
+/// other may have.
+#[tokio::test]
+async fn who_waits_in_three_processes_has_the_lock_alone_and_keeps_it() {
+    const REQUESTS: u64 = 12_000;
+    let quorum = Quorum::start(5).await;
+    let nodes = quorum.nodes.iter().map(|node| node.addr().to_string());
+    let url = format!("redis+quorum://{}", nodes.collect::<Vec<_>>().join(","));
+    let mut racers: Vec<_> = (0..3)
+        .map(|_| Child::spawn(env!("CARGO_BIN_EXE_contender"), [&url, "multi"], NO_ENV))
+        .collect();
+    for racer in &mut racers {
+        racer.expect("ready").await;
+        racer.send("race hot 3 30000");
+    }
+    // Each request is counted once.
+    eventually("they have asked often", LIMIT * 4, async || {
+        let stats = quorum.nodes[0].commandstats().await;
+        stats.get("incrby").is_some_and(|count| *count > REQUESTS)
+    })
+    .await;
+    for racer in &mut racers {
+        racer.send("stop");
+    }
+    // Fencing token, asked, granted. A racer that loses its lock ends without a last word.
+    let mut grants = Vec::new();
+    for racer in &mut racers {
+        loop {
+            let line = racer.recv_line().await;
+            let Some(words) = line.strip_prefix("grant ") else {
+                assert_eq!(line, "done");
+                break;
+            };
+            let numbers = words.split(' ').map(|word| word.parse::<u64>().unwrap());
+            let [fence, asked, granted] = numbers.collect::<Vec<_>>().try_into().unwrap();
+            grants.push((fence, asked, granted));
+        }
+    }
+    grants.sort_unstable();
+    println!("{} holds", grants.len());
+    for pair in grants.windows(2) {
+        let [(fence, ..), (next, _, granted)] = pair else {
+            unreachable!("windows of two")
+        };
+        assert!(fence < next, "a token was given twice");
+        let (_, asked, _) = pair[0];
+        assert!(asked < *granted, "a token has gone back");
+    }
+    quorum.no_votes("hot", &[0, 1, 2, 3, 4]).await;
 }

@@ -93,6 +93,7 @@ impl QuorumStore {
         for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
             peer.asked_for(attempt.token);
         }
+        let claim = peers.claims.begin(attempt.token);
         let mut round = ask(peers, ballot, How::Vote, skip, most);
         let mut tally = Tally::new(peers.all.len());
         for peer in peers.all.iter().filter(|peer| skip.has(peer.index)) {
@@ -126,21 +127,27 @@ impl QuorumStore {
                 if largest > smallest {
                     self.raise(attempt, largest + attempt.spare).await?;
                 }
+                claim.won();
             }
             // The votes that are ours are given again to the script.
             Ok(Verdict::Refused) => round.finish_what_is_sent(&self.hints),
             _ => {
                 // For the same reason: a request that is on its way is carried out, and then undone.
                 drop(round);
+                drop(claim);
                 self.undo(attempt, &tally);
             }
         }
         verdict
     }
 
-    /// Takes back the votes that an attempt got or may still get, behind its requests, without waiting for the answers.
+    /// Takes back the votes that an attempt got or may still get, behind its requests, without waiting for the answers; or
+    /// leaves them to another attempt for the same token.
     fn undo(&self, attempt: Attempt<'_>, tally: &Tally) {
         let peers = &self.peers;
+        if peers.claims.has(attempt.token) {
+            return;
+        }
         let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
             return;
         };
@@ -152,7 +159,8 @@ impl QuorumStore {
                 skip = skip.with(node);
             }
         }
-        let mut release = ask(peers, ballot, How::Tell, skip, peers.limit);
+        let how = How::Undo(*attempt.token);
+        let mut release = ask(peers, ballot, how, skip, peers.limit);
         release.send();
         release.finish(&self.hints, |_| ());
     }

@@ -8,6 +8,7 @@
 mod acquire;
 mod alarm;
 mod causes;
+mod claims;
 mod hints;
 mod look;
 mod manner;

@@ -1,7 +1,10 @@
 //! A node as the others know it: whether it answers, and whether it may vote.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -12,7 +15,8 @@ use tokio::time::timeout;
 
 use super::Rules;
 use super::alarm::Alarms;
-use super::causes::{Failure, in_quarantine, late, reconnected};
+use super::causes::{Failure, in_quarantine, late, not_ours, reconnected};
+use super::claims::Claims;
 use super::pulse::Pulse;
 use super::round::Nodes;
 use crate::store::StoreError;
@@ -56,6 +60,7 @@ pub(super) struct Peers {
     longest: AtomicU64,
     pub(super) runtime: OnceCell<Handle>,
     pub(super) alarms: Arc<Alarms>,
+    pub(super) claims: Arc<Claims>,
 }
 
 impl Peers {
@@ -85,6 +90,7 @@ impl Peers {
             longest: AtomicU64::new(rules.ttl.as_millis() as u64),
             runtime: OnceCell::new(),
             alarms: Arc::default(),
+            claims: Arc::default(),
         }
     }
 
@@ -247,6 +253,30 @@ impl Peer {
             return Err(reconnected());
         }
         Ok(vote)
+    }
+
+    /// Takes back what an attempt for this token may have left, where no other attempt goes on with it when it leaves.
+    pub(super) async fn undo(
+        &self,
+        peers: &Peers,
+        ballot: &Ballot,
+        sent: Instant,
+        token: &Token,
+    ) -> Result<redis::Value, StoreError> {
+        if self.node.generation().is_none() {
+            Box::pin(self.node.ready()).await?;
+        }
+        let mut release = pin!(self.send(ballot, sent));
+        // With the first turn it is on its way: whoever begins after that comes behind it.
+        let first = poll_fn(|cx| {
+            let claims = &peers.claims;
+            Poll::Ready(claims.unless_claimed(token, || release.as_mut().poll(cx)))
+        });
+        match first.await {
+            Some(Poll::Ready(answer)) => answer,
+            Some(Poll::Pending) => release.await,
+            None => Err(not_ours()),
+        }
     }
 
     pub(super) async fn send(

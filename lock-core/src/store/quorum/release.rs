@@ -25,6 +25,7 @@ impl QuorumStore {
         let (nodes, majority) = (peers.all.len(), peers.majority);
         let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
         self.books.release(token);
+        peers.claims.release(token);
         let spared = peers.never_asked_for(token);
         self.hints.used(token.as_str());
         let mut round = ask(peers, ballot, How::Tell, spared, self.patience());

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::FutureExt;
 use redis::Value;
+use tokio::task::unconstrained;
 use tokio::time::timeout_at;
 
 use super::alarm::Alarm;
@@ -17,6 +18,7 @@ use super::hints::Hints;
 use super::peer::Peers;
 use crate::store::StoreError;
 use crate::store::redis::Ballot;
+use crate::token::Token;
 
 /// What one node answered.
 pub(super) type Answered = (usize, Result<Value, StoreError>);
@@ -31,6 +33,8 @@ pub(super) enum How {
     Vote,
     /// Every node is asked, also one that restarted.
     Tell,
+    /// As `Tell`, to take back what an attempt for this token has left; not where another one goes on with it.
+    Undo(Token),
 }
 
 /// What all nodes are asked.
@@ -55,7 +59,8 @@ pub(super) struct Round<F> {
 }
 
 /// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
-/// usually take. Nothing is sent before the round is polled.
+/// usually take. Nothing is sent before the round is polled; then everything is that can be, however busy the task has been:
+/// what is held back by tokio's budget for a task would come behind what is sent later.
 pub(super) fn ask(
     peers: &Arc<Peers>,
     ballot: Arc<Ballot>,
@@ -76,11 +81,14 @@ pub(super) fn ask(
     for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
         let limit = match how {
             How::Vote => peer.pulse.limit(most.min(peers.limit)),
-            How::Tell => most,
+            How::Tell | How::Undo(_) => most,
         };
         until[peer.index] = Some(sent + limit);
         open = open.with(peer.index);
-        pending.0[peer.index] = Some(Box::pin(put(Arc::clone(&question), peer.index)));
+        pending.0[peer.index] = Some(Box::pin(unconstrained(put(
+            Arc::clone(&question),
+            peer.index,
+        ))));
     }
     Round {
         question,
@@ -130,6 +138,7 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
     let answer = match how {
         How::Vote => peer.vote(peers, ballot, *sent, closed).await,
         How::Tell => peer.send(ballot, *sent).await,
+        How::Undo(token) => peer.undo(peers, ballot, *sent, token).await,
     };
     (index, answer)
 }
