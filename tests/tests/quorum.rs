@@ -3,6 +3,7 @@
 mod quorum {
     mod clock;
     mod contention;
+    mod fencing;
     mod nodes;
     mod restart;
     mod rig;

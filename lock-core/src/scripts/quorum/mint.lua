@@ -7,7 +7,10 @@
 -- before, as nobody counts so fast. '%.0f' because tostring() drops digits above 10^14.
 local function mint(fence, last, size)
   if type(last) == 'table' then
-    local garbage = string.find(last.err, 'WRONGTYPE', 1, true) or string.find(last.err, 'not an integer', 1, true)
+    local garbage = false
+    for _, what in ipairs({'WRONGTYPE', 'not an integer', 'overflow'}) do
+      garbage = garbage or string.find(last.err, what, 1, true)
+    end
     if not garbage then return last end
     last = 0
   end

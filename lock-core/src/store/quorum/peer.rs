@@ -121,13 +121,20 @@ impl Peers {
             Some(generation) => generation,
             None => self.vetted(peer).await?,
         };
-        let mut restarted = lock(&peer.restarted);
+        let restarted = *lock(&peer.restarted);
         if let Some(began) = restarted.filter(|_| self.quarantine) {
             let left = self.longest().saturating_sub(began.elapsed());
             if !left.is_zero() {
                 return Err(in_quarantine(left));
             }
-            *restarted = None;
+            // Its counter catches up with its clock once more: by now that is ahead of those that were ahead of it.
+            peer.node.catch_up().await?;
+            let mut known = lock(&peer.restarted);
+            if *known != restarted {
+                // And has restarted once more.
+                return Err(reconnected());
+            }
+            *known = None;
             peer.suspect.store(false, Ordering::Release);
         }
         Ok(generation)

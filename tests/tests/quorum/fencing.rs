@@ -1,0 +1,103 @@
+//! What the nodes count.
+
+use std::time::Duration;
+
+use lock_core::LockManager;
+use lock_tests::{TestServer, eventually};
+use tokio::time::timeout;
+
+use super::rig::{LIMIT, Quorum};
+
+const FENCE: &str = "lock-core:fence";
+
+async fn token(locks: &LockManager) -> u64 {
+    let guard = locks.lock("a").acquire_within(LIMIT).await.unwrap();
+    let token = guard.fencing_token().get();
+    guard.release().await.unwrap();
+    token
+}
+
+/// Runs a command in place of whatever was there.
+async fn replace(node: &TestServer, command: &[&str]) {
+    let mut connection = node.connection().await;
+    let mut script = redis::cmd("EVAL");
+    script.arg("redis.call('DEL', KEYS[1]) return redis.call(unpack(ARGV))");
+    script.arg(1).arg(command[1]).arg(command);
+    let answer = script.query_async(&mut connection).await;
+    let _: redis::Value = answer.unwrap();
+}
+
+/// A server that comes back with an old file of its data has an old counter, too.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_connects_raises_a_counter_that_is_behind_the_clock() {
+    let quorum = Quorum::start(3).await;
+    let before = token(&quorum.manager().await).await;
+    for node in &quorum.nodes {
+        replace(node, &["SET", FENCE, "1500000000000000"]).await;
+    }
+    let after = token(&quorum.manager().await).await;
+    assert!(after > before, "{after} after {before}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tokens_grow_whatever_becomes_of_the_counters() {
+    let quorum = Quorum::start(3).await;
+    let locks = quorum.manager().await;
+    let mut last = token(&locks).await;
+    for counter in [
+        &["DEL", FENCE][..],
+        &["SET", FENCE, "0"],
+        &["SET", FENCE, "-5"],
+        &["SET", FENCE, "no number"],
+        &["SET", FENCE, "1e18"],
+        // Scripts can not tell it from the next one, and it can not be counted further.
+        &["SET", FENCE, "9007199254740993"],
+        &["SET", FENCE, "9223372036854775807"],
+        &["LPUSH", FENCE, "no number"],
+    ] {
+        for node in &quorum.nodes {
+            replace(node, counter).await;
+        }
+        let next = token(&locks).await;
+        assert!(next > last, "{next} after {last}: {counter:?}");
+        last = next;
+    }
+}
+
+/// What keeps them in step is that all count the same: then no counter has to be raised.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn every_node_counts_every_request_whatever_comes_of_it() {
+    let quorum = Quorum::start(5).await;
+    let (locks, other) = (quorum.manager().await, quorum.manager().await);
+    let held = other.lock("b").acquire().await.unwrap();
+    for node in &quorum.nodes[3..] {
+        replace(node, &["SET", "lock:a", "another's", "PX", "3600000"]).await;
+    }
+    // All are connected.
+    let ready = locks.lock("ready").acquire().await.unwrap();
+    quorum.voted("ready", &[0, 1, 2, 3, 4]).await;
+    // A node that was slow may have been left out for a while, and counts with all others then.
+    eventually("all have counted as often", LIMIT, async || {
+        for node in &quorum.nodes {
+            node.reset_stats().await;
+        }
+        // Without a script, and then with one.
+        token(&locks).await;
+        assert!(locks.lock("b").try_acquire().await.unwrap().is_none());
+        token(&locks).await;
+        let even = async || while !counted_evenly(&quorum).await {};
+        timeout(Duration::from_secs(1), even()).await.is_ok()
+    })
+    .await;
+    drop((held, ready));
+}
+
+async fn counted_evenly(quorum: &Quorum) -> bool {
+    let mut counted = Vec::new();
+    for node in &quorum.nodes {
+        let stats = node.commandstats().await;
+        counted.push(stats.get("incrby").copied().unwrap_or(0));
+    }
+    // Three locks, and one of them is asked for once more.
+    counted[0] >= 4 && counted.windows(2).all(|pair| pair[0] == pair[1])
+}
