@@ -7,4 +7,5 @@ mod quorum {
     mod nodes;
     mod restart;
     mod rig;
+    mod rights;
 }

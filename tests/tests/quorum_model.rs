@@ -284,8 +284,11 @@ fn deliver(model: &Fencing, last: &State, state: &mut State, (n, a): (usize, usi
             node.counter += 1;
             Cell::Voted(node.counter)
         }
-        // Refused.
-        Cell::Asked => Cell::Unasked,
+        // Refused, and counted.
+        Cell::Asked => {
+            node.counter += 1;
+            Cell::Unasked
+        }
         Cell::Voted(token) => Cell::Counted(token),
         // Refused.
         Cell::Raise if model.raise == Raise::Voters && node.vote != Some(a) => Cell::Unasked,
