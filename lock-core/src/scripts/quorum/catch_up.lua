@@ -1,5 +1,6 @@
 -- Raises the fencing counter of a node to its clock. A server that has restarted may have forgotten the last of what it
--- had counted; its clock is above that, as nobody counts a token in a microsecond.
+-- had counted; its clock is above that, unless it counts more than a million in a second, or follows clocks that are
+-- ahead of it by more than it was away.
 --
 -- KEYS  1 fence
 -- Returns 1

@@ -13,10 +13,12 @@ local holder = redis.pcall('GET', lock)
 -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 -- HDEL comes first and always: a replica refuses it, so that it can not answer "not yours" by mistake.
-leave(queue, waiters, token)
+local waits = leave(queue, waiters, token)
 if holder == token then
+  -- One that is kept for a waiter which has not come for it is no lock that it had.
+  local had = not (waits and redis.call('PTTL', lock) <= 50)
   redis.call('DEL', lock)
   if not undo then offer(lock, queue, waiters) end
-  return 1
+  return had and 1 or 0
 end
 return 0

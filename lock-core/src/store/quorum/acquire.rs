@@ -11,6 +11,7 @@ use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, Place, Store, StoreError};
+use crate::token::Token;
 
 /// How often votes that were split are cast again before the caller hears of it.
 const SPLITS: u32 = 3;
@@ -134,31 +135,33 @@ impl QuorumStore {
             _ => {
                 // For the same reason: a request that is on its way is carried out, and then undone.
                 drop(round);
-                drop(claim);
-                self.undo(attempt, &tally);
+                if let Some(left) = claim.lost(self.may_be_left(attempt.token, &tally)) {
+                    self.undo(attempt, left);
+                }
             }
         }
         verdict
     }
 
-    /// Takes back the votes that an attempt got or may still get, behind its requests, without waiting for the answers; or
-    /// leaves them to another attempt for the same token.
-    fn undo(&self, attempt: Attempt<'_>, tally: &Tally) {
+    /// The nodes on which an attempt may have got a vote, or may still get one.
+    fn may_be_left(&self, token: &Token, tally: &Tally) -> Nodes {
+        let never = self.peers.never_asked_for(token);
+        // Who has refused holds nothing of ours, except a place in the queue.
+        let left = |node: &usize| !never.has(*node) && !tally.refused(*node);
+        let nodes = (0..self.peers.all.len()).filter(left);
+        nodes.fold(Nodes::default(), Nodes::with)
+    }
+
+    /// Takes back votes, behind the requests for them, without waiting for the answers. Where another attempt for the token
+    /// has begun meanwhile they are left to that.
+    fn undo(&self, attempt: Attempt<'_>, left: Nodes) {
         let peers = &self.peers;
-        if peers.claims.has(attempt.token) {
-            return;
-        }
         let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
             return;
         };
         self.books.release(attempt.token);
-        let mut skip = peers.never_asked_for(attempt.token);
-        for node in 0..peers.all.len() {
-            // Who has refused holds nothing of ours, except a place in the queue.
-            if tally.refused(node) {
-                skip = skip.with(node);
-            }
-        }
+        let others = (0..peers.all.len()).filter(|node| !left.has(*node));
+        let skip = others.fold(Nodes::default(), Nodes::with);
         let how = How::Undo(*attempt.token);
         let mut release = ask(peers, ballot, how, skip, peers.limit);
         release.send();

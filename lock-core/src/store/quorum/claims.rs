@@ -1,18 +1,19 @@
 //! Which tokens are being asked for, and which have their lock.
 //!
 //! A token may be asked for twice at a time, by the task that waits and by a refresh of its line. A node has one vote for
-//! it whoever asked, so an attempt that has lost may only take the votes back where no other one goes on with them.
+//! it whoever asked, so an attempt that has lost may only take the votes back where no other one goes on with them, or has
+//! won.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use super::round::Nodes;
 use crate::sync::lock;
 use crate::token::Token;
 
-/// So long it is remembered that a token has its lock, at most. Who waits is asked for no more, so another attempt can only
-/// have begun before its caller knew; and a lock that is kept beyond its guard is never released.
+/// So long it is remembered that a token has its lock, at most: one that is kept beyond its guard is never released.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// With so many tokens it is looked which ones have been remembered for long enough.
@@ -33,22 +34,38 @@ struct Book {
 struct State {
     /// How many attempts go on.
     attempts: u32,
-    /// When one of them was won, where the lock has not been released since.
-    won: Option<Instant>,
+    /// When one was won, where the lock has not been released since.
+    won: Option<Won>,
+    /// Where attempts that have lost may have left a vote to others.
+    left: Nodes,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Won {
+    at: Instant,
+    /// How many attempts may lose after that without a change: those that went on, and one that has begun before its caller
+    /// knew. Whoever asks more often does not have the lock: the grant came too late, say.
+    spares: u32,
+}
+
+impl State {
+    fn is_claimed(&self) -> bool {
+        self.attempts > 0 || self.won.is_some()
+    }
 }
 
 impl Book {
     /// Forgets what has been remembered for long enough. Seldom done, so that it costs each token next to nothing.
     fn tidy(&mut self, now: Instant) {
         self.tokens.retain(|_, state| {
-            let recent = |won: Instant| now.saturating_duration_since(won) < REMEMBERED;
+            let recent = |won: Won| now.saturating_duration_since(won.at) < REMEMBERED;
             state.attempts > 0 || state.won.is_some_and(recent)
         });
         self.look_at = self.tokens.len() * 2;
     }
 }
 
-/// An attempt that goes on. One that is dropped has neither won nor lost: whoever gave it up releases the token.
+/// An attempt that goes on. One that is dropped has neither won nor lost: what it leaves goes with the release of the token.
 #[derive(Debug)]
 pub(super) struct Claim {
     claims: Arc<Claims>,
@@ -70,12 +87,13 @@ impl Claims {
         }
     }
 
-    /// The token is about to be released.
+    /// The token is about to be released, everywhere.
     pub(super) fn release(&self, token: &Token) {
-        if let Entry::Occupied(mut claimed) = lock(&self.0).tokens.entry(sequence_of(token)) {
-            claimed.get_mut().won = None;
-            if claimed.get().attempts == 0 {
-                claimed.remove();
+        if let Entry::Occupied(mut entry) = lock(&self.0).tokens.entry(sequence_of(token)) {
+            let state = entry.get_mut();
+            (state.won, state.left) = (None, Nodes::default());
+            if state.attempts == 0 {
+                entry.remove();
             }
         }
     }
@@ -83,29 +101,46 @@ impl Claims {
     /// Does something before the next attempt can begin; not where one goes on or was won.
     pub(super) fn unless_claimed<T>(&self, token: &Token, act: impl FnOnce() -> T) -> Option<T> {
         let book = lock(&self.0);
-        (!book.tokens.contains_key(&sequence_of(token))).then(act)
-    }
-
-    pub(super) fn has(&self, token: &Token) -> bool {
-        self.unless_claimed(token, || ()).is_none()
+        let state = book.tokens.get(&sequence_of(token));
+        (!state.is_some_and(State::is_claimed)).then(act)
     }
 }
 
 impl Claim {
     pub(super) fn won(self) {
         if let Some(state) = lock(&self.claims.0).tokens.get_mut(&self.sequence) {
-            state.won = Some(Instant::now());
+            state.won = Some(Won {
+                at: Instant::now(),
+                spares: state.attempts,
+            });
         }
+    }
+
+    /// It may have left votes on these nodes. Where all that attempts for this token have left may be, if it is to be taken
+    /// back now.
+    pub(super) fn lost(self, left: Nodes) -> Option<Nodes> {
+        let mut book = lock(&self.claims.0);
+        let state = book.tokens.get_mut(&self.sequence)?;
+        state.left = state.left.and(left);
+        let spared = state.won.is_some_and(|won| won.spares > 0);
+        if let Some(won) = &mut state.won {
+            won.spares = won.spares.saturating_sub(1);
+        }
+        if spared || state.attempts > 1 {
+            return None;
+        }
+        state.won = None;
+        Some(std::mem::take(&mut state.left))
     }
 }
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        if let Entry::Occupied(mut claimed) = lock(&self.claims.0).tokens.entry(self.sequence) {
-            let state = claimed.get_mut();
+        if let Entry::Occupied(mut entry) = lock(&self.claims.0).tokens.entry(self.sequence) {
+            let state = entry.get_mut();
             state.attempts -= 1;
-            if state.attempts == 0 && state.won.is_none() {
-                claimed.remove();
+            if !state.is_claimed() && state.left.is_empty() {
+                entry.remove();
             }
         }
     }
@@ -120,27 +155,64 @@ mod tests {
     use super::*;
     use crate::token::ClientId;
 
+    fn nodes(nodes: &[usize]) -> Nodes {
+        let none = Nodes::default();
+        nodes.iter().fold(none, |all, node| all.with(*node))
+    }
+
+    fn is_claimed(claims: &Claims, token: &Token) -> bool {
+        claims.unless_claimed(token, || ()).is_none()
+    }
+
     #[test]
-    fn a_token_is_claimed_until_its_last_attempt_is_over_or_it_is_released() {
+    fn the_last_attempt_to_lose_takes_back_what_all_have_left() {
         let (claims, client) = (Arc::<Claims>::default(), ClientId::random());
         let (one, other) = (client.token(1), client.token(2));
         let first = claims.begin(&one);
         let second = claims.begin(&one);
-        assert!(claims.has(&one) && !claims.has(&other));
-        drop(first);
-        assert!(claims.has(&one), "the second goes on");
+        assert!(is_claimed(&claims, &one) && !is_claimed(&claims, &other));
+        assert_eq!(first.lost(nodes(&[1])), None);
+        assert!(is_claimed(&claims, &one), "the second goes on");
+        assert_eq!(second.lost(nodes(&[0])), Some(nodes(&[0, 1])));
+        assert!(lock(&claims.0).tokens.is_empty());
+        // Given up: the next one takes it over.
+        let first = claims.begin(&one);
+        let second = claims.begin(&one);
+        assert_eq!(first.lost(nodes(&[1])), None);
+        drop(second);
+        assert!(!is_claimed(&claims, &one));
+        assert_eq!(claims.begin(&one).lost(nodes(&[])), Some(nodes(&[1])));
+        assert!(lock(&claims.0).tokens.is_empty());
+    }
+
+    #[test]
+    fn who_loses_beside_one_that_has_won_takes_nothing_back() {
+        let (claims, client) = (Arc::<Claims>::default(), ClientId::random());
+        let token = client.token(1);
+        let (first, second) = (claims.begin(&token), claims.begin(&token));
         second.won();
-        assert!(claims.has(&one), "it has the lock");
-        drop(claims.begin(&one));
-        assert!(claims.has(&one), "a refresh that has lost changes nothing");
-        let late = claims.begin(&one);
-        claims.release(&one);
-        assert!(claims.has(&one), "the refresh goes on");
-        drop(late);
-        assert!(!claims.has(&one));
-        claims.begin(&other).won();
-        claims.release(&other);
-        claims.release(&other);
+        assert_eq!(first.lost(nodes(&[0])), None);
+        // It began before its caller knew.
+        assert_eq!(claims.begin(&token).lost(nodes(&[1])), None);
+        assert!(is_claimed(&claims, &token));
+        claims.release(&token);
+        claims.release(&token);
+        assert!(lock(&claims.0).tokens.is_empty());
+        // A release behind which an attempt goes on.
+        let late = claims.begin(&token);
+        claims.begin(&token).won();
+        claims.release(&token);
+        assert_eq!(late.lost(nodes(&[2])), Some(nodes(&[2])));
+        assert!(lock(&claims.0).tokens.is_empty());
+    }
+
+    #[test]
+    fn a_lock_that_was_won_in_vain_does_not_keep_votes_for_ever() {
+        let (claims, client) = (Arc::<Claims>::default(), ClientId::random());
+        let token = client.token(1);
+        claims.begin(&token).won();
+        assert_eq!(claims.begin(&token).lost(nodes(&[1])), None);
+        assert_eq!(claims.begin(&token).lost(nodes(&[2])), Some(nodes(&[1, 2])));
         assert!(lock(&claims.0).tokens.is_empty());
     }
 

@@ -208,7 +208,7 @@ impl Store for QuorumStore {
         Box::pin(self.give_back(key, token)).await
     }
 
-    /// Two steps: nobody gets in between where nobody waits, and whoever waits on a node has its vote reserved.
+    /// Two steps: nobody gets in between where nobody waits, and for whoever waits on a node its vote is kept.
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
         match Box::pin(self.give_back(attempt.key, from)).await? {
             Released::NotHeld => Ok(Passed::Lost),

@@ -273,7 +273,8 @@ impl Peer {
         if self.node.generation().is_none() {
             Box::pin(self.node.ready()).await?;
         }
-        let mut release = pin!(self.send(ballot, sent));
+        let unclaimed = || peers.claims.unless_claimed(token, || ()).is_some();
+        let mut release = pin!(self.send_while(ballot, sent, unclaimed));
         // With the first turn it is on its way: whoever begins after that comes behind it.
         let first = poll_fn(|cx| {
             let claims = &peers.claims;
@@ -291,7 +292,16 @@ impl Peer {
         ballot: &Ballot,
         sent: Instant,
     ) -> Result<redis::Value, StoreError> {
-        let answer = self.node.send(ballot).await;
+        self.send_while(ballot, sent, || true).await
+    }
+
+    async fn send_while(
+        &self,
+        ballot: &Ballot,
+        sent: Instant,
+        wanted: impl Fn() -> bool,
+    ) -> Result<redis::Value, StoreError> {
+        let answer = self.node.send_while(ballot, wanted).await;
         match &answer {
             // Not even a connection: the next tries are probes.
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.pulse.missed(),

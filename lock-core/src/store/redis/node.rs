@@ -71,7 +71,8 @@ impl Ballot {
     }
 
     /// As [`acquire`](Self::acquire), for a lock that is free and a token that was asked for nowhere. Whatever stands in the
-    /// way, a node refuses, and changes nothing but its counter. A vote that is kept for a waiter stands in the way; a queue
+    /// way, a node refuses, and changes nothing but its counter; where that can not be counted on, the vote is left to the
+    /// script, which finds it ours. A vote that is kept for a waiter stands in the way; a queue
     /// alone does not, but then nothing is kept for whoever is the first in it.
     ///
     /// The node may do something else between these commands, and so somebody may take the vote away as soon as it is given.
@@ -320,9 +321,19 @@ impl Node {
     /// Sends a request. Without a time limit, which is the caller's to set. With a connection at hand it is on its way,
     /// behind whatever was sent before, when the future has been polled once.
     pub(crate) async fn send(&self, ballot: &Ballot) -> Result<Value, StoreError> {
+        self.send_while(ballot, || true).await
+    }
+
+    /// As [`send`](Self::send). The text of a script that the server does not have is only sent if the request is `wanted`
+    /// still.
+    pub(crate) async fn send_while(
+        &self,
+        ballot: &Ballot,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Value, StoreError> {
         let answer = match &ballot.0 {
             Question::Script(script, command) => match self.link.request(command).await {
-                Err(error) if error.code() == Some("NOSCRIPT") => {
+                Err(error) if error.code() == Some("NOSCRIPT") && wanted() => {
                     // Boxed, because it is large and rare.
                     Box::pin(self.link.request(by_text(script, command))).await
                 }
