@@ -273,14 +273,21 @@ impl Peer {
         if self.node.generation().is_none() {
             Box::pin(self.node.ready()).await?;
         }
-        let unclaimed = || peers.claims.unless_claimed(token, || ()).is_some();
-        let mut release = pin!(self.send_while(ballot, sent, unclaimed));
+        // The first turn has looked already, and may not look again while it is under the lock.
+        let is_first = AtomicBool::new(true);
+        let wanted = || {
+            let unclaimed = || peers.claims.unless_claimed(token, || ()).is_some();
+            is_first.load(Ordering::Relaxed) || unclaimed()
+        };
+        let mut release = pin!(self.send_while(ballot, sent, wanted));
         // With the first turn it is on its way: whoever begins after that comes behind it.
         let first = poll_fn(|cx| {
             let claims = &peers.claims;
             Poll::Ready(claims.unless_claimed(token, || release.as_mut().poll(cx)))
         });
-        match first.await {
+        let first = first.await;
+        is_first.store(false, Ordering::Relaxed);
+        match first {
             Some(Poll::Ready(answer)) => answer,
             Some(Poll::Pending) => release.await,
             None => Err(not_ours()),
