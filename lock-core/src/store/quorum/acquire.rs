@@ -30,12 +30,11 @@ impl QuorumStore {
         let mut splits = 0;
         loop {
             let verdict = self.vote(attempt, plain).await;
-            let was_plain = std::mem::replace(&mut plain, false);
+            if std::mem::replace(&mut plain, false) && matches!(verdict, Ok(Verdict::Refused)) {
+                self.manner.refused();
+                continue;
+            }
             let pause = match &verdict {
-                Ok(Verdict::Refused) => {
-                    self.manner.refused();
-                    was_plain.then_some(Duration::ZERO)
-                }
                 Ok(Verdict::Split) => {
                     splits += 1;
                     (splits <= SPLITS).then(|| self.jitter(splits))
@@ -48,9 +47,7 @@ impl QuorumStore {
                 _ => None,
             };
             if let Some(pause) = pause {
-                if !pause.is_zero() {
-                    sleep(pause).await;
-                }
+                sleep(pause).await;
                 continue;
             }
             return Ok(match verdict? {
