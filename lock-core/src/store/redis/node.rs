@@ -72,8 +72,8 @@ impl Ballot {
 
     /// As [`acquire`](Self::acquire), for a lock that is free and a token that was asked for nowhere. Whatever stands in the
     /// way, a node refuses, and changes nothing but its counter; where that can not be counted on, the vote is left to the
-    /// script, which finds it ours. A vote that is kept for a waiter stands in the way; a queue
-    /// alone does not, but then nothing is kept for whoever is the first in it.
+    /// script, which finds it ours. A vote that is kept for a waiter stands in the way; a queue alone does not, but then
+    /// nothing is kept for whoever is the first in it.
     ///
     /// The node may do something else between these commands, and so somebody may take the vote away as soon as it is given.
     /// Whoever gets it then must count further than we did: so it is a vote only if it is ours still when we have counted.
