@@ -13,7 +13,7 @@ use program::{Ended, command};
 const PLOTS: [&str; 4] = ["throughput", "latency", "stock", "holders"];
 const NAMES: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// What says so where no browser is installed. Not `eprintln`, which the test runner keeps to itself.
+/// What says so where no browser is installed. Not `println`, which the test runner keeps to itself.
 fn browser() -> Option<&'static str> {
     let runs = |name: &&str| {
         let version = Command::new(name)
@@ -26,8 +26,8 @@ fn browser() -> Option<&'static str> {
     let found = NAMES.into_iter().find(runs);
     if found.is_none() {
         let _ = writeln!(
-            std::io::stderr(),
-            "SKIPPED: no browser to look at the report of the flash sale; install Debian's package `chromium`"
+            std::io::stdout(),
+            "SKIPPED: flash_sale_page: no browser to look at the report of the flash sale; install Debian's package `chromium`"
         );
     }
     found

@@ -12,9 +12,12 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 #[derive(Debug)]
 pub(crate) enum Alarm {
     /// A timer of the system that counts what the lease clock counts.
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(lock_sim)))]
     Timer(linux::Timer),
     Heartbeat,
+    /// A timer of the runtime, where that is the lease clock.
+    #[cfg(lock_sim)]
+    Virtual,
 }
 
 impl Alarm {
@@ -23,20 +26,22 @@ impl Alarm {
     /// Cancel-safe: what was set stays set until something else is.
     pub(crate) async fn wait(&mut self, now: Moment, moment: Moment) {
         match self {
-            #[cfg(target_os = "linux")]
+            #[cfg(all(target_os = "linux", not(lock_sim)))]
             Self::Timer(timer) => {
                 if timer.wait(moment).await.is_err() {
                     *self = Self::Heartbeat;
                 }
             }
             // Whoever changes that nothing is due wakes the task.
-            Self::Heartbeat if moment == Moment::NEVER => std::future::pending().await,
+            _ if moment == Moment::NEVER => std::future::pending().await,
             Self::Heartbeat => tokio::time::sleep(now.until(moment).min(HEARTBEAT)).await,
+            #[cfg(lock_sim)]
+            Self::Virtual => tokio::time::sleep(now.until(moment)).await,
         }
     }
 }
 
-#[cfg(target_os = "linux")]
+#[cfg(all(target_os = "linux", not(lock_sim)))]
 mod linux {
     use std::io;
     use std::os::fd::OwnedFd;

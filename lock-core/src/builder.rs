@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::LockError;
 use crate::clock::{Clock, SystemClock};
-use crate::config::Config;
+use crate::config::{Config, ENDLESS};
 use crate::manager::LockManager;
 use crate::session::Session;
 use crate::store::{
@@ -102,7 +102,7 @@ impl LockManagerBuilder {
     /// # let _ = locks; Ok(()) }
     /// ```
     pub fn command_deadline(mut self, limit: Duration) -> Self {
-        self.config.command_deadline = limit;
+        self.config.command_deadline = limit.min(ENDLESS);
         self
     }
 
@@ -174,7 +174,9 @@ impl LockManagerBuilder {
     /// How often a waiter asks where the server can not push messages to us: over
     /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; not zero, and at most 2 s.
     ///
-    /// A shorter interval hands locks over sooner and costs the server a command for each waiter and interval.
+    /// A shorter interval hands locks over sooner and costs the server a command for each waiter and interval. A waiter that has
+    /// not asked for four intervals, and for 750 ms, counts as crashed: it loses its place, and queues anew when it asks again.
+    /// All that have crashed cost the others no longer than that, together.
     ///
     /// # Examples
     ///
@@ -295,7 +297,7 @@ impl LockManagerBuilder {
         if let Some(nodes) = node_urls(url) {
             return self.quorum(nodes).await;
         }
-        let store = RedisStore::open(url, self.config.command_deadline)?;
+        let store = RedisStore::open(url, &self.config)?;
         let session = Session::start(self.config, AnyStore::Redis(store), clock)?;
         if let AnyStore::Redis(store) = &session.shared.store {
             store.ready().await.map_err(StoreError::into_lock_error)?;
@@ -378,7 +380,7 @@ impl LockManagerBuilder {
     {
         self.config.check()?;
         let connection = UserConnection::new(connection);
-        let store = AnyStore::Redis(RedisStore::over(connection, self.config.command_deadline));
+        let store = AnyStore::Redis(RedisStore::over(connection, &self.config));
         let session = Session::start(self.config, store, Arc::new(SystemClock))?;
         Ok(LockManager::new(session))
     }

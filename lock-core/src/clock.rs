@@ -74,13 +74,13 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
 pub(crate) struct SystemClock;
 
 impl Clock for SystemClock {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(lock_sim)))]
     fn now(&self) -> Moment {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
         Moment(time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(not(any(target_os = "linux", lock_sim)))]
     fn now(&self) -> Moment {
         static START: once_cell::sync::Lazy<std::time::Instant> =
             once_cell::sync::Lazy::new(std::time::Instant::now);
@@ -88,9 +88,20 @@ impl Clock for SystemClock {
         Moment(1 << 60) + START.elapsed()
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(lock_sim)]
+    fn now(&self) -> Moment {
+        // Far enough from zero that subtracting a ttl does not saturate.
+        Moment(1 << 60) + crate::sim::elapsed()
+    }
+
+    #[cfg(all(target_os = "linux", not(lock_sim)))]
     fn alarm(&self) -> Alarm {
         Alarm::of_system()
+    }
+
+    #[cfg(lock_sim)]
+    fn alarm(&self) -> Alarm {
+        Alarm::Virtual
     }
 }
 

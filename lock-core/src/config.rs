@@ -11,6 +11,9 @@ const MIN_TTL: Duration = Duration::from_millis(10);
 /// Longer ones are no leases any more, and overflow the timers of some clients.
 const MAX_TTL: Duration = Duration::from_secs(24 * 24 * 3600);
 
+/// Longer than anybody waits, and short enough for the arithmetic of every clock: a longer time means no limit.
+pub(crate) const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+
 /// A loss is announced by a timer that counts whole milliseconds.
 const MIN_DRIFT: Duration = Duration::from_millis(2);
 
@@ -123,7 +126,12 @@ pub(crate) fn check_max_hold(most: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
-pub(crate) fn check_at_least(least: Duration) -> Result<(), LockError> {
+pub(crate) fn check_at_least(least: Duration, max_hold: Option<Duration>) -> Result<(), LockError> {
+    if let Some(most) = max_hold.filter(|most| least > *most) {
+        return Err(LockError::config(format!(
+            "at_least = {least:?} is longer than max_hold = {most:?}: no hold could be both, so make one of them fit the other"
+        )));
+    }
     if least > MAX_TTL {
         return Err(LockError::config(format!(
             "at_least = {least:?} is out of range: choose at most 24 days"

@@ -11,7 +11,7 @@ use tracing::field::Empty;
 use crate::clock::Moment;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
-use crate::session::{Hold, Session, Status, confirmed};
+use crate::session::{Hold, Session, Status, Then, confirmed};
 use crate::view::LockView;
 
 /// Proof that a lock is held, and the way to let go of it.
@@ -274,7 +274,18 @@ impl LockGuard {
     /// # Ok(()) }
     /// ```
     pub async fn release(self) -> Result<(), LockError> {
+        self.confirm_release().await
+    }
+
+    /// As [`release`](Self::release), for a guard that is part of another.
+    pub(crate) async fn confirm_release(&self) -> Result<(), LockError> {
         self.release_in_place(3).await
+    }
+
+    /// Lets go as a drop does. `then` is dropped once the release is confirmed, or nothing more can be done about it.
+    pub(crate) fn end_then(&mut self, then: Then) {
+        self.end_trace();
+        self.view.session.end_then(&self.view.hold, then);
     }
 
     async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {
@@ -320,24 +331,30 @@ impl LockGuard {
             value = body => Ok(value),
         }
     }
+
+    /// The span of the hold says how it ended, and ends.
+    fn end_trace(&mut self) {
+        let Some(traced) = self.traced.take() else {
+            return;
+        };
+        let Traced { span, since } = *traced;
+        let LockView { session, hold } = &self.view;
+        let now = session.shared.now();
+        span.record("held_ms", since.until(now).as_millis() as u64);
+        span.record(
+            "outcome",
+            match hold.status(now) {
+                Status::Held => "dropped",
+                Status::Lost(_) => "lost",
+                Status::Pending | Status::Released => "released",
+            },
+        );
+    }
 }
 
 impl Drop for LockGuard {
     fn drop(&mut self) {
-        let LockView { session, hold } = &self.view;
-        if let Some(traced) = &self.traced {
-            let Traced { span, since } = &**traced;
-            let now = session.shared.now();
-            span.record("held_ms", since.until(now).as_millis() as u64);
-            span.record(
-                "outcome",
-                match hold.status(now) {
-                    Status::Held => "dropped",
-                    Status::Lost(_) => "lost",
-                    Status::Pending | Status::Released => "released",
-                },
-            );
-        }
-        session.end(hold);
+        self.end_trace();
+        self.view.session.end(&self.view.hold);
     }
 }

@@ -9,7 +9,7 @@ use crate::LockError;
 use crate::error::LossReason;
 use crate::guard::LockGuard;
 use crate::slot::slot;
-use crate::store::{GuardedCall, Store};
+use crate::store::{GuardedCall, Store, StoreError};
 
 /// A Lua script that runs only while a lock is held: see [`LockGuard::guarded`].
 ///
@@ -116,7 +116,9 @@ impl Guarded<'_> {
     ///
     /// # Cancel safety
     ///
-    /// A dropped future may or may not have run the script.
+    /// A dropped future may or may not have run the script; it may even run after the guard has ended, but never under the
+    /// next guard of the lock. To that end a guard with a call that was not answered lets go on the server, and hands nothing
+    /// over inside the process.
     pub async fn run<T: FromRedisValue>(self) -> Result<T, LockError> {
         let view = self.guard.view();
         let shared = &view.session.shared;
@@ -140,7 +142,12 @@ impl Guarded<'_> {
             keys: &self.keys,
             args: &self.args,
         };
-        match shared.store.guarded(call).await {
+        let outstanding = contender.script_sent();
+        let answer = shared.store.guarded(call).await;
+        if !matches!(answer, Err(StoreError::Ambiguous(_))) {
+            outstanding.answered();
+        }
+        match answer {
             Ok(Ok(Some(value))) => T::from_redis_value(value).map_err(|error| LockError::Script {
                 reason: error.to_string(),
             }),

@@ -2,8 +2,9 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use tokio::time::Instant;
 use tracing::Instrument;
 use tracing::field::Empty;
 
@@ -164,7 +165,7 @@ impl Handle {
         if let Some(most) = max_hold {
             check_max_hold(most)?;
         }
-        check_at_least(self.at_least)?;
+        check_at_least(self.at_least, max_hold)?;
         Ok(Request {
             key: Arc::clone(self.key()?),
             terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,

@@ -1,11 +1,12 @@
 //! Lock names: what is allowed, and the server keys that belong to one.
 
 use std::fmt;
-use std::hash::{BuildHasher, Hash, Hasher, RandomState};
+use std::hash::{BuildHasher, Hash, Hasher};
 
 use once_cell::sync::Lazy;
 
 use crate::LockError;
+use crate::rt::RandomState;
 
 /// The longest key, in bytes.
 const MAX_LEN: usize = 1024;
@@ -43,7 +44,7 @@ pub(crate) struct LockKey {
 }
 
 /// Names are chosen by users, or by theirs: nobody can choose them so that they collide.
-static HASHES: Lazy<RandomState> = Lazy::new(RandomState::new);
+static HASHES: Lazy<RandomState> = Lazy::new(RandomState::default);
 
 /// The names that a lock of one kind needs besides its own. Keys are in the lock's hash slot.
 #[derive(Debug, Clone, Copy)]

@@ -155,18 +155,29 @@
 //! whatever the request leaves on the server (the lock, a place in the queue) is released in the background, at
 //! once where the server can be reached, else within the ttl. The page of each method says what a drop means.
 //!
+//! A future that is alive and not polled holds nothing for long. Where it was granted the lock, that goes on to the next one
+//! within a ttl; where others of the process wait behind it, they come before it after a look or two (a third of the ttl each,
+//! at most 3 s), or when its request has been under way for longer than the
+//! [`command_deadline`](LockManagerBuilder::command_deadline). It has lost its turn then, and not its claim: when it is polled
+//! again, it joins the line anew. A release whose future is not polled is taken over likewise.
+//!
 //! # Runtime
 //!
 //! The crate needs tokio with its timer and I/O enabled, in either flavor. The task of a manager runs on the runtime in which
 //! the manager was made. When that runtime is gone, guards may still be dropped anywhere, but their locks stay for
 //! their ttl: call [`shutdown`](LockManager::shutdown) before.
 //!
+//! A runtime of one thread runs only inside its `block_on`. While nobody is in there, nothing is renewed, released or asked: guards
+//! are lost at the end of their lease, as they would be with a server that cannot be reached, `acquire_within` and `try_acquire`
+//! on another runtime keep their limits, and `acquire` may wait until the runtime runs again. No other runtime does that work,
+//! since the connections are bound to the one that made them. So make the manager where a runtime always runs.
+//!
 //! # Feature flags
 //!
 //! | Feature | Default | What |
 //! |---|---|---|
 //! | `macros` | yes | the attribute [`#[distributed_lock]`](macro@distributed_lock) |
-//! | `tls-rustls` | no | `rediss://` URLs, with rustls |
+//! | `tls-rustls` | no | `rediss://` URLs, with rustls. Its cryptography is the one that the program has installed for the process (`CryptoProvider::install_default`); where it has none by the first connection, *ring* is installed |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(feature = "macros"),
@@ -195,8 +206,12 @@ mod queue;
 #[cfg(feature = "macros")]
 pub mod recipes;
 mod reentrant;
+mod rt;
 mod segmented;
 mod session;
+#[cfg(lock_sim)]
+#[doc(hidden)]
+pub mod sim;
 mod slot;
 mod store;
 mod sync;

@@ -48,6 +48,7 @@ use crate::session::Session;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
 pub struct Lock {
     handle: Handle,
 }
@@ -97,7 +98,6 @@ impl Lock {
     /// assert!(guard.remaining() <= Duration::from_secs(5));
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.handle.ttl = Some(ttl);
         self
@@ -117,7 +117,6 @@ impl Lock {
     /// assert_eq!(guard.lost().await, lock_core::LossReason::Expired);
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn renew(mut self, renew: bool) -> Self {
         self.handle.renew = renew;
         self
@@ -137,14 +136,14 @@ impl Lock {
     /// assert_eq!(guard.lost().await, lock_core::LossReason::MaxHold);
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.handle.max_hold = Some(most);
         self
     }
 
     /// Keeps the lock on the server for at least this long after it was acquired, also when the guard is released or
-    /// dropped earlier. At most 24 days; zero by default.
+    /// dropped earlier, and when [`shutdown`](crate::LockManager::shutdown) takes it: the lock is then left with a ttl that
+    /// covers the rest. At most 24 days, and at most [`max_hold`](Self::max_hold); zero by default.
     ///
     /// For scheduled jobs that are quick: a machine whose clock is a little late finds the lock taken, and does not run
     /// the job a second time.
@@ -159,7 +158,6 @@ impl Lock {
     /// assert!(nightly.try_acquire().await?.is_none(), "kept for the rest of the minute");
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn at_least(mut self, least: Duration) -> Self {
         self.handle.at_least = least;
         self

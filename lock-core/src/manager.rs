@@ -176,10 +176,12 @@ impl LockManager {
 
     /// Ends the service of this manager and all its clones: the last line of `main`.
     ///
-    /// From now on acquiring fails with [`ShutDown`](LockError::ShutDown), also for those who wait already. Then
+    /// From now on acquiring fails with [`ShutDown`](LockError::ShutDown), also for those who wait already; a caller whose
+    /// request is under way hears of it with the answer, or when the command deadline has passed. Then
     /// it waits until guards in use are released and the releases that dropped guards have queued are
     /// confirmed. Guards that are still alive shortly before `limit` are lost
-    /// ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks released.
+    /// ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks released; one that is to be kept
+    /// ([`Lock::at_least`](crate::Lock::at_least)) is left with a ttl for the rest of that time.
     ///
     /// Returns how many acquisitions and releases were not finished, of which locks may be left to their ttl: 0 if all
     /// is clean.

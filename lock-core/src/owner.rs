@@ -2,19 +2,24 @@
 
 use std::fmt;
 use std::sync::Arc;
+#[cfg(not(lock_sim))]
 use std::sync::atomic::{AtomicU64, Ordering};
 
+#[cfg(not(lock_sim))]
 use once_cell::sync::Lazy;
-use uuid::Uuid;
 
 use crate::LockError;
+#[cfg(lock_sim)]
+use crate::sim::owner as unused;
 
 /// Characters of the uuid that every owner begins with.
 const UUID_LEN: usize = 36;
 
 /// The uuid of this process, with which all owners made here begin.
-static PROCESS: Lazy<String> = Lazy::new(|| Uuid::new_v4().to_string());
+#[cfg(not(lock_sim))]
+static PROCESS: Lazy<String> = Lazy::new(|| crate::rt::uuid().to_string());
 
+#[cfg(not(lock_sim))]
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
 tokio::task_local! {
@@ -77,8 +82,7 @@ impl Owner {
         reason = "a default is the same each time; this is never the same"
     )]
     pub fn new() -> Self {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::new(format!("{}:{number}", *PROCESS)))
+        Self(Arc::new(unused()))
     }
 
     /// The owner that another process has sent.
@@ -158,6 +162,13 @@ impl Owner {
     pub(crate) fn as_str(&self) -> &str {
         &self.0
     }
+}
+
+/// The text of an owner that nobody else has.
+#[cfg(not(lock_sim))]
+fn unused() -> String {
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    format!("{}:{number}", *PROCESS)
 }
 
 /// Only the one way in which an owner is written: two texts are never the same owner.

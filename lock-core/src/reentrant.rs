@@ -28,10 +28,18 @@ use crate::session::Session;
 /// # On the server
 ///
 /// A hash with the owner's hold count, under the bare key, as Redisson keeps it: Java and Rust services exclude
-/// and wake each other. A waiter subscribes to `redisson_lock__channel:{key}`. The order of waiters is FIFO inside
+/// and wake each other. A second field, `lock-core:tenure`, is ours, and Redisson never reads it. A waiter subscribes to `redisson_lock__channel:{key}`. The order of waiters is FIFO inside
 /// this process; between processes the protocol knows none, and whoever asks first after a release has the lock. A process
-/// that lets go stands back for up to 3 ms where others have heard of it, so that its own waiters do not shut them out.
+/// that lets go stands back for up to 3 ms where others have heard of it, so that its own tasks do not shut them out.
 /// Use [`Lock`](crate::Lock) where the order matters.
+///
+/// Redisson can have a lock for the same owner, where it was given the owner's text. Its holds and ours count together, and the
+/// fencing token stays the same until both have let go. A lock that it took anew after ours had ended is not ours: a release
+/// leaves it alone, and the guard is lost. One thing the protocol does not allow: a nested `lock(lease)` of Redisson, or its
+/// partial unlock, sets the ttl of the whole lock. Where that is shorter than ours, a guard believes in its own deadline until
+/// its next renewal, a third of its ttl later, and another owner may have the lock before. So give Redisson no shorter
+/// lease than the ttl here, where an owner is shared.
+///
 /// Where the server does not let us subscribe (an ACL), a warning says so, and a waiter asks when the lease ends and every 3 s.
 ///
 /// # Examples
@@ -52,6 +60,7 @@ use crate::session::Session;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
 pub struct ReentrantLock {
     handle: Handle,
     owner: Option<Owner>,
@@ -93,7 +102,6 @@ impl ReentrantLock {
     /// assert!(lock.owner(&other).try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
         self
@@ -112,7 +120,6 @@ impl ReentrantLock {
     /// assert!(other.is_some());
     /// # Ok(()) }
     /// ```
-    #[must_use]
     pub fn prefix(mut self, prefix: &str) -> Self {
         let name = self.handle.name();
         let key = check_prefix(prefix).and_then(|()| LockKey::reentrant(prefix, name));
@@ -121,21 +128,18 @@ impl ReentrantLock {
     }
 
     /// As [`Lock::ttl`](crate::Lock::ttl). A nested hold with a shorter ttl does not shorten the lease of the others.
-    #[must_use]
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.handle.ttl = Some(ttl);
         self
     }
 
     /// As [`Lock::renew`](crate::Lock::renew). The lease is renewed as long as one hold of the owner wants it.
-    #[must_use]
     pub fn renew(mut self, renew: bool) -> Self {
         self.handle.renew = renew;
         self
     }
 
     /// As [`Lock::max_hold`](crate::Lock::max_hold), for this hold; others of the same owner go on.
-    #[must_use]
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.handle.max_hold = Some(most);
         self

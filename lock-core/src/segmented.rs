@@ -1,6 +1,8 @@
 //! Many locks that stand for one: whoever asks gets any that is free.
 
 mod seats;
+#[cfg(test)]
+mod tests;
 
 use std::fmt;
 use std::ops::Deref;
@@ -16,8 +18,13 @@ use crate::{Lock, LockError, LockGuard, LockManager};
 /// A segment is a lock of its own. Who needs more of them than this needs no lock.
 const MOST: usize = 1024;
 
-/// How long a waiter trusts that the other segments are as busy as it found them: at first, and at most.
-const PATIENCE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(3));
+/// How long a waiter trusts at first that the other segments are as busy as it found them.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// How long it trusts that at most: the shortest and the longest, and in between so long for each segment that all waiters of
+/// a handle together look 40 times a second.
+const MOST_PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
+const PATIENCE_EACH: Duration = Duration::from_millis(25);
 
 /// A lock in segments: of `n` segments any `n` holders have one each, and whoever asks gets any that is free.
 ///
@@ -34,9 +41,9 @@ const PATIENCE: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
 /// with the fewest waiters of this handle (of equals, a random one), so its place there is as fair as that of a
 /// [`Lock`] and a hand-over costs the same. Standing in several queues at once would cost a clean-up for each, and
 /// a lock that is granted to somebody who no longer wants it. Instead a waiter takes a segment that becomes free within this
-/// handle at once, and looks at those that are busy elsewhere from time to time: after 100 ms, then less and less often, at last
-/// every 3 s, and each segment is looked at by one waiter for all. So a holder that is stuck does not keep
-/// its waiters from the other segments.
+/// handle as soon as its release is confirmed, and looks at those that are busy elsewhere from time to time: after 100 ms, then
+/// less and less often, at last every half a second, or every 3 s where there are more than 120 segments. Each segment is looked
+/// at by one waiter for all. So a holder that is stuck does not keep its waiters from the other segments.
 ///
 /// # Names
 ///
@@ -74,6 +81,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_millis(100), Duration::fr
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
+#[must_use = "a handle holds nothing: call `acquire` or `try_acquire`"]
 pub struct SegmentedLock {
     name: Arc<str>,
     locks: Result<Arc<[Lock]>, LockError>,
@@ -120,19 +128,16 @@ impl SegmentedLock {
     }
 
     /// The lease of a segment, as [`Lock::ttl`].
-    #[must_use]
     pub fn ttl(self, ttl: Duration) -> Self {
         self.each(|lock| lock.ttl(ttl))
     }
 
     /// Whether the watchdog renews the lease, as [`Lock::renew`].
-    #[must_use]
     pub fn renew(self, renew: bool) -> Self {
         self.each(|lock| lock.renew(renew))
     }
 
     /// Ends the hold of a segment after this time, as [`Lock::max_hold`].
-    #[must_use]
     pub fn max_hold(self, most: Duration) -> Self {
         self.each(|lock| lock.max_hold(most))
     }
@@ -267,6 +272,12 @@ impl SegmentedLock {
                 Ok(Some(guard)) => return Ok(guard),
                 Ok(None) => {}
                 Err(error) if error.is_contention() => return Err(self.timed_out(started)),
+                // The time ran out before the queue answered, but not before the segments did.
+                Err(LockError::Unavailable { .. })
+                    if looked.answered && deadline.is_some_and(|end| Instant::now() >= end) =>
+                {
+                    return Err(self.timed_out(started));
+                }
                 Err(error) => return Err(error),
             }
         }
@@ -290,7 +301,9 @@ impl SegmentedLock {
                 }
             }
         });
-        let (mut patience, most) = PATIENCE;
+        let (least, most) = MOST_PATIENCE;
+        let most = (PATIENCE_EACH * locks.len() as u32).clamp(least, most);
+        let mut patience = PATIENCE;
         loop {
             // What was found busy before this wait began may be looked at after it.
             let since = patience;
@@ -307,6 +320,7 @@ impl SegmentedLock {
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
                 // A failure to look is no reason to leave the queue.
                 found = self.look(since, &mut looked) => if let Ok(Some(guard)) = found {
+                    self.seats.announce_others();
                     return Ok(Some(guard));
                 }
             }
@@ -326,11 +340,15 @@ impl SegmentedLock {
             let Some(place) = self.seats.take_idle(segment, since) else {
                 continue;
             };
-            let guard = locks[segment].try_acquire().await?;
-            looked.answered = true;
-            match guard {
-                Some(guard) => return Ok(Some(SegmentGuard::new(guard, place))),
-                None => place.found_busy(),
+            let found = locks[segment].try_acquire().await;
+            looked.answered |= found.is_ok();
+            match found {
+                Ok(Some(guard)) => return Ok(Some(SegmentGuard::new(guard, place))),
+                Ok(None) => place.found_busy(),
+                Err(error) => {
+                    place.found_busy();
+                    return Err(error);
+                }
             }
         }
         Ok(None)
@@ -396,9 +414,10 @@ fn name(key: &str, segment: usize) -> String {
 #[must_use = "if unused the segment is released at once"]
 #[clippy::has_significant_drop]
 pub struct SegmentGuard {
-    // The order matters: first the release is on its way, then others of this handle hear of it.
     guard: LockGuard,
-    place: Place,
+    /// Given up when the release is confirmed: a waiter of this handle that hears of it earlier finds the segment busy.
+    place: Option<Place>,
+    segment: usize,
 }
 
 impl fmt::Debug for SegmentGuard {
@@ -413,19 +432,25 @@ impl fmt::Debug for SegmentGuard {
 impl SegmentGuard {
     fn new(guard: LockGuard, mut place: Place) -> Self {
         place.taken();
-        Self { guard, place }
+        Self {
+            guard,
+            segment: place.segment(),
+            place: Some(place),
+        }
     }
 
     /// Which segment is held: 0 to one less than their number.
     #[must_use]
     pub fn segment(&self) -> usize {
-        self.place.segment()
+        self.segment
     }
 
     /// Reports that nothing is left in this segment, as [`SegmentedLock::exhausted`]. It is held until the guard is
     /// released.
     pub fn exhausted(&self) {
-        self.place.seats().exhaust(self.segment());
+        if let Some(place) = &self.place {
+            place.seats().exhaust(self.segment);
+        }
     }
 
     /// Releases the segment and waits for the server's word, as [`LockGuard::release`].
@@ -437,11 +462,18 @@ impl SegmentGuard {
     /// # Cancel safety
     ///
     /// A dropped future leaves the release to the background.
-    pub async fn release(self) -> Result<(), LockError> {
-        let Self { guard, place } = self;
-        let released = guard.release().await;
-        drop(place);
-        released
+    pub async fn release(mut self) -> Result<(), LockError> {
+        self.guard.confirm_release().await?;
+        self.place = None;
+        Ok(())
+    }
+}
+
+impl Drop for SegmentGuard {
+    fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.guard.end_then(Box::new(place));
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use uuid::Uuid;
+use crate::rt;
 
 /// Characters of a client id at the start of every token. The scripts rely on it.
 const CLIENT_LEN: usize = 36;
@@ -16,7 +16,7 @@ pub(crate) struct ClientId(Box<str>);
 
 impl ClientId {
     pub(crate) fn random() -> Self {
-        Self(Uuid::new_v4().to_string().into())
+        Self(rt::uuid().to_string().into())
     }
 
     pub(crate) fn as_str(&self) -> &str {

@@ -223,6 +223,51 @@ async fn without_subscribe_waiting_polls_and_a_warning_says_so() {
     assert!(warned);
 }
 
+/// Whether the server pushes messages to a manager of the user.
+async fn hears(server: &mut AclServer) -> bool {
+    let mut connection = server.server().connection().await;
+    let mut channels = redis::cmd("PUBSUB");
+    channels.arg("CHANNELS").arg("lock-core:client:*");
+    let channels: Vec<String> = channels.query_async(&mut connection).await.unwrap();
+    !channels.is_empty()
+}
+
+/// Breaks the user's connections; a lock is asked for on a new one.
+async fn reconnect(server: &mut AclServer, locks: &LockManager) {
+    server.admin(&["CLIENT", "KILL", "USER", "app"]).await;
+    eventually("a new connection", LIMIT, async || {
+        let again = locks.lock("again").acquire().await;
+        again.unwrap().release().await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_subscription_is_tried_again_with_the_next_connection() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = connect(&server).await.unwrap();
+    assert!(hears(&mut server).await);
+    server.allow(all_but("subscribe")).await;
+    reconnect(&mut server, &locks).await;
+    assert!(!hears(&mut server).await);
+    server.allow(COMMANDS).await;
+    reconnect(&mut server, &locks).await;
+    assert!(hears(&mut server).await);
+    // And it is made use of.
+    let others = connect(&server).await.unwrap();
+    let guard = others.lock("a").acquire().await.unwrap();
+    let lock = locks.lock("a");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    eventually("it waits", LIMIT, async || {
+        others.lock("a").inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    let next = timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
 #[tokio::test]
 async fn without_channels_waiting_polls() {
     let mut server = AclServer::start(PATTERNS).await;

@@ -15,6 +15,13 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+const EXTREMES: [Duration; 5] = [
+    Duration::ZERO,
+    Duration::from_nanos(1),
+    Duration::from_secs(u64::MAX / 2),
+    Duration::from_millis(u64::MAX),
+    Duration::MAX,
+];
 
 /// The error as its user reads it: one sentence, which says `phrase`.
 fn says(error: &LockError, phrase: &str) {
@@ -129,6 +136,26 @@ async fn times_of_a_lock_that_can_not_work_are_refused() {
         is_config(Err::<(), _>(error), "leave it out for no limit");
     })
     .await;
+    let capped = LockManager::builder()
+        .max_hold(ms(50))
+        .connect("memory://")
+        .await
+        .unwrap();
+    let too_long = [
+        lock.clone().max_hold(ms(50)).at_least(ms(51)),
+        capped.lock("a").at_least(ms(51)),
+    ];
+    for lock in too_long {
+        each_way(&lock, |error| {
+            is_config(
+                Err::<(), _>(error),
+                "at_least = 51ms is longer than max_hold = 50ms",
+            );
+        })
+        .await;
+    }
+    let equal = capped.lock("equal").at_least(ms(50)).acquire().await;
+    assert!(equal.is_ok(), "{equal:?}");
     let drifting = LockManager::builder()
         .drift(ms(500))
         .connect("memory://")
@@ -192,6 +219,124 @@ async fn settings_of_a_manager_that_can_not_work_are_refused() {
         for url in ["memory://", "redis://127.0.0.1:1"] {
             is_config(tweak(LockManager::builder()).connect(url).await, phrase);
         }
+    }
+}
+
+/// Whatever time a setting has, connecting works or says what is wrong; and then a lock can be taken and given back.
+async fn survives(url: &str, what: &str, builder: LockManagerBuilder) {
+    let connected = tokio::time::timeout(LIMIT, builder.connect(url)).await;
+    let locks = match connected.expect(what) {
+        Ok(locks) => locks,
+        Err(LockError::InvalidConfig { .. }) => return,
+        // Nothing answers within a nanosecond.
+        Err(LockError::Unavailable { .. }) if what.starts_with("command_deadline 1ns") => return,
+        Err(other) => panic!("{what}: {other:?}"),
+    };
+    let lock = locks.lock("time");
+    let taken = async {
+        let guard = lock.acquire_within(LIMIT).await?;
+        // Behind others, as well as beside them.
+        let others = async { tokio::join!(lock.acquire_within(LIMIT), guard.release()) };
+        let (next, released) = others.await;
+        if !what.starts_with("max_hold") {
+            released?;
+        }
+        next.map(drop)
+    };
+    let outcome = tokio::time::timeout(LIMIT, taken).await.expect(what);
+    assert!(outcome.is_ok(), "{what}: {outcome:?}");
+    let left = tokio::time::timeout(LIMIT, locks.shutdown(LIMIT)).await;
+    assert_eq!(left.expect(what), 0, "{what}");
+}
+
+#[tokio::test]
+async fn no_time_of_a_manager_makes_it_panic_or_hang() {
+    type Set = fn(LockManagerBuilder, Duration) -> LockManagerBuilder;
+    let settings: [(&str, Set); 6] = [
+        ("default_ttl", LockManagerBuilder::default_ttl),
+        ("command_deadline", LockManagerBuilder::command_deadline),
+        ("drift", LockManagerBuilder::drift),
+        ("max_hold", LockManagerBuilder::max_hold),
+        ("poll_interval", LockManagerBuilder::poll_interval),
+        ("handover_time", LockManagerBuilder::handover_time),
+    ];
+    let server = TestServer::start().await;
+    let nodes = [TestServer::start().await, TestServer::start().await];
+    let addresses = [&server, &nodes[0], &nodes[1]].map(|node| node.addr().to_string());
+    let urls = [
+        "memory://".to_owned(),
+        server.url(),
+        format!("redis+quorum://{}", addresses.join(",")),
+    ];
+    for url in &urls {
+        for (name, set) in settings {
+            for time in EXTREMES {
+                let what = format!("{name} {time:?} at {url}");
+                survives(url, &what, set(LockManager::builder(), time)).await;
+            }
+        }
+        for fraction in [0.0, 1.0, f64::NAN, f64::INFINITY, f64::MAX, -0.0] {
+            let builder = LockManager::builder().ttl_jitter(fraction);
+            survives(url, &format!("ttl_jitter {fraction}"), builder).await;
+        }
+        let longest = LockManager::builder().default_ttl(24 * DAY).ttl_jitter(1.0);
+        survives(url, "the longest ttl, with jitter", longest).await;
+    }
+}
+
+#[tokio::test]
+async fn no_time_of_a_lock_makes_it_panic_or_hang() {
+    type Set = fn(Lock, Duration) -> Lock;
+    let settings: [(&str, Set); 3] = [
+        ("ttl", Lock::ttl),
+        ("max_hold", Lock::max_hold),
+        ("at_least", Lock::at_least),
+    ];
+    let server = TestServer::start().await;
+    for url in ["memory://", &server.url()] {
+        let locks = LockManager::connect(url).await.unwrap();
+        for (name, set) in settings {
+            for time in EXTREMES {
+                let lock = set(locks.lock(format!("{name}{time:?}")).ttl(DAY), time);
+                match lock.acquire_within(LIMIT).await {
+                    Ok(guard) => drop(guard),
+                    Err(LockError::InvalidConfig { .. }) => {}
+                    Err(other) => panic!("{name} {time:?}: {other:?}"),
+                }
+            }
+        }
+        for limit in EXTREMES {
+            tokio::time::timeout(LIMIT, locks.shutdown(limit))
+                .await
+                .unwrap_or_else(|_| panic!("a shutdown within {limit:?}"));
+        }
+    }
+}
+
+#[tokio::test]
+async fn to_acquire_within_all_time_is_to_acquire() {
+    let server = TestServer::start().await;
+    let locks = LockManager::builder()
+        .command_deadline(Duration::from_millis(200))
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let lock = locks.lock("a").ttl(Duration::from_millis(600));
+    let guard = lock.acquire_within(Duration::MAX).await.unwrap();
+    let (next, released) = tokio::join!(lock.acquire_within(Duration::MAX), guard.release());
+    released.unwrap();
+    next.unwrap().release().await.unwrap();
+    let owner = lock_core::Owner::new();
+    let reentrant = locks.reentrant_lock("a").owner(&owner);
+    let reentrant = reentrant.ttl(Duration::from_millis(600));
+    drop(reentrant.acquire_within(Duration::MAX).await.unwrap());
+    server.kill();
+    // It ends where the server has been away for a ttl, as without a limit.
+    for limit in [Duration::MAX, 400_000 * DAY] {
+        let waited = tokio::time::timeout(LIMIT, lock.acquire_within(limit)).await;
+        is_unavailable(waited.expect("an end"));
+        let waited = tokio::time::timeout(LIMIT, reentrant.acquire_within(limit)).await;
+        is_unavailable(waited.expect("an end"));
     }
 }
 

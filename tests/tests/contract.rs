@@ -93,6 +93,7 @@ mod contract {
                     shutdown_refuses_new_acquisitions,
                     shutdown_drains_what_drops_have_queued,
                     shutdown_takes_what_is_still_held,
+                    shutdown_leaves_a_lock_that_is_to_be_kept,
                     shutdown_waits_for_a_guard_that_is_released_in_time,
                     waiters_of_a_shut_down_manager_are_skipped,
                 }

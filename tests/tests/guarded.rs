@@ -178,6 +178,31 @@ async fn a_script_that_is_no_lua_is_told_what_lua_says_of_which_line() {
     assert!(guard.is_held());
 }
 
+#[tokio::test]
+async fn no_fault_of_a_scripts_lua_is_taken_for_one_of_the_set_up() {
+    let (_server, locks) = rig().await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    for body in [
+        "return 'abc",
+        "if true then",
+        "end",
+        "break",
+        "return \"a\nb\"",
+        "--[[ to no end",
+        "local a <const> = 1",
+        "error('NOAUTH of its own')",
+    ] {
+        let error = guard.guarded(&GuardedScript::new(body)).run::<i64>().await;
+        let error = error.expect_err(body);
+        assert!(
+            matches!(error, LockError::Script { .. }),
+            "{body}: {error:?}"
+        );
+        assert!(!error.to_string().contains("password"), "{body}: {error}");
+    }
+    assert!(guard.is_held());
+}
+
 /// What both kinds of lock need, and the script.
 const COMMANDS: [&str; 17] = [
     "evalsha", "eval", "exists", "get", "set", "del", "pttl", "pexpire", "time", "hset", "hget",

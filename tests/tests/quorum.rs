@@ -8,4 +8,5 @@ mod quorum {
     mod restart;
     mod rig;
     mod rights;
+    mod undo;
 }

@@ -156,3 +156,70 @@ fn a_request_whose_runtime_ends_fails_long_before_its_deadline() {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
     other.block_on(async { drop(server) });
 }
+
+#[test]
+fn a_waiter_hears_that_the_runtime_of_its_manager_has_ended() {
+    let (home, other) = (several_threads(), several_threads());
+    let server = other.block_on(TestServer::start());
+    let elsewhere = other.block_on(LockManager::connect(&server.url())).unwrap();
+    let held = other.block_on(elsewhere.lock("a").acquire()).unwrap();
+    let locks = home.block_on(LockManager::connect(&server.url())).unwrap();
+    let lock = locks.lock("a");
+    // The first of them asks the server, the others wait behind it.
+    let waiting: Vec<_> = (0..3)
+        .map(|n| {
+            let lock = lock.clone();
+            other.spawn(async move {
+                match n {
+                    0 => lock.acquire_within(LIMIT * 2).await,
+                    _ => lock.acquire().await,
+                }
+            })
+        })
+        .collect();
+    other.block_on(eventually("they wait", LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == 3
+    }));
+    home.shutdown_timeout(LIMIT);
+    for waiter in waiting {
+        let answer = other.block_on(async { timeout(LIMIT, waiter).await });
+        let error = answer.expect("it hangs").unwrap().expect_err("no lock");
+        assert!(error.to_string().contains("runtime"), "{error}");
+    }
+    other.block_on(async {
+        held.release().await.unwrap();
+        drop(server);
+    });
+}
+
+/// What the manager's own runtime would do is not done; but nobody believes in a lock that is gone, or waits beyond a limit.
+#[test]
+fn while_nobody_drives_its_runtime_a_manager_promises_nothing_that_it_does_not_keep() {
+    let (idle, server, locks) = undriven();
+    let other = several_threads();
+    let ttl = Duration::from_millis(500);
+    for url in ["memory://undriven".to_owned(), server.url()] {
+        let direct = other.block_on(LockManager::connect(&url)).unwrap();
+        let locks = if url.starts_with("memory") {
+            idle.block_on(LockManager::connect(&url)).unwrap()
+        } else {
+            locks.clone()
+        };
+        let guard = idle.block_on(locks.lock("a").ttl(ttl).acquire()).unwrap();
+        other.block_on(async {
+            let lock = locks.lock("a");
+            let waiting = lock.acquire_within(Duration::from_millis(100));
+            let refused = timeout(LIMIT, waiting).await.expect("it hangs");
+            assert!(refused.is_err(), "{refused:?}");
+            let next = timeout(LIMIT, direct.lock("a").acquire()).await;
+            let next = next.expect("the ttl has passed").unwrap();
+            assert!(!guard.is_held(), "two believers");
+            timeout(LIMIT, guard.lost()).await.expect("it is told");
+            next.release().await.unwrap();
+        });
+        drop(guard);
+        // Its work is done as soon as it is driven again.
+        assert_eq!(idle.block_on(locks.shutdown(LIMIT)), 0);
+    }
+    idle.block_on(async { drop(server) });
+}

@@ -4,9 +4,17 @@ use std::path::Path;
 
 use crate::run::{Steps, cargo};
 use crate::server::{self, Server};
+use crate::{planted, simulate};
 
 const JOBS: &str = "the jobs are `test [-- <arguments of cargo test>]`, \
-    `bench [-- <arguments of lock-bench>]` and `ci`";
+    `bench [-- <arguments of lock-bench>]`, `simulate [-- <arguments of lock-simulation>]`, \
+    `simulate -- --planted [<beginnings of names>] [<bounds of each search>]` and `ci`";
+
+/// Not for the simulation, but for what builds it.
+const PLANTED: &str = "--planted";
+
+/// A test program that fails does not keep the others from running.
+const NO_FAIL_FAST: &str = "--no-fail-fast";
 
 /// A job somebody asked for.
 #[derive(Debug, PartialEq, Eq)]
@@ -15,6 +23,13 @@ pub(crate) enum Job {
     Test { extra: Vec<String> },
     /// The benchmark, on such a server as well.
     Bench { extra: Vec<String> },
+    /// The simulation.
+    Simulate { extra: Vec<String> },
+    /// The simulation of a library that is broken on purpose.
+    Planted {
+        names: Vec<String>,
+        bounds: Vec<String>,
+    },
     /// All that must hold before a change is taken.
     Ci,
 }
@@ -33,8 +48,20 @@ pub(crate) fn parse(args: &[String]) -> Result<Job, String> {
         ("bench", [dashes, extra @ ..]) if dashes == "--" => Ok(Job::Bench {
             extra: extra.to_vec(),
         }),
+        ("simulate", []) => Ok(Job::Simulate { extra: Vec::new() }),
+        ("simulate", [dashes, flag, extra @ ..]) if dashes == "--" && flag == PLANTED => {
+            let is_bound = |argument: &String| argument.starts_with('-');
+            let names = extra.iter().position(is_bound).unwrap_or(extra.len());
+            Ok(Job::Planted {
+                names: extra[..names].to_vec(),
+                bounds: extra[names..].to_vec(),
+            })
+        }
+        ("simulate", [dashes, extra @ ..]) if dashes == "--" => Ok(Job::Simulate {
+            extra: extra.to_vec(),
+        }),
         ("ci", []) => Ok(Job::Ci),
-        ("test" | "bench" | "ci", [argument, ..]) => {
+        ("test" | "bench" | "simulate" | "ci", [argument, ..]) => {
             Err(format!("`{job}` does not take `{argument}`; {JOBS}"))
         }
         _ => Err(format!("there is no job `{job}`; {JOBS}")),
@@ -47,9 +74,13 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
     match job {
         Job::Test { extra } => test(&mut steps, extra),
         Job::Bench { extra } => bench(&mut steps, extra),
+        Job::Simulate { extra } => simulate::simulate(&mut steps, extra),
+        Job::Planted { names, bounds } => planted::planted(&mut steps, names, bounds),
         Job::Ci => {
             check(&mut steps)?;
-            test(&mut steps, &[])
+            // Before the tests, whose summary is to be the last word.
+            let simulated = simulate::check(&mut steps);
+            test(&mut steps, &[]).and(simulated)
         }
     }
 }
@@ -83,14 +114,31 @@ fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
     // its summary. They must pass where there is no server.
     let mut docs = cargo(&["test", "--workspace", "--doc"]);
     docs.env_remove(server::VARIABLE);
-    steps.run("documentation tests", docs)?;
+    let docs = steps.run("documentation tests", docs);
+
+    // What a program of its own can show of a connection over TLS, which the others are built without.
+    let tls = [
+        "-p",
+        "lock-core",
+        "--features",
+        "tls-rustls",
+        "--test",
+        "tls",
+    ];
+    let mut tls_tests = cargo(&["test"]);
+    tls_tests.args(tls);
+    let tls = steps.run("tests over TLS", tls_tests);
 
     let mut tests = cargo(&["test", "--workspace"]);
+    if !extra.iter().any(|argument| argument == NO_FAIL_FAST) {
+        tests.arg(NO_FAIL_FAST);
+    }
     tests
         .args(["--lib", "--bins", "--tests", "--examples"])
         .args(extra)
         .env(server::VARIABLE, Path::new(&server.path));
-    steps.run("tests", tests)
+    let tests = steps.run_tests("tests", tests);
+    docs.and(tls).and(tests)
 }
 
 fn bench(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
@@ -126,6 +174,7 @@ mod tests {
         assert_eq!(parsed("ci"), Ok(Job::Ci));
         assert_eq!(parsed("test"), Ok(Job::Test { extra: vec![] }));
         assert_eq!(parsed("bench"), Ok(Job::Bench { extra: vec![] }));
+        assert_eq!(parsed("simulate"), Ok(Job::Simulate { extra: vec![] }));
     }
 
     #[test]
@@ -144,10 +193,28 @@ mod tests {
     }
 
     #[test]
+    fn the_simulation_is_run_as_it_is_or_broken() {
+        let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
+        let extra = words("--from 7 --planted");
+        assert_eq!(
+            parsed("simulate -- --from 7 --planted"),
+            Ok(Job::Simulate { extra })
+        );
+        for (line, names, bounds) in [
+            ("simulate -- --planted", "", ""),
+            ("simulate -- --planted 05 17-f", "05 17-f", ""),
+            ("simulate -- --planted 05 --minutes 2", "05", "--minutes 2"),
+        ] {
+            let (names, bounds) = (words(names), words(bounds));
+            assert_eq!(parsed(line), Ok(Job::Planted { names, bounds }));
+        }
+    }
+
+    #[test]
     fn an_unknown_job_is_told_the_known_ones() {
         for line in ["", "benchmark", "--help"] {
             let usage = parsed(line).unwrap_err();
-            for job in ["`test ", "`bench ", "`ci`"] {
+            for job in ["`test ", "`bench ", "`simulate ", "`ci`"] {
                 assert!(usage.contains(job), "{usage}");
             }
         }
@@ -158,5 +225,10 @@ mod tests {
         assert!(parsed("ci -- x").unwrap_err().contains("`--`"));
         assert!(parsed("test proxy").unwrap_err().contains("`proxy`"));
         assert!(parsed("bench x").unwrap_err().contains("`x`"));
+        assert!(
+            parsed("simulate --seeds")
+                .unwrap_err()
+                .contains("`--seeds`")
+        );
     }
 }

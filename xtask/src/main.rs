@@ -1,8 +1,11 @@
 //! Jobs of this workspace: `cargo xtask <job>`.
 
 mod jobs;
+mod outcome;
+mod planted;
 mod run;
 mod server;
+mod simulate;
 
 use std::process::ExitCode;
 

@@ -1,9 +1,12 @@
 //! Runs the steps of a job, one line before each.
 
 use std::ffi::OsString;
+use std::io::{self, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
+
+use crate::outcome::Outcome;
 
 /// The steps so far.
 #[derive(Debug, Default)]
@@ -27,24 +30,51 @@ impl Steps {
     /// Runs a command as the next step.
     pub(crate) fn run(&mut self, name: &str, mut command: Command) -> Result<(), String> {
         self.begin(name);
-        let program = command.get_program().to_owned();
-        match command.status() {
-            Ok(status) if status.success() => Ok(()),
-            Ok(status) => Err(format!("the step `{name}` failed ({status})")),
-            Err(error) => Err(format!("cannot run {}: {error}", program.display())),
-        }
+        let status = command.status();
+        judge(name, &command, status)
     }
+
+    /// Runs a test runner as the next step. At the end the tests that it has skipped are named.
+    pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), String> {
+        self.begin(name);
+        let status = pass_on(&mut command);
+        judge(name, &command, status)
+    }
+}
+
+fn pass_on(command: &mut Command) -> io::Result<ExitStatus> {
+    let mut runner = command.stdout(Stdio::piped()).spawn()?;
+    let heard = runner.stdout.take().map_or(Ok(()), |output| {
+        Outcome::pass_on(BufReader::new(output), &mut io::stdout().lock())
+    });
+    let status = runner.wait()?;
+    heard.map(|()| status)
+}
+
+fn judge(name: &str, command: &Command, status: io::Result<ExitStatus>) -> Result<(), String> {
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("the step `{name}` failed ({status})")),
+        Err(error) => Err(format!(
+            "cannot run {}: {error}",
+            command.get_program().display()
+        )),
+    }
+}
+
+/// The folder of the workspace.
+pub(crate) fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .expect("this package is a member of the workspace")
 }
 
 /// Cargo, in the workspace.
 pub(crate) fn cargo(args: &[&str]) -> Command {
     let program = std::env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .parent()
-        .expect("this package is a member of the workspace");
     let mut command = Command::new(program);
     command
-        .current_dir(root)
+        .current_dir(root())
         .args(args)
         // Tests bring servers of their own; they must never meet the one
         // somebody works with.

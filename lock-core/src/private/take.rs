@@ -1,6 +1,8 @@
 //! Taking the lock, or the locks, of one call.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{Boxed, Guards, Options};
 use crate::{Lock, LockError, LockGuard, LockManager, Owner, ReentrantLock};

@@ -5,59 +5,24 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout};
 
+use super::alone::{Attempted, alone, foreign};
 use super::line::Line;
+use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
 use super::state::Step;
 use super::trouble::Trouble;
 use crate::LockError;
-use crate::error::{Cause, LossReason};
-use crate::key::Kind;
-use crate::session::{Contender, Granted, Hold, Request, Session, Shared, Status, Taken};
-use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
+use crate::error::Cause;
+use crate::session::{Contender, Granted, Hold, Request, Session, Shared, Status};
+use crate::store::{Answer, Mode, Store, StoreError};
 use crate::sync::lock;
 
 /// How much longer than asked a caller waits for its own clean-up.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// How long a caller is ready to wait.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Limit {
-    /// One try.
-    Try,
-    Within(Duration),
-    Forever,
-}
-
-/// A [`Limit`] that has begun. Whoever waits for ever does not read the clock.
-#[derive(Debug, Clone, Copy)]
-struct Patience {
-    limit: Limit,
-    started: Option<Instant>,
-}
-
-impl Patience {
-    fn new(limit: Limit) -> Self {
-        let timed = matches!(limit, Limit::Within(_));
-        Self {
-            limit,
-            started: timed.then(Instant::now),
-        }
-    }
-
-    /// When it ends, if ever.
-    fn end(self) -> Option<Instant> {
-        match self.limit {
-            Limit::Within(limit) => self.started?.checked_add(limit),
-            Limit::Try | Limit::Forever => None,
-        }
-    }
-
-    fn waited(self) -> Duration {
-        self.started
-            .map_or(Duration::ZERO, |started| started.elapsed())
-    }
-}
+/// Interval after which a subscription that was refused is tried again.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Takes the lock. The hold that is returned is watched; it is the caller's to release.
 ///
@@ -69,18 +34,28 @@ pub(crate) async fn acquire(
 ) -> Result<Arc<Hold>, LockError> {
     session.check_alive()?;
     let patience = Patience::new(limit);
+    let mut answered = false;
     loop {
-        if let Some(hold) = once_in_line(session, request.clone(), patience).await? {
-            return Ok(hold);
+        match once_in_line(session, request.clone(), patience, &mut answered).await {
+            Ok(Some(hold)) => return Ok(hold),
+            Ok(None) => {}
+            // What looks like a shutdown may be the end of the session's runtime.
+            Err(LockError::ShutDown) => {
+                session.check_alive()?;
+                return Err(LockError::ShutDown);
+            }
+            Err(error) => return Err(error),
         }
     }
 }
 
-/// `None` where the owner has entered by another way meanwhile, so that the next try finds the lock its own.
+/// `None` where the owner has entered by another way meanwhile, so that the next try finds the lock its own; and where the
+/// caller was passed over. `answered` is whether the server has answered the last try of an owner beside the line.
 async fn once_in_line(
     session: &Arc<Session>,
     request: Request,
     patience: Patience,
+    answered: &mut bool,
 ) -> Result<Option<Arc<Hold>>, LockError> {
     // An owner may hold the lock already, here or elsewhere: then it must not stand behind those who wait for it.
     let one_try = matches!(patience.limit, Limit::Try);
@@ -99,12 +74,15 @@ async fn once_in_line(
             });
         }
         // In a box, as all that talks to the server: who is handed a lock inside the process carries none of it around.
-        match Box::pin(alone(session, request.clone(), patience)).await {
+        match Box::pin(alone(session, request.clone(), patience, answered)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
             outcome => return outcome.map(Some),
         }
     }
     let (line, hold) = session.shared.join(request)?;
+    if *answered {
+        line.heard(true);
+    }
     let place = Place {
         session,
         line,
@@ -119,109 +97,6 @@ async fn once_in_line(
     }
     .run()
     .await
-}
-
-/// One try beside the line.
-async fn alone(
-    session: &Arc<Session>,
-    request: Request,
-    patience: Patience,
-) -> Result<Arc<Hold>, LockError> {
-    let shared = &*session.shared;
-    let contender = shared.contender(&request, None)?;
-    let hold = Arc::new(Hold::new(request));
-    let mut attempt = Attempted {
-        session,
-        contender: Some(Arc::clone(&contender)),
-        sent: false,
-        asking: false,
-    };
-    let mut trouble = Trouble::new();
-    loop {
-        lock(&contender.wait).asking(hold.request.terms);
-        if shared.is_closing() {
-            return Err(LockError::ShutDown);
-        }
-        // What the owner has here before we ask.
-        let owners = shared.holder_for(&hold.request);
-        let sent_at = shared.now();
-        (attempt.sent, attempt.asking) = (true, true);
-        let token = shared.token(&contender);
-        let call = shared
-            .store
-            .acquire(contender.attempt(&token, Mode::Try, 0));
-        let end = patience.end();
-        let Some(answer) = within(end, call).await else {
-            return Err(LockError::unavailable(NoAnswer));
-        };
-        attempt.asking = false;
-        let error = match answer {
-            Ok(Answer::Granted { fence, .. }) => {
-                let granted = Granted::by_answer(fence, 0, sent_at, hold.request.terms);
-                match shared.take_alone(&contender, granted, &hold) {
-                    Taken::Held => {
-                        attempt.contender = None;
-                        return Ok(hold);
-                    }
-                    Taken::ShutDown | Taken::Abandoned => return Err(LockError::ShutDown),
-                    Taken::Revoked => continue,
-                    Taken::TooLate => StoreError::Ambiguous(Cause::new(Arc::new(TooLate))),
-                }
-            }
-            Ok(Answer::Busy { remaining }) => {
-                if let Some(lease) = owners.as_ref().and_then(|holder| holder.lease())
-                    && lease.lose(LossReason::Taken)
-                {
-                    // All the while the owner had it as far as we knew, and another has it.
-                    shared.lease_due_at(sent_at);
-                }
-                // The server answered that it holds nothing of this try; unless an earlier request is still out.
-                attempt.sent = contender.unanswered.load(Ordering::Relaxed) > 0;
-                return Err(LockError::Busy {
-                    key: contender.key.name().to_owned(),
-                    retry_after: (remaining < NO_TTL).then_some(remaining),
-                });
-            }
-            Ok(Answer::Queued(_)) => return Err(LockError::unavailable(Unasked)),
-            Ok(Answer::Foreign { kind }) => return Err(foreign(&contender, kind)),
-            Err(error) => error,
-        };
-        if let StoreError::Ambiguous(_) = error {
-            contender.unanswered.fetch_add(1, Ordering::Relaxed);
-        }
-        let pause = trouble.again();
-        let give_up = match patience.limit {
-            // A broken connection may have swallowed the reply: with the same token a second call finds out.
-            Limit::Try => trouble.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
-            Limit::Within(_) => end.is_some_and(|end| Instant::now() + pause >= end),
-            Limit::Forever => trouble.lasted() > hold.request.terms.ttl(),
-        };
-        if give_up || matches!(error, StoreError::Misconfigured(_)) {
-            return Err(error.into_lock_error());
-        }
-        sleep(pause).await;
-    }
-}
-
-/// Undoes a try when dropped, unless it was completed or came to nothing.
-struct Attempted<'a> {
-    session: &'a Arc<Session>,
-    contender: Option<Arc<Contender>>,
-    sent: bool,
-    /// A request is under way.
-    asking: bool,
-}
-
-impl Drop for Attempted<'_> {
-    fn drop(&mut self) {
-        if let Some(contender) = self.contender.take() {
-            if self.asking {
-                // It may still be carried out, and nobody will see the answer.
-                contender.unanswered.fetch_add(1, Ordering::Relaxed);
-            }
-            self.session.abandon(contender, self.sent);
-        }
-    }
 }
 
 /// A place in line. Dropping it leaves the line.
@@ -240,14 +115,18 @@ impl Place<'_> {
         })
     }
 
-    fn complete(mut self, alone: bool) -> Arc<Hold> {
+    /// `None` where the lock went on to the next, since the caller had not run for too long.
+    fn complete(mut self, alone: bool) -> Option<Arc<Hold>> {
         let hold = Arc::clone(self.hold());
+        if !hold.take() {
+            return None;
+        }
         self.hold = None;
         if alone {
             self.session.shared.rest(&self.line);
         }
         self.session.shared.watch(&hold);
-        hold
+        Some(hold)
     }
 
     /// Leaves the line. Returns the contender if nobody needs it any more, or the hold if it was handed to us just now.
@@ -259,7 +138,6 @@ impl Place<'_> {
         }
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
-            hold.was_never_seen();
             self.session.end(&hold);
             return None;
         }
@@ -314,8 +192,8 @@ impl Acquisition<'_> {
             let hold = self.place.hold();
             let line = &self.place.line;
             match line.step(hold, || self.shared.now(), self.shared.limits(line)) {
-                Step::Held { alone } => return Ok(Some(self.place.complete(alone))),
-                Step::Enter => return Ok(None),
+                Step::Held { alone } => return Ok(self.place.complete(alone)),
+                Step::Enter | Step::Again => return Ok(None),
                 Step::ShutDown => return Err(LockError::ShutDown),
                 Step::Lead => {
                     self.shared.lead(&self.place.line, hold)?;
@@ -340,6 +218,18 @@ impl Acquisition<'_> {
 
     /// Sends one request for the line, and passes the answer on to it.
     async fn ask(&mut self, contender: &Arc<Contender>, spare: u64) -> Result<(), LockError> {
+        if let Some(connecting) = self.shared.store.connecting() {
+            // Whoever gives up before there is a connection leaves nothing behind.
+            let connected = match within(self.patience.end(), connecting).await {
+                Some(Ok(())) => Ok(()),
+                Some(Err(error)) => self.after(contender, error).await,
+                None => Err(LockError::unavailable(NoAnswer)),
+            };
+            // Then it asks.
+            lock(&contender.wait).interrupted();
+            self.place.line.answered(contender);
+            return connected;
+        }
         let sent_at = self.shared.now();
         self.place.asking = Some(Arc::clone(contender));
         let call = pin!(async {
@@ -348,10 +238,23 @@ impl Acquisition<'_> {
             self.shared.store.acquire(attempt).await
         });
         let Some(answer) = within(self.patience.end(), call).await else {
-            return Err(LockError::unavailable(NoAnswer));
+            // A server that has answered this line before is there: then it is the lock that did not come in time.
+            return Err(if self.place.line.is_answered() {
+                self.out_of_time()
+            } else {
+                LockError::unavailable(NoAnswer)
+            });
         };
         self.place.asking = None;
         let line = Arc::clone(&self.place.line);
+        line.heard(answer.is_ok());
+        if self.place.hold().phase() != Status::Pending {
+            // The caller was passed over while it did not run, and somebody else may ask by now.
+            if contender.is_over() {
+                self.shared.undo_again(contender);
+            }
+            return Ok(());
+        }
         let mut parked = None;
         let outcome = match answer {
             Ok(Answer::Granted { fence, .. }) => {
@@ -391,21 +294,24 @@ impl Acquisition<'_> {
     /// Asks to be told when the lock is let go. What happened before that was confirmed is found by asking once more.
     async fn subscribe(&self, contender: &Arc<Contender>) -> Result<(), LockError> {
         let line = &self.place.line;
-        if contender.key.kind() == Kind::Reentrant && line.needs_subscription() {
-            let subscribing = Box::pin(self.shared.store.subscribe(&contender.key));
-            match within(self.patience.end(), subscribing).await {
-                Some(Ok(Some(subscription))) => {
-                    line.subscribed(subscription);
+        let now = self.shared.now();
+        if !(self.shared.store.pushes() && line.needs_subscription(now)) {
+            return Ok(());
+        }
+        let subscribing = Box::pin(self.shared.store.subscribe(&contender.key));
+        match within(self.patience.end(), subscribing).await {
+            Some(Ok(subscription)) => {
+                if subscription.is_some() {
                     lock(&contender.wait).interrupted();
                 }
-                Some(Ok(None)) => {}
-                // The line asks again at the end of the lease, and a little earlier.
-                Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
-                None => {
-                    // Whoever is next does not listen either: it has to ask, and to subscribe, for itself.
-                    lock(&contender.wait).interrupted();
-                    return Err(self.out_of_time());
-                }
+                line.subscribed(subscription, now + SUBSCRIBE_AGAIN);
+            }
+            // The line polls, and with the next poll it subscribes again.
+            Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
+            None => {
+                // Whoever is next does not listen either: it has to ask, and to subscribe, for itself.
+                lock(&contender.wait).interrupted();
+                return Err(self.out_of_time());
             }
         }
         Ok(())
@@ -478,34 +384,8 @@ impl Acquisition<'_> {
             return Err(error.into_lock_error());
         }
         tracing::debug!(key = contender.key.name(), ?error, "asking again");
-        sleep(pause).await;
+        // Sooner where news come, as that the connection is back.
+        let _ = timeout(pause, self.place.hold().woken.wait()).await;
         Ok(())
     }
 }
-
-/// `None` where the time ran out first.
-async fn within<T>(end: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
-    match end {
-        Some(end) => timeout_at(end, work).await.ok(),
-        None => Some(work.await),
-    }
-}
-
-fn foreign(contender: &Contender, kind: String) -> LockError {
-    LockError::ForeignKey {
-        key: contender.key.name().to_owned(),
-        kind,
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the reply came later than the lease lasts")]
-struct TooLate;
-
-#[derive(Debug, thiserror::Error)]
-#[error("no answer within the time given")]
-struct NoAnswer;
-
-#[derive(Debug, thiserror::Error)]
-#[error("the server answered what was not asked")]
-struct Unasked;

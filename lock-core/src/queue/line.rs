@@ -12,15 +12,16 @@
 //!
 //! No I/O in here: the callers ask, answer and wake.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::state::{Asking, Limits, Seeker, State, Step};
+use super::state::{Asking, Limits, LineCheck, Seeker, State, Step};
+use super::way::Way;
 use crate::clock::Moment;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Status, Taken};
+use crate::session::{Contender, Granted, Hold, Status, Taken, Terms};
 use crate::store::{StoreError, Subscription};
 use crate::sync::lock;
 
@@ -28,6 +29,8 @@ use crate::sync::lock;
 pub(crate) struct Line {
     pub(crate) key: Arc<LockKey>,
     state: Mutex<State>,
+    /// The server has answered the last request of this line.
+    answered: AtomicBool,
 }
 
 /// What became of a lease that was handed over inside the process.
@@ -39,17 +42,23 @@ pub(crate) struct HandOver {
 }
 
 impl Line {
-    pub(crate) fn new(key: Arc<LockKey>) -> Arc<Self> {
+    pub(crate) fn new(key: Arc<LockKey>, way: Way) -> Arc<Self> {
+        let state = State {
+            way,
+            ..State::default()
+        };
         Arc::new(Self {
             key,
-            state: Mutex::default(),
+            state: Mutex::new(state),
+            answered: AtomicBool::new(false),
         })
     }
 
     /// A line behind a contender that had the lock for itself.
     pub(crate) fn behind(key: Arc<LockKey>, holder: &Arc<Contender>) -> Arc<Self> {
-        let line = Self::new(key);
+        let line = Self::new(key, Way::default());
         holder.stands_for(Arc::downgrade(&line));
+        line.heard(true);
         let mut state = lock(&line.state);
         // After the line is known to the holder: whoever says so from now on says it to the line.
         state.contended = holder.contended.load(Ordering::SeqCst);
@@ -66,8 +75,11 @@ impl Line {
         state.holder.clone().filter(|_| alone)
     }
 
-    pub(crate) fn join(&self, hold: Arc<Hold>) {
-        lock(&self.state).waiting.push_back(hold);
+    /// A caller joins. Returns the terms of the first where the session has to be made to look at this line.
+    pub(crate) fn join(&self, hold: Arc<Hold>) -> Option<Terms> {
+        let mut state = lock(&self.state);
+        state.waiting.push_back(hold);
+        state.wants_check()
     }
 
     /// What the caller with this hold does next.
@@ -84,21 +96,26 @@ impl Line {
             Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
             Status::Pending => Step::Wait,
             // What was handed over here may be again.
-            _ => Step::Held { alone: false },
+            Status::Held => Step::Held { alone: false },
+            Status::Released | Status::Lost(_) => Step::Again,
         }
     }
 
     /// The first in line has made a contender. False if somebody else leads by now.
-    pub(crate) fn lead(&self, hold: &Arc<Hold>, contender: &Arc<Contender>) -> bool {
+    pub(crate) fn lead(&self, hold: &Arc<Hold>, contender: &Arc<Contender>, now: Moment) -> bool {
         let mut state = lock(&self.state);
         let leads = state.is_first(hold) && state.seeker.is_none() && state.holder.is_none();
         if leads {
-            state.seeker = Some(Seeker {
-                contender: Arc::clone(contender),
-                asking: Asking::Nobody,
-            });
+            state.seeker = Some(Seeker::new(Arc::clone(contender), Asking::Nobody, now));
         }
         leads
+    }
+
+    /// Whether the first in line waits for the release that asks for this contender.
+    pub(crate) fn waits_for_release(&self, contender: &Arc<Contender>) -> bool {
+        let mut state = lock(&self.state);
+        let seeker = state.seeker_of(contender);
+        seeker.is_some_and(|seeker| seeker.asking == Asking::Release)
     }
 
     /// The request of this contender was answered, or came to nothing.
@@ -108,30 +125,29 @@ impl Line {
         }
     }
 
-    /// A caller leaves. Returns the contender if nobody needs it any more.
-    pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
-        let mut state = lock(&self.state);
-        let position = state.waiting.iter().position(|w| Arc::ptr_eq(w, hold))?;
-        state.waiting.remove(position);
-        if position > 0 {
-            return None;
-        }
-        let Some(next) = state.waiting.front() else {
-            state.subscription = None;
-            return state.seeker.take().map(|seeker| seeker.contender);
-        };
-        // What asks for an owner asks for nobody else, and nothing else asks for an owner.
-        let next_owned = next.request.owner.is_some();
-        let owned = |seeker: &mut Seeker| next_owned || seeker.contender.explicit_owner.is_some();
-        let left = state.seeker.take_if(owned).map(|seeker| seeker.contender);
-        if let Some(seeker) = &mut state.seeker
-            && seeker.asking == Asking::First
+    /// The release that asked for this contender was answered, or came to nothing.
+    pub(crate) fn release_answered(&self, contender: &Arc<Contender>) {
+        if let Some(seeker) = lock(&self.state).seeker_of(contender)
+            && seeker.asking == Asking::Release
         {
             seeker.asking = Asking::Nobody;
-            lock(&seeker.contender.wait).interrupted();
+            seeker.releases = None;
         }
-        state.wake_first();
-        left
+    }
+
+    /// A caller leaves. Returns the contender if nobody needs it any more.
+    pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
+        lock(&self.state).remove(hold)
+    }
+
+    /// The server has answered a request of this line, or a request has failed.
+    pub(crate) fn heard(&self, answered: bool) {
+        self.answered.store(answered, Ordering::Relaxed);
+    }
+
+    /// Whether the last request of this line was answered.
+    pub(crate) fn is_answered(&self) -> bool {
+        self.answered.load(Ordering::Relaxed)
     }
 
     /// A lock was granted to somebody who did not stand in line. In one step: two that enter for one owner at the same
@@ -148,6 +164,7 @@ impl Line {
         let owners = owner.and_then(|owner| state.holder_for(owner));
         let taken = contender.take(now, granted, hold, owners);
         if taken == Taken::Held {
+            self.heard(true);
             contender.stands_for(Arc::downgrade(self));
             // An owner that enters again has the lease already.
             if !state.is_held_by(contender) {
@@ -185,7 +202,7 @@ impl Line {
             }
             let fence = state.spare.next()?;
             let next = state.waiting.pop_front()?;
-            if contender.serve(now, &next, fence) {
+            if contender.hand_to(now, &next, fence) {
                 // Once in a turn: who was told too early is warmer than one that was not told.
                 let turn_ends = !state.forewarned && state.turn_ends_after_next(now, limits);
                 state.forewarned |= turn_ends;
@@ -226,11 +243,9 @@ impl Line {
         }
         let spare = state.spare_wanted(limits, Some(now));
         lock(&contender.wait).asking(next.request.terms);
-        state.holder = None;
-        state.seeker = Some(Seeker {
-            contender: Arc::clone(contender),
-            asking: Asking::Release,
-        });
+        let mut seeker = Seeker::new(Arc::clone(contender), Asking::Release, now);
+        seeker.releases = state.holder.take();
+        state.seeker = Some(seeker);
         Some(spare)
     }
 
@@ -285,22 +300,39 @@ impl Line {
         lock(&seeker.contender.wait).hopeless(now(), patience)
     }
 
-    /// Asks for the seeker at `moment` at the latest. True if that is earlier than before.
-    pub(crate) fn check_at(&self, moment: Moment) -> bool {
-        let mut state = lock(&self.state);
-        let earlier = state.check_at.is_none_or(|known| moment < known);
-        if earlier {
-            state.check_at = Some(moment);
-        }
-        earlier
+    /// Whether the session looks at this line at `moment` or before.
+    pub(crate) fn is_checked_by(&self, moment: Moment) -> bool {
+        let check = lock(&self.state).check_at;
+        check.is_some_and(|(at, _)| at <= moment)
     }
 
-    /// The contender to ask for, if its time has come.
-    pub(crate) fn due(&self, now: Moment) -> Option<Arc<Contender>> {
+    /// The session looks at this line at that moment, under this number, and not at the one that is returned.
+    pub(crate) fn check_at(&self, moment: Moment, number: u64) -> Option<(Moment, u64)> {
+        lock(&self.state).check_at.replace((moment, number))
+    }
+
+    /// The look that was to come, which is not needed any more.
+    pub(crate) fn take_check(&self) -> Option<(Moment, u64)> {
+        lock(&self.state).check_at.take()
+    }
+
+    /// Whether several wait and nothing would make the session look at them.
+    pub(crate) fn wants_check(&self) -> Option<Terms> {
+        lock(&self.state).wants_check()
+    }
+
+    /// What to do for the line, whose time has come. `limit` is longer than any request takes.
+    pub(crate) fn due(&self, now: Moment, limit: Duration) -> Option<LineCheck> {
         let mut state = lock(&self.state);
-        state.check_at.take_if(|at| *at <= now)?;
-        let seeker = state.seeker.as_ref()?;
-        (seeker.asking == Asking::Nobody).then(|| Arc::clone(&seeker.contender))
+        state.check_at = None;
+        state.due(now, limit)
+    }
+
+    /// A request of the session on behalf of this contender has ended.
+    pub(crate) fn refreshed(&self, contender: &Arc<Contender>) {
+        if let Some(seeker) = lock(&self.state).seeker_of(contender) {
+            seeker.refreshing = false;
+        }
     }
 
     /// How many spare tokens a refresh asks for.
@@ -308,30 +340,46 @@ impl Line {
         contender.spare(lock(&self.state).spare_wanted(limits, None))
     }
 
-    pub(crate) fn needs_subscription(&self) -> bool {
-        let state = lock(&self.state);
-        state.subscription.is_none() && !state.waiting.is_empty()
+    /// Whether a message would tell of a release.
+    pub(crate) fn is_told(&self) -> bool {
+        self.key.kind() == Kind::Exclusive || lock(&self.state).subscription.is_some()
     }
 
-    pub(crate) fn subscribed(&self, subscription: Subscription) {
+    /// Whether it is time to subscribe to the announcements of the lock.
+    pub(crate) fn needs_subscription(&self, now: Moment) -> bool {
+        let state = lock(&self.state);
+        let due = match state.subscribe_at {
+            Some(at) => at <= now,
+            None => state.subscription.is_none(),
+        };
+        self.key.kind() == Kind::Reentrant && due && !state.waiting.is_empty()
+    }
+
+    /// What came of it: `None` where the server refuses, so that it is not asked again before `until`.
+    pub(crate) fn subscribed(&self, subscription: Option<Subscription>, until: Moment) {
         let mut state = lock(&self.state);
-        if !state.waiting.is_empty() {
-            state.subscription = Some(subscription);
-        }
+        state.subscribe_at = subscription.is_none().then_some(until);
+        state.subscription = subscription.filter(|_| !state.waiting.is_empty());
+    }
+
+    /// There is a new connection: who was to ask is woken, and the subscription may not have come along.
+    pub(crate) fn reconnected(&self) {
+        let mut state = lock(&self.state);
+        state.subscribe_at = Some(Moment(0));
+        state.wake_first();
     }
 
     /// We are about to let go of a lock for which the server keeps no queue. Others who wait for it come before those who
-    /// wait here.
+    /// wait here, and before one that comes now.
     pub(crate) fn give_way(&self, now: Moment) {
         let mut state = lock(&self.state);
-        if !state.waiting.is_empty() {
-            let listening = state.subscription.is_some();
-            state.way.give(now, listening);
-        }
+        let listening = state.subscription.is_some();
+        state.way.give(now, listening);
     }
 
-    /// What came of it: `heard` connections were told, or `None` where the lock was not let go.
-    pub(crate) fn gave_way(&self, heard: Option<u64>) {
+    /// What came of it: `heard` connections were told, or `None` where the lock was not let go. Where nobody stands in this line
+    /// any more, what it knows of others is returned.
+    pub(crate) fn gave_way(&self, heard: Option<u64>) -> Option<Way> {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
         let lifted = match heard {
@@ -341,6 +389,7 @@ impl Line {
         if lifted {
             state.wake_first();
         }
+        (state.waiting.is_empty() && state.way.is_wanted()).then(|| state.way.clone())
     }
 
     /// For how long it is the turn of other processes.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::way::Way;
 use crate::clock::Moment;
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Next, Taken};
+use crate::session::{Contender, Granted, Hold, Next, Taken, Terms};
 use crate::store::Subscription;
 use crate::sync::lock;
 
@@ -49,9 +49,13 @@ pub(super) struct State {
     pub(super) spare: Range<u64>,
     /// How many were asked for the last time.
     pub(super) asked_for: u64,
-    /// When to ask on behalf of the seeker.
-    pub(super) check_at: Option<Moment>,
+    /// When to look at the line, and to ask on behalf of the seeker.
+    pub(super) check_at: Option<(Moment, u64)>,
+    /// Looks in a row that found the first in line told and not running.
+    pub(super) unheeded: u8,
     pub(super) subscription: Option<Subscription>,
+    /// When to subscribe again, after a refusal or on a new connection.
+    pub(super) subscribe_at: Option<Moment>,
     /// Whether it is the turn of other processes, where the server keeps no queue.
     pub(super) way: Way,
     pub(super) shut_down: bool,
@@ -62,6 +66,34 @@ pub(super) struct State {
 pub(super) struct Seeker {
     pub(super) contender: Arc<Contender>,
     pub(super) asking: Asking,
+    pub(super) asked_at: Moment,
+    /// Which contender lets go with the request, where that is the one of its release.
+    pub(super) releases: Option<Arc<Contender>>,
+    /// The session asks on behalf of the line.
+    pub(super) refreshing: bool,
+}
+
+impl Seeker {
+    pub(super) fn new(contender: Arc<Contender>, asking: Asking, now: Moment) -> Self {
+        Self {
+            contender,
+            asking,
+            asked_at: now,
+            releases: None,
+            refreshing: false,
+        }
+    }
+}
+
+/// What is due for a line.
+#[derive(Debug)]
+pub(crate) enum LineCheck {
+    /// To ask on behalf of the seeker.
+    Refresh(Arc<Contender>),
+    /// The first in line did not run when it was told, and was passed over. Its contender, if nobody else needs it.
+    PassedOver(Option<Arc<Contender>>),
+    /// To release this contender: its guard has ended, and the caller that was to release it does not run.
+    Release(Arc<Contender>),
 }
 
 /// Who waits for the answer to a request.
@@ -95,6 +127,8 @@ pub(crate) enum Step {
     },
     /// Its owner has the lock by now, through somebody else here: it needs no place in line.
     Enter,
+    /// It had the lock, or its turn to ask, and did not run: others came before it, and it joins the line anew.
+    Again,
     /// A grant came later than its lease lasts.
     TooLate(Arc<Contender>),
     ShutDown,
@@ -139,7 +173,7 @@ impl State {
                 }
                 Taken::TooLate => Step::TooLate(contender),
                 Taken::ShutDown => Step::ShutDown,
-                Taken::Revoked => self.ask(hold, limits),
+                Taken::Revoked => self.ask(hold, now, limits),
                 Taken::Abandoned => {
                     self.seeker = None;
                     Step::Lead
@@ -151,16 +185,17 @@ impl State {
                     lock(&contender.wait).interrupted();
                     Step::GiveWay { pause }
                 }
-                None => self.ask(hold, limits),
+                None => self.ask(hold, now, limits),
             },
         }
     }
 
-    fn ask(&mut self, hold: &Arc<Hold>, limits: Limits) -> Step {
+    fn ask(&mut self, hold: &Arc<Hold>, now: Moment, limits: Limits) -> Step {
         let spare = self.spare_wanted(limits, None);
         match &mut self.seeker {
             Some(seeker) => {
                 seeker.asking = Asking::First;
+                seeker.asked_at = now;
                 lock(&seeker.contender.wait).asking(hold.request.terms);
                 Step::Ask {
                     spare: seeker.contender.spare(spare),
@@ -169,6 +204,122 @@ impl State {
             }
             None => Step::Lead,
         }
+    }
+
+    /// Takes a caller out of the line. Returns the contender if nobody needs it any more.
+    pub(super) fn remove(&mut self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
+        let position = self.waiting.iter().position(|w| Arc::ptr_eq(w, hold))?;
+        self.waiting.remove(position);
+        if position > 0 {
+            return None;
+        }
+        self.unheeded = 0;
+        let Some(next) = self.waiting.front() else {
+            self.subscription = None;
+            return self.seeker.take().map(|seeker| seeker.contender);
+        };
+        // What asks for an owner asks for nobody else, and nothing else asks for an owner.
+        let next_owned = next.request.owner.is_some();
+        let owned = |seeker: &mut Seeker| next_owned || seeker.contender.explicit_owner.is_some();
+        let left = self.seeker.take_if(owned).map(|seeker| seeker.contender);
+        if let Some(seeker) = &mut self.seeker
+            && seeker.asking == Asking::First
+        {
+            seeker.asking = Asking::Nobody;
+            lock(&seeker.contender.wait).interrupted();
+        }
+        self.wake_first();
+        left
+    }
+
+    /// The terms of the first, where it has a place on the server, or depends on another caller here, and nothing would make the
+    /// session look at the line.
+    pub(super) fn wants_check(&self) -> Option<Terms> {
+        let is_placed = |seeker: &Seeker| match seeker.asking {
+            Asking::Nobody => !seeker.refreshing,
+            Asking::First => false,
+            Asking::Release => true,
+        };
+        let depends = self.waiting.len() > 1
+            || self.holder.is_some()
+            || self.seeker.as_ref().is_some_and(is_placed);
+        let unwatched = depends && self.check_at.is_none();
+        let first = self.waiting.front().filter(|_| unwatched)?;
+        Some(first.request.terms)
+    }
+
+    /// Whether the first in line does not run though it was told to, or a request for it has been under way for longer than
+    /// any, or the lock is let go and was not released.
+    fn is_unheeded(&self, now: Moment, limit: Duration) -> bool {
+        let Some(first) = self.waiting.front() else {
+            return false;
+        };
+        match (&self.seeker, &self.holder) {
+            (Some(seeker), _) if seeker.asking != Asking::Nobody => now > seeker.asked_at + limit,
+            (_, Some(holder)) => holder.is_over(),
+            (_, None) => first.woken.is_unheeded(),
+        }
+    }
+
+    /// Where a caller is found for the second time not to run, nobody waits for it any longer. A first in line with others
+    /// behind it is passed over: its hold is no longer pending, so its caller joins anew when it runs.
+    fn pass_over(&mut self, now: Moment, limit: Duration) -> Option<LineCheck> {
+        if !self.is_unheeded(now, limit) {
+            self.unheeded = 0;
+            return None;
+        }
+        self.unheeded = self.unheeded.saturating_add(1);
+        if let Some(seeker) = &mut self.seeker
+            && seeker.asking == Asking::Release
+        {
+            // The release may still be carried out, and its caller does not run to see the answer, or to repeat it.
+            seeker.asking = Asking::Nobody;
+            seeker.contender.unanswered.fetch_add(1, Ordering::Relaxed);
+            lock(&seeker.contender.wait).interrupted();
+            let released = seeker.releases.take();
+            self.wake_first();
+            return released.map(LineCheck::Release);
+        }
+        let is_late = |seeker: &Seeker| seeker.asking == Asking::First;
+        if self.unheeded < 2 && !self.seeker.as_ref().is_some_and(is_late) {
+            return None;
+        }
+        if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_over()) {
+            return Some(LineCheck::Release(Arc::clone(holder)));
+        }
+        if self.waiting.len() < 2 {
+            return None;
+        }
+        let first = Arc::clone(self.waiting.front()?);
+        if !first.abandon() {
+            return None;
+        }
+        if let Some(seeker) = self.seeker.as_ref()
+            && seeker.asking == Asking::First
+        {
+            // Its request may still be carried out, and nobody will see the answer.
+            seeker.contender.unanswered.fetch_add(1, Ordering::Relaxed);
+        }
+        let left = self.remove(&first);
+        first.woken.wake();
+        Some(LineCheck::PassedOver(left))
+    }
+
+    /// What is due now. `limit` is longer than any request of the first in line takes.
+    pub(super) fn due(&mut self, now: Moment, limit: Duration) -> Option<LineCheck> {
+        if let Some(passed_over) = self.pass_over(now, limit) {
+            return Some(passed_over);
+        }
+        let seeker = self.seeker.as_mut()?;
+        if seeker.asking != Asking::Nobody || seeker.refreshing {
+            return None;
+        }
+        // A grant that its caller does not take is not prolonged: the server gives it to the next after a ttl.
+        if lock(&seeker.contender.wait).has_grant() {
+            return None;
+        }
+        seeker.refreshing = true;
+        Some(LineCheck::Refresh(Arc::clone(&seeker.contender)))
     }
 
     pub(super) fn holder_for(&self, owner: &Owner) -> Option<&Arc<Contender>> {
@@ -278,7 +429,7 @@ mod tests {
     use super::*;
     use crate::clock::Span;
     use crate::key::LockKey;
-    use crate::session::{Request, Terms};
+    use crate::session::Request;
 
     const T0: Moment = Moment(1 << 50);
 

@@ -2,20 +2,20 @@
 //!
 //! Whoever listens hears of a release and asks, and the fastest has the lock. The fastest would always be the process that let
 //! go: the next in its own line can ask right behind the release. So a process whose turn is over stands back for a short
-//! while, or until it hears that another one has let go.
+//! while, or until it hears that another one has let go. So does a task that is alone in its process and comes back at once.
 
 use std::time::Duration;
 
 use crate::clock::Moment;
 
 /// How long others have to ask for a lock that was let go: some round trips on a local network.
-const PAUSE: Duration = Duration::from_millis(3);
+pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 
 /// Who listens may only look on, or be too far away. Where nobody took the lock, so many releases follow without a pause.
 const IN_VAIN: u8 = 8;
 
-#[derive(Debug, Default)]
-pub(super) struct Way {
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Way {
     /// Whether others heard of our last release.
     wanted: bool,
     /// Releases to come without a pause.
@@ -23,7 +23,7 @@ pub(super) struct Way {
     giving: Option<Giving>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Giving {
     /// The next announcement that we hear is our own.
     own: bool,
@@ -32,6 +32,13 @@ struct Giving {
 }
 
 impl Way {
+    /// So many connections were told of a release that nobody here expected to matter.
+    pub(crate) fn wanted_by(connections: u64) -> Self {
+        let mut way = Self::default();
+        way.heard(connections, false);
+        way
+    }
+
     /// We are about to let go. `listening` is whether we hear announcements, and so our own.
     pub(super) fn give(&mut self, now: Moment, listening: bool) {
         let (own, until) = (listening, now + PAUSE);
@@ -41,13 +48,13 @@ impl Way {
     }
 
     /// So many connections were told that we have let go. True if that ends it.
-    pub(super) fn heard(&mut self, connections: u64, listening: bool) -> bool {
+    pub(crate) fn heard(&mut self, connections: u64, listening: bool) -> bool {
         self.wanted = connections > u64::from(listening);
         !self.wanted && self.over()
     }
 
     /// Whether others want the lock too, as far as we know.
-    pub(super) fn is_wanted(&self) -> bool {
+    pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
@@ -75,7 +82,7 @@ impl Way {
     }
 
     /// For how long not to ask, if at all.
-    pub(super) fn pause(&self, now: Moment) -> Option<Duration> {
+    pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         let giving = self.giving.as_ref()?;
         (now < giving.until).then(|| now.until(giving.until))
     }

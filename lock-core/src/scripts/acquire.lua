@@ -14,9 +14,8 @@
 --                                       token of the same client, else ''
 --   {'foreign', kind}                   the name is taken by something that is not a lock
 --
--- Atomic because it is one script. The step that can be refused (no memory, a wrong type) is always the
--- first write, since a script does not roll back; except for a counter of a wrong type where the queue decides: whoever
--- was taken off it by then comes back with its next refresh.
+-- Atomic because it is one script. The step that a server short of memory refuses is always the first write, since a script
+-- does not roll back. What else is refused (an ACL) leaves the queue as it was.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
@@ -27,21 +26,27 @@ if type(holder) == 'table' then
 end
 if holder == token then
   local minted = mint(fence, spare)
-  redis.call('PEXPIRE', lock, ttl)
+  -- Never shorter: an ask that was long under way may be older than the grant that its client believes.
+  if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
   return tonumber(minted)
 end
 
 if not holder then
   -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
   local head = redis.call('LPOP', queue)
-  local grant = grant_next(lock, queue, waiters, fence, head, token, spare, ARGV[5])
+  local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, spare, ARGV[5])
+  if refusal then return refused(refusal) end
   if not grant then
     local minted = mint(fence, spare)
     redis.call('SET', lock, token, 'PX', ttl)
     return tonumber(minted)
   end
   holder = grant.token
-  if holder == token then return tonumber(grant.minted) end
+  if holder == token then
+    -- The queue knows the ttl of an earlier ask.
+    if grant.ttl ~= tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
+    return tonumber(grant.minted)
+  end
 end
 
 local pttl = redis.call('PTTL', lock)
@@ -53,7 +58,14 @@ local client = string.sub(token, 1, 36)
 -- A hash without its queue (evicted, deleted) is no place in it.
 if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
 local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7))
-if joined == 1 then redis.call('RPUSH', queue, token) end
+if joined == 1 then
+  local pushed = redis.pcall('RPUSH', queue, token)
+  -- A token without a place must not look as if it had one.
+  if type(pushed) == 'table' then
+    redis.call('HDEL', waiters, token)
+    return pushed
+  end
+end
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 -- Of 13 digits, all of which a text keeps.
 local alive_until = now + ARGV[4]

@@ -8,7 +8,12 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   if #micros < 6 then micros = string.sub('00000' .. micros, -6) end
   local now, gap = t[1] .. micros, ARGV[6]
   local minted = tonumber(now)
-  local last = redis.call('SET', KEYS[4], gap == '0' and now or string.format('%.0f', minted + gap), 'GET')
+  local counter = gap == '0' and now or string.format('%.0f', minted + gap)
+  local last = redis.pcall('SET', KEYS[4], counter, 'GET')
+  if type(last) == 'table' then
+    redis.call('SET', KEYS[4], counter)
+    last = nil
+  end
   last = tonumber(last or 0) or 0
   if last >= minted then
     minted = last + 1

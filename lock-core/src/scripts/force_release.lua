@@ -14,10 +14,12 @@ if type(holder) == 'table' then
 end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
--- A write that changes nothing comes first: where the server refuses writes, nobody is told of a loss.
-redis.call('PEXPIRE', lock, math.max(pttl, 1))
+-- First: where the server refuses writes, nobody is told of a loss.
+redis.call('DEL', lock)
 redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
-if not grant_next(lock, KEYS[2], KEYS[3], KEYS[4], redis.call('LPOP', KEYS[2]), '', 0, '') then
+-- A waiter that cannot be granted it now finds it free when it asks.
+local head = redis.pcall('LPOP', KEYS[2])
+if type(head) == 'table' or not grant_first(lock, KEYS[2], KEYS[3], KEYS[4], head, '', 0, '') then
   redis.call('DEL', lock)
 end
 return 1

@@ -3,6 +3,24 @@
 -- The waiters hash holds, for each queued token, "<ttl, ms> <spare>", and for each client (the first 36
 -- characters of its tokens) "<alive until, ms> <channel>". A client that polls has no channel.
 
+-- A lock was reserved for a waiter that polls, for less than its ttl. The first behind it that does not poll asks now, and so
+-- learns when that ends. A few are looked at: any other finds out with its next refresh.
+local function hurry(queue, waiters)
+  for at = 0, 7 do
+    local token = redis.call('LINDEX', queue, at)
+    if not token then return end
+    local known = redis.call('HMGET', waiters, string.sub(token, 1, 36))
+    local channel = string.match(known[1] or '', '^%d+ (.+)$')
+    if channel then
+      redis.pcall('PUBLISH', channel, 'free ' .. token)
+      return
+    end
+  end
+end
+
+-- The token that was taken off the queue last and that has no lock yet, and what the waiters hash said of it and its client.
+local off, said
+
 -- Gives the lock to the first live waiter, and drops the dead ones in front of it. `head` is who was taken off the queue last,
 -- and `asking` a token that is live because it is asking right now, for `spare` fencing tokens beside the first; `joins` says
 -- that somebody will queue behind in this same script; `caller` is the channel of the client that runs this, or ''. Returns
@@ -10,12 +28,15 @@
 -- ttl, the time, and whether others are queued (0 or 1); or nil where nobody live waits. The first write, which is the one
 -- that takes the head off, is one that a server short of memory still allows; after it, Redis lets a script finish.
 local function grant_next(lock, queue, waiters, fence, head, asking, spare, caller, joins)
+  off, said = head, nil
   if not head then return nil end
   local t = redis.call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
   while head do
+    off, said = head, nil
     local client = string.sub(head, 1, 36)
     local known = redis.call('HMGET', waiters, head, client)
+    said = known
     local others = redis.call('EXISTS', queue)
     -- Before anything that can still be refused: a token without a place must not look as if it had one.
     if others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, head) end
@@ -25,10 +46,18 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
     if live then
       local contended = joins and 1 or others
       local minted, last = mint(fence, head == asking and spare or tonumber(wanted), t)
+      -- Before it is told: this may be refused. The lock of a waiter that is not reached goes to the next, or to the caller.
+      local lease = tonumber(ttl)
+      if head ~= asking and channel == '' then
+        -- Nobody hears whether it lives. It keeps the lock by asking, and until it would count as dead.
+        lease = math.min(lease, tonumber(alive_until) - now)
+      end
+      redis.call('SET', lock, head, 'PX', lease)
       if channel and channel ~= '' then
         local message = 'contended ' .. head
         if head ~= asking then
-          message = 'granted ' .. head .. ' ' .. minted .. ' ' .. wanted .. ' ' .. contended .. ' ' .. lock
+          message = 'granted ' .. head .. ' ' .. minted .. ' ' .. wanted .. ' ' .. contended .. ' ' .. ttl
+            .. ' ' .. lock
           -- The server writes first to the client that was given something to read last, and that would be the caller: it
           -- would wake up, and work, before the one that waits for the lock. So it is given something before.
           if caller ~= '' and caller ~= channel then redis.pcall('PUBLISH', caller, 'behind') end
@@ -41,14 +70,43 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
         end
       end
       if live then
-        redis.call('SET', lock, head, 'PX', ttl)
+        if lease < tonumber(ttl) and contended == 1 then hurry(queue, waiters) end
         return {
-          token = head, minted = minted, last = last, ttl = tonumber(ttl), now = now, others = others,
+          token = head, minted = minted, last = last, ttl = lease, now = now, others = others,
         }
       end
     end
+    off = nil
     head = redis.call('LPOP', queue)
   end
   return nil
+end
+
+-- Puts a waiter back to the front of the queue, with commands that are needed to queue.
+local function put_back(queue, waiters, token, known)
+  redis.call('RPUSH', queue, token)
+  for _ = 2, redis.call('LLEN', queue) do
+    redis.call('RPUSH', queue, redis.call('LPOP', queue))
+  end
+  if known and known[1] and known[2] then
+    redis.call('HSET', waiters, token, known[1], string.sub(token, 1, 36), known[2])
+  end
+  redis.call('PEXPIRE', queue, 30000)
+  redis.call('PEXPIRE', waiters, 30000)
+end
+
+-- As grant_next. Where a step is refused (an ACL), the waiter keeps its place, and why is the second result.
+local function grant_first(lock, queue, waiters, ...)
+  local done, grant = pcall(grant_next, lock, queue, waiters, ...)
+  if done then return grant end
+  if off then put_back(queue, waiters, off, said) end
+  return nil, grant
+end
+
+-- The reply of a script that gives up for this reason. Up to Redis 6 the reason is a text that only the server makes a reply of.
+local function refused(why)
+  if type(why) == 'table' then return why end
+  if string.find(why, '^%u+ ') then return {err = why} end
+  error(why, 0)
 end
 

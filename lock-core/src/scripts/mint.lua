@@ -6,7 +6,12 @@ local function mint(fence, gap, t)
   t = t or redis.call('TIME')
   local minted = t[1] .. string.sub('00000' .. t[2], -6)
   local counter = gap == 0 and minted or string.format('%.0f', minted + gap)
-  local last = redis.call('SET', fence, counter, 'GET')
+  local last = redis.pcall('SET', fence, counter, 'GET')
+  if type(last) == 'table' then
+    -- Something that is no counter is replaced. Any other refusal comes again.
+    redis.call('SET', fence, counter)
+    last = nil
+  end
   -- Texts of one length are in the order of their numbers.
   if last and (#last ~= #minted or last >= minted) then
     last = tonumber(last) or 0

@@ -16,14 +16,19 @@ if type(from) == 'table' and not string.find(from.err, 'WRONGTYPE', 1, true) the
 if from ~= ARGV[7] then return {'lost'} end
 
 local head = redis.call('LPOP', queue)
-local grant = grant_next(lock, queue, waiters, fence, head, '', 0, ARGV[5], true)
+local grant, refusal = grant_first(lock, queue, waiters, fence, head, '', 0, ARGV[5], true)
+if refusal then return refused(refusal) end
 if not grant then
   local minted = mint(fence, spare)
   redis.call('SET', lock, token, 'PX', ttl)
   return tonumber(minted)
 end
 
-if grant.token == token then return tonumber(grant.minted) end
+if grant.token == token then
+  -- The queue knows the ttl of an earlier ask. Never shorter: the message of this grant has named that ttl.
+  if grant.ttl < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
+  return tonumber(grant.minted)
+end
 
 local client = string.sub(token, 1, 36)
 -- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token. The time has
@@ -31,7 +36,17 @@ local client = string.sub(token, 1, 36)
 local alive_until = grant.now + ARGV[4]
 local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, alive_until .. ' ' .. ARGV[5])
 local joined = added > 0 and 1 or 0
-local depth = joined == 1 and redis.call('RPUSH', queue, token) or redis.call('LLEN', queue)
+local depth
+if joined == 1 then
+  depth = redis.pcall('RPUSH', queue, token)
+  -- A token without a place must not look as if it had one.
+  if type(depth) == 'table' then
+    redis.call('HDEL', waiters, token)
+    return depth
+  end
+else
+  depth = redis.call('LLEN', queue)
+end
 if grant.others == 0 then
   -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself. Others who wait have done
   -- this a few seconds ago.

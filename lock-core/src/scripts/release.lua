@@ -14,12 +14,13 @@ local token = ARGV[1]
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder == token then
   local caller = 'lock-core:client:' .. string.sub(token, 1, 36)
-  if grant_next(lock, queue, waiters, fence, head, '', 0, caller) then return 2 end
+  if grant_first(lock, queue, waiters, fence, head, '', 0, caller) then return 2 end
+  -- Also where a step of that was refused: the waiter that is first finds the lock free when it asks.
   redis.call('DEL', lock)
   return 1
 end
 
--- HDEL comes first and always: a replica refuses it, so that it can not answer "not yours" by mistake.
+-- HDEL comes first and always: a replica refuses it, so that it cannot answer "not yours" by mistake.
 if redis.call('HDEL', waiters, token) == 1 then
   redis.call('LREM', queue, 1, token)
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end

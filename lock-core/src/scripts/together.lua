@@ -8,9 +8,9 @@
 -- Else for each lock to take the fencing token, and for each of the others 1; or 0 where nothing was done and `acquire` or
 -- `release` has to look at it
 --
--- Atomic as those are. What can not be read, or not be written, is left to them, and they say why. The one step that can end
--- the script is the first write, so no lock is taken or released without a word. A command costs the server as much as what
--- it does for one lock, so what can be asked for all of them at once is.
+-- Atomic as those are. What cannot be read, or not be written, is left to them, and they say why: one that is refused does not
+-- keep the others from what they want. A command costs the server as much as what it does for one lock, so what can be asked
+-- for all of them at once is.
 local take, all = tonumber(ARGV[1]), (#KEYS - 1) / 2
 local queued = redis.pcall('EXISTS', unpack(KEYS, all + 2)) ~= 0
 local function waited_for(i)
@@ -22,16 +22,23 @@ for i = 1, all do done[i] = 0 end
 
 local minted = 1
 if take > 0 and redis.pcall('EXISTS', unpack(KEYS, 2, take + 1)) ~= take then
-  local t = redis.call('TIME')
-  minted = t[1] * 1000000 + t[2]
-  local last = redis.call('SET', KEYS[1], string.format('%.0f', minted + take - 1), 'GET')
+  local t = redis.pcall('TIME')
+  minted = not t.err and t[1] * 1000000 + t[2]
+  local counter = minted and string.format('%.0f', minted + take - 1)
+  local last = minted and redis.pcall('SET', KEYS[1], counter, 'GET')
+  if type(last) == 'table' then
+    -- Something that is no counter is replaced. Without a counter nothing is taken.
+    local set = redis.pcall('SET', KEYS[1], counter)
+    if set.err then minted = nil end
+    last = nil
+  end
   last = tonumber(last or 0) or 0
-  if last >= minted then
+  if minted and last >= minted then
     minted = last + 1
     redis.call('SET', KEYS[1], string.format('%.0f', minted + take - 1))
   end
   local ttl, each = ARGV[all + 2], ARGV[all + 3]
-  for i = 1, take do
+  for i = 1, minted and take or 0 do
     if not waited_for(i) then
       local set = redis.pcall('SET', KEYS[i + 1], ARGV[i + 1], 'NX', 'PX', each and ARGV[all + 1 + i] or ttl)
       if set and not set.err then

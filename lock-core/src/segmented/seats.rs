@@ -12,7 +12,7 @@ use crate::sync::lock;
 #[derive(Debug)]
 pub(super) struct Seats {
     table: Mutex<Box<[Seat]>>,
-    /// A segment that was held here is free and nobody here waits for it: one waiter may look.
+    /// A segment is free as far as is known here, and nobody here waits for it: one waiter may look.
     freed: Notify,
     /// A segment was reported as exhausted: those who wait for it leave.
     exhausted: Notify,
@@ -26,6 +26,13 @@ struct Seat {
     exhausted: bool,
     /// When somebody here last found it busy.
     found_busy: Option<Instant>,
+}
+
+impl Seat {
+    /// Nobody here is at it, and it was not found busy since it was last held here.
+    fn may_be_free(&self) -> bool {
+        self.engaged == 0 && !self.exhausted && self.found_busy.is_none()
+    }
 }
 
 impl Seats {
@@ -89,6 +96,14 @@ impl Seats {
         }
     }
 
+    /// Has one more waiter look, if another segment is free as far as is known here: of several that became free while all
+    /// waiters looked elsewhere, only one was announced.
+    pub(super) fn announce_others(&self) {
+        if lock(&self.table).iter().any(Seat::may_be_free) {
+            self.freed.notify_one();
+        }
+    }
+
     /// Resolves when a segment may have become free without a message from the server.
     pub(super) async fn freed(&self) {
         self.freed.notified().await;
@@ -124,6 +139,7 @@ impl Place {
         self.held = true;
     }
 
+    /// It is another's, or nobody knows.
     pub(super) fn found_busy(self) {
         lock(&self.seats.table)[self.segment].found_busy = Some(Instant::now());
     }
@@ -137,9 +153,10 @@ impl Drop for Place {
         if self.held {
             seat.found_busy = None;
         }
-        let free = self.held && seat.engaged == 0 && !seat.exhausted;
+        // Also where a look was cut short: another waiter makes up for it.
+        let may_be_free = seat.may_be_free();
         drop(table);
-        if free {
+        if may_be_free {
             self.seats.freed.notify_one();
         }
     }
@@ -196,8 +213,8 @@ mod tests {
     fn a_waiter_hears_at_once_of_a_segment_that_is_let_go_here() {
         let seats = Seats::new(1);
         let heard = || seats.freed().now_or_never().is_some();
-        drop(seats.take_idle(0, NEVER));
-        assert!(!heard(), "it was only asked for");
+        seats.take_idle(0, NEVER).unwrap().found_busy();
+        assert!(!heard(), "it is not free");
         let mut held = seats.take_idle(0, NEVER).unwrap();
         held.taken();
         let waiting = seats.take_least_crowded(0);
@@ -207,6 +224,31 @@ mod tests {
         held.taken();
         drop(held);
         assert!(heard());
+    }
+
+    #[test]
+    fn a_look_that_was_cut_short_is_made_up_for_by_another() {
+        let seats = Seats::new(1);
+        drop(seats.take_idle(0, NEVER).unwrap());
+        assert!(seats.freed().now_or_never().is_some());
+    }
+
+    #[test]
+    fn of_two_segments_that_are_let_go_unheard_both_are_heard_of() {
+        let seats = Seats::new(2);
+        let mut held = [0, 1].map(|segment| seats.take_idle(segment, NEVER).unwrap());
+        held.iter_mut().for_each(Place::taken);
+        drop(held);
+        let heard = || seats.freed().now_or_never().is_some();
+        assert!(heard());
+        assert!(!heard(), "one announcement, as nobody listened");
+        let mut first = seats.take_idle(0, HOUR).unwrap();
+        first.taken();
+        seats.announce_others();
+        assert!(heard());
+        seats.take_idle(1, HOUR).unwrap().found_busy();
+        seats.announce_others();
+        assert!(!heard(), "nothing else is free");
     }
 
     #[tokio::test]

@@ -49,8 +49,12 @@ pub(crate) struct Contender {
     keep_until: AtomicU64,
     /// How many fencing tokens the first request asked for, where each must ask for as many.
     spare: AtomicU64,
+    /// A request was made, which may be on its way.
+    asked: AtomicBool,
     /// Requests that had no clear answer: they may still take effect.
     pub(crate) unanswered: AtomicU32,
+    /// Guarded scripts that were sent with this token and had no answer: they may still run.
+    scripts: AtomicU32,
     /// Another process is known to wait for what was granted. A message may say so right behind the grant, and so
     /// before anybody has taken that.
     pub(crate) contended: AtomicBool,
@@ -58,6 +62,10 @@ pub(crate) struct Contender {
     over: AtomicBool,
     /// Somebody is already releasing what it left on the server.
     pub(crate) undoing: AtomicBool,
+    /// It was handed to a caller that may not have run since.
+    handed: AtomicBool,
+    /// Its guard had ended, and the caller had not released it, when the session last looked at the leases.
+    pub(crate) unreleased: AtomicBool,
     /// A refresh that was answered late has released, too: the holder's own release may come second and find nothing.
     pub(crate) released_by_refresh: AtomicBool,
 }
@@ -80,6 +88,18 @@ enum Tenure {
 
 /// No request has asked for fencing tokens so far.
 const UNASKED: u64 = u64::MAX;
+
+/// A guarded script without an answer. It counts for as long as the token lives, unless it is answered: a call whose future
+/// was dropped or whose connection broke may reach the server at any time.
+#[must_use = "the script may still run"]
+pub(crate) struct Outstanding<'a>(&'a Contender);
+
+impl Outstanding<'_> {
+    /// The server has answered: the script has run, or never will.
+    pub(crate) fn answered(self) {
+        self.0.scripts.fetch_sub(1, Ordering::SeqCst);
+    }
+}
 
 /// What a contender is made for.
 #[derive(Debug)]
@@ -105,10 +125,14 @@ impl Contender {
             cap: AtomicU64::new(Moment::NEVER.0),
             keep_until: AtomicU64::new(0),
             spare: AtomicU64::new(UNASKED),
+            asked: AtomicBool::new(false),
             unanswered: AtomicU32::new(0),
+            scripts: AtomicU32::new(0),
             contended: AtomicBool::new(false),
             over: AtomicBool::new(false),
             undoing: AtomicBool::new(false),
+            handed: AtomicBool::new(false),
+            unreleased: AtomicBool::new(false),
             released_by_refresh: AtomicBool::new(false),
         }
     }
@@ -208,6 +232,27 @@ impl Contender {
         begun
     }
 
+    /// Handed over inside the process: the caller has the lock before it runs.
+    pub(crate) fn hand_to(self: &Arc<Self>, now: Moment, hold: &Arc<Hold>, fence: u64) -> bool {
+        let begun = self.serve(now, hold, fence);
+        self.handed.store(begun, Ordering::SeqCst);
+        begun
+    }
+
+    /// A renewal is due. The hold, where its caller has not run for two renewals: it cannot be taken any more.
+    pub(crate) fn not_taken(&self) -> Option<Arc<Hold>> {
+        // There may be thousands of leases: few were handed over since their last renewal.
+        if !self.handed.swap(false, Ordering::SeqCst) {
+            return None;
+        }
+        let hold = self.hold()?;
+        if hold.is_taken() {
+            return None;
+        }
+        self.handed.store(true, Ordering::SeqCst);
+        hold.is_overdue().then_some(hold)
+    }
+
     /// When `max_hold` ends the guard's part.
     pub(crate) fn cap(&self) -> Moment {
         Moment(self.cap.load(Ordering::SeqCst))
@@ -301,6 +346,7 @@ impl Contender {
 
     /// One request for this contender, for a lease with `spare` fencing tokens beside the first.
     pub(crate) fn attempt<'a>(&'a self, token: &'a Token, mode: Mode, spare: u64) -> Attempt<'a> {
+        self.asked.store(true, Ordering::Relaxed);
         let terms = self.terms();
         // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
         let alive_for = (REFRESH.min(terms.third()) * 3).max(Duration::from_secs(5));
@@ -315,6 +361,11 @@ impl Contender {
         }
     }
 
+    /// Whether anything of it may be on the server.
+    pub(crate) fn was_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     /// Whom the server counts it for, where that is more than one acquisition.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.explicit_owner.as_ref().map(Owner::as_str)
@@ -325,6 +376,18 @@ impl Contender {
         let left = now.until(Moment(self.keep_until.load(Ordering::Relaxed)));
         let left = Duration::from_millis(left.as_millis() as u64);
         (!left.is_zero()).then_some(left)
+    }
+
+    /// A guarded script is about to be sent.
+    pub(crate) fn script_sent(&self) -> Outstanding<'_> {
+        self.scripts.fetch_add(1, Ordering::SeqCst);
+        Outstanding(self)
+    }
+
+    /// Whether a guarded script may still run. The server tells guards apart by this token alone, so no other guard may
+    /// have it then.
+    pub(crate) fn may_run_scripts(&self) -> bool {
+        self.scripts.load(Ordering::SeqCst) > 0
     }
 
     /// News: applies it, then wakes whoever waits for it.

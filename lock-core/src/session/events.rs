@@ -83,6 +83,31 @@ impl Events for Shared {
             lock(&contender.wait).interrupted();
         }
     }
+
+    /// Waiters have been told when the connection broke. A holder may have missed that its lock was taken away, or that another
+    /// process waits: every lease is confirmed, and every turn is bounded as if another process waited.
+    fn reconnected(&self) {
+        let now = self.now();
+        let registry = lock(&self.registry);
+        for contender in registry.contenders.values() {
+            contender.contended.store(true, Ordering::SeqCst);
+            if let Some(lease) = contender.lease() {
+                lease.confirm_at(now);
+            }
+            if let Some(line) = contender.line() {
+                line.contended(contender, now);
+            }
+        }
+        for line in registry.lines() {
+            line.reconnected();
+        }
+        drop(registry);
+        self.lease_due_at(now);
+    }
+
+    fn is_in_use(&self) -> bool {
+        !lock(&self.registry).contenders.is_empty()
+    }
 }
 
 impl Shared {

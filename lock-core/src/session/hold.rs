@@ -1,6 +1,6 @@
 //! What one guard has: its part of a lease, from before it is held until it is over.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::contender::Contender;
@@ -27,12 +27,20 @@ pub(crate) struct Request {
     pub(crate) owner: Option<Owner>,
 }
 
+/// The caller has not run since the hold began.
+const WAITING: u8 = 0;
+/// Nor had it when its lease was renewed.
+const OVERDUE: u8 = 1;
+const TAKEN: u8 = 2;
+/// The caller did not run for so long that the next one has the lock.
+const GIVEN_BACK: u8 = 3;
+
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) request: Request,
     phase: Phase,
-    /// Nobody ever knew that it had begun.
-    unseen: AtomicBool,
+    /// Whether its caller knows that it has begun: `WAITING`, `OVERDUE`, `TAKEN` or `GIVEN_BACK`.
+    taken: AtomicU8,
     begun: AtomicU64,
     fence: AtomicU64,
     contender: OnceLock<Arc<Contender>>,
@@ -45,7 +53,7 @@ impl Hold {
         Self {
             request,
             phase: Phase::pending(),
-            unseen: AtomicBool::new(false),
+            taken: AtomicU8::new(WAITING),
             begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
             contender: OnceLock::new(),
@@ -128,17 +136,33 @@ impl Hold {
         self.phase.abandon()
     }
 
-    /// Nobody ever knew that it had begun: nothing is kept for it.
-    pub(crate) fn was_never_seen(&self) {
-        self.unseen.store(true, Ordering::Relaxed);
+    /// Its caller runs, and has it. False if it was given back before.
+    pub(crate) fn take(&self) -> bool {
+        self.taken.swap(TAKEN, Ordering::SeqCst) != GIVEN_BACK
+    }
+
+    /// Whether its caller knows that it has begun.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::SeqCst) == TAKEN
+    }
+
+    /// A renewal is due. True where its caller had not run at the renewal before, and has not since: from here on it cannot
+    /// be taken.
+    pub(crate) fn is_overdue(&self) -> bool {
+        let step = |from, to| {
+            let (seq, exchange) = (Ordering::SeqCst, &self.taken);
+            exchange.compare_exchange(from, to, seq, seq).is_ok()
+        };
+        !step(WAITING, OVERDUE) && step(OVERDUE, GIVEN_BACK)
     }
 
     /// Until when the lock has to be kept, though nobody needs it any more.
     pub(crate) fn keep_until(&self) -> Moment {
-        if self.unseen.load(Ordering::Relaxed) {
-            Moment(0)
-        } else {
+        if self.is_taken() {
             self.begun() + self.request.at_least
+        } else {
+            // Nobody ever knew that it had begun.
+            Moment(0)
         }
     }
 }

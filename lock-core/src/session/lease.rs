@@ -93,6 +93,8 @@ struct Users {
     all: u32,
     /// Those who want it renewed.
     renewing: u32,
+    /// The one renewal of a fixed lease that was granted by a message.
+    owed: bool,
     /// The longest that any of them asked for.
     terms: Terms,
 }
@@ -120,6 +122,7 @@ impl Lease {
             users: Mutex::new(Users {
                 all: 1,
                 renewing: u32::from(start.renew),
+                owed: start.pushed && !start.renew,
                 terms,
             }),
             changed: OnceLock::new(),
@@ -232,14 +235,22 @@ impl Lease {
         Moment(self.renew_at.load(Ordering::SeqCst))
     }
 
-    /// A renewal is on its way: the next one only after its answer.
-    pub(crate) fn renewing(&self) {
+    /// Messages may have been missed: the server is asked by then whether the lease is still ours.
+    pub(crate) fn confirm_at(&self, moment: Moment) {
+        self.renew_at.fetch_min(moment.0, Ordering::SeqCst);
+    }
+
+    /// A renewal is on its way: the next one only after its answer. False where a fixed lease is confirmed, not prolonged.
+    pub(crate) fn renewing(&self) -> bool {
+        let users = lock(&self.users);
         self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
+        users.renewing > 0 || users.owed
     }
 
     /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns when the next is due.
     pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, terms: Terms) -> Moment {
         self.prolong(now, terms.deadline(sent_at));
+        lock(&self.users).owed = false;
         self.next_renewal(sent_at + terms.third())
     }
 

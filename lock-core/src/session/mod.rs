@@ -14,6 +14,7 @@ mod undo;
 mod wait;
 mod woken;
 
+use std::any::Any;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -38,6 +39,7 @@ use crate::config::Config;
 use crate::error::LossReason;
 use crate::key::{Kind, LockKey};
 use crate::queue::{HandOver, Limits, Line};
+use crate::rt::Handle;
 use crate::store::{AnyStore, Store};
 use crate::sync::lock;
 use crate::token::{ClientId, Token};
@@ -51,11 +53,16 @@ pub(crate) struct Session {
     errands: UnboundedSender<Errand>,
 }
 
+/// What is dropped when a release is over.
+pub(crate) type Then = Box<dyn Any + Send>;
+
 /// What the task is asked to do.
 #[derive(Debug)]
 enum Errand {
     /// To give back what a contender has on the server.
     Release(Arc<Contender>),
+    /// The same, and to drop something once that is confirmed.
+    ReleaseThen(Arc<Contender>, Then),
     /// To tell the process that is next in the queue of a lock that its turn will come soon.
     Forewarn(Arc<LockKey>),
 }
@@ -89,7 +96,7 @@ impl Session {
         store: AnyStore,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, LockError> {
-        let runtime = tokio::runtime::Handle::try_current().map_err(|_| {
+        let runtime = Handle::try_current().map_err(|_| {
             LockError::config(
                 "there is no tokio runtime here: connect inside one, it keeps the locks alive",
             )
@@ -112,7 +119,12 @@ impl Session {
                 errands: errands.downgrade(),
             }
         });
-        runtime.spawn(task::run(Arc::clone(&shared), queued));
+        let ended = Ended(Arc::clone(&shared));
+        let task = task::run(Arc::clone(&shared), queued);
+        runtime.spawn(async move {
+            let _ended = ended;
+            task.await;
+        });
         Ok(Arc::new(Self { shared, errands }))
     }
 
@@ -143,7 +155,7 @@ impl Session {
     /// Nobody wants what this contender has asked for, if it has asked.
     pub(crate) fn abandon(&self, contender: Arc<Contender>, asked: bool) {
         contender.let_go();
-        if asked {
+        if asked && contender.was_asked() {
             self.undo_later(contender);
         } else {
             self.shared.forget(&contender);
@@ -158,6 +170,23 @@ impl Session {
         let now = self.shared.now();
         if hold.release(now) == Status::Held
             && let Some(contender) = self.shared.pass_on(hold, now)
+        {
+            self.undo_later(contender);
+        }
+    }
+
+    /// As [`end`](Self::end), and drops `then` once the release is confirmed, or nothing more can be done about it.
+    pub(crate) fn end_then(&self, hold: &Arc<Hold>, then: Then) {
+        let now = self.shared.now();
+        let contender = match hold.release(now) {
+            Status::Held => self.shared.pass_on(hold, now),
+            // A release that was not awaited to its end goes on in the background.
+            Status::Released => hold.contender().filter(|c| c.is_over()).cloned(),
+            Status::Pending | Status::Lost(_) => None,
+        };
+        if let Some(contender) = contender
+            && let Err(refused) = self.errands.send(Errand::ReleaseThen(contender, then))
+            && let Errand::ReleaseThen(contender, _) = refused.0
         {
             self.undo_later(contender);
         }
@@ -182,6 +211,10 @@ impl Session {
                 if let Some(lease) = contender.lease() {
                     let lost = lease.lose(LossReason::ShutDown);
                     if lost || matches!(contender.status(shared.now()), Status::Lost(_)) {
+                        // `at_least` holds for a hold that is cut short, too.
+                        if let Some(hold) = contender.hold() {
+                            contender.keep_as_asked(&hold);
+                        }
                         self.undo_later(contender);
                     }
                 }
@@ -189,6 +222,15 @@ impl Session {
             let _ = timeout_at(end, shared.until_idle()).await;
         }
         lock(&shared.registry).contenders.len()
+    }
+}
+
+/// The task of a session, for those who wait on other runtimes: when it ends, they must hear of it.
+struct Ended(Arc<Shared>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.close();
     }
 }
 
@@ -209,7 +251,10 @@ impl Shared {
             return Err(LockError::ShutDown);
         }
         let line = registry.line(&hold.request.key);
-        line.join(Arc::clone(&hold));
+        let unwatched = line.join(Arc::clone(&hold));
+        let next = unwatched.and_then(|terms| self.watch_line(&mut registry, &line, terms));
+        drop(registry);
+        self.lines_due_at(next);
         Ok((line, hold))
     }
 
@@ -239,7 +284,7 @@ impl Shared {
     /// The first in line asks the server, in the name of all.
     pub(crate) fn lead(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Result<(), LockError> {
         let contender = self.contender(&hold.request, Some(line))?;
-        if !line.lead(hold, &contender) {
+        if !line.lead(hold, &contender, self.now()) {
             self.forget(&contender);
         }
         Ok(())
@@ -290,7 +335,9 @@ impl Shared {
     pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Contender>> {
         let contender = Arc::clone(hold.contender()?);
         contender.keep_as_asked(hold);
+        // A guarded script that may still run must find another token once the next guard holds.
         if contender.keep_for(now).is_none()
+            && !contender.may_run_scripts()
             && let Some(line) = contender.line()
             && let Some(HandOver { next, turn_ends }) =
                 line.hand_over(hold, now, self.limits(&line))
@@ -327,8 +374,7 @@ impl Shared {
 
     /// For how long it is the turn of other processes to ask for this lock.
     pub(crate) fn gives_way(&self, key: &LockKey) -> Option<Duration> {
-        let line = lock(&self.registry).existing_line(key).cloned()?;
-        line.gives_way(self.now())
+        lock(&self.registry).gives_way(key, self.now())
     }
 
     /// Nobody else needs this line for now.
@@ -361,9 +407,11 @@ impl Shared {
     }
 
     /// Cleans up once more behind a contender that was given up before a question about it was answered.
-    fn undo_again(&self, contender: &Arc<Contender>) {
+    pub(crate) fn undo_again(&self, contender: &Arc<Contender>) {
         if let Some(errands) = self.errands.upgrade() {
             self.remember(contender);
+            // It may overtake the release of a holder that was quick, which must not take that for a loss.
+            contender.released_by_refresh.store(true, Ordering::SeqCst);
             contender.undoing.store(false, Ordering::Relaxed);
             let _ = errands.send(Errand::Release(Arc::clone(contender)));
         }
@@ -392,13 +440,28 @@ impl Shared {
     /// ends, which no message tells. The spread keeps processes that wait for the same lease apart.
     pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
         let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
-        let interval = if self.store.pushes() {
+        let interval = if self.store.pushes() && line.is_told() {
             terms.third().min(REFRESH)
         } else {
             self.config.poll_interval.mul_f64(0.5 + fastrand::f64())
         };
         let at = self.now() + interval.min(remaining.saturating_add(spread));
         let next = lock(&self.registry).check_at(line, at);
+        self.lines_due_at(next);
+    }
+
+    /// Where several wait, the line is looked at now and then: the first of them may not run, and keep the others waiting.
+    /// Returns when the next look at any line is, if this changes it.
+    fn watch_line(
+        &self,
+        registry: &mut Registry,
+        line: &Arc<Line>,
+        terms: Terms,
+    ) -> Option<Moment> {
+        registry.check_at(line, self.now() + terms.third().min(REFRESH))
+    }
+
+    fn lines_due_at(&self, next: Option<Moment>) {
         if let Some(next) = next {
             self.due_at(&self.lines_due, next);
         }

@@ -4,12 +4,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use super::contender::Contender;
 use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::owner::Owner;
-use crate::queue::Line;
+use crate::queue::{Line, LineCheck, PAUSE, Way};
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
@@ -19,6 +20,8 @@ pub(super) struct Registry {
     /// Lines whose contender is to be asked for, by when.
     checks: BTreeMap<(Moment, u64), Weak<Line>>,
     next_check: u64,
+    /// What is known of other processes that want a lock which a task here has let go a moment ago, and until when that matters.
+    ways: HashMap<Arc<LockKey>, (Moment, Way), BuildHasherDefault<OneWord>>,
     /// Tokens that hold a lock for nobody, because it was to be kept for a while.
     kept: HashMap<u64, Moment>,
     pub(super) closing: bool,
@@ -94,10 +97,25 @@ impl Registry {
                 line
             }
             Entry::Vacant(entry) => {
-                let line = Line::new(Arc::clone(key));
+                let way = self.ways.remove(key).map(|(_, way)| way);
+                let line = Line::new(Arc::clone(key), way.unwrap_or_default());
                 entry.insert(Presence::Line(Arc::clone(&line)));
                 line
             }
+        }
+    }
+
+    /// A task has let go, and may come back at once: then it gives way to others.
+    pub(super) fn keep_way(&mut self, key: &Arc<LockKey>, now: Moment, way: Way) {
+        self.ways.retain(|_, (until, _)| *until > now);
+        self.ways.insert(Arc::clone(key), (now + PAUSE, way));
+    }
+
+    /// For how long it is the turn of other processes to ask for this lock.
+    pub(super) fn gives_way(&self, key: &LockKey, now: Moment) -> Option<Duration> {
+        match self.existing_line(key) {
+            Some(line) => line.gives_way(now),
+            None => self.ways.get(key)?.1.pause(now),
         }
     }
 
@@ -130,7 +148,8 @@ impl Registry {
             && presence.is(line)
         {
             holder.stands_for(Weak::new());
-            *presence = Presence::Holder(holder);
+            let gone = std::mem::replace(presence, Presence::Holder(holder));
+            self.uncheck(&gone);
         }
     }
 
@@ -140,7 +159,8 @@ impl Registry {
         if let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&contender.key))
             && entry.get().is_over_without(contender)
         {
-            entry.remove();
+            let gone = entry.remove();
+            self.uncheck(&gone);
         }
     }
 
@@ -156,32 +176,48 @@ impl Registry {
             && let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&line.key))
             && entry.get().is(line)
         {
-            entry.remove();
+            let gone = entry.remove();
+            self.uncheck(&gone);
         }
     }
 
-    /// Asks for this line at `moment` or before. Returns when the next check of any line is, if this changes it.
+    /// Nobody waits in a line any more.
+    fn uncheck(&mut self, gone: &Presence) {
+        if let Presence::Line(line) = gone
+            && let Some(check) = line.take_check()
+        {
+            self.checks.remove(&check);
+        }
+    }
+
+    /// Looks at this line at `moment` or before. Returns when the next look at any line is, if this changes it.
     pub(super) fn check_at(&mut self, line: &Arc<Line>, moment: Moment) -> Option<Moment> {
-        if !line.check_at(moment) {
+        if line.is_checked_by(moment) {
             return None;
         }
         self.next_check += 1;
+        if let Some(replaced) = line.check_at(moment, self.next_check) {
+            self.checks.remove(&replaced);
+        }
         self.checks
             .insert((moment, self.next_check), Arc::downgrade(line));
         self.first_check()
     }
 
-    /// The contenders to ask for now.
-    pub(super) fn due(&mut self, now: Moment) -> Vec<(Arc<Line>, Arc<Contender>)> {
+    /// What is to be done now for lines whose time has come.
+    pub(super) fn due(
+        &mut self,
+        now: Moment,
+        limit: Duration,
+    ) -> Vec<(Arc<Line>, Option<LineCheck>)> {
         let mut due = Vec::new();
         while let Some(first) = self.checks.first_entry() {
             if first.key().0 > now {
                 break;
             }
-            if let Some(line) = first.remove().upgrade()
-                && let Some(contender) = line.due(now)
-            {
-                due.push((line, contender));
+            if let Some(line) = first.remove().upgrade() {
+                let what = line.due(now, limit);
+                due.push((line, what));
             }
         }
         due

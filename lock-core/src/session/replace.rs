@@ -34,20 +34,25 @@ pub(super) async fn replace(
     let (token, from) = (shared.token(&contender), shared.token(holder));
     let attempt = contender.attempt(&token, Mode::Wait, spare);
     let answer = shared.store.pass(attempt, &from).await;
+    // Where the caller did not run for too long, the first in line asks by now: what was answered is of the past.
+    let awaited = line.waits_for_release(&contender);
     let released = match answer {
         Ok(Passed::Lost) => Ok(Released::NotHeld),
         Ok(Passed::On(Answer::Granted { fence, .. })) => {
             let granted = Granted::by_answer(fence, spare, sent_at, terms);
-            lock(&contender.wait).answered(granted);
+            if awaited {
+                lock(&contender.wait).answered(granted);
+            }
             Ok(Released::HandedOver)
         }
-        Ok(Passed::On(Answer::Queued(place))) => {
+        Ok(Passed::On(Answer::Queued(place))) if awaited => {
             lock(&contender.wait).queued(sent_at, terms, place.last_fence);
             // Before the check is set: one that falls due while somebody asks is dropped.
             line.answered(&contender);
             shared.check_line(line, terms, place.remaining);
             Ok(Released::HandedOver)
         }
+        Ok(Passed::On(Answer::Queued(_))) => Ok(Released::HandedOver),
         // Something else has taken the name in between; the one that waits finds out by asking.
         Ok(Passed::On(Answer::Busy { .. } | Answer::Foreign { .. })) => Ok(Released::Free),
         Err(error) => {
@@ -64,6 +69,7 @@ pub(super) async fn replace(
     }
     let unanswered = matches!(released, Err(_) | Ok(Released::NotHeld | Released::Free));
     asking.over(unanswered);
+    line.heard(released.is_ok());
     Some(released)
 }
 
@@ -84,7 +90,7 @@ impl Asking<'_> {
     }
 
     fn tell(&self) {
-        self.line.answered(self.contender);
+        self.line.release_answered(self.contender);
         self.line.wake_first();
         // The last one in line has left meanwhile. Its clean-up may have come before our question.
         if self.contender.is_over() {

@@ -20,7 +20,7 @@ use crate::LossReason;
 use crate::alarm::Alarm;
 use crate::clock::Moment;
 use crate::key::LockKey;
-use crate::queue::Line;
+use crate::queue::{Line, LineCheck};
 use crate::store::{Answer, Attempt, Mode, Renewal, Store, StoreError};
 use crate::sync::lock;
 use crate::token::Token;
@@ -28,6 +28,9 @@ use crate::token::Token;
 /// Locks in one renewal call. One call holds the server for about 1.7 µs a lock, and others must not feel it; but each call
 /// costs this process, which has to be woken for the answer, as much as some 200 locks do.
 const BATCH: usize = 350;
+
+/// How long a caller pauses at the most when its request has failed, and a little more.
+const MAXIMUM_PAUSE: Duration = Duration::from_millis(600);
 
 /// So long a batch keeps the next one waiting.
 const PACE: Duration = Duration::from_millis(20);
@@ -47,6 +50,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Erra
         tokio::select! {
             errand = errands.recv() => match errand {
                 Some(Errand::Release(contender)) => release(&shared, contender, &mut jobs),
+                Some(Errand::ReleaseThen(contender, then)) => {
+                    jobs.push(Box::pin(undo::until_confirmed_then(Arc::clone(&shared), contender, then)));
+                }
                 Some(Errand::Forewarn(key)) => jobs.push(Box::pin(forewarn(Arc::clone(&shared), key))),
                 None => break,
             },
@@ -128,7 +134,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     shared.leases_due.store(Moment::NEVER.0, Ordering::SeqCst);
     let mut next = Moment::NEVER;
     let mut due = Vec::new();
-    let (mut lost, mut over) = (Vec::new(), Vec::new());
+    let (mut lost, mut over, mut not_taken) = (Vec::new(), Vec::new(), Vec::new());
     for contender in lock(&shared.registry).contenders.values() {
         let Some(lease) = contender.lease() else {
             continue;
@@ -148,11 +154,24 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             // What is due soon goes along, so that batches are full and sweeps are few.
             let terms = lease.terms();
             if lease.renew_at() <= now + terms.ttl() / 12 {
-                lease.renewing();
-                due.push((Arc::clone(contender), terms));
+                not_taken.extend(contender.not_taken());
+                let prolongs = lease.renewing();
+                due.push(Due {
+                    contender: Arc::clone(contender),
+                    terms,
+                    prolongs,
+                });
             }
             let end = lease.end().min(contender.cap());
             next = next.min(lease.renew_at()).min(end);
+        } else if !contender.undoing.load(Ordering::Relaxed) {
+            // Its caller releases it. Where that is so at two looks, the caller does not run.
+            if contender.unreleased.swap(true, Ordering::Relaxed) {
+                contender.released_by_refresh.store(true, Ordering::SeqCst);
+                over.push(Arc::clone(contender));
+            } else {
+                next = next.min(now + shared.config.command_deadline + MAXIMUM_PAUSE);
+            }
         }
     }
     for contender in lost {
@@ -162,9 +181,21 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
         tracing::debug!(key = contender.key.name(), "lost: cleaning up");
         release(shared, contender, jobs);
     }
+    for hold in not_taken {
+        tracing::debug!(
+            key = hold.request.key.name(),
+            "a waiter does not run: the next one has the lock"
+        );
+        if hold.release(now) == Status::Held
+            && let Some(contender) = shared.pass_on(&hold, now)
+        {
+            release(shared, contender, jobs);
+        }
+        hold.woken.wake();
+    }
     // The shortest ttl of a batch bounds how long its answer may take. Within one ttl they stay in their order, which is about
     // that of memory: most of what a renewal costs here is to fetch the lock from there.
-    due.sort_by_key(|(_, terms)| terms.ttl());
+    due.sort_by_key(|due| due.terms.ttl());
     if !due.is_empty() {
         jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
     }
@@ -173,19 +204,50 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
 
 fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) {
     shared.lines_due.store(Moment::NEVER.0, Ordering::SeqCst);
-    let (due, next) = {
-        let mut registry = lock(&shared.registry);
-        (registry.due(now), registry.first_check())
-    };
-    for (line, contender) in due {
-        jobs.push(Box::pin(refresh(Arc::clone(shared), line, contender)));
+    // A request, and the pause behind it where it fails.
+    let limit = shared.config.command_deadline.saturating_add(MAXIMUM_PAUSE);
+    let mut registry = lock(&shared.registry);
+    let due = registry.due(now, limit);
+    for (line, _) in &due {
+        if let Some(terms) = line.wants_check() {
+            shared.watch_line(&mut registry, line, terms);
+        }
     }
-    let next = next.unwrap_or(Moment::NEVER);
+    let next = registry.first_check().unwrap_or(Moment::NEVER);
+    drop(registry);
+    for (line, what) in due {
+        match what {
+            Some(LineCheck::Refresh(contender)) => {
+                jobs.push(Box::pin(refresh(Arc::clone(shared), line, contender)));
+            }
+            Some(LineCheck::PassedOver(left)) => {
+                tracing::debug!(
+                    key = line.key.name(),
+                    "a waiter does not run: the next one comes before it"
+                );
+                if let Some(contender) = left {
+                    release(shared, contender, jobs);
+                }
+            }
+            Some(LineCheck::Release(contender)) => {
+                // Its own release may come second and find nothing.
+                contender.released_by_refresh.store(true, Ordering::SeqCst);
+                release(shared, contender, jobs);
+            }
+            None => {}
+        }
+    }
     shared.lines_due.fetch_min(next.0, Ordering::SeqCst);
 }
 
-/// A lease to renew, and the terms to renew it for: they must not change while the answer is on its way.
-type Due = (Arc<Contender>, Terms);
+/// A lease to renew.
+struct Due {
+    contender: Arc<Contender>,
+    /// What to renew it for: this must not change while the answer is on its way.
+    terms: Terms,
+    /// False for a fixed lease, which is only confirmed after messages may have been missed.
+    prolongs: bool,
+}
 
 /// Renews batch after batch: the server serves others in between. A batch without an answer does not keep the next
 /// ones waiting for long.
@@ -210,15 +272,22 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
         outcome = tracing::field::Empty
     );
     async {
-        let tokens: Vec<Token> = batch.iter().map(|(c, _)| shared.token(c)).collect();
+        let tokens: Vec<Token> = batch
+            .iter()
+            .map(|due| shared.token(&due.contender))
+            .collect();
         let renewals: Vec<Renewal<'_>> = batch
             .iter()
             .zip(&tokens)
-            .map(|((contender, terms), token)| Renewal {
-                key: &contender.key,
+            .map(|(due, token)| Renewal {
+                key: &due.contender.key,
                 token,
-                ttl: terms.ttl(),
-                owner: contender.owner(),
+                ttl: if due.prolongs {
+                    due.terms.ttl()
+                } else {
+                    Duration::ZERO
+                },
+                owner: due.contender.owner(),
             })
             .collect();
         let sent_at = shared.now();
@@ -229,14 +298,17 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
             Ok(held) => {
                 let lost = held.iter().filter(|held| !**held).count();
                 span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
-                for ((contender, terms), held) in batch.iter().zip(held) {
+                for (due, held) in batch.iter().zip(held) {
+                    let contender = &due.contender;
                     let Some(lease) = contender.lease() else {
                         continue;
                     };
-                    if held {
+                    if held && due.prolongs {
                         next = next
-                            .min(lease.renewed(now, sent_at, *terms))
+                            .min(lease.renewed(now, sent_at, due.terms))
                             .min(lease.end());
+                    } else if held {
+                        next = next.min(lease.renew_at()).min(lease.end());
                     } else if contender.is_over() {
                         // Released in between; the lease may have other users of the same owner.
                         next = next.min(lease.not_renewed(now));
@@ -252,7 +324,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
                     ?error,
                     "leases could not be renewed: trying again"
                 );
-                for lease in batch.iter().filter_map(|(contender, _)| contender.lease()) {
+                for lease in batch.iter().filter_map(|due| due.contender.lease()) {
                     next = next.min(lease.not_renewed(now)).min(lease.end());
                 }
             }
@@ -265,19 +337,28 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
 
 /// Asks on behalf of everybody in this process who waits for the same lock.
 pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc<Contender>) {
-    if contender.status(shared.now()) != Status::Pending {
-        return;
+    if contender.status(shared.now()) == Status::Pending {
+        ask_for(&shared, &line, &contender).await;
     }
-    let spare = line.spare(&contender, shared.limits(&line));
+    line.refreshed(&contender);
+}
+
+async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, contender: &Arc<Contender>) {
+    if shared.store.pushes() && line.needs_subscription(shared.now()) {
+        // The first in line asks itself, and subscribes.
+        return contender.tell(Wait::interrupted);
+    }
+    let spare = line.spare(contender, shared.limits(line));
     let sent_at = shared.now();
     let terms = contender.terms();
-    let token = shared.token(&contender);
+    let token = shared.token(contender);
     let attempt = Attempt {
         // Whoever is first in line by now may ask on other terms at this moment.
         ttl: terms.ttl(),
         ..contender.attempt(&token, Mode::Wait, spare)
     };
     let answer = shared.store.acquire(attempt).await;
+    line.heard(answer.is_ok());
     let mut remaining = Duration::MAX;
     match answer {
         Ok(Answer::Granted { fence, .. }) => {
@@ -305,8 +386,8 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc
             contender.tell(|wait| wait.failed(now, error.clone()));
         }
     }
-    clean_up_if_gone(&shared, &contender).await;
-    shared.check_line(&line, terms, remaining.min(terms.ttl()));
+    clean_up_if_gone(shared, contender).await;
+    shared.check_line(line, terms, remaining.min(terms.ttl()));
 }
 
 /// A contender that was given up while we asked for it may have been put back into the queue by our question. Releasing it

@@ -242,6 +242,7 @@ async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
         fence,
         spare: 0,
         contended: false,
+        ttl: TTL,
     };
     shared.granted(token.as_str(), grant, key.lock());
     let guard = soon(rig.take("a", true, Limit::Forever)).await.unwrap();

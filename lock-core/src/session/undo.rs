@@ -9,9 +9,10 @@ use tokio::time::{Instant, sleep};
 use super::contender::Contender;
 use super::hold::Hold;
 use super::phase::Status;
-use super::{Session, Shared, replace};
+use super::{Session, Shared, Then, replace};
 use crate::LockError;
 use crate::key::Kind;
+use crate::queue::Way;
 use crate::store::{Released, Renewal, Store, StoreError};
 use crate::sync::lock;
 
@@ -58,6 +59,18 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
         }
     }
     shared.forget(&contender);
+}
+
+/// As [`until_confirmed`], and drops `then` after it. Another release of the same token may be under way; a second one finds
+/// nothing left to do.
+pub(super) async fn until_confirmed_then(
+    shared: Arc<Shared>,
+    contender: Arc<Contender>,
+    then: Then,
+) {
+    contender.undoing.store(true, Ordering::Relaxed);
+    until_confirmed(shared, contender).await;
+    drop(then);
 }
 
 /// Of how many requests without an answer it is known what became of them: where the lock was ours and no answer has brought
@@ -152,9 +165,8 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
     }
     // Not for a clean-up, nor while guards of the same owner keep the lock.
     let lets_go = contender.lease().is_some() && contender.is_lease_over();
-    let line = contender
-        .line()
-        .filter(|line| lets_go && line.key.kind() == Kind::Reentrant);
+    let gives_way = lets_go && contender.key.kind() == Kind::Reentrant;
+    let line = contender.line().filter(|_| gives_way);
     if let Some(line) = &line {
         line.give_way(now);
     }
@@ -162,11 +174,17 @@ async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Rele
     lock(&shared.registry).gone(contender);
     let (key, owner) = (&contender.key, contender.owner());
     let released = shared.store.release(key, &token, owner).await;
-    if let Some(line) = line {
-        line.gave_way(match released {
-            Ok(Released::Announced { heard }) => Some(heard),
-            _ => None,
-        });
+    let heard = match released {
+        Ok(Released::Announced { heard }) => Some(heard),
+        _ => None,
+    };
+    let way = match (line, heard) {
+        (Some(line), heard) => line.gave_way(heard),
+        (None, Some(heard)) if gives_way && heard > 0 => Some(Way::wanted_by(heard)),
+        (None, _) => None,
+    };
+    if let Some(way) = way {
+        lock(&shared.registry).keep_way(&contender.key, shared.now(), way);
     }
     released
 }

@@ -135,6 +135,12 @@ impl Wait {
         self.served
     }
 
+    /// Whether there is a grant that was not taken yet.
+    pub(crate) fn has_grant(&self) -> bool {
+        let news = self.news.as_ref();
+        news.is_some_and(|news| news.answered.is_some() || news.pushed.is_some())
+    }
+
     /// A request is about to be sent: what was taken back or missed before it does not concern its answer.
     pub(crate) fn asking(&mut self, terms: Terms) {
         self.terms = terms;
@@ -225,7 +231,10 @@ impl Wait {
             if let (Some(grant), Some(asked)) = (news.pushed, news.asked) {
                 news.pushed = None;
                 if grant.fence > asked.floor {
-                    if now > asked.sent_at + wanted.third() || !asked.terms.serve(wanted) {
+                    // Its ttl is that of the ask that the server knew: perhaps an earlier one, or one whose answer was lost.
+                    let shorter = grant.ttl < asked.terms.ttl();
+                    let old = now > asked.sent_at + wanted.third();
+                    if old || shorter || !asked.terms.serve(wanted) {
                         return Next::AskAgain;
                     }
                     return Next::Take(Granted {
@@ -286,6 +295,7 @@ mod tests {
             fence,
             spare: 0,
             contended: false,
+            ttl: terms().ttl(),
         }
     }
 
@@ -363,6 +373,27 @@ mod tests {
         wait.refreshed(T0, terms(), 10);
         wait.pushed(grant(12));
         assert_eq!(wait.next(T0, longer), Next::AskAgain);
+    }
+
+    #[test]
+    fn a_grant_for_the_ttl_of_another_ask_is_asked_for_again() {
+        // The first in line leaves; the next asks for 1 s, which the server stores, and leaves before the answer.
+        let mut wait = waiting();
+        wait.queued(T0, terms(), 10);
+        wait.asking(of(1));
+        wait.interrupted();
+        let shorter = Grant {
+            ttl: of(1).ttl(),
+            ..grant(12)
+        };
+        wait.pushed(shorter);
+        assert_eq!(wait.next(T0, terms()), Next::AskAgain);
+        // Longer than is believed is no danger.
+        wait.pushed(Grant {
+            ttl: of(9).ttl(),
+            ..grant(12)
+        });
+        assert_eq!(wait.next(T0, terms()), Next::Take(pushed(12, T0)));
     }
 
     #[test]

@@ -20,6 +20,11 @@ impl Woken {
         self.waiter.wake();
     }
 
+    /// Whether the task has not looked since it was told to.
+    pub(crate) fn is_unheeded(&self) -> bool {
+        self.told.load(Ordering::SeqCst)
+    }
+
     /// Resolves after the next [`wake`](Self::wake), and at once if there was one since the last wait.
     pub(crate) async fn wait(&self) {
         poll_fn(|cx| {

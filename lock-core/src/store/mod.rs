@@ -9,10 +9,11 @@ use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::runtime::Handle;
+use futures_util::future::BoxFuture;
 
 use crate::error::{Cause, LockError};
 use crate::key::LockKey;
+use crate::rt::Handle;
 use crate::token::{ClientId, Token};
 
 pub(crate) use self::memory::MemoryStore;
@@ -116,6 +117,8 @@ pub(crate) struct Grant {
     pub(crate) spare: u64,
     /// Others are queued behind.
     pub(crate) contended: bool,
+    /// What the server gave the lock: that of the ask that it knew by then.
+    pub(crate) ttl: Duration,
 }
 
 /// A lease to renew. No `Debug`, as for an [`Attempt`].
@@ -123,6 +126,7 @@ pub(crate) struct Grant {
 pub(crate) struct Renewal<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) token: &'a Token,
+    /// Zero where the lease is only to be confirmed: it stays as long as it is.
     pub(crate) ttl: Duration,
     /// As in the [`Attempt`].
     pub(crate) owner: Option<&'a str>,
@@ -215,6 +219,12 @@ pub(crate) trait Events: Send + Sync {
     fn unlocked(&self, lock: &str);
     /// Messages may have been missed: everybody who waits must ask again.
     fn interrupted(&self);
+    /// A connection was made after one that broke. What was to be heard in between was not: leases are to be confirmed.
+    fn reconnected(&self) {}
+    /// Whether anything is held or waited for, so that a lost connection is to be made again at once.
+    fn is_in_use(&self) -> bool {
+        false
+    }
 }
 
 /// Where a store sends its events. Weak, because the session owns the store.
@@ -225,6 +235,11 @@ pub(crate) type EventSink = Weak<dyn Events>;
 ///
 /// Every call carries the store's own time limit: it returns, with an error if need be.
 pub(crate) trait Store: Send + Sync {
+    /// Waits for the connection, where there is none and nothing can be sent yet.
+    fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+        None
+    }
+
     fn acquire(
         &self,
         attempt: Attempt<'_>,
@@ -319,6 +334,10 @@ impl AnyStore {
 }
 
 impl Store for AnyStore {
+    fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+        on_store!(self, store => store.connecting())
+    }
+
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         on_store!(self, store => store.acquire(attempt).await)
     }

@@ -49,6 +49,7 @@ struct Shared {
     cut_to_server: AtomicBool,
     cut_to_client: AtomicBool,
     refuse: AtomicBool,
+    target: Mutex<Option<SocketAddr>>,
     accepted: Count,
     live: AtomicU64,
     lost_requests: Count,
@@ -230,6 +231,11 @@ impl Proxy {
         self.shared.resets.send_modify(|count| *count += 1);
     }
 
+    /// Leads new connections to another server; those that are open stay.
+    pub fn retarget(&self, target: SocketAddr) {
+        *lock(&self.shared.target) = Some(target);
+    }
+
     /// Whether new connections are closed at once.
     pub fn refuse(&self, refuse: bool) {
         self.shared.refuse.store(refuse, Ordering::SeqCst);
@@ -345,6 +351,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, target: SocketAddr) 
         let id = shared.accepted.get();
         shared.live.fetch_add(1, Ordering::SeqCst);
         let reset = shared.resets.subscribe();
+        let target = lock(&shared.target).unwrap_or(target);
         let shared = Arc::clone(&shared);
         connections.spawn(async move {
             // Without a server the client just finds itself disconnected.

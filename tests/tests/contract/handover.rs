@@ -43,17 +43,13 @@ pub(crate) async fn each_waiter_is_granted_its_own_ttl(rig: &Rig) {
     let mut holder = guard;
     for (next, ttl) in waiting.into_iter().zip(ttls) {
         holder.release().await.unwrap();
-        let remaining = first
-            .inspect()
-            .await
-            .unwrap()
-            .remaining()
-            .expect("handed over");
+        holder = next.await.unwrap();
+        let info = first.inspect().await.unwrap();
+        let remaining = info.remaining().expect("handed over");
         assert!(
             remaining <= ttl && remaining > ttl / 2,
             "{remaining:?} of {ttl:?}"
         );
-        holder = next.await.unwrap();
         assert!(
             holder.remaining() < ttl,
             "{:?} of {ttl:?}",

@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{LockError, LossReason};
 use lock_tests::{LIMIT, eventually};
 
-use super::rig::{Rig, free, queued, waiters};
+use super::rig::{LONG, Rig, free, queued, waiters};
 
 pub(crate) async fn shutdown_refuses_new_acquisitions(rig: &Rig) {
     let locks = rig.manager().await;
@@ -67,6 +67,27 @@ pub(crate) async fn shutdown_takes_what_is_still_held(rig: &Rig) {
         ),
         "{late:?}"
     );
+}
+
+pub(crate) async fn shutdown_leaves_a_lock_that_is_to_be_kept(rig: &Rig) {
+    let locks = rig.manager().await;
+    // Shorter than the ttl, so that it shows whether the lock was left for that time.
+    let least = LONG / 2;
+    let keys = ["dropped", "held"];
+    let [dropped, held] = keys.map(|key| locks.lock(key).at_least(least));
+    drop(dropped.acquire().await.unwrap());
+    let guard = held.acquire().await.unwrap();
+    locks.shutdown(Duration::from_secs(2)).await;
+    assert_eq!(guard.lost().await, LossReason::ShutDown);
+    for key in keys {
+        let other = rig.lock(key).await;
+        eventually("it is left for its time", LIMIT, async || {
+            let info = other.inspect().await.unwrap();
+            assert!(info.is_held(), "{key} was given back early");
+            info.remaining().is_some_and(|left| left <= least)
+        })
+        .await;
+    }
 }
 
 pub(crate) async fn shutdown_waits_for_a_guard_that_is_released_in_time(rig: &Rig) {

@@ -96,6 +96,8 @@ async fn a_late_guarded_write_is_refused_by_the_server() {
             (write.run::<String>().await, guard)
         });
         held.wait().await;
+        // Else the lease would be renewed on a new connection.
+        proxy.refuse(true);
 
         let rival = if reentrant {
             let lock = rivals.reentrant_lock(name).ttl(LONG);

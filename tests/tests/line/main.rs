@@ -11,3 +11,4 @@ mod forewarned;
 mod lease;
 mod loss;
 mod support;
+mod unpolled;

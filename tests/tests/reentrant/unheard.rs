@@ -2,8 +2,8 @@
 
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use lock_core::{LockManager, Owner};
 use lock_tests::{Capture, LIMIT, TestServer, eventually};
@@ -16,11 +16,18 @@ use crate::support::{in_time, manager, manager_at, ms, until_listening};
 
 /// What servers say who were started without the command, or do not know it.
 const REFUSAL: &[u8] = b"-ERR unknown command 'SUBSCRIBE'\r\n";
+/// What passes.
+const NOT_NOW: &[u8] = b"-LOADING Redis is loading the dataset in memory\r\n";
+
+/// What is answered in the server's place, if anything.
+type Answer = Arc<Mutex<Option<&'static [u8]>>>;
+type Count = Arc<AtomicUsize>;
 
 /// A relay that can answer in the server's place whoever subscribes to the channel of `order`. Ends when dropped.
 struct Relay {
     addr: SocketAddr,
-    refuses: Arc<AtomicBool>,
+    denying: Answer,
+    refused: Count,
     _connections: JoinSet<()>,
 }
 
@@ -28,24 +35,34 @@ impl Relay {
     async fn start(server: &TestServer) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
         let (addr, target) = (listener.local_addr().unwrap(), server.addr());
-        let refuses = Arc::new(AtomicBool::new(false));
-        let theirs = Arc::clone(&refuses);
+        let (denying, refused) = (Answer::default(), Count::default());
+        let (theirs, count) = (Arc::clone(&denying), Arc::clone(&refused));
         let mut connections = JoinSet::new();
         connections.spawn(async move {
             let mut relays = JoinSet::new();
             while let Ok((client, _)) = listener.accept().await {
-                relays.spawn(relay(client, target, Arc::clone(&theirs)));
+                relays.spawn(relay(
+                    client,
+                    target,
+                    Arc::clone(&theirs),
+                    Arc::clone(&count),
+                ));
             }
         });
         Self {
             addr,
-            refuses,
+            denying,
+            refused,
             _connections: connections,
         }
     }
 
     fn refuse(&self) {
-        self.refuses.store(true, Ordering::SeqCst);
+        self.answer(Some(REFUSAL));
+    }
+
+    fn answer(&self, answer: Option<&'static [u8]>) {
+        *self.denying.lock().unwrap() = answer;
     }
 
     async fn locks(&self) -> LockManager {
@@ -57,7 +74,8 @@ impl Relay {
 async fn relay(
     mut client: TcpStream,
     target: SocketAddr,
-    refuses: Arc<AtomicBool>,
+    denying: Answer,
+    refused: Count,
 ) -> io::Result<()> {
     let mut server = TcpStream::connect(target).await?;
     let channel = channel("order");
@@ -69,13 +87,17 @@ async fn relay(
     loop {
         // Nothing else is under way when a waiter of these tests subscribes, so the answers keep their order.
         tokio::select! {
-            size = client.read(&mut request) => match &request[..size?] {
-                [] => return Ok(()),
-                words if words == subscribe.as_bytes() && refuses.load(Ordering::SeqCst) => {
-                    client.write_all(REFUSAL).await?;
+            size = client.read(&mut request) => {
+                let refusal = *denying.lock().unwrap();
+                match (&request[..size?], refusal) {
+                    ([], _) => return Ok(()),
+                    (words, Some(refusal)) if words == subscribe.as_bytes() => {
+                        client.write_all(refusal).await?;
+                        refused.fetch_add(1, Ordering::SeqCst);
+                    }
+                    (words, _) => server.write_all(words).await?,
                 }
-                words => server.write_all(words).await?,
-            },
+            }
             size = server.read(&mut reply) => match &reply[..size?] {
                 [] => return Ok(()),
                 words => client.write_all(words).await?,
@@ -151,6 +173,27 @@ async fn a_refusal_does_not_keep_a_new_connection_from_being_made() {
     server.client_kill_all().await;
     let other = in_time("another lock", locks.lock("other").acquire()).await;
     other.unwrap().release().await.unwrap();
+    guard.release().await.unwrap();
+    let guard = in_time("the lock", waiting).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_subscription_that_failed_for_a_moment_is_made_soon_after() {
+    let server = TestServer::start().await;
+    let relay = Relay::start(&server).await;
+    relay.answer(Some(NOT_NOW));
+    let locks = relay.locks().await;
+    let holder = manager(&server).await.reentrant_lock("order");
+    let guard = holder.acquire().await.unwrap();
+    let lock = locks.reentrant_lock("order");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    eventually("it has subscribed in vain", LIMIT, async || {
+        relay.refused.load(Ordering::SeqCst) > 0
+    })
+    .await;
+    relay.answer(None);
+    until_listening(&server, "order", 1).await;
     guard.release().await.unwrap();
     let guard = in_time("the lock", waiting).await.unwrap().unwrap();
     guard.release().await.unwrap();

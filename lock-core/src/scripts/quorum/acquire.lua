@@ -42,7 +42,14 @@ if pttl == -1 then return {'foreign', 'string without a ttl'} end
 if mode == 'wait' then
   -- A hash without its queue (evicted, deleted) is no place in it.
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
-  if redis.call('HSETNX', waiters, token, '1') == 1 then redis.call('RPUSH', queue, token) end
+  if redis.call('HSETNX', waiters, token, '1') == 1 then
+    local pushed = redis.pcall('RPUSH', queue, token)
+    -- A token without a place must not look as if it had one.
+    if type(pushed) == 'table' then
+      redis.call('HDEL', waiters, token)
+      return pushed
+    end
+  end
   local t = redis.call('TIME')
   local alive_until = t[1] * 1000 + math.floor(t[2] / 1000) + alive_for
   redis.call('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. channel)

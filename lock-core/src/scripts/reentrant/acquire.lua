@@ -12,36 +12,59 @@
 --
 -- The fencing token belongs to the tenure: taking the lock once more does not change it.
 --
--- Atomic because it is one script. The first write is one that a server short of memory refuses, so that
--- nothing is half done.
+-- Atomic because it is one script. A script does not roll back, so a step that is refused (no memory, an ACL) is undone with
+-- commands that were allowed before it. The lock is written last, when the server has set a ttl already.
 local lock, holds, fence = KEYS[1], KEYS[2], KEYS[3]
 local owner, token, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
-local holder, count = holder_of(lock)
+local holder, count, known = holder_of(lock)
 if not holder and count then return count end
 if holder and holder ~= owner then return {'busy', redis.call('PTTL', lock)} end
 
 if holder then
-  local known = redis.call('HMGET', holds, 'owner', 'fence', token)
-  if known[1] == owner then
-    if not known[3] then
+  -- Harmless where the rest is refused: a lease is never shortened.
+  prolong(lock, holds, ttl)
+  local tenure = known and redis.pcall('HMGET', holds, 'owner', 'fence', token) or {}
+  -- Holds of another type are lost, as if they were evicted.
+  if tenure.err and not string.find(tenure.err, 'WRONGTYPE', 1, true) then return tenure end
+  if tenure[1] == owner then
+    if not tenure[3] then
       count = redis.call('HINCRBY', lock, owner, 1)
-      redis.call('HSET', holds, token, 1)
+      local counted = redis.pcall('HSET', holds, token, 1)
+      if type(counted) == 'table' then
+        redis.call('HINCRBY', lock, owner, -1)
+        return counted
+      end
     end
-    prolong(lock, holds, ttl)
-    return {tonumber(known[2]), count}
+    return {tonumber(tenure[2]), count}
   end
 end
 
 -- A new tenure, or one that a client began which knows no fencing tokens. What the holds say is of the past.
 local minted = mint(fence, tonumber(ARGV[4]))
-count = redis.call('HINCRBY', lock, owner, 1)
 redis.call('DEL', holds)
 redis.call('HSET', holds, 'owner', owner, 'fence', minted, token, 1)
-if holder then
-  prolong(lock, holds, ttl)
-else
-  redis.call('PEXPIRE', lock, ttl)
-  redis.call('PEXPIRE', holds, ttl)
+local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
+local done = redis.pcall('PEXPIRE', holds, lease)
+if type(done) == 'number' then
+  if holder then
+    done = redis.pcall('HSET', lock, TENURE, 1)
+    if type(done) == 'number' then
+      count = redis.pcall('HINCRBY', lock, owner, 1)
+      done = count
+    end
+  else
+    count = 1
+    done = redis.pcall('HSET', lock, owner, 1, TENURE, 1)
+    if type(done) == 'number' then
+      done = redis.pcall('PEXPIRE', lock, ttl)
+      -- The keys may have rules of their own.
+      if type(done) == 'table' then redis.call('DEL', lock) end
+    end
+  end
+end
+if type(done) == 'table' then
+  redis.call('DEL', holds)
+  return done
 end
 return {tonumber(minted), count}

@@ -13,10 +13,12 @@ local renewed, all = {}, true
 for i = 1, #KEYS / 2 do
   local lock, holds = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, token, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i])
-  local held = redis.pcall('HEXISTS', lock, owner)
-  -- A list under our name is certainly not ours; a call that was refused (an ACL) says nothing.
-  if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
-  if held == 1 and redis.call('HEXISTS', holds, token) == 1 then
+  -- Another type under one of the names is certainly not ours; a call that was refused (an ACL) says nothing.
+  local held = redis.pcall('HMGET', lock, owner, TENURE)
+  if held.err and not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
+  local counted = held[1] and held[2] and redis.pcall('HEXISTS', holds, token)
+  if type(counted) == 'table' and not string.find(counted.err, 'WRONGTYPE', 1, true) then return counted end
+  if counted == 1 then
     prolong(lock, holds, ttl)
     renewed[i] = 1
   else

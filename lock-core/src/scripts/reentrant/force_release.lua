@@ -10,7 +10,10 @@ local lock, holds = KEYS[1], KEYS[2]
 local holder, foreign = holder_of(lock)
 if not holder then return foreign or 0 end
 
-local counted = redis.call('HGET', holds, 'owner') == holder and redis.call('HKEYS', holds) or {}
+-- Holds of another type tell of nobody. Refused as the others are, before anything is written: an ACL.
+local of = redis.pcall('HGET', holds, 'owner')
+if type(of) == 'table' and not string.find(of.err, 'WRONGTYPE', 1, true) then return of end
+local counted = of == holder and redis.call('HKEYS', holds) or {}
 redis.call('DEL', lock, holds)
 for _, token in ipairs(counted) do
   local client = string.match(token, '^(' .. string.rep('.', 36) .. '):%d+$')

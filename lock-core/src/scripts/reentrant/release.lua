@@ -11,19 +11,36 @@
 local lock, holds = KEYS[1], KEYS[2]
 local owner, token = ARGV[1], ARGV[2]
 
-local holder, count = holder_of(lock)
+local holder, count, known = holder_of(lock)
 -- Something else under our name certainly does not count our token; a read that was refused says nothing.
 if not holder and count and count.err then return count end
 
--- HDEL comes first and always: a replica refuses it, so that it can not answer "not counted" by mistake, and
+-- HDEL comes first and always: a replica refuses it, so that it cannot answer "not counted" by mistake, and
 -- a server short of memory allows it. After it, Redis lets a script finish.
-if redis.call('HDEL', holds, token) == 0 then return -1 end
-if holder ~= owner then
+local counted = redis.pcall('HDEL', holds, token)
+if type(counted) == 'table' then
+  -- Holds of another type are lost, as if they were evicted.
+  if not string.find(counted.err, 'WRONGTYPE', 1, true) then return counted end
+  counted = 0
+end
+if counted == 0 then return -1 end
+-- Another owner has it, or this one has taken it anew with a client that knows no holds: that is not ours to release.
+if holder ~= owner or not known then
   redis.call('DEL', holds)
   return -1
 end
-if count > 1 then return redis.call('HINCRBY', lock, owner, -1) end
-redis.call('DEL', lock, holds)
+local left
+if count > 1 then
+  left = redis.pcall('HINCRBY', lock, owner, -1)
+else
+  left = redis.pcall('DEL', lock, holds)
+end
+if type(left) == 'table' then
+  -- Refused (an ACL): counted again, so that a later release finds it.
+  redis.call('HSET', holds, token, 1)
+  return left
+end
+if count > 1 then return left end
 -- A refused PUBLISH (an ACL) undoes nothing: who waits asks again before long.
 local heard = redis.pcall(ARGV[3], KEYS[3], '0')
 return {type(heard) == 'number' and heard or 0}

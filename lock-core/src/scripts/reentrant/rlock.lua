@@ -5,9 +5,13 @@
 -- belongs to one tenure, that is from the first acquisition of an owner to its last release: the fields
 -- `owner` and `fence`, and one field for each acquisition that is counted, named by its token. Thus a call
 -- that is repeated counts once. It lives as long as the lock or longer.
+--
+-- Redisson deletes the lock without the holds, and may take it again for the same owner. So the lock has a second field,
+-- which Redisson never reads: without it, what the holds say is of an earlier tenure.
+local TENURE = 'lock-core:tenure'
 
--- Who holds the lock and how often. nil where it is free; nil and a reply where it is no lock of this kind,
--- which has exactly one field: a name without a prefix may well be that of somebody's data.
+-- The owner of the lock, how often it is held, and whether the holds are of this tenure. nil where the lock is free; nil and
+-- a reply where it is no lock of this kind: a name without a prefix may well be that of other data.
 local function holder_of(lock)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
@@ -15,9 +19,14 @@ local function holder_of(lock)
     return nil, {'foreign', redis.call('TYPE', lock)['ok']}
   end
   if fields == 0 then return nil end
-  if fields == 1 then
-    local pair = redis.call('HGETALL', lock)
-    if #pair[2] < 16 and string.find(pair[2], '^[1-9]%d*$') then return pair[1], tonumber(pair[2]) end
+  if fields <= 2 then
+    local all = redis.call('HGETALL', lock)
+    local at = all[1] == TENURE and 3 or 1
+    local owner, count, known = all[at], all[at + 1], fields == 2
+    local alone = not known or all[4 - at] == TENURE
+    if owner and alone and #count < 16 and string.find(count, '^[1-9]%d*$') then
+      return owner, tonumber(count), known
+    end
   end
   return nil, {'foreign', 'hash that is no lock'}
 end

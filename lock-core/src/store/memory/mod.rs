@@ -198,12 +198,12 @@ impl State {
         &mut self,
         key: &LockKey,
         now: Moment,
-        asking: Option<(&Token, u64)>,
+        asking: Option<&Attempt<'_>>,
         outbox: &mut Vec<Message>,
     ) -> Option<Granted> {
         while let Some(waiter) = self.locks.get_mut(key.lock())?.queue.pop_front() {
             let slot = self.locks.get_mut(key.lock())?;
-            let ours = asking.filter(|(token, _)| **token == waiter.token);
+            let ours = asking.filter(|attempt| *attempt.token == waiter.token);
             let client = waiter.token.client();
             let alive = slot.alive.get(client).is_some_and(|until| *until > now)
                 && self.clients.contains_key(client);
@@ -211,12 +211,14 @@ impl State {
                 continue;
             }
             let contended = !slot.queue.is_empty();
-            let spare = ours.map_or(waiter.spare, |(_, spare)| spare);
+            // The queue knows the terms of an earlier ask.
+            let asked = (waiter.ttl, waiter.spare);
+            let (ttl, spare) = ours.map_or(asked, |attempt| (attempt.ttl, attempt.spare));
             let fence = self.mint(now, spare);
             let slot = self.locks.get_mut(key.lock())?;
             slot.holder = Some(Holder {
                 token: waiter.token,
-                expires: now + waiter.ttl,
+                expires: now + ttl,
             });
             if ours.is_some() {
                 if contended {
@@ -228,6 +230,7 @@ impl State {
                 fence,
                 spare,
                 contended,
+                ttl,
             };
             outbox.push(Message::Granted(waiter.token, grant, key.lock().into()));
             return Some(Granted::ToAnother);
@@ -290,7 +293,7 @@ fn acquire(
     }
     let slot = state.slot(key, now);
     if slot.holder.is_none() {
-        match state.grant_next(key, now, Some((token, attempt.spare)), outbox) {
+        match state.grant_next(key, now, Some(&attempt), outbox) {
             Some(Granted::ToTheOneThatAsks { fence }) => return granted(fence),
             Some(Granted::ToAnother) => {}
             None => {
@@ -306,7 +309,8 @@ fn acquire(
     } else if slot.held_by(token) {
         let fence = state.mint(now, attempt.spare);
         if let Some(holder) = &mut state.slot(key, now).holder {
-            holder.expires = now + attempt.ttl;
+            // Never shorter: an ask that was long under way may be older than the grant that its client believes.
+            holder.expires = holder.expires.max(now + attempt.ttl);
         }
         return granted(fence);
     }
@@ -410,7 +414,9 @@ impl Store for MemoryStore {
                 });
                 match holder {
                     Some(holder) if holder.token == *renewal.token => {
-                        holder.expires = now + renewal.ttl;
+                        if !renewal.ttl.is_zero() {
+                            holder.expires = now + renewal.ttl;
+                        }
                         true
                     }
                     _ => false,

@@ -1,8 +1,8 @@
 //! Taking a lock: rounds of votes until it is ours, another's, or the nodes can not be reached.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::causes::{not_ours, silent};
 use super::peer::Peers;
@@ -131,9 +131,10 @@ impl QuorumStore {
             Ok(Verdict::Refused) => round.finish_what_is_sent(&self.hints),
             _ => {
                 // For the same reason: a request that is on its way is carried out, and then undone.
+                let sent_on = round.sent_on();
                 drop(round);
                 if let Some(left) = claim.lost(self.may_be_left(attempt.token, &tally)) {
-                    self.undo(attempt, left);
+                    self.undo(attempt, left, sent_on);
                 }
             }
         }
@@ -147,22 +148,6 @@ impl QuorumStore {
         let left = |node: &usize| !never.has(*node) && !tally.refused(*node);
         let nodes = (0..self.peers.all.len()).filter(left);
         nodes.fold(Nodes::default(), Nodes::with)
-    }
-
-    /// Takes back votes, behind the requests for them, without waiting for the answers. Where another attempt for the token
-    /// has begun meanwhile they are left to that.
-    fn undo(&self, attempt: Attempt<'_>, left: Nodes) {
-        let peers = &self.peers;
-        let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
-            return;
-        };
-        self.books.release(attempt.token);
-        let others = (0..peers.all.len()).filter(|node| !left.has(*node));
-        let skip = others.fold(Nodes::default(), Nodes::with);
-        let how = How::Undo(*attempt.token);
-        let mut release = ask(peers, ballot, how, skip, peers.limit);
-        release.send();
-        release.finish(&self.hints, |_| ());
     }
 
     /// Makes sure that no majority will mint a token up to this one again: a majority of those that have voted for us

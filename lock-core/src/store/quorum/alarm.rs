@@ -8,11 +8,10 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
-use std::time::Instant;
 
-use tokio::runtime::{Handle, Id};
-use tokio::time::{Sleep, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::rt::{Handle, Id};
 use crate::sync::lock;
 
 /// So many are kept. An alarm keeps parts of its runtime alive, also when that has ended.
@@ -39,7 +38,7 @@ impl Alarms {
         let place = kept.iter().rposition(|(of, _)| *of == home);
         let found = place.and_then(|place| kept.remove(place));
         drop(kept);
-        let sleep = found.map_or_else(|| Box::pin(sleep_until(until.into())), |(_, sleep)| sleep);
+        let sleep = found.map_or_else(|| Box::pin(sleep_until(until)), |(_, sleep)| sleep);
         Alarm {
             home,
             sleep: Some(sleep),
@@ -54,8 +53,8 @@ impl Alarm {
         let Some(sleep) = &mut self.sleep else {
             return Poll::Pending;
         };
-        if sleep.deadline().into_std() > until {
-            sleep.as_mut().reset(until.into());
+        if sleep.deadline() > until {
+            sleep.as_mut().reset(until);
         }
         loop {
             ready!(sleep.as_mut().poll(cx));
@@ -63,7 +62,7 @@ impl Alarm {
                 return Poll::Ready(());
             }
             // It was set for an earlier time.
-            sleep.as_mut().reset(until.into());
+            sleep.as_mut().reset(until);
         }
     }
 }

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::runtime::Handle;
 
+use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events, Grant};
 use crate::sync::lock;
 
@@ -38,7 +38,7 @@ impl Hints {
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.session.get() {
             Some((_, runtime)) => drop(runtime.spawn(task)),
-            None => drop(tokio::spawn(task)),
+            None => drop(rt::spawn(task)),
         }
     }
 
@@ -99,5 +99,13 @@ impl Events for Sink {
 
     fn interrupted(&self) {
         self.0.tell(|session| session.interrupted());
+    }
+
+    // One node that was away for a moment is no reason to doubt a lease: what it would have said, the others say.
+    fn reconnected(&self) {}
+
+    fn is_in_use(&self) -> bool {
+        let session = self.0.session.get().and_then(|(sink, _)| sink.upgrade());
+        session.is_some_and(|session| session.is_in_use())
     }
 }

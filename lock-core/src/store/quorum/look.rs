@@ -1,6 +1,5 @@
 //! What a lock looks like from outside, on each node and on all together.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::causes::{Failure, together};
@@ -8,6 +7,7 @@ use super::round::{How, Nodes, ask};
 use super::{QuorumStore, majority, only_exclusive};
 use crate::error::Cause;
 use crate::key::LockKey;
+use crate::rt::HashMap;
 use crate::store::redis::{Ballot, looked};
 use crate::store::{NodeSnapshot, Snapshot, SnapshotState, StoreError};
 
@@ -62,7 +62,7 @@ fn cause(failure: Failure) -> Cause {
 fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
     let majority = majority(nodes.len());
     let unknown = nodes.iter().filter(|node| node.state.is_err()).count();
-    let mut clients: HashMap<&str, Vec<Duration>> = HashMap::new();
+    let mut clients: HashMap<&str, Vec<Duration>> = HashMap::default();
     let mut kinds = Vec::new();
     for node in nodes {
         match &node.state {

@@ -18,17 +18,17 @@ mod release;
 mod renew;
 mod round;
 mod tally;
+mod undo;
 mod urls;
 
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::runtime::Handle;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use self::hints::{Hints, Sink};
 use self::manner::Manner;
@@ -42,6 +42,7 @@ use super::{
 };
 use crate::LockError;
 use crate::key::{Kind, LockKey};
+use crate::rt::Handle;
 use crate::sync::lock;
 use crate::token::{ClientId, Token};
 
@@ -144,7 +145,7 @@ impl QuorumStore {
             .collect();
         let (mut end, mut admitted) = (began + peers.limit, Nodes::default());
         let mut failures = Vec::new();
-        while let Ok(Some((peer, outcome))) = timeout_at(end.into(), admissions.next()).await {
+        while let Ok(Some((peer, outcome))) = timeout_at(end, admissions.next()).await {
             match outcome {
                 Ok(_) => {
                     peer.pulse.answered(began.elapsed());

@@ -5,27 +5,27 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
-use tokio::runtime::Handle;
 use tokio::sync::Notify;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::Rules;
 use super::alarm::Alarms;
-use super::causes::{Failure, in_quarantine, late, not_ours, reconnected};
+use super::causes::{Failure, in_quarantine, late, reconnected};
 use super::claims::Claims;
 use super::pulse::Pulse;
 use super::round::Nodes;
+use crate::rt::{self, Handle};
 use crate::store::StoreError;
 use crate::store::redis::{Ballot, Node, Run};
 use crate::sync::lock;
 use crate::token::Token;
 
 /// No connection has this number.
-const NONE: u64 = u64::MAX;
+pub(super) const NONE: u64 = u64::MAX;
 
 pub(super) struct Peer {
     pub(super) index: usize,
@@ -162,7 +162,7 @@ impl Peers {
             };
             match self.runtime.get() {
                 Some(runtime) => drop(runtime.spawn(vetting)),
-                None => drop(tokio::spawn(vetting)),
+                None => drop(rt::spawn(vetting)),
             }
         }
         over.await;
@@ -246,6 +246,7 @@ impl Peer {
         ballot: &Ballot,
         sent: Instant,
         closed: &AtomicBool,
+        sent_on: &AtomicU64,
     ) -> Result<redis::Value, StoreError> {
         let before = match self.vetted_connection() {
             Some(generation) if !self.suspect.load(Ordering::Acquire) => generation,
@@ -255,6 +256,7 @@ impl Peer {
         if closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }
+        sent_on.store(before, Ordering::Relaxed);
         let vote = self.send(ballot, sent).await?;
         if self.node.generation() != Some(before) {
             return Err(reconnected());
@@ -262,7 +264,8 @@ impl Peer {
         Ok(vote)
     }
 
-    /// Takes back what an attempt for this token may have left, where no other attempt goes on with it when it leaves.
+    /// Takes back what an attempt for this token may have left, where no other attempt goes on with it when it leaves: then
+    /// the answer is nothing.
     pub(super) async fn undo(
         &self,
         peers: &Peers,
@@ -290,7 +293,7 @@ impl Peer {
         match first {
             Some(Poll::Ready(answer)) => answer,
             Some(Poll::Pending) => release.await,
-            None => Err(not_ours()),
+            None => Ok(redis::Value::Nil),
         }
     }
 

@@ -22,7 +22,8 @@ impl QuorumStore {
         let peers = &self.peers;
         let (nodes, majority) = (peers.all.len(), peers.majority);
         // A renewal without an answer must leave time for another one.
-        let third = renewals.iter().map(|r| r.ttl / 3).min();
+        let ttls = renewals.iter().map(|renewal| renewal.ttl);
+        let third = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
         let limit = third.unwrap_or(peers.limit).min(peers.limit);
         let end = Instant::now() + limit;
         let renewing = Renewing::begin(&self.books, renewals);
@@ -66,7 +67,8 @@ impl QuorumStore {
         let renewed: Vec<bool> = held.iter().map(|held| held.len() >= majority).collect();
         let renewing = Arc::new(renewing);
         for ((renewal, renewed), lost) in renewals.iter().zip(&renewed).zip(not_held) {
-            if *renewed && !lost.is_empty() {
+            // What is only confirmed is not cast again: its ttl is not known here.
+            if *renewed && !lost.is_empty() && !renewal.ttl.is_zero() {
                 self.heal(*renewal, lost, &renewing);
             }
         }

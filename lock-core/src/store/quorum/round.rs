@@ -3,19 +3,19 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::FutureExt;
 use redis::Value;
 use tokio::task::unconstrained;
-use tokio::time::timeout_at;
+use tokio::time::{Instant, timeout_at};
 
 use super::alarm::Alarm;
 use super::causes::late;
 use super::hints::Hints;
-use super::peer::Peers;
+use super::peer::{NONE, Peers};
 use crate::store::StoreError;
 use crate::store::redis::Ballot;
 use crate::token::Token;
@@ -45,6 +45,8 @@ struct Question {
     sent: Instant,
     /// Nothing is sent any more: what is not on its way by now would come behind a release.
     closed: AtomicBool,
+    /// The connection that each vote was sent on.
+    sent_on: [AtomicU64; MOST],
 }
 
 pub(super) struct Round<F> {
@@ -75,6 +77,7 @@ pub(super) fn ask(
         how,
         sent,
         closed: AtomicBool::new(false),
+        sent_on: [const { AtomicU64::new(NONE) }; MOST],
     });
     let mut pending = Pending([const { None }; MOST]);
     let (mut until, mut open) = ([None; MOST], Nodes::default());
@@ -133,10 +136,14 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
         how,
         sent,
         closed,
+        sent_on,
     } = &*question;
     let peer = &peers.all[index];
     let answer = match how {
-        How::Vote => peer.vote(peers, ballot, *sent, closed).await,
+        How::Vote => {
+            let sent_on = &sent_on[index];
+            peer.vote(peers, ballot, *sent, closed, sent_on).await
+        }
         How::Tell => peer.send(ballot, *sent).await,
         How::Undo(token) => peer.undo(peers, ballot, *sent, token).await,
     };
@@ -184,7 +191,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     }
 
     /// The next answer of a node that was given up.
-    pub(super) async fn straggler(&mut self, end: tokio::time::Instant) -> Option<Answered> {
+    pub(super) async fn straggler(&mut self, end: Instant) -> Option<Answered> {
         if self.pending.is_empty() {
             return None;
         }
@@ -199,7 +206,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             None if !enough => {
                 let Question { peers, sent, .. } = &*self.question;
                 let end = *sent + peers.limit;
-                self.straggler(end.into()).await
+                self.straggler(end).await
             }
             next => next,
         }
@@ -219,6 +226,12 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     pub(super) fn finish_what_is_sent(self, hints: &Hints) {
         self.question.closed.store(true, Ordering::SeqCst);
         self.finish(hints, |_| ());
+    }
+
+    /// The connections that the votes were sent on.
+    pub(super) fn sent_on(&self) -> [u64; MOST] {
+        let sent_on = &self.question.sent_on;
+        std::array::from_fn(|node| sent_on[node].load(Ordering::Relaxed))
     }
 
     fn heard_of(&mut self, index: usize) {

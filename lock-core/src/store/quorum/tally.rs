@@ -1,10 +1,10 @@
 //! Counting votes. No I/O: what the answers mean, as soon as they mean anything.
 
-use std::collections::HashMap;
 use std::time::Duration;
 
 use super::causes::{Failure, together};
 use super::majority;
+use crate::rt::HashMap;
 use crate::store::StoreError;
 use crate::store::redis::Vote;
 
@@ -76,7 +76,7 @@ impl Tally {
     fn lost(&self, granted: usize, open: usize) -> Option<Result<Verdict, StoreError>> {
         let majority = majority(self.nodes);
         let mut left = Vec::new();
-        let mut clients: HashMap<&str, usize> = HashMap::new();
+        let mut clients: HashMap<&str, usize> = HashMap::default();
         let mut foreign = None;
         let (mut failed, mut refused) = (0, false);
         for vote in self.votes.iter().flatten() {

@@ -3,10 +3,9 @@
 //! One worker brings the server in line with what is wanted, batch after batch, so that a subscribe can not overtake
 //! the unsubscribe that went before it.
 
-use std::collections::HashMap;
-
 use tokio::sync::oneshot;
 
+use crate::rt::HashMap;
 use crate::store::StoreError;
 
 /// What came of a subscription: true where messages arrive, false where the server does not allow it.

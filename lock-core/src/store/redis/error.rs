@@ -27,6 +27,9 @@ const NOT_NOW: [&str; 13] = [
     "UNKILLABLE",
 ];
 
+/// First words of a server that is a replica.
+const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
+
 const REFUSED: &str = "the server refused (";
 const ADVICE: &str = "): check the password, the ACL rules and that it is a Redis or Valkey master";
 
@@ -64,15 +67,19 @@ pub(super) fn is_reply(error: &RedisError) -> bool {
     )
 }
 
+/// Whether a replica says so: it is not the master that the address should lead to.
+pub(super) fn is_from_replica(error: &RedisError) -> bool {
+    is_reply(error) && begins_with(&REPLICA, error.code().unwrap_or(""), &error.to_string())
+}
+
 fn not_now(code: &str, text: &str) -> bool {
-    if NOT_NOW.contains(&code) || text.contains("max number of clients") {
-        return true;
-    }
+    begins_with(&NOT_NOW, code, text) || text.contains("max number of clients")
+}
+
+fn begins_with(words: &[&str], code: &str, text: &str) -> bool {
     // Redis 6 hides the code of a command that failed inside a script: `ERR Error running script .. -OOM ..`.
-    text.contains("Error running script")
-        && NOT_NOW
-            .iter()
-            .any(|word| text.contains(&format!("-{word} ")))
+    let is_hidden = |word: &&str| text.contains(&format!("-{word} "));
+    words.contains(&code) || (text.contains("Error running script") && words.iter().any(is_hidden))
 }
 
 fn refused(said: &dyn Display) -> StoreError {

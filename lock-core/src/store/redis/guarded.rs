@@ -15,7 +15,8 @@ use crate::sync::lock;
 /// What is asked, and the answer of a lock that is held. It takes away what stands in front of the script's own keys and
 /// arguments.
 const EXCLUSIVE: &str = "{redis.pcall('GET', table.remove(KEYS, 1)), table.remove(ARGV, 1)}";
-const REENTRANT: &str = "{redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
+const REENTRANT: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1}, \
+     {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
      {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
 
 /// A name of another type is certainly not our lock; a question that was refused (an ACL) says nothing.

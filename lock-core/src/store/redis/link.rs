@@ -1,6 +1,7 @@
 //! One connection of our own: made when needed, made again when it breaks, with our messages on it.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -11,23 +12,27 @@ use redis::{
     PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
-use super::error::bad_url;
+use super::dial::Dial;
+use super::error::{bad_url, is_from_replica};
 use super::listen::Ears;
 use super::request::Request;
 use super::script::Script;
 use super::socket::{self, Socket};
 use super::{Arg, CHANNELS};
-use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use crate::LockError;
 use crate::key::Name;
+use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events, Grant};
 use crate::sync::lock;
 
-/// So many requests in a row without any reply, and the connection is taken for dead.
-const SILENT_LIMIT: u32 = 2;
+/// A silence that is no reason yet to replace a connection, however short the leases are that depend on it.
+const HICCUP: Duration = Duration::from_millis(50);
+
+/// Interval after which a subscription that was refused is tried again.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
 /// The connection is replaced as a whole, and a clean-up is sent on the connection of its acquire as long as
 /// that one lives: on one connection it can not overtake the acquire.
@@ -35,11 +40,14 @@ pub(super) struct Link {
     info: ConnectionInfo,
     pub(super) connect_limit: Duration,
     live: Mutex<Option<Live>>,
-    /// Held while a connection is made, so that many callers make one.
-    connecting: tokio::sync::Mutex<()>,
+    pub(super) dial: Dial,
     next_generation: AtomicU64,
-    /// False from the moment the server refuses RESP3 or the subscription.
+    /// Whether the URL lets us ask for RESP3.
+    resp3: bool,
+    /// False where the server refused RESP3 or the subscription on the last connection.
     pushes: AtomicBool,
+    /// When the subscription was refused last.
+    refused_at: Mutex<Option<Instant>>,
     attached: OnceCell<Attached>,
     pub(super) ears: Ears,
     writer: Writer,
@@ -66,8 +74,8 @@ pub(super) struct Live {
     generation: u64,
     socket: Socket,
     made_at: Instant,
-    /// Requests in a row that got no answer in time.
-    unanswered: Arc<AtomicU32>,
+    /// Time limits of requests that ended without any answer since, in microseconds.
+    silence: Arc<AtomicU64>,
 }
 
 impl Link {
@@ -89,9 +97,11 @@ impl Link {
             info,
             connect_limit,
             live: Mutex::new(None),
-            connecting: tokio::sync::Mutex::new(()),
+            dial: Dial::default(),
             next_generation: AtomicU64::new(0),
+            resp3,
             pushes: AtomicBool::new(resp3),
+            refused_at: Mutex::default(),
             attached: OnceCell::new(),
             ears: Ears::default(),
             writer,
@@ -129,7 +139,9 @@ impl Link {
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
-                _ => live.unanswered.store(0, Ordering::Relaxed),
+                // The address leads to another server by now, or will.
+                Err(error) if is_from_replica(error) => link.discard(live.generation),
+                _ => live.silence.store(0, Ordering::Relaxed),
             }
             result
         }
@@ -151,39 +163,45 @@ impl Link {
         live.as_ref().is_some_and(|live| live.socket.load.is_busy())
     }
 
-    /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a few of these in a
-    /// row end it.
-    pub(super) fn went_silent(&self, limit: Duration) {
+    /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a silence of twice the limit
+    /// ends it.
+    pub(super) fn went_silent(self: &Arc<Self>, limit: Duration) {
+        self.was_silent_for(limit, limit.saturating_mul(2));
+    }
+
+    /// As [`went_silent`](Self::went_silent), for a renewal: there has to be time for another one on a new connection.
+    pub(super) fn renewal_went_silent(self: &Arc<Self>, limit: Duration) {
+        self.was_silent_for(limit, limit.max(HICCUP));
+    }
+
+    fn was_silent_for(self: &Arc<Self>, limit: Duration, most: Duration) {
         let Some(live) = self.current() else { return };
         // A younger connection is not the one that the request was sent on.
-        let old_enough = live.made_at.elapsed() >= limit;
-        if old_enough && live.unanswered.fetch_add(1, Ordering::Relaxed) + 1 >= SILENT_LIMIT {
-            self.discard(live.generation);
+        if live.made_at.elapsed() >= limit {
+            let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
+            let before = live.silence.fetch_add(micros(limit), Ordering::Relaxed);
+            if before.saturating_add(micros(limit)) >= micros(most) {
+                self.discard(live.generation);
+            }
         }
     }
 
-    /// The connection, made if there is none.
-    pub(super) async fn connection(self: &Arc<Self>) -> RedisResult<Live> {
-        if let Some(live) = self.current() {
-            return Ok(live);
-        }
-        let _one_at_a_time = self.connecting.lock().await;
-        if let Some(live) = self.current() {
-            return Ok(live);
-        }
-        // The connection is driven by the runtime that makes it: that must be the session's, not whichever happens to
-        // ask first after a break.
-        let link = Arc::clone(self);
-        let made = self.spawn(async move { link.connect().await });
-        let live = made.await.map_err(|_| {
-            RedisError::from((ErrorKind::Io, "the runtime of the connection has ended"))
-        })??;
+    /// The connection is the one in use from now on.
+    pub(super) fn adopt(self: &Arc<Self>, made: Live) {
+        let replaces = made.generation > 0;
         {
             let mut current = lock(&self.live);
-            self.adopt_channels(live.generation);
-            *current = Some(live.clone());
+            self.adopt_channels(made.generation);
+            *current = Some(made);
         }
-        Ok(live)
+        if let Some(events) = self.events().filter(|_| replaces) {
+            events.reconnected();
+        }
+    }
+
+    /// Whether the session holds or waits for a lock.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.events().is_some_and(|events| events.is_in_use())
     }
 
     /// Runs something on the session's runtime.
@@ -193,7 +211,7 @@ impl Link {
     {
         match self.attached.get() {
             Some(attached) => attached.runtime.spawn(task),
-            None => tokio::spawn(task),
+            None => rt::spawn(task),
         }
     }
 
@@ -214,12 +232,19 @@ impl Link {
         lock(&self.live).as_ref().map(|live| live.generation)
     }
 
-    fn current(&self) -> Option<Live> {
+    pub(super) fn current(&self) -> Option<Live> {
         lock(&self.live).clone()
     }
 
-    async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
-        match self.connect_as(self.pushes()).await {
+    /// One attempt.
+    pub(super) async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
+        let attempt = timeout(self.connect_limit, self.connect_either_way());
+        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        attempt.await.unwrap_or_else(|_| late())
+    }
+
+    async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
+        match self.connect_as(self.resp3).await {
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
                 self.poll_instead(&error);
                 self.connect_as(false).await
@@ -239,15 +264,17 @@ impl Link {
         };
         let settings = self.info.redis_settings().clone().set_protocol(protocol);
         let info = self.info.clone().set_redis_settings(settings);
-        let mut socket = socket::connect(&info, config, self.connect_limit).await?;
-        if let Some(attached) = self.attached.get().filter(|_| pushes)
-            && let Err(error) = socket.requests.subscribe(&attached.channel).await
-        {
-            // Only a permission that is missing is there to stay; else the next connection may do better.
-            if error.code() != Some("NOPERM") {
-                return Err(error);
+        let mut socket = socket::connect(&info, config).await?;
+        if let Some(attached) = self.attached.get().filter(|_| pushes) {
+            match socket.requests.subscribe(&attached.channel).await {
+                Ok(()) => self.pushes.store(true, Ordering::Relaxed),
+                // A connection without messages is better than none.
+                Err(error) if error.code() == Some("NOPERM") => {
+                    *lock(&self.refused_at) = Some(Instant::now());
+                    self.poll_instead(&error);
+                }
+                Err(error) => return Err(error),
             }
-            self.poll_instead(&error);
         }
         if pushes && self.pushes() {
             self.prepare_channels(generation, &socket.requests).await?;
@@ -256,13 +283,38 @@ impl Link {
             generation,
             socket,
             made_at: Instant::now(),
-            unanswered: Arc::new(AtomicU32::new(0)),
+            silence: Arc::new(AtomicU64::new(0)),
         })
     }
 
     fn poll_instead(&self, why: &dyn std::fmt::Display) {
-        self.pushes.store(false, Ordering::Relaxed);
-        tracing::warn!(%why, "the server does not push messages to us: waiting for locks will poll");
+        // Once, and not with each connection.
+        if self.pushes.swap(false, Ordering::Relaxed) {
+            tracing::warn!(%why, "the server does not push messages to us: waiting for locks will poll");
+        }
+    }
+
+    /// A lock is waited for without messages: from time to time they are asked for again.
+    pub(super) fn subscribe_again(self: &Arc<Self>) {
+        if is_due(&mut lock(&self.refused_at), Instant::now())
+            && let Some(mut live) = self.current()
+        {
+            let link = Arc::clone(self);
+            self.spawn(async move {
+                let Some(attached) = link.attached.get() else {
+                    return;
+                };
+                let subscribed = live.socket.requests.subscribe(&attached.channel).await;
+                if subscribed.is_ok() && link.generation() == Some(live.generation) {
+                    link.pushes.store(true, Ordering::Relaxed);
+                    tracing::info!("the server pushes messages to us again");
+                    // Whoever waits has to name the channel.
+                    if let Some(events) = link.events() {
+                        events.interrupted();
+                    }
+                }
+            });
+        }
     }
 
     /// Handles what the server sends unasked. Called by the connection, so it must not block.
@@ -300,7 +352,7 @@ impl Link {
     }
 
     /// Forgets a connection, unless a newer one has already taken its place, and wakes those who wait on it.
-    pub(super) fn discard(&self, generation: u64) {
+    pub(super) fn discard(self: &Arc<Self>, generation: u64) {
         {
             let mut live = lock(&self.live);
             if live.as_ref().is_none_or(|l| l.generation != generation) {
@@ -310,9 +362,24 @@ impl Link {
             self.ears.lost(generation);
         }
         tracing::debug!(generation, "lost the connection to the lock server");
+        self.dial.lost();
         if let Some(events) = self.events() {
             events.interrupted();
+            if events.is_in_use() {
+                self.dial();
+            }
         }
+    }
+}
+
+/// Whether to subscribe again after a refusal; then the next time is as long after `now`.
+fn is_due(refused_at: &mut Option<Instant>, now: Instant) -> bool {
+    match refused_at {
+        Some(at) if now.saturating_duration_since(*at) >= SUBSCRIBE_AGAIN => {
+            *at = now;
+            true
+        }
+        _ => false,
     }
 }
 
@@ -326,49 +393,86 @@ fn payload(value: &Value) -> Option<&str> {
 
 /// What the scripts send, and anybody could: what is not understood is not for us.
 ///
-/// - `granted <token> <fence> <spare> <0|1 others queue> <lock>`
+/// - `granted <token> <fence> <spare> <0|1 others queue> <ttl, ms> <lock>`
 /// - `contended <token>`
 /// - `soon <token>`: it is first in the queue, and the turn of the holder's process will end with the hold that has begun
 /// - `revoked <token>`
-/// - `free <token>`, from a node of a quorum
+/// - `free <token>`, from a node of a quorum, or where the lock was reserved for a waiter that may be dead: ask now
 /// - `behind`, which says nothing: it lets the server write to the client that was granted a lock before it writes to us
 fn deliver(events: &dyn Events, message: &str) {
     // The name of a lock may hold spaces, so it is last.
-    let mut words = message.splitn(6, ' ');
+    let mut words = message.splitn(7, ' ');
     let mut next = || words.next();
-    let understood = match (next(), next(), next(), next(), next(), next()) {
-        (Some("granted"), Some(token), Some(fence), Some(spare), Some(others), Some(lock)) => {
-            let numbers = fence.parse().ok().zip(spare.parse().ok());
-            if let Some((fence, spare)) = numbers {
-                let grant = Grant {
-                    fence,
-                    spare,
-                    contended: others == "1",
-                };
+    let words = [(); 7].map(|()| next());
+    let understood = match words {
+        [
+            Some("granted"),
+            Some(token),
+            fence,
+            spare,
+            others,
+            ttl,
+            Some(lock),
+        ] => {
+            let grant = granted(fence, spare, others, ttl);
+            if let Some(grant) = grant {
                 events.granted(token, grant, lock);
             }
-            numbers.is_some()
+            grant.is_some()
         }
-        (Some("contended"), Some(token), None, ..) => {
+        [Some("contended"), Some(token), None, ..] => {
             events.contended(token);
             true
         }
-        (Some("soon"), Some(token), None, ..) => {
+        [Some("soon"), Some(token), None, ..] => {
             events.soon(token);
             true
         }
-        (Some("revoked"), Some(token), None, ..) => {
+        [Some("revoked"), Some(token), None, ..] => {
             events.revoked(token);
             true
         }
-        (Some("free"), Some(token), None, ..) => {
+        [Some("free"), Some(token), None, ..] => {
             events.freed(token);
             true
         }
-        (Some("behind"), None, ..) => true,
+        [Some("behind"), None, ..] => true,
         _ => false,
     };
     if !understood {
         tracing::debug!("a message on our channel is not understood");
+    }
+}
+
+/// The numbers of a grant.
+fn granted(
+    fence: Option<&str>,
+    spare: Option<&str>,
+    others: Option<&str>,
+    ttl: Option<&str>,
+) -> Option<Grant> {
+    Some(Grant {
+        fence: fence?.parse().ok()?,
+        spare: spare?.parse().ok()?,
+        contended: others? == "1",
+        ttl: Duration::from_millis(ttl?.parse().ok()?),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refused_subscription_is_tried_again_every_minute() {
+        let now = Instant::now();
+        assert!(!is_due(&mut None, now), "it was never refused");
+        let mut refused_at = Some(now);
+        let just_before = SUBSCRIBE_AGAIN.mul_f64(0.999);
+        assert!(!is_due(&mut refused_at, now + just_before));
+        let later = now + SUBSCRIBE_AGAIN;
+        assert!(is_due(&mut refused_at, later));
+        assert!(!is_due(&mut refused_at, later + just_before));
+        assert!(is_due(&mut refused_at, later + SUBSCRIBE_AGAIN));
     }
 }

@@ -137,7 +137,7 @@ impl Link {
     }
 
     /// All at once: the answers take one round trip.
-    async fn send_batch(&self) {
+    async fn send_batch(self: &Arc<Self>) {
         let Some((generation, connection)) = self.in_use() else {
             return;
         };

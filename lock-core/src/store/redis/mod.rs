@@ -2,6 +2,7 @@
 
 mod channels;
 mod coalesce;
+mod dial;
 mod drive;
 mod error;
 mod gather;
@@ -23,7 +24,6 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, Either};
 use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
-use tokio::runtime::Handle;
 use tokio::time::{Instant, timeout};
 
 use self::error::{classify, garbled, no_reply};
@@ -37,7 +37,9 @@ use super::{
     Store, StoreError, Subscription,
 };
 use crate::LockError;
+use crate::config::Config;
 use crate::key::{Kind, LockKey, Name, Names};
+use crate::rt::Handle;
 use crate::token::{ClientId, Token};
 
 /// One counter for the whole database: a counter for each lock would stay for ever.
@@ -51,6 +53,8 @@ pub(crate) struct RedisStore {
     conduit: Conduit,
     /// No reply within this time is an error.
     limit: Duration,
+    /// How long a waiter counts as alive after it has asked, where it polls.
+    polls_for: Duration,
     /// The channel that grants for this client are sent on.
     channel: OnceCell<String>,
 }
@@ -71,18 +75,21 @@ impl fmt::Debug for RedisStore {
 
 impl RedisStore {
     /// A store behind a URL. Nothing is sent before [`ready`](Self::ready).
-    pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
+    pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
+        let limit = config.command_deadline;
         Ok(Self {
             conduit: Conduit::Link(Link::open(url, limit, Writer::Sender)?, Arc::default()),
             limit,
+            polls_for: polls_for(config),
             channel: OnceCell::new(),
         })
     }
 
-    pub(crate) fn over(connection: UserConnection, limit: Duration) -> Self {
+    pub(crate) fn over(connection: UserConnection, config: &Config) -> Self {
         Self {
             conduit: Conduit::User(connection),
-            limit,
+            limit: config.command_deadline,
+            polls_for: polls_for(config),
             channel: OnceCell::new(),
         }
     }
@@ -102,12 +109,9 @@ impl RedisStore {
 
     /// Makes the first connection, so that a wrong address or password shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        match &self.conduit {
-            Conduit::Link(link, _) => match timeout(self.limit, link.connection()).await {
-                Ok(connected) => connected.map(drop).map_err(classify),
-                Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
-            },
-            Conduit::User(_) => Ok(()),
+        match self.connecting() {
+            Some(connecting) => connecting.await,
+            None => Ok(()),
         }
     }
 
@@ -126,12 +130,29 @@ impl RedisStore {
         keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
-        self.run_within(self.limit, script, keys, args).await
+        let went_silent = |link: &Arc<Link>| link.went_silent(self.limit);
+        self.run_within(self.limit, went_silent, script, keys, args)
+            .await
+    }
+
+    /// Runs a script that renews leases.
+    async fn run_renewal(
+        &self,
+        renewals: &[Renewal<'_>],
+        script: &Script,
+        keys: &[Name<'_>],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
+        let limit = self.renewal_limit(renewals);
+        let went_silent = |link: &Arc<Link>| link.renewal_went_silent(limit);
+        self.run_within(limit, went_silent, script, keys, args)
+            .await
     }
 
     async fn run_within(
         &self,
         limit: Duration,
+        went_silent: impl Fn(&Arc<Link>),
         script: &Script,
         keys: &[Name<'_>],
         args: &[Arg<'_>],
@@ -142,11 +163,8 @@ impl RedisStore {
         let result = if let Ok(answer) = answer {
             answer.map_err(classify)
         } else {
-            // A shorter limit than the server's own says little about the connection.
-            if let Conduit::Link(link, _) = &self.conduit
-                && limit == self.limit
-            {
-                link.went_silent(limit);
+            if let Conduit::Link(link, _) = &self.conduit {
+                went_silent(link);
             }
             Err(StoreError::Ambiguous(no_reply(limit)))
         };
@@ -164,6 +182,12 @@ impl RedisStore {
 
     /// The arguments of an attempt.
     fn args<'a>(&'a self, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
+        let channel = self.channel();
+        let alive_for = if channel.is_empty() {
+            self.polls_for
+        } else {
+            attempt.alive_for
+        };
         [
             Arg::Bytes(attempt.token.as_bytes()),
             Arg::Millis(attempt.ttl),
@@ -171,8 +195,8 @@ impl RedisStore {
                 Mode::Try => "try",
                 Mode::Wait => "wait",
             }),
-            Arg::Millis(attempt.alive_for),
-            Arg::Text(self.channel()),
+            Arg::Millis(alive_for),
+            Arg::Text(channel),
             Arg::Number(attempt.spare),
         ]
     }
@@ -205,14 +229,15 @@ impl RedisStore {
     async fn extend_exclusive(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         let (keys, args) = renewed(renewals);
         let value = self
-            .run_within(self.renewal_limit(renewals), &script::EXTEND, &keys, &args)
+            .run_renewal(renewals, &script::EXTEND, &keys, &args)
             .await?;
         reply::extended(value, renewals.len())
     }
 
     /// A renewal without an answer must leave time for another one.
     fn renewal_limit(&self, renewals: &[Renewal<'_>]) -> Duration {
-        let shortest = renewals.iter().map(|r| r.ttl / 3).min();
+        let ttls = renewals.iter().map(|renewal| renewal.ttl);
+        let shortest = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
         shortest.map_or(self.limit, |third| third.min(self.limit))
     }
 
@@ -245,6 +270,12 @@ impl RedisStore {
     }
 }
 
+/// Crashed waiters that poll keep a lock from others for as long as the server takes them for alive, all of them together. So
+/// it is less than a second, but some polls: one that comes late loses its place to those behind it.
+fn polls_for(config: &Config) -> Duration {
+    (config.poll_interval * 4).max(Duration::from_millis(750))
+}
+
 /// An argument of a script. Numbers are written without an allocation each.
 #[derive(Clone, Copy)]
 enum Arg<'a> {
@@ -270,8 +301,29 @@ fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'a>>) {
 }
 
 impl Store for RedisStore {
+    fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+        let Conduit::Link(link, _) = &self.conduit else {
+            return None;
+        };
+        if link.generation().is_some() {
+            return None;
+        }
+        Some(Box::pin(async {
+            match timeout(self.limit, link.connection()).await {
+                Ok(connected) => connected.map(drop).map_err(classify),
+                Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
+            }
+        }))
+    }
+
     // A script call of its own is large, so it is in a box: who asks together with others does without.
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        if attempt.mode == Mode::Wait
+            && let Conduit::Link(link, _) = &self.conduit
+            && !link.pushes()
+        {
+            link.subscribe_again();
+        }
         match attempt.key.names() {
             Names::Exclusive { queue, waiters } => {
                 // Spare fencing tokens are for those who wait, and who waits is not alone with a free lock.

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use once_cell::sync::Lazy;
 use redis::{Cmd, IntoConnectionInfo, Value, cmd};
-use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::error::{bad_url, classify, garbled, is_reply, no_reply};
@@ -21,6 +20,7 @@ use super::{Arg, CHANNELS, FENCE, renewed};
 use crate::LockError;
 use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
+use crate::rt::Handle;
 use crate::store::{Attempt, EventSink, Forced, Mode, Renewal, Snapshot, StoreError};
 use crate::token::{ClientId, Token};
 
@@ -332,13 +332,11 @@ impl Node {
         wanted: impl Fn() -> bool,
     ) -> Result<Value, StoreError> {
         let answer = match &ballot.0 {
-            Question::Script(script, command) => match self.link.request(command).await {
-                Err(error) if error.code() == Some("NOSCRIPT") && wanted() => {
-                    // Boxed, because it is large and rare.
-                    Box::pin(self.link.request(by_text(script, command))).await
-                }
-                answer => answer,
-            },
+            Question::Script(script, command) => {
+                let answer = self.link.request(command).await;
+                let again = || wanted().then(|| self.link.request(by_text(script, command)));
+                script::unless_lost(answer, again).await
+            }
             Question::Plain(vote) => match self.link.request(vote).await {
                 // The script will be told the same, or do without.
                 Err(error) if is_reply(&error) => Ok(Value::Nil),

@@ -72,7 +72,7 @@ impl RedisStore {
             ]);
         }
         let value = self
-            .run_within(self.renewal_limit(renewals), &script::EXTEND, &keys, &args)
+            .run_renewal(renewals, &script::EXTEND, &keys, &args)
             .await?;
         reply::extended(value, renewals.len())
     }

@@ -94,11 +94,10 @@ impl Script {
     }
 
     fn of(name: &'static str, source: Cow<'static, str>) -> Self {
-        Self {
-            name,
-            hash: redis::Script::new(&source).get_hash().to_owned(),
-            source,
-        }
+        let hash = redis::Script::new(&source).get_hash().to_owned();
+        #[cfg(lock_sim)]
+        crate::sim::know_script(&hash, name);
+        Self { name, source, hash }
     }
 
     /// Runs it by its hash, and by its text where the server has lost it.
@@ -112,13 +111,7 @@ impl Script {
         F: Future<Output = RedisResult<Value>>,
     {
         let answer = request(self.by_hash(keys, args)).await;
-        match answer {
-            // Rare, so in a box: every call would carry the room for it.
-            Err(error) if error.code() == Some("NOSCRIPT") => {
-                Box::pin(request(self.by_text(keys, args))).await
-            }
-            answer => answer,
-        }
+        unless_lost(answer, || Some(request(self.by_text(keys, args)))).await
     }
 
     pub(super) fn by_hash(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
@@ -129,6 +122,24 @@ impl Script {
     /// cluster, and fail on a dead one just after a failover.
     pub(super) fn by_text(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", &self.source, keys, args)
+    }
+}
+
+/// The answer to a call by hash; where the server has lost the script, that to the call by text, if it is still made.
+pub(super) async fn unless_lost<F>(
+    answer: RedisResult<Value>,
+    by_text: impl FnOnce() -> Option<F>,
+) -> RedisResult<Value>
+where
+    F: Future<Output = RedisResult<Value>>,
+{
+    match answer {
+        Err(error) if error.code() == Some("NOSCRIPT") => match by_text() {
+            // Rare, so in a box: every call would carry the room for it.
+            Some(call) => Box::pin(call).await,
+            None => Err(error),
+        },
+        answer => answer,
     }
 }
 

@@ -1,25 +1,26 @@
 //! A connection of the `redis` crate over a stream of ours.
 
 use std::future::poll_fn;
-use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
+#[cfg(not(lock_sim))]
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, ErrorKind, RedisError,
-    RedisResult, Value,
-};
+use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, Value};
+#[cfg(not(lock_sim))]
+use redis::{ErrorKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
+#[cfg(not(lock_sim))]
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
-use tokio::time::timeout;
 
 use super::coalesce::{Coalesced, Load};
 use super::drive::Drive;
 use super::request::Request;
+use crate::rt;
+#[cfg(lock_sim)]
+use crate::sim::tcp;
 
 /// So many requests may be on their way to the socket before a caller has to queue for a place there.
 const REQUESTS_READY: usize = 1024;
@@ -69,22 +70,15 @@ impl Socket {
 pub(super) async fn connect(
     info: &ConnectionInfo,
     config: AsyncConnectionConfig,
-    limit: Duration,
 ) -> RedisResult<Socket> {
     let config = config
-        .set_connection_timeout(Some(limit))
+        // The caller sets one time limit for all of it.
+        .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(REQUESTS_READY);
-    timeout(limit, connect_to(info, config))
-        .await
-        .unwrap_or_else(|_| Err(io::Error::from(io::ErrorKind::TimedOut).into()))
-}
-
-async fn connect_to(info: &ConnectionInfo, config: AsyncConnectionConfig) -> RedisResult<Socket> {
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
-            let stream = tcp(host, *port).await?;
-            stream.set_nodelay(info.tcp_settings().nodelay())?;
+            let stream = tcp(host, *port, info.tcp_settings().nodelay()).await?;
             over(stream, info, config).await
         }
         #[cfg(unix)]
@@ -92,18 +86,33 @@ async fn connect_to(info: &ConnectionInfo, config: AsyncConnectionConfig) -> Red
             over(tokio::net::UnixStream::connect(path).await?, info, config).await
         }
         // The crate keeps its TLS stream to itself, so requests go out as it sends them.
-        _ => Ok(Socket {
-            requests: Client::open(info.clone())?
-                .get_multiplexed_async_connection_with_config(&config)
-                .await?,
-            load: Load::default(),
-            driver: None,
-        }),
+        _ => {
+            #[cfg(feature = "tls-rustls")]
+            choose_cryptography();
+            Ok(Socket {
+                requests: Client::open(info.clone())?
+                    .get_multiplexed_async_connection_with_config(&config)
+                    .await?,
+                load: Load::default(),
+                driver: None,
+            })
+        }
+    }
+}
+
+/// Without a provider for the process rustls panics. What the program has installed before stays.
+#[cfg(feature = "tls-rustls")]
+fn choose_cryptography() {
+    use rustls::crypto::{CryptoProvider, ring};
+    if CryptoProvider::get_default().is_none() {
+        // Another thread may have been faster: then there is one.
+        let _ = ring::default_provider().install_default();
     }
 }
 
 /// The first address that answers.
-async fn tcp(host: &str, port: u16) -> RedisResult<TcpStream> {
+#[cfg(not(lock_sim))]
+async fn tcp(host: &str, port: u16, nodelay: bool) -> RedisResult<TcpStream> {
     let attempts: Vec<_> = lookup_host((host, port))
         .await?
         .map(|address| Box::pin(TcpStream::connect(address)))
@@ -114,7 +123,9 @@ async fn tcp(host: &str, port: u16) -> RedisResult<TcpStream> {
             "No address found for host",
         )));
     }
-    Ok(select_ok(attempts).await?.0)
+    let stream = select_ok(attempts).await?.0;
+    stream.set_nodelay(nodelay)?;
+    Ok(stream)
 }
 
 async fn over<S>(
@@ -131,7 +142,7 @@ where
         MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
     let drive = Arc::new(Drive::new(driver));
     let (task, drive) = (Arc::clone(&drive).run(), Arc::downgrade(&drive));
-    let task = tokio::spawn(task).abort_handle();
+    let task = rt::spawn(task).abort_handle();
     Ok(Socket {
         requests,
         load,

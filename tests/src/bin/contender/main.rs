@@ -79,6 +79,10 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
     let mut holds: HashMap<String, UnboundedSender<hold::Order>> = HashMap::new();
     let mut crowd = work::Crowd::default();
     let mut many = many::Many::default();
+    // The task that has made the connection ends behind it.
+    for _ in 0..1_000 {
+        tokio::task::yield_now().await;
+    }
     println!("ready {}", many::tasks());
     while let Some(order) = orders.recv().await {
         let words: Vec<&str> = order.split_whitespace().collect();

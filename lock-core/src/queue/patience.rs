@@ -1,0 +1,66 @@
+//! How long a caller waits, and what it hears when that is over.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::ENDLESS;
+
+/// How long a caller is ready to wait.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Limit {
+    /// One try.
+    Try,
+    Within(Duration),
+    Forever,
+}
+
+/// A [`Limit`] that has begun. Whoever waits for ever does not read the clock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Patience {
+    pub(super) limit: Limit,
+    started: Option<Instant>,
+}
+
+impl Patience {
+    pub(super) fn new(limit: Limit) -> Self {
+        let limit = match limit {
+            Limit::Within(limit) if limit >= ENDLESS => Limit::Forever,
+            limit => limit,
+        };
+        let timed = matches!(limit, Limit::Within(_));
+        Self {
+            limit,
+            started: timed.then(Instant::now),
+        }
+    }
+
+    /// When it ends, if ever.
+    pub(super) fn end(self) -> Option<Instant> {
+        match self.limit {
+            Limit::Within(limit) => self.started?.checked_add(limit),
+            Limit::Try | Limit::Forever => None,
+        }
+    }
+
+    pub(super) fn waited(self) -> Duration {
+        self.started
+            .map_or(Duration::ZERO, |started| started.elapsed())
+    }
+}
+
+/// `None` where the time ran out first.
+pub(super) async fn within<T>(end: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
+    match end {
+        Some(end) => timeout_at(end, work).await.ok(),
+        None => Some(work.await),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the reply came later than the lease lasts")]
+pub(super) struct TooLate;
+
+#[derive(Debug, thiserror::Error)]
+#[error("no answer within the time given")]
+pub(super) struct NoAnswer;

@@ -1,0 +1,123 @@
+//! Taking back what an attempt that has lost may have left.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+
+use super::QuorumStore;
+use super::hints::Hints;
+use super::peer::Peers;
+use super::round::{Answered, How, MOST, Nodes, Round, ask};
+use crate::store::Attempt;
+use crate::store::redis::Ballot;
+use crate::token::Token;
+
+/// A request of a connection that broke is carried out within this time, if at all.
+const LATE: Duration = Duration::from_secs(1);
+
+/// The pause before an undo without an answer is repeated: at first, and at most.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(10), LATE);
+
+impl QuorumStore {
+    /// Takes back votes, behind the requests for them, without waiting for the answers. Where another attempt for the token
+    /// has begun meanwhile they are left to that.
+    pub(super) fn undo(&self, attempt: Attempt<'_>, left: Nodes, sent_on: [u64; MOST]) {
+        let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
+            return;
+        };
+        self.books.release(attempt.token);
+        let mut undo = Undo {
+            peers: Arc::clone(&self.peers),
+            hints: Arc::clone(&self.hints),
+            ballot,
+            token: *attempt.token,
+            ttl: attempt.ttl,
+            began: Instant::now(),
+            sent_on,
+            failed: left,
+            doubtful: Nodes::default(),
+        };
+        let mut round = undo.ask(left);
+        for answered in round.send() {
+            undo.heard(&answered, false);
+        }
+        self.hints.spawn(undo.until_confirmed(round));
+    }
+}
+
+/// Votes that are taken back until the nodes have confirmed it, or the ttl has done the work.
+struct Undo {
+    peers: Arc<Peers>,
+    hints: Arc<Hints>,
+    ballot: Arc<Ballot>,
+    token: Token,
+    ttl: Duration,
+    began: Instant,
+    /// The connections that the votes were sent on.
+    sent_on: [u64; MOST],
+    /// Nodes that have not confirmed it.
+    failed: Nodes,
+    /// Nodes that have, but on another connection: the vote may arrive behind it.
+    doubtful: Nodes,
+}
+
+impl Undo {
+    fn ask(&self, nodes: Nodes) -> Round<impl Future<Output = Answered> + Send + 'static> {
+        let peers = &self.peers;
+        let others = (0..peers.all.len()).filter(|node| !nodes.has(*node));
+        let skip = others.fold(Nodes::default(), Nodes::with);
+        let how = How::Undo(self.token);
+        ask(peers, Arc::clone(&self.ballot), how, skip, peers.limit)
+    }
+
+    /// `late` is whether it was asked so late that no vote arrives behind it.
+    fn heard(&mut self, (node, answer): &Answered, late: bool) {
+        let Ok(value) = answer else { return };
+        self.failed = self.failed.without(*node);
+        self.doubtful = self.doubtful.without(*node);
+        let same = self.peers.all[*node].node.generation() == Some(self.sent_on[*node]);
+        // Nothing was asked where another attempt goes on.
+        if !(late || same || *value == redis::Value::Nil) {
+            self.doubtful = self.doubtful.with(*node);
+        }
+    }
+
+    async fn hear<F>(&mut self, mut round: Round<F>, late: bool)
+    where
+        F: Future<Output = Answered> + Send + 'static,
+    {
+        while let Some(answered) = round.next().await {
+            self.heard(&answered, late);
+        }
+        round.finish(&self.hints, |_| ());
+    }
+
+    async fn until_confirmed<F>(mut self, first: Round<F>)
+    where
+        F: Future<Output = Answered> + Send + 'static,
+    {
+        let (mut pause, longest) = PAUSE;
+        self.hear(first, false).await;
+        loop {
+            let passed = self.began.elapsed();
+            if self.failed.and(self.doubtful).is_empty() || passed >= self.ttl {
+                return;
+            }
+            sleep(if self.failed.is_empty() {
+                LATE.saturating_sub(passed)
+            } else {
+                pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+            })
+            .await;
+            pause = longest.min(pause * 2);
+            let late = self.began.elapsed() >= LATE;
+            let doubtful = if late {
+                self.doubtful
+            } else {
+                Nodes::default()
+            };
+            self.hear(self.ask(self.failed.and(doubtful)), late).await;
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `rediss://` in a program that has never heard of rustls: `cargo test -p lock-core --features tls-rustls --test tls`.
+
+#![cfg(feature = "tls-rustls")]
+
+use std::error::Error;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use lock_core::{LockError, LockManager};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+
+static PANICKED: AtomicBool = AtomicBool::new(false);
+
+/// The error and its causes.
+fn in_full(error: &LockError) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}
+
+#[tokio::test]
+async fn a_connection_over_tls_needs_no_provider_of_the_program() {
+    std::panic::set_hook(Box::new(|info| {
+        PANICKED.store(true, Ordering::SeqCst);
+        eprintln!("{info}");
+    }));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("rediss://{}", listener.local_addr().unwrap());
+    let heard = tokio::spawn(async move {
+        let (mut client, _) = listener.accept().await.unwrap();
+        let mut hello = [0; 3];
+        client.read_exact(&mut hello).await.unwrap();
+        // No server over TLS, as its client will see.
+        client.write_all(b"-ERR no TLS here\r\n").await.unwrap();
+        hello
+    });
+    let error = LockManager::connect(&url).await.unwrap_err();
+    assert!(!PANICKED.load(Ordering::SeqCst));
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    let shown = in_full(&error);
+    assert!(shown.contains("corrupt message"), "{shown}");
+    // A handshake of TLS.
+    assert_eq!(heard.await.unwrap()[..2], [22, 3]);
+}

@@ -1,0 +1,258 @@
+//! Guards that believe in their lock: P1, P2, P10, P12.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lock_core::LockView;
+
+use super::{Excuse, Weather};
+use crate::server::EPOCH;
+use crate::world::World;
+
+/// A guard, by its number in the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct BeliefId(u64);
+
+/// A guard that was returned.
+#[derive(Debug)]
+pub struct Grant {
+    /// The lock on the server.
+    pub name: String,
+    /// Who has it.
+    pub process: usize,
+    /// The guards of one owner may be there at the same time.
+    pub owner: Option<String>,
+    /// How it sees the lock.
+    pub view: LockView,
+    /// When its call began.
+    pub asked: Duration,
+    /// With the jitter.
+    pub ttl: Duration,
+    /// The limit of the hold.
+    pub max_hold: Option<Duration>,
+    /// Whether messages tell it what happens.
+    pub is_told: bool,
+}
+
+/// A guard that is there.
+#[derive(Debug)]
+pub struct Belief {
+    grant: Grant,
+    fence: u64,
+    begun: Duration,
+    /// Until when it may be wrong, and since when; only since when, where it is not sure that the lock was taken from it.
+    excused: Option<(Option<Duration>, Duration)>,
+    forced: bool,
+}
+
+/// All guards that are there, and what is known of those before.
+#[derive(Debug, Default)]
+pub(super) struct Beliefs {
+    all: BTreeMap<BeliefId, Belief>,
+    next: u64,
+    /// The largest fencing token of a lock, and its owner.
+    fences: BTreeMap<String, (u64, Option<String>)>,
+    /// When something last happened to a lock behind the back of its holder.
+    excuses: BTreeMap<String, (Duration, bool)>,
+    data_loss: Option<Duration>,
+}
+
+/// A holder that can be told of a forced release is told within this time of a calm.
+const TOLD_WITHIN: Duration = Duration::from_secs(3);
+
+/// A counter may run ahead of the clock by as much.
+const AHEAD: Duration = Duration::from_millis(50);
+
+impl Beliefs {
+    pub(super) fn begin(&mut self, world: &World, grant: Grant, now: Duration) -> Option<BeliefId> {
+        if !grant.view.is_held() {
+            return None;
+        }
+        let fence = grant.view.fencing_token().get();
+        // The lock may have been granted to its process before its caller asked, but not long before its number was made.
+        let made = Duration::from_micros(fence.saturating_sub(EPOCH));
+        let since = grant.asked.min(made.saturating_sub(AHEAD));
+        let excuse = self.excuse_of(&grant.name).filter(|(at, _)| *at >= since);
+        // It was under way by then: nobody knows which came first.
+        let excused = excuse.map(|(at, _)| (None, at));
+        let belief = Belief {
+            fence,
+            begun: now,
+            excused,
+            forced: false,
+            grant,
+        };
+        if excused.is_none() {
+            self.check_alone(world, &belief);
+            self.check_fence(world, &belief);
+        }
+        check_lease(world, &belief);
+        let newest = self.fences.entry(belief.grant.name.clone()).or_default();
+        if newest.0 <= fence {
+            *newest = (fence, belief.grant.owner.clone());
+        }
+        self.next += 1;
+        let id = BeliefId(self.next);
+        self.all.insert(id, belief);
+        Some(id)
+    }
+
+    pub(super) fn end(&mut self, id: BeliefId) {
+        self.all.remove(&id);
+    }
+
+    pub(super) fn crashed(&mut self, process: usize) {
+        self.all.retain(|_, belief| belief.grant.process != process);
+    }
+
+    pub(super) fn is_excused(&self, id: BeliefId) -> bool {
+        self.all
+            .get(&id)
+            .is_some_and(|belief| belief.excused.is_some())
+    }
+
+    pub(super) fn is_believed(&self, name: &str) -> bool {
+        let of_lock = |belief: &Belief| belief.grant.name == name;
+        self.all
+            .values()
+            .any(|belief| of_lock(belief) && belief.grant.view.is_held())
+    }
+
+    /// The largest fencing token that a guard of each lock was given.
+    pub(super) fn newest(&self) -> Vec<(String, u64)> {
+        let of = |(name, (fence, _)): (&String, &(u64, _))| (name.clone(), *fence);
+        self.fences.iter().map(of).collect()
+    }
+
+    fn excuse_of(&self, name: &str) -> Option<(Duration, bool)> {
+        let one = self.excuses.get(name).copied();
+        one.max(self.data_loss.map(|at| (at, false)))
+    }
+
+    /// A lock may have been taken from a holder whose guard is yet to be returned.
+    pub(super) fn doubt(&mut self, name: &str, at: Duration) {
+        self.excuses.insert(name.to_owned(), (at, false));
+    }
+
+    pub(super) fn excuse(&mut self, excuse: Excuse<'_>, now: Duration) {
+        let (name, forced) = match excuse {
+            Excuse::Forced(name) => (Some(name), true),
+            Excuse::Foreign(name) | Excuse::Shortened(name) => (Some(name), false),
+            Excuse::DataLoss => (None, false),
+        };
+        for belief in self.all.values_mut() {
+            if name.is_none_or(|name| name == belief.grant.name) {
+                // A renewal that was done just before may be heard of just after.
+                let until =
+                    (!matches!(excuse, Excuse::Shortened(_))).then(|| now + belief.grant.ttl);
+                belief.excused = Some((until, now));
+                belief.forced = forced;
+            }
+        }
+        if let Some(name) = name {
+            self.excuses.insert(name.to_owned(), (now, forced));
+        } else {
+            self.data_loss = Some(now);
+            self.fences.clear();
+        }
+    }
+
+    /// Looks at every guard that is there.
+    pub(super) fn look(&mut self, world: &World, weather: &Weather, now: Duration) {
+        for belief in self.all.values() {
+            if !belief.grant.view.is_held() {
+                continue;
+            }
+            check_lease(world, belief);
+            let Grant { name, process, .. } = &belief.grant;
+            if let Some(most) = belief.grant.max_hold
+                && now > belief.begun + most + Duration::from_millis(1)
+            {
+                world.find("max_hold", format!("p{process} {name}: still held"));
+            }
+            let Some((until, since)) = belief.excused else {
+                continue;
+            };
+            if until.is_some_and(|until| now > until) {
+                world.find(
+                    "told",
+                    format!("p{process} {name}: taken away at {since:?}, and still held"),
+                );
+            }
+            let calm = weather.calm(now).min(now.saturating_sub(since));
+            if belief.forced
+                && belief.grant.is_told
+                && calm > TOLD_WITHIN
+                && weather.is_there(*process)
+            {
+                world.find("told", format!("p{process} {name}: taken away at {since:?}, and not told for {TOLD_WITHIN:?} of calm"));
+            }
+        }
+    }
+
+    /// P1: nobody else believes at the same time.
+    fn check_alone(&self, world: &World, new: &Belief) {
+        for other in self.all.values() {
+            let same_owner = new.grant.owner.is_some() && new.grant.owner == other.grant.owner;
+            if other.grant.name == new.grant.name
+                && !same_owner
+                && other.excused.is_none()
+                && other.grant.view.is_held()
+            {
+                let what = format!(
+                    "{}: p{} (fence {}, {:?} left) and p{} (fence {}, {:?} left)",
+                    new.grant.name,
+                    other.grant.process,
+                    other.fence,
+                    other.grant.view.remaining(),
+                    new.grant.process,
+                    new.fence,
+                    new.grant.view.remaining(),
+                );
+                world.find("two believers", what);
+            }
+        }
+    }
+
+    /// P10: its number is larger than any before it.
+    fn check_fence(&self, world: &World, new: &Belief) {
+        let Some((before, owner)) = self.fences.get(&new.grant.name) else {
+            return;
+        };
+        let same_tenure = new.fence == *before && owner.is_some() && *owner == new.grant.owner;
+        if new.fence <= *before && !same_tenure {
+            let Grant { name, process, .. } = &new.grant;
+            world.find(
+                "fence",
+                format!("{name}: {before}, and then p{process} with {}", new.fence),
+            );
+        }
+    }
+}
+
+/// P2: what a guard believes is not longer than what the server has.
+fn check_lease(world: &World, belief: &Belief) {
+    if belief.excused.is_some() {
+        return;
+    }
+    let Grant {
+        name,
+        process,
+        view,
+        ..
+    } = &belief.grant;
+    let believed = view.remaining().as_micros();
+    if believed == 0 {
+        return;
+    }
+    let there = world
+        .server()
+        .with(|master| master.ttl_micros(name.as_bytes()));
+    let there = there.map_or(0, |left| left.max(0).cast_unsigned());
+    if believed > u128::from(there) {
+        world.find(
+            "lease",
+            format!("{name}: p{process} believes in {believed} µs, the server in {there}"),
+        );
+    }
+}

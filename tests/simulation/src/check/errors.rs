@@ -1,0 +1,139 @@
+//! Errors of the right kind, at the right time: P11.
+
+use std::time::Duration;
+
+use lock_core::{LockError, LossReason};
+
+use super::Weather;
+use crate::plan::Call;
+use crate::world::World;
+
+/// What was asked for.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    /// The lock.
+    pub name: String,
+    /// Who asks.
+    pub process: usize,
+    /// How.
+    pub call: Call,
+    /// When.
+    pub at: Duration,
+    /// With the jitter.
+    pub ttl: Duration,
+    /// Whether the lease is renewed.
+    pub renew: bool,
+    /// The longest delay of the network.
+    pub delay: Duration,
+    /// Whether the caller was polled all the time.
+    pub attentive: bool,
+    /// Whether its manager is ended in this run.
+    pub may_end: bool,
+    /// Whether the connection is the user's.
+    pub is_users: bool,
+}
+
+impl Asked {
+    /// Whether some round trips of this network take as long as the lease.
+    #[must_use]
+    pub fn is_brief(&self) -> bool {
+        self.ttl < self.delay * 25 + Duration::from_millis(100)
+    }
+}
+
+/// How much later than asked an end may come: the clean-up is waited for, for a moment.
+const GRACE: Duration = Duration::from_millis(1_200);
+
+/// An acquisition gave no guard.
+pub(super) fn refused(
+    world: &World,
+    weather: &Weather,
+    asked: &Asked,
+    error: &LockError,
+    now: Duration,
+) {
+    let Asked {
+        name,
+        process,
+        call,
+        ..
+    } = asked;
+    let waited = now.saturating_sub(asked.at);
+    let calm = weather.was_calm_since(asked.at.saturating_sub(Duration::from_secs(2)))
+        && weather.is_there(*process);
+    let wrong = match (error, call) {
+        (LockError::ShutDown | LockError::InvalidConfig { .. }, _) if asked.may_end => None,
+        // A reply may take longer than such a lease lasts.
+        (LockError::Unavailable { .. }, _) if asked.is_brief() => None,
+        // A connection of the user's tells that it broke when it is used.
+        (LockError::Unavailable { .. }, _) if asked.is_users => None,
+        // What is not polled in time cannot hear the answer.
+        (LockError::Unavailable { .. }, _) if !asked.attentive => None,
+        (LockError::Unavailable { source }, _)
+            if source.to_string().contains("ReadOnly") && weather.may_be_demoted(*process, now) =>
+        {
+            None
+        }
+        (LockError::Busy { .. }, Call::Try) | (LockError::Lost { .. }, Call::With) => None,
+        (LockError::TimedOut { .. }, Call::Within(limit)) => {
+            let limit = Duration::from_millis(*limit);
+            if waited < limit {
+                Some("before its limit")
+            } else if waited > limit + GRACE + asked.delay * 4 && asked.attentive && calm {
+                Some("long after its limit")
+            } else {
+                None
+            }
+        }
+        // A first request that has no answer by then: nothing is known.
+        (LockError::Unavailable { .. }, Call::Within(limit))
+            if Duration::from_millis(*limit) <= asked.delay * 4 + Duration::from_millis(2) =>
+        {
+            None
+        }
+        (
+            LockError::Unavailable { .. }
+            | LockError::ShutDown
+            | LockError::InvalidConfig { .. }
+            | LockError::ForeignKey { .. },
+            _,
+        ) => calm.then_some("in a calm"),
+        _ => Some("not of this call"),
+    };
+    if let Some(wrong) = wrong {
+        world.find(
+            "error",
+            format!("p{process} {name} {call:?} after {waited:?}: {wrong}: {error}"),
+        );
+    }
+}
+
+/// A guard was lost without an excuse.
+pub(super) fn lost(
+    world: &World,
+    weather: &Weather,
+    asked: &Asked,
+    reason: LossReason,
+    now: Duration,
+) {
+    let Asked {
+        name, process, ttl, ..
+    } = asked;
+    let calm = weather.was_calm_since(now.saturating_sub(*ttl + Duration::from_secs(1)));
+    // Two seconds are enough to find out that a connection is silent, and to make another.
+    // What a caller takes late may be about to end.
+    let brief = asked.is_brief()
+        || !asked.attentive
+        || !weather.is_there(*process) && *ttl < Duration::from_secs(2)
+        || weather.absences(*process) > 1;
+    let wrong = match reason {
+        LossReason::Expired => asked.renew && calm && !brief,
+        LossReason::Taken | LossReason::ForceReleased | LossReason::ShutDown => {
+            calm && asked.renew && !brief
+        }
+        _ => false,
+    };
+    if wrong {
+        world.find("lost", format!("p{process} {name}: {reason} in a calm"));
+    }
+}

@@ -1,0 +1,243 @@
+//! What is on the server: P4, P7, P14, `at_least`, and locks that are free while somebody waits.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lock_master::Ttl;
+
+use super::{Excuse, Grant, Weather};
+use crate::world::World;
+
+/// A caller that waits, by its number in the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct WaiterId(u64);
+
+/// What is not given back by its holder is given back by its ttl, and the next one needs as long as this to hear of it.
+const SLACK: Duration = Duration::from_secs(5);
+
+/// A lock that is free while somebody waits is asked for within this time of a calm: a lost message costs one refresh.
+const REFRESH: Duration = Duration::from_secs(4);
+
+/// A caller that does not run is passed over within this time.
+const PASSED_OVER: Duration = Duration::from_secs(30);
+
+/// How long a calm must last before a lock that nobody wants is seen to be given back.
+const GIVEN_BACK: Duration = Duration::from_secs(6);
+
+#[derive(Debug)]
+struct Waiter {
+    names: Vec<String>,
+    process: usize,
+    /// Since when it is polled whenever it wants to be.
+    attentive: Option<Duration>,
+}
+
+#[derive(Debug, Default)]
+struct Key {
+    /// For how long it may be free while somebody waits.
+    idle: Duration,
+    free_since: Option<Duration>,
+    /// Since when it is held, and nobody believes that it is his.
+    for_nobody_since: Option<Duration>,
+    /// Until when something holds it that is no guard.
+    kept_until: Duration,
+    at_least_until: Duration,
+    excused: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Keys {
+    longest_ttl: Duration,
+    all: BTreeMap<String, Key>,
+    waiters: BTreeMap<WaiterId, Waiter>,
+    next: u64,
+    crashed_at: Option<Duration>,
+    /// When a caller last did not run.
+    inattentive_at: Duration,
+    /// Callers that do not run, waiting or not.
+    asleep: usize,
+}
+
+impl Keys {
+    pub(super) fn new(longest_ttl: Duration) -> Self {
+        Self {
+            longest_ttl,
+            all: BTreeMap::new(),
+            waiters: BTreeMap::new(),
+            next: 0,
+            crashed_at: None,
+            inattentive_at: Duration::ZERO,
+            asleep: 0,
+        }
+    }
+
+    pub(super) fn uses(&mut self, name: &str, idle: Duration) {
+        let key = self.all.entry(name.to_owned()).or_default();
+        key.idle = idle.max(key.idle);
+    }
+
+    pub(super) fn look(
+        &mut self,
+        world: &World,
+        weather: &Weather,
+        now: Duration,
+        is_believed: impl Fn(&str) -> bool,
+    ) {
+        let calm = weather.calm(now);
+        if weather.is_anybody_absent() || self.asleep > 0 {
+            self.inattentive_at = now;
+        }
+        let attended = now.saturating_sub(self.inattentive_at);
+        for (name, key) in &mut self.all {
+            let there = world.server().with(|master| master.ttl(name.as_bytes()));
+            match there {
+                Ttl::Endless => {
+                    world.find("ttl", format!("{name} is there without a ttl"));
+                }
+                Ttl::Absent => {
+                    key.for_nobody_since = None;
+                    let since = *key.free_since.get_or_insert(now);
+                    if is_believed(name) {
+                        // It was taken away: those behind the holder wait until that hears of it.
+                        key.free_since = None;
+                        continue;
+                    }
+                    let waiting = self.waiters.values().filter(|waiter| {
+                        waiter.names.contains(name) && weather.is_there(waiter.process)
+                    });
+                    let attentive = waiting.filter_map(|waiter| waiter.attentive).min();
+                    let Some(attentive) = attentive else { continue };
+                    let idle = now.saturating_sub(since.max(attentive)).min(calm);
+                    // The others of a process wait for the first in line, until it is passed over.
+                    let held_up = self.asleep > 0;
+                    let idle = if held_up { idle } else { idle.min(attended) };
+                    if idle > if held_up { PASSED_OVER } else { key.idle } {
+                        world.find(
+                            "idle",
+                            format!("{name} is free for {idle:?} of calm, and is waited for"),
+                        );
+                    }
+                }
+                Ttl::Micros(_) => {
+                    key.free_since = None;
+                    if is_believed(name) || now < key.kept_until {
+                        key.for_nobody_since = None;
+                        continue;
+                    }
+                    let since = *key.for_nobody_since.get_or_insert(now);
+                    let lasts = now.saturating_sub(since);
+                    let crashed = self
+                        .crashed_at
+                        .map_or(Duration::MAX, |at| now.saturating_sub(at));
+                    let healthy = crashed > self.longest_ttl * 2 + SLACK * 4;
+                    if lasts > self.longest_ttl + SLACK
+                        || healthy && lasts.min(calm).min(attended) > GIVEN_BACK
+                    {
+                        world.find(
+                            "for nobody",
+                            format!("{name} is held for {lasts:?}, by no guard"),
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    /// Somebody has the lock: `at_least` of the one before must be over.
+    pub(super) fn granted(&mut self, world: &World, grant: &Grant, now: Duration) {
+        if let Some(key) = self.all.get_mut(&grant.name) {
+            if now < key.at_least_until && !key.excused && grant.view.is_held() {
+                let until = key.at_least_until;
+                world.find(
+                    "at_least",
+                    format!("{} granted before {until:?}", grant.name),
+                );
+            }
+            key.excused = false;
+            key.at_least_until = Duration::ZERO;
+        }
+    }
+
+    pub(super) fn kept(&mut self, name: &str, until: Duration) {
+        let key = self.all.entry(name.to_owned()).or_default();
+        key.kept_until = key.kept_until.max(until);
+    }
+
+    pub(super) fn at_least(&mut self, name: &str, until: Duration) {
+        self.kept(name, until + SLACK);
+        let key = self.all.entry(name.to_owned()).or_default();
+        key.at_least_until = until;
+    }
+
+    pub(super) fn excuse(&mut self, excuse: Excuse<'_>, now: Duration) {
+        let one = match excuse {
+            Excuse::Forced(name) | Excuse::Foreign(name) | Excuse::Shortened(name) => Some(name),
+            Excuse::DataLoss => None,
+        };
+        for (name, key) in &mut self.all {
+            if one.is_none_or(|one| one == name) {
+                key.excused = true;
+                key.for_nobody_since = key.for_nobody_since.map(|_| now);
+            }
+        }
+    }
+
+    pub(super) fn crashed(&mut self, process: usize, now: Duration) {
+        self.waiters.retain(|_, waiter| waiter.process != process);
+        self.crashed_at = Some(now);
+    }
+
+    pub(super) fn waits(&mut self, names: Vec<String>, process: usize, now: Duration) -> WaiterId {
+        self.next += 1;
+        let waiter = Waiter {
+            names,
+            process,
+            attentive: Some(now),
+        };
+        self.waiters.insert(WaiterId(self.next), waiter);
+        WaiterId(self.next)
+    }
+
+    pub(super) fn is_polled(&mut self, waiter: WaiterId, polled: bool, now: Duration) {
+        if let Some(waiter) = self.waiters.get_mut(&waiter) {
+            waiter.attentive = polled.then_some(now);
+        }
+    }
+
+    /// A caller does not run from now on.
+    pub(super) fn falls_asleep(&mut self) {
+        self.asleep += 1;
+    }
+
+    /// A caller that did not run runs again, or has ended.
+    pub(super) fn wakes(&mut self, now: Duration) {
+        self.asleep = self.asleep.saturating_sub(1);
+        self.inattentive_at = now;
+    }
+
+    pub(super) fn waited(&mut self, waiter: WaiterId) {
+        self.waiters.remove(&waiter);
+    }
+}
+
+/// How long a lock may be free while somebody waits for it.
+#[must_use]
+pub fn idle_limit(ttl: Duration) -> Duration {
+    REFRESH
+        .max(ttl / 3 + Duration::from_secs(1))
+        .min(REFRESH + Duration::from_secs(1))
+}
+
+/// What a lock leaves behind, or a queue, or the holds of an owner.
+pub(super) fn leftovers(world: &World) -> Vec<String> {
+    let keys = world.server().with(|master| master.keys());
+    let names = keys
+        .iter()
+        .map(|key| String::from_utf8_lossy(key).into_owned());
+    let expected = |name: &String| {
+        name.starts_with("lock-core:fence")
+            || name.starts_with("effects:")
+            || name.starts_with("foreign:")
+    };
+    names.filter(|name| !expected(name)).collect()
+}

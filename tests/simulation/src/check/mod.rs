@@ -1,0 +1,262 @@
+//! What must hold in every run, checked in exact virtual time.
+//!
+//! A belief begins when a guard is returned and ends when it is let go or told of its loss. What happens to a lock without the
+//! knowledge of its holder (a flush, a foreign client, a forced release) excuses the beliefs of that moment, for as long as
+//! they can last without a renewal, and no longer.
+
+mod beliefs;
+mod effects;
+mod errors;
+mod keys;
+mod weather;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::Duration;
+
+use self::beliefs::Beliefs;
+pub use self::beliefs::{Belief, BeliefId, Grant};
+use self::effects::Effects;
+pub use self::effects::effects;
+pub use self::errors::Asked;
+use self::keys::Keys;
+pub use self::keys::{WaiterId, idle_limit};
+pub use self::weather::Weather;
+use crate::world::World;
+
+/// The checkers of one run. Cheap to clone; clones are the same.
+#[derive(Clone)]
+pub struct Checks(Rc<Inner>);
+
+struct Inner {
+    world: World,
+    weather: Weather,
+    beliefs: RefCell<Beliefs>,
+    keys: RefCell<Keys>,
+    effects: RefCell<Effects>,
+    /// Locks that scripts are about to take from their holders.
+    forced: RefCell<Vec<Forced>>,
+}
+
+impl std::fmt::Debug for Checks {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Checks").finish_non_exhaustive()
+    }
+}
+
+/// A lock, its token when a script was seen that takes it from its holder, and when that was.
+struct Forced {
+    name: String,
+    token: Option<Vec<u8>>,
+    at: Duration,
+}
+
+/// A caller that does not run.
+#[derive(Debug)]
+pub struct Asleep(Checks);
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        let now = self.0.0.world.now();
+        self.0.0.keys.borrow_mut().wakes(now);
+    }
+}
+
+/// What happened to locks behind the back of their holders.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Excuse<'a> {
+    /// To one lock, by a forced release, which tells the holder.
+    Forced(&'a str),
+    /// To one lock, by a foreign client.
+    Foreign(&'a str),
+    /// To one lock, by a foreign client that leaves less of its lease: the next renewal mends it.
+    Shortened(&'a str),
+    /// To all: the server has lost its data.
+    DataLoss,
+}
+
+impl Checks {
+    /// The checkers of a world.
+    #[must_use]
+    pub fn new(world: &World, longest_ttl: Duration) -> Self {
+        let checks = Self(Rc::new(Inner {
+            world: world.clone(),
+            weather: Weather::default(),
+            beliefs: RefCell::default(),
+            keys: RefCell::new(Keys::new(longest_ttl)),
+            effects: RefCell::default(),
+            forced: RefCell::default(),
+        }));
+        let watching = checks.clone();
+        world.server().watch(move |command| {
+            let guarded = command.script().is_none() && command.verb().starts_with(b"EVAL");
+            watching.look(guarded);
+            if command.script() == Some("force_release")
+                && let Some(name) = command.keys().next()
+            {
+                let name = String::from_utf8_lossy(name).into_owned();
+                let token = watching.token(&name);
+                let at = watching.0.world.now();
+                watching
+                    .0
+                    .forced
+                    .borrow_mut()
+                    .push(Forced { name, token, at });
+            }
+        });
+        checks
+    }
+
+    /// What is wrong with the world at the moment.
+    #[must_use]
+    pub fn weather(&self) -> &Weather {
+        &self.0.weather
+    }
+
+    /// Looks at all that can be seen at any moment: called with each command, and now and then.
+    pub fn look(&self, before_guarded: bool) {
+        let now = self.0.world.now();
+        self.find_forced(now);
+        self.0
+            .beliefs
+            .borrow_mut()
+            .look(&self.0.world, &self.0.weather, now);
+        let believed = |key: &str| self.0.beliefs.borrow().is_believed(key);
+        self.0
+            .keys
+            .borrow_mut()
+            .look(&self.0.world, &self.0.weather, now, believed);
+        let newest = before_guarded.then(|| self.0.beliefs.borrow().newest());
+        self.0.effects.borrow_mut().look(&self.0.world, newest);
+    }
+
+    /// A lock that the run uses, by its name on the server.
+    pub fn uses(&self, name: &str, idle: Duration) {
+        self.0.keys.borrow_mut().uses(name, idle);
+    }
+
+    /// A guard was returned. `None` where it was lost by then.
+    #[must_use]
+    pub fn granted(&self, grant: Grant) -> Option<BeliefId> {
+        self.look(false);
+        let now = self.0.world.now();
+        self.0.keys.borrow_mut().granted(&self.0.world, &grant, now);
+        self.0.beliefs.borrow_mut().begin(&self.0.world, grant, now)
+    }
+
+    /// A guard is let go from now on.
+    pub fn ended(&self, belief: BeliefId) {
+        self.0.beliefs.borrow_mut().end(belief);
+    }
+
+    /// The lock is kept until then, though its guard has gone, and nobody else may have it.
+    pub fn at_least(&self, name: &str, until: Duration) {
+        self.0.keys.borrow_mut().at_least(name, until);
+    }
+
+    /// Whether losing this guard has an excuse.
+    #[must_use]
+    pub fn is_excused(&self, belief: BeliefId) -> bool {
+        self.look(false);
+        self.0.beliefs.borrow().is_excused(belief)
+    }
+
+    /// Something happens to locks behind the back of their holders.
+    pub fn excuse(&self, excuse: Excuse<'_>) {
+        self.look(false);
+        self.excused(excuse, self.0.world.now());
+    }
+
+    /// Finds out which locks were taken from their holders. A script may run a little after it was seen, with others that came
+    /// at the same moment; or not at all.
+    fn find_forced(&self, now: Duration) {
+        let forced = std::mem::take(&mut *self.0.forced.borrow_mut());
+        for forced in forced {
+            if self.token(&forced.name) == forced.token {
+                // It may have been granted and taken away in between, or will be at this same moment.
+                self.0.beliefs.borrow_mut().doubt(&forced.name, forced.at);
+                if forced.at == now {
+                    self.0.forced.borrow_mut().push(forced);
+                }
+            } else {
+                self.excused(Excuse::Forced(&forced.name), now);
+            }
+        }
+    }
+
+    fn token(&self, name: &str) -> Option<Vec<u8>> {
+        let token = |master: &mut lock_master::Master| {
+            let token = master.string(name.as_bytes());
+            token.map(<[u8]>::to_vec)
+        };
+        self.0.world.server().with(token)
+    }
+
+    fn excused(&self, excuse: Excuse<'_>, now: Duration) {
+        self.0.beliefs.borrow_mut().excuse(excuse, now);
+        let mut keys = self.0.keys.borrow_mut();
+        keys.excuse(excuse, now);
+        if excuse == Excuse::DataLoss {
+            self.0.effects.borrow_mut().forget();
+        }
+    }
+
+    /// A foreign client has the lock until then.
+    pub fn foreign(&self, name: &str, until: Duration) {
+        self.0.keys.borrow_mut().kept(name, until);
+    }
+
+    /// A process has gone without a word, and its guards with it: their locks stay for a ttl.
+    pub fn crashed(&self, process: usize) {
+        let now = self.0.world.now();
+        self.0.beliefs.borrow_mut().crashed(process);
+        self.0.keys.borrow_mut().crashed(process, now);
+    }
+
+    /// A caller begins to wait for one of these locks.
+    #[must_use]
+    pub fn waits(&self, names: Vec<String>, process: usize) -> WaiterId {
+        let now = self.0.world.now();
+        self.0.keys.borrow_mut().waits(names, process, now)
+    }
+
+    /// Whether this caller is polled when it wants to be.
+    pub fn is_polled(&self, waiter: WaiterId, polled: bool) {
+        let now = self.0.world.now();
+        self.0.keys.borrow_mut().is_polled(waiter, polled, now);
+    }
+
+    /// A caller does not run from now on; it does again, or has ended, when what is returned is dropped.
+    #[must_use]
+    pub fn asleep(&self) -> Asleep {
+        self.0.keys.borrow_mut().falls_asleep();
+        Asleep(self.clone())
+    }
+
+    /// A caller does not wait any more.
+    pub fn waited(&self, waiter: WaiterId) {
+        self.0.keys.borrow_mut().waited(waiter);
+    }
+
+    /// The result of an acquisition that gave no guard.
+    pub fn refused(&self, asked: &Asked, error: &lock_core::LockError) {
+        let now = self.0.world.now();
+        errors::refused(&self.0.world, &self.0.weather, asked, error, now);
+    }
+
+    /// A guard was told of its loss, or was found lost.
+    pub fn lost(&self, belief: BeliefId, asked: &Asked, reason: lock_core::LossReason) {
+        self.look(false);
+        let now = self.0.world.now();
+        let excused = self.is_excused(belief);
+        if !excused {
+            errors::lost(&self.0.world, &self.0.weather, asked, reason, now);
+        }
+    }
+
+    /// Everything is over: what is left on the server?
+    #[must_use]
+    pub fn leftovers(&self) -> Vec<String> {
+        keys::leftovers(&self.0.world)
+    }
+}

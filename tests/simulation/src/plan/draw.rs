@@ -1,0 +1,298 @@
+//! Drawing a plan. Each seed draws its own weights first, so that no mixture is tuned for one kind of defect.
+
+use fastrand::Rng;
+
+use super::{Attention, Call, Connection, End, Fault, Incident, Kind, Op, Plan, ProcessPlan};
+use crate::network::{Cut, Delay, Way};
+use crate::world::rng;
+
+/// Commands that the scripts and the client use, one of which the users may not run for a moment.
+const COMMANDS: [&str; 18] = [
+    "PEXPIRE",
+    "SET",
+    "GET",
+    "DEL",
+    "LPOP",
+    "RPUSH",
+    "HSET",
+    "HDEL",
+    "PUBLISH",
+    "SUBSCRIBE",
+    "EVALSHA",
+    "EVAL",
+    "EXISTS",
+    "HMGET",
+    "HINCRBY",
+    "PTTL",
+    "TIME",
+    "LREM",
+];
+
+/// What a seed makes likely.
+struct Weights {
+    ttls: Vec<u64>,
+    holds: (u64, u64),
+    long_holds: u8,
+    pauses: u64,
+    inattention: u8,
+    dropped_after_sleep: u8,
+    sleep: u64,
+    fixed: u8,
+    capped: u8,
+    kept: u8,
+    reentrant: u8,
+    segmented: u8,
+    guarded: u8,
+    forced: u8,
+    tries: u8,
+    within: u8,
+    with: u8,
+}
+
+/// The plan of a seed.
+#[must_use]
+pub fn draw(seed: u64) -> Plan {
+    let mut rng = rng(seed, 0);
+    let rng = &mut rng;
+    let keys = *pick(rng, &[1, 1, 2, 3, 5]);
+    let processes = rng.usize(1..=4);
+    let tasks = rng.usize(1..=5);
+    let operations = rng.usize(5..=24);
+    let weights = weights(rng);
+    let delay = match rng.u8(..4) {
+        0 => Delay::NONE,
+        1 => Delay::between(0, 2),
+        2 => Delay::between(1, 5).or_none(50),
+        _ => Delay::between(0, rng.u64(5..=60)).or_none(rng.u8(..80)),
+    };
+    let mut plan = Plan {
+        seed,
+        delay,
+        split: if percent(rng, 20) { 20 } else { 0 },
+        keys,
+        processes: Vec::new(),
+        incidents: Vec::new(),
+    };
+    for _ in 0..processes {
+        let process = process(rng, &weights, keys, tasks, operations);
+        plan.processes.push(process);
+    }
+    let busiest = plan.processes.iter().flat_map(|p| &p.tasks).map(|ops| {
+        let lasts = |op: &Op| op.before + op.hold + 5;
+        ops.iter().map(lasts).sum::<u64>()
+    });
+    let horizon = busiest.max().unwrap_or(0).max(1000);
+    // One seed in eight has no fault at all: what it shows needs no excuse.
+    if !percent(rng, 12) {
+        plan.incidents = incidents(rng, horizon, processes, keys);
+    }
+    plan
+}
+
+fn weights(rng: &mut Rng) -> Weights {
+    let kinds = rng.usize(1..=4);
+    let ttl = |rng: &mut Rng| {
+        *pick(
+            rng,
+            &[
+                50, 150, 300, 600, 1_000, 2_000, 3_000, 9_000, 9_000, 30_000, 600_000, 7_200_000,
+            ],
+        )
+    };
+    let some = |rng: &mut Rng, most: u8| {
+        if rng.bool() { rng.u8(..=most) } else { 0 }
+    };
+    let hold = *pick(rng, &[0, 2, 10, 60, 400]);
+    Weights {
+        ttls: (0..kinds).map(|_| ttl(rng)).collect(),
+        holds: (0, hold),
+        long_holds: some(rng, 40),
+        pauses: *pick(rng, &[0, 5, 50, 1_000, 8_000]),
+        inattention: some(rng, 60),
+        dropped_after_sleep: rng.u8(..=80),
+        sleep: *pick(rng, &[5, 50, 500, 4_000, 40_000]),
+        fixed: some(rng, 60),
+        capped: some(rng, 30),
+        kept: some(rng, 15),
+        reentrant: some(rng, 70),
+        segmented: some(rng, 40),
+        guarded: some(rng, 60),
+        forced: some(rng, 15),
+        tries: some(rng, 40),
+        within: some(rng, 50),
+        with: some(rng, 20),
+    }
+}
+
+fn process(
+    rng: &mut Rng,
+    weights: &Weights,
+    keys: usize,
+    tasks: usize,
+    operations: usize,
+) -> ProcessPlan {
+    let connection = match rng.u8(..12) {
+        0 => Connection::Resp2,
+        1 => Connection::User,
+        _ => Connection::Push,
+    };
+    ProcessPlan {
+        connection,
+        command_deadline: *pick(rng, &[1_000, 1_000, 1_000, 300, 5_000]),
+        handover_limit: *pick(rng, &[64, 64, 64, 1, 3]),
+        handover_time: *pick(rng, &[10, 10, 10, 100]),
+        jitter: if percent(rng, 15) { 20 } else { 0 },
+        apart: percent(rng, 15),
+        tasks: (0..tasks)
+            .map(|_| (0..operations).map(|_| op(rng, weights, keys)).collect())
+            .collect(),
+    }
+}
+
+fn op(rng: &mut Rng, weights: &Weights, keys: usize) -> Op {
+    let kind = if percent(rng, weights.reentrant) {
+        Kind::Reentrant(*pick(rng, &[0, 0, 1, 2]))
+    } else if percent(rng, weights.segmented) {
+        Kind::Segmented(2)
+    } else {
+        Kind::Exclusive
+    };
+    let call = if percent(rng, weights.forced) && kind == Kind::Exclusive {
+        Call::Force
+    } else if percent(rng, weights.tries) {
+        Call::Try
+    } else if percent(rng, weights.within) {
+        Call::Within(*pick(rng, &[1, 20, 100, 500, 3_000, 30_000]))
+    } else if percent(rng, weights.with) && !matches!(kind, Kind::Segmented(_)) {
+        Call::With
+    } else {
+        Call::Forever
+    };
+    let ttl = *pick(rng, &weights.ttls);
+    let hold = if percent(rng, weights.long_holds) {
+        rng.u64(..=(ttl * 2).clamp(200, 8_000))
+    } else {
+        rng.u64(weights.holds.0..=weights.holds.1)
+    };
+    let guarded = if percent(rng, weights.guarded) && kind == Kind::Exclusive {
+        rng.u8(1..=3)
+    } else {
+        0
+    };
+    Op {
+        before: rng.u64(..=weights.pauses),
+        key: rng.usize(..keys),
+        kind,
+        call,
+        attention: attention(rng, weights),
+        ttl,
+        renew: !percent(rng, weights.fixed),
+        max_hold: if percent(rng, weights.capped) {
+            rng.u64(20..=4_000)
+        } else {
+            0
+        },
+        at_least: if percent(rng, weights.kept) && kind == Kind::Exclusive {
+            rng.u64(1..=ttl.min(3_000))
+        } else {
+            0
+        },
+        hold,
+        guarded,
+        inspects: percent(rng, 3),
+        end: match rng.u8(..20) {
+            0..=7 => End::Drop,
+            8..=16 => End::Release,
+            17..=18 => End::GiveUp(rng.u32(..4)),
+            _ => End::Panic,
+        },
+    }
+}
+
+fn attention(rng: &mut Rng, weights: &Weights) -> Attention {
+    if !percent(rng, weights.inattention) {
+        return Attention::Full;
+    }
+    let polls = rng.u32(1..=5);
+    let sleep = rng.u64(1..=weights.sleep);
+    if percent(rng, weights.dropped_after_sleep) {
+        Attention::SleepThenDrop(polls, sleep)
+    } else if rng.bool() {
+        Attention::Drop(polls)
+    } else {
+        Attention::Sleep(polls, sleep)
+    }
+}
+
+/// The kinds of faults of a seed: a few, as often as it likes.
+fn incidents(rng: &mut Rng, horizon: u64, processes: usize, keys: usize) -> Vec<Incident> {
+    let kinds: Vec<u8> = (0..rng.usize(1..=4)).map(|_| rng.u8(..KINDS)).collect();
+    let every = *pick(rng, &[30, 250, 1_000, 5_000, 20_000]);
+    let longest = *pick(rng, &[5, 100, 1_500, 6_000]);
+    let mut incidents = Vec::new();
+    let mut at = 0;
+    while incidents.len() < 60 {
+        at += rng.u64(1..=2 * every);
+        if at > horizon + 2_000 {
+            break;
+        }
+        let kind = *pick(rng, &kinds);
+        incidents.push(Incident {
+            at,
+            lasts: rng.u64(1..=longest),
+            fault: fault(rng, kind, processes, keys),
+        });
+    }
+    incidents
+}
+
+const KINDS: u8 = 24;
+
+fn fault(rng: &mut Rng, kind: u8, processes: usize, keys: usize) -> Fault {
+    let process = rng.usize(..processes);
+    let key = rng.usize(..keys);
+    match kind {
+        0 => Fault::Reset(process),
+        1 | 2 => Fault::Outage(process),
+        3 => Fault::Cut(
+            process,
+            match rng.u8(..3) {
+                0 => Cut::BeforeRequest,
+                1 => Cut::InsideReply(rng.usize(..30)),
+                _ => Cut::AfterReply,
+            },
+        ),
+        4 => Fault::Stall(process, Way::ToServer),
+        5 => Fault::Stall(process, Way::ToClient),
+        6 => Fault::Stall(process, Way::Both),
+        7 => Fault::HalfOpen(process),
+        8 => Fault::SlowConnects(process),
+        9 => Fault::Pause(process),
+        10 => Fault::Crash(process, rng.bool()),
+        11 => Fault::EndRuntime(process),
+        12 => Fault::ShutDown(process),
+        13 => Fault::Stop,
+        14 => Fault::Restart(true),
+        15 => Fault::Restart(false),
+        16 => Fault::Demote,
+        17 => Fault::OutOfMemory,
+        18 => Fault::Deny(COMMANDS[rng.usize(..COMMANDS.len())]),
+        19 => Fault::NoChannels,
+        20 => Fault::FlushScripts,
+        21 => Fault::FlushAll,
+        22 => Fault::ForeignTake(key),
+        _ => match rng.u8(..3) {
+            0 => Fault::ForeignDelete(key),
+            1 => Fault::ForeignShorten(key, rng.u64(1..=500)),
+            _ => Fault::ForeignHolds(key),
+        },
+    }
+}
+
+fn percent(rng: &mut Rng, likely: u8) -> bool {
+    rng.u8(..100) < likely
+}
+
+fn pick<'a, T>(rng: &mut Rng, from: &'a [T]) -> &'a T {
+    &from[rng.usize(..from.len())]
+}

@@ -1,0 +1,86 @@
+//! What a seed draws before its run: who does what when, and what goes wrong. A plan is data, so a run can be repeated with
+//! parts of it left out.
+
+mod draw;
+mod fault;
+mod op;
+
+pub use self::draw::draw;
+pub use self::fault::{Fault, Incident};
+pub use self::op::{Attention, Call, End, Kind, Op};
+
+use crate::network::Delay;
+
+/// A whole run. All times are in milliseconds of virtual time.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    /// What it was drawn from; the run draws its own random numbers from it, too.
+    pub seed: u64,
+    /// Of the network, when nothing is wrong.
+    pub delay: Delay,
+    /// How often bytes that are sent together arrive in two parts, in percent.
+    pub split: u8,
+    /// Locks that everybody uses.
+    pub keys: usize,
+    /// Who uses them.
+    pub processes: Vec<ProcessPlan>,
+    /// What goes wrong, in the order of time.
+    pub incidents: Vec<Incident>,
+}
+
+/// A process with one manager.
+#[derive(Debug, Clone)]
+pub struct ProcessPlan {
+    /// How it is connected.
+    pub connection: Connection,
+    /// Of its manager.
+    pub command_deadline: u64,
+    /// Of its manager.
+    pub handover_limit: u32,
+    /// Of its manager.
+    pub handover_time: u64,
+    /// Of its manager, in percent.
+    pub jitter: u8,
+    /// Whether the tasks run on another runtime than the manager.
+    pub apart: bool,
+    /// What each of its tasks does, one after the other.
+    pub tasks: Vec<Vec<Op>>,
+}
+
+/// How a manager is connected.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Connection {
+    /// As by a URL: the server pushes.
+    Push,
+    /// With RESP2: waiters poll.
+    Resp2,
+    /// Over a connection of the user: waiters poll.
+    User,
+}
+
+impl Plan {
+    /// Whether the manager of this process is ended.
+    #[must_use]
+    pub fn ends(&self, process: usize) -> bool {
+        let ends = |fault: &Fault| matches!(fault, Fault::ShutDown(it) | Fault::EndRuntime(it) if *it == process);
+        self.incidents.iter().any(|incident| ends(&incident.fault))
+    }
+
+    /// How many operations it has.
+    #[must_use]
+    pub fn operations(&self) -> usize {
+        let tasks = self.processes.iter().flat_map(|process| &process.tasks);
+        tasks.map(Vec::len).sum()
+    }
+
+    /// The longest ttl that is asked for, with its jitter.
+    #[must_use]
+    pub fn longest_ttl(&self) -> u64 {
+        let of = |process: &ProcessPlan| {
+            let ops = process.tasks.iter().flatten();
+            let longest = ops.map(|op| op.ttl.max(op.at_least)).max().unwrap_or(0);
+            longest + longest * u64::from(process.jitter) / 100
+        };
+        self.processes.iter().map(of).max().unwrap_or(0)
+    }
+}

@@ -1,0 +1,117 @@
+//! One operation of a task: an acquisition, what is done under it, and how it ends.
+
+use std::fmt;
+
+/// From asking for a lock to letting go of it. Times are in milliseconds.
+#[derive(Debug, Clone)]
+pub struct Op {
+    /// A pause before it.
+    pub before: u64,
+    /// Which lock.
+    pub key: usize,
+    /// What kind of lock.
+    pub kind: Kind,
+    /// How it is asked for.
+    pub call: Call,
+    /// How its future is polled.
+    pub attention: Attention,
+    /// Of the lease.
+    pub ttl: u64,
+    /// Whether the lease is renewed.
+    pub renew: bool,
+    /// The limit of a hold; 0 for none.
+    pub max_hold: u64,
+    /// How long it is kept at the least.
+    pub at_least: u64,
+    /// How long the guard is kept.
+    pub hold: u64,
+    /// Guarded scripts that are called meanwhile; every second one is given up under way.
+    pub guarded: u8,
+    /// Whether the lock is looked at meanwhile.
+    pub inspects: bool,
+    /// How the guard ends.
+    pub end: End,
+}
+
+/// What kind of lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// An exclusive lock.
+    Exclusive,
+    /// A reentrant lock of a new owner, entered so many times more under the first hold.
+    Reentrant(u8),
+    /// A lock in so many segments.
+    Segmented(usize),
+}
+
+/// How a lock is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Call {
+    /// Without waiting.
+    Try,
+    /// With a limit.
+    Within(u64),
+    /// Without a limit.
+    Forever,
+    /// By `with`, which lets go by itself.
+    With,
+    /// Not at all: it is taken from its holder.
+    Force,
+}
+
+/// How a future is polled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Attention {
+    /// Whenever it wants to be.
+    Full,
+    /// It is dropped instead of this poll.
+    Drop(u32),
+    /// It is not polled for so long after this poll.
+    Sleep(u32, u64),
+    /// The same, and then it is dropped without another poll.
+    SleepThenDrop(u32, u64),
+}
+
+/// How a guard ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// By drop.
+    Drop,
+    /// By a release that is waited for.
+    Release,
+    /// By a release whose future is dropped after so many polls.
+    GiveUp(u32),
+    /// By a panic.
+    Panic,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key,
+            kind,
+            call,
+            ttl,
+            hold,
+            end,
+            ..
+        } = self;
+        write!(f, "{call:?} k{key} {kind:?} ttl {ttl}")?;
+        if !self.renew {
+            write!(f, " fixed")?;
+        }
+        if self.max_hold > 0 {
+            write!(f, " max_hold {}", self.max_hold)?;
+        }
+        if self.at_least > 0 {
+            write!(f, " at_least {}", self.at_least)?;
+        }
+        if self.attention != Attention::Full {
+            write!(f, " {:?}", self.attention)?;
+        }
+        if self.guarded > 0 {
+            write!(f, " guarded {}", self.guarded)?;
+        }
+        write!(f, ", held {hold}, {end:?}")
+    }
+}

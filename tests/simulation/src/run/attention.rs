@@ -1,0 +1,73 @@
+//! Polling a future as its operation says.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+
+use crate::check::{Asleep, Checks};
+use crate::plan::Attention;
+
+/// Polls a future with gaps. `None` where it is to be dropped.
+pub(super) struct Attended<'a, T> {
+    future: Pin<Box<dyn Future<Output = T> + 'a>>,
+    attention: Attention,
+    polls: u32,
+    asleep: Option<(Pin<Box<Sleep>>, Asleep)>,
+    checks: Checks,
+    /// Told whether it is polled from now on.
+    tell: Box<dyn Fn(bool) + 'a>,
+}
+
+impl<'a, T> Attended<'a, T> {
+    pub(super) fn new(
+        future: impl Future<Output = T> + 'a,
+        attention: Attention,
+        checks: &Checks,
+        tell: impl Fn(bool) + 'a,
+    ) -> Self {
+        Self {
+            future: Box::pin(future),
+            attention,
+            polls: 0,
+            asleep: None,
+            checks: checks.clone(),
+            tell: Box::new(tell),
+        }
+    }
+}
+
+impl<T> Future for Attended<'_, T> {
+    type Output = Option<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        loop {
+            if let Some((asleep, _)) = &mut self.asleep {
+                if asleep.as_mut().poll(cx).is_pending() {
+                    return Poll::Pending;
+                }
+                self.asleep = None;
+                if matches!(self.attention, Attention::SleepThenDrop(..)) {
+                    return Poll::Ready(None);
+                }
+                (self.tell)(true);
+            }
+            if let Poll::Ready(value) = self.future.as_mut().poll(cx) {
+                return Poll::Ready(Some(value));
+            }
+            self.polls += 1;
+            match self.attention {
+                Attention::Drop(polls) if self.polls >= polls => return Poll::Ready(None),
+                Attention::Sleep(polls, time) | Attention::SleepThenDrop(polls, time)
+                    if self.polls == polls =>
+                {
+                    (self.tell)(false);
+                    let asleep = self.checks.asleep();
+                    self.asleep = Some((Box::pin(sleep(Duration::from_millis(time))), asleep));
+                }
+                _ => return Poll::Pending,
+            }
+        }
+    }
+}

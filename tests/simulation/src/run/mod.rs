@@ -1,0 +1,188 @@
+//! Carrying out a plan.
+
+mod attention;
+mod faults;
+mod life;
+mod operation;
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use lock_core::LockManager;
+use tokio::time::{sleep, timeout};
+
+use crate::check::Checks;
+use crate::meter::Finding;
+use crate::plan::Plan;
+use crate::world::{Settings, World};
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct Report {
+    /// What was found, if anything was.
+    pub finding: Option<Finding>,
+    /// The lines of the trace, where they were to be kept.
+    pub lines: Vec<String>,
+    /// The hash of the trace.
+    pub hash: u64,
+    /// Operations that were carried out.
+    pub operations: u64,
+    /// Guards that were returned.
+    pub grants: u64,
+    /// Virtual time.
+    pub lasted: Duration,
+    /// Commands that the server was sent.
+    pub commands: u64,
+}
+
+/// What all parts of a run share.
+#[derive(Clone)]
+pub(crate) struct Run(Rc<Shared>);
+
+pub(crate) struct Shared {
+    pub(crate) plan: Plan,
+    pub(crate) world: World,
+    pub(crate) checks: Checks,
+    pub(crate) operations: Cell<u64>,
+    pub(crate) grants: Cell<u64>,
+    /// The manager of each process that is alive.
+    pub(crate) managers: RefCell<BTreeMap<usize, LockManager>>,
+    /// What each task is doing, for the report of a run that does not end.
+    pub(crate) doing: RefCell<BTreeMap<(usize, usize), String>>,
+}
+
+impl std::ops::Deref for Run {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        &self.0
+    }
+}
+
+/// Carries out a plan.
+#[must_use]
+pub fn run(plan: &Plan, keep_trace: bool) -> Report {
+    let settings = Settings {
+        seed: plan.seed,
+        keep_trace,
+        ..Settings::default()
+    };
+    let counted = Rc::new(Cell::new((0, 0)));
+    let counts = Rc::clone(&counted);
+    let outcome = World::run(settings, async move |world| {
+        let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()));
+        let run = Run(Rc::new(Shared {
+            plan: plan.clone(),
+            world,
+            checks,
+            operations: Cell::new(0),
+            grants: Cell::new(0),
+            managers: RefCell::default(),
+            doing: RefCell::default(),
+        }));
+        let counting = run.clone();
+        carry_out(&run).await;
+        counts.set((counting.operations.get(), counting.grants.get()));
+    });
+    let (operations, grants) = counted.get();
+    Report {
+        finding: outcome.findings.into_iter().next(),
+        lines: outcome.lines,
+        hash: outcome.hash,
+        operations: operations.max(plan.operations() as u64),
+        grants,
+        lasted: outcome.lasted,
+        commands: outcome.commands,
+    }
+}
+
+async fn carry_out(run: &Run) {
+    let Shared {
+        plan,
+        world,
+        checks,
+        ..
+    } = &**run;
+    world
+        .network()
+        .delay(crate::network::Target::All, plan.delay);
+    world.network().split(plan.split);
+    let looking = world.spawn(look_now_and_then(run.clone()));
+    let lives = (0..plan.processes.len()).map(|index| life::live(run.clone(), index));
+    let lives = join_all(lives.map(|life| world.spawn(life)));
+    let faults = world.spawn(faults::happen(run.clone()));
+    let limit = patience(plan);
+    if timeout(limit, lives).await.is_err() {
+        world.find(
+            "stuck",
+            format!("not over after {limit:?}: {:?}", run.doing.borrow()),
+        );
+        return;
+    }
+    faults.abort();
+    let _ = faults.await;
+    faults::heal(run);
+    let managers: Vec<_> = std::mem::take(&mut *run.managers.borrow_mut())
+        .into_iter()
+        .collect();
+    for (index, locks) in managers {
+        let process = world.process(index);
+        if process.has_crashed() {
+            continue;
+        }
+        let left = process
+            .spawn(async move { locks.shutdown(Duration::from_secs(20)).await })
+            .await;
+        if left.is_ok_and(|left| left > 0)
+            && !plan.ends(index)
+            && checks.weather().calm(world.now()) > Duration::from_secs(10)
+        {
+            world.find("shutdown", format!("p{index} leaves locks"));
+        }
+    }
+    sleep(Duration::from_secs(15)).await;
+    for (index, of) in plan.processes.iter().enumerate() {
+        let counts = world.network().counts(index);
+        if counts.open > 0 && of.connection != crate::plan::Connection::User {
+            world.find(
+                "sockets",
+                format!("p{index} has {} open after its end", counts.open),
+            );
+        }
+    }
+    looking.abort();
+    // The longest that anything may be left: a lease, or a queue without anybody.
+    sleep(Duration::from_millis(plan.longest_ttl()) + Duration::from_secs(40)).await;
+    let left = checks.leftovers();
+    if !left.is_empty() {
+        world.find("left over", left.join(", "));
+    }
+}
+
+/// How long a plan may take: what its operations take one after the other, and a ttl now and then.
+fn patience(plan: &Plan) -> Duration {
+    let ops = plan
+        .processes
+        .iter()
+        .flat_map(|process| process.tasks.iter().flatten());
+    let all: u64 = ops.map(|op| op.before + op.hold + op.at_least + 50).sum();
+    let outages: u64 = plan
+        .incidents
+        .iter()
+        .map(|incident| incident.lasts + 3_000)
+        .sum();
+    let leases = plan.longest_ttl() * (3 + plan.incidents.len() as u64);
+    let last = plan.incidents.last().map_or(0, |incident| incident.at);
+    Duration::from_millis(all * 2 + outages + leases + last + 300_000)
+}
+
+async fn look_now_and_then(run: Run) {
+    let mut rng = run.world.rng(7);
+    loop {
+        sleep(Duration::from_millis(rng.u64(1..400))).await;
+        run.checks.look(false);
+    }
+}

@@ -1,0 +1,405 @@
+//! One operation: asking for a lock as the plan says, using it, and letting go of it.
+
+use std::ops::{ControlFlow, Deref};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::Duration;
+
+use lock_core::{GuardedScript, LockError, LockGuard, LockManager, Owner, SegmentGuard};
+use tokio::time::{sleep, timeout};
+
+use super::Run;
+use super::attention::Attended;
+use crate::check::{Asked, BeliefId, Checks, Grant, WaiterId, effects, idle_limit};
+use crate::plan::{Attention, Call, Connection, End, Kind, Op};
+
+/// Who carries out an operation.
+pub(super) struct Context {
+    pub(super) run: Run,
+    pub(super) process: usize,
+    pub(super) task: usize,
+    pub(super) locks: LockManager,
+}
+
+/// A guard of either kind.
+enum Got {
+    Lock(LockGuard),
+    Segment(SegmentGuard),
+}
+
+impl Deref for Got {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        match self {
+            Self::Lock(guard) => guard,
+            Self::Segment(guard) => guard,
+        }
+    }
+}
+
+impl Got {
+    async fn release(self) -> Result<(), LockError> {
+        match self {
+            Self::Lock(guard) => guard.release().await,
+            Self::Segment(guard) => guard.release().await,
+        }
+    }
+}
+
+/// A belief that ends with its guard, however that ends.
+struct Held<'a>(&'a Checks, BeliefId);
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.ended(self.1);
+    }
+}
+
+/// A wait that ends with its future.
+struct Waiting<'a>(&'a Checks, WaiterId);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waited(self.1);
+    }
+}
+
+impl Context {
+    fn note(&self, what: std::fmt::Arguments<'_>) {
+        let Self {
+            run, process, task, ..
+        } = self;
+        run.world.note(format_args!("p{process}.{task}"), what);
+    }
+
+    fn ttl(&self, op: &Op) -> Duration {
+        let jitter = u64::from(self.run.plan.processes[self.process].jitter);
+        Duration::from_millis(op.ttl + op.ttl * jitter / 100 + u64::from(jitter > 0))
+    }
+}
+
+/// Breaks where the manager is of no use any more.
+pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> ControlFlow<()> {
+    let Context { run, process, .. } = context;
+    sleep(Duration::from_millis(op.before)).await;
+    context.note(format_args!("#{number} {op}"));
+    let ms = Duration::from_millis;
+    let names = names(op);
+    for name in &names {
+        run.checks.uses(name, idle_limit(context.ttl(op)));
+    }
+    let asked = Asked {
+        name: names[0].clone(),
+        process: *process,
+        call: op.call,
+        at: run.world.now(),
+        ttl: context.ttl(op),
+        renew: op.renew,
+        delay: ms(run.plan.delay.most),
+        attentive: op.attention == Attention::Full,
+        may_end: run.plan.ends(*process),
+        is_users: run.plan.processes[*process].connection == Connection::User,
+    };
+    let waiter = run.checks.waits(names, *process);
+    let waiting = Waiting(&run.checks, waiter);
+    let tell = |polled| run.checks.is_polled(waiter, polled);
+    let owner = Owner::new();
+    let asking = ask(context, op, &owner, &asked, &waiting);
+    let result = Attended::new(asking, op.attention, &run.checks, tell).await;
+    drop(waiting);
+    match result {
+        None => context.note(format_args!("#{number} dropped")),
+        Some(Ok(Some(guard))) => {
+            run.grants.set(run.grants.get() + 1);
+            context.note(format_args!(
+                "#{number} granted {}, {:?} left",
+                guard.fencing_token(),
+                guard.remaining()
+            ));
+            use_guard(context, op, &asked, &owner, guard).await;
+        }
+        Some(Ok(None)) => context.note(format_args!("#{number} over")),
+        Some(Err(error)) => {
+            context.note(format_args!("#{number} {error}"));
+            run.checks.refused(&asked, &error);
+            if matches!(error, LockError::ShutDown | LockError::InvalidConfig { .. }) {
+                // A refused right looks the same: the pause keeps a loop of refusals from standing still.
+                sleep(ms(20)).await;
+                return ControlFlow::Break(());
+            }
+        }
+    }
+    ControlFlow::Continue(())
+}
+
+/// The locks on the server, any of which will do.
+fn names(op: &Op) -> Vec<String> {
+    let key = op.key;
+    match op.kind {
+        Kind::Exclusive => vec![format!("lock:k{key}")],
+        Kind::Reentrant(_) => vec![format!("r{key}")],
+        Kind::Segmented(segments) => (0..segments)
+            .map(|n| format!("lock:{{s{key}:{n}}}"))
+            .collect(),
+    }
+}
+
+/// Asks as the plan says. `None` where there is no guard and nothing is wrong.
+async fn ask(
+    context: &Context,
+    op: &Op,
+    owner: &Owner,
+    asked: &Asked,
+    waiting: &Waiting<'_>,
+) -> Result<Option<Got>, LockError> {
+    let locks = &context.locks;
+    let (ttl, key) = (Duration::from_millis(op.ttl), op.key);
+    let most = Duration::from_millis(op.max_hold);
+    match op.kind {
+        Kind::Exclusive => {
+            let mut lock = locks.lock(format!("k{key}")).ttl(ttl).renew(op.renew);
+            if op.max_hold > op.at_least {
+                lock = lock.max_hold(most);
+            }
+            if op.at_least > 0 {
+                lock = lock.at_least(Duration::from_millis(op.at_least));
+            }
+            if op.inspects {
+                // What it says, or that it fails, is not what is tested.
+                let _ = lock.inspect().await;
+            }
+            Ok(match op.call {
+                Call::Try => {
+                    let guard = lock.try_acquire().await?;
+                    Some(guard.ok_or_else(|| busy(key))?)
+                }
+                Call::Within(limit) => {
+                    Some(lock.acquire_within(Duration::from_millis(limit)).await?)
+                }
+                Call::Forever => Some(lock.acquire().await?),
+                Call::With => {
+                    let body = async |guard: &LockGuard| {
+                        with_body(context, op, asked, guard, waiting).await;
+                    };
+                    lock.with(body).await?;
+                    None
+                }
+                Call::Force => {
+                    lock.force_release().await?;
+                    None
+                }
+            }
+            .map(Got::Lock))
+        }
+        Kind::Reentrant(_) => {
+            let mut lock = locks
+                .reentrant_lock(format!("r{key}"))
+                .ttl(ttl)
+                .renew(op.renew)
+                .owner(owner);
+            if op.max_hold > 0 {
+                lock = lock.max_hold(most);
+            }
+            Ok(match op.call {
+                Call::Try => {
+                    let guard = lock.try_acquire().await?;
+                    Some(guard.ok_or_else(|| busy(key))?)
+                }
+                Call::Within(limit) => {
+                    Some(lock.acquire_within(Duration::from_millis(limit)).await?)
+                }
+                Call::Forever | Call::Force => Some(lock.acquire().await?),
+                Call::With => {
+                    let body = async |guard: &LockGuard| {
+                        with_body(context, op, asked, guard, waiting).await;
+                    };
+                    lock.with(body).await?;
+                    None
+                }
+            }
+            .map(Got::Lock))
+        }
+        Kind::Segmented(segments) => {
+            let mut lock = locks
+                .segmented(format!("s{key}"), segments)
+                .ttl(ttl)
+                .renew(op.renew);
+            if op.max_hold > 0 {
+                lock = lock.max_hold(most);
+            }
+            let guard = match op.call {
+                Call::Try => lock.try_acquire().await?.ok_or_else(|| busy(key))?,
+                Call::Within(limit) => lock.acquire_within(Duration::from_millis(limit)).await?,
+                Call::Forever | Call::With | Call::Force => lock.acquire().await?,
+            };
+            Ok(Some(Got::Segment(guard)))
+        }
+    }
+}
+
+fn busy(key: usize) -> LockError {
+    LockError::Busy {
+        key: format!("{key}"),
+        retry_after: None,
+    }
+}
+
+fn believed<'a>(
+    context: &'a Context,
+    op: &Op,
+    asked: &Asked,
+    owner: Option<&Owner>,
+    guard: &LockGuard,
+    capped: bool,
+) -> Option<Held<'a>> {
+    let checks = &context.run.checks;
+    let name = match op.kind {
+        Kind::Exclusive | Kind::Segmented(_) => format!("lock:{}", guard.key()),
+        Kind::Reentrant(_) => guard.key().to_owned(),
+    };
+    let capped = capped && op.max_hold > op.at_least;
+    let grant = Grant {
+        name,
+        process: context.process,
+        owner: owner.map(ToString::to_string),
+        view: guard.view(),
+        asked: asked.at,
+        ttl: asked.ttl,
+        max_hold: capped.then_some(Duration::from_millis(op.max_hold)),
+        is_told: context.run.plan.processes[context.process].connection == Connection::Push,
+    };
+    Some(Held(checks, checks.granted(grant)?))
+}
+
+/// The body of `with`, which may be dropped at any await.
+async fn with_body(
+    context: &Context,
+    op: &Op,
+    asked: &Asked,
+    guard: &LockGuard,
+    waiting: &Waiting<'_>,
+) {
+    waiting.0.waited(waiting.1);
+    context.run.grants.set(context.run.grants.get() + 1);
+    let _held = believed(context, op, asked, None, guard, true);
+    sleep(Duration::from_millis(op.hold)).await;
+}
+
+async fn use_guard(context: &Context, op: &Op, asked: &Asked, owner: &Owner, guard: Got) {
+    let is_owned = matches!(op.kind, Kind::Reentrant(_));
+    let owner = is_owned.then_some(owner);
+    let Some(held) = believed(context, op, asked, owner, &guard, true) else {
+        return;
+    };
+    let begun = context.run.world.now();
+    let calm = context.run.checks.weather().was_calm_since(begun);
+    if let Kind::Reentrant(times) = op.kind {
+        enter_again(context, op, asked, owner, times).await;
+    }
+    call_guarded(context, op, &guard).await;
+    tokio::select! {
+        biased;
+        reason = guard.lost() => {
+            context.note(format_args!("lost: {reason}"));
+            held.0.lost(held.1, asked, reason);
+        }
+        () = sleep(Duration::from_millis(op.hold)) => {
+            if !guard.is_held() && timeout(Duration::from_millis(2), guard.lost()).await.is_err() {
+                context.run.world.find("told", format!("{}: not held, and `lost` does not say so", asked.name));
+            }
+        }
+    }
+    let least = Duration::from_millis(op.at_least);
+    let weather = context.run.checks.weather();
+    let is_excused = context.run.checks.is_excused(held.1);
+    if op.at_least > 0
+        && asked.attentive
+        && !asked.is_brief()
+        && guard.is_held()
+        && calm
+        && weather.was_calm_since(begun)
+        && !is_excused
+    {
+        let until = (begun + least).saturating_sub(Duration::from_millis(1));
+        context.run.checks.at_least(&asked.name, until);
+    } else if op.at_least > 0 {
+        context.run.checks.foreign(
+            &asked.name,
+            begun + least.max(asked.ttl) * 2 + Duration::from_secs(5),
+        );
+    }
+    drop(held);
+    context.note(format_args!("ends: {:?}", op.end));
+    match op.end {
+        End::Drop => drop(guard),
+        End::Release => {
+            if let Err(error) = guard.release().await {
+                context.note(format_args!("release: {error}"));
+            }
+        }
+        End::GiveUp(polls) => {
+            let _ = Attended::new(
+                guard.release(),
+                Attention::Drop(polls),
+                &context.run.checks,
+                |_| (),
+            )
+            .await;
+        }
+        End::Panic => {
+            let panicked = catch_unwind(AssertUnwindSafe(move || {
+                let _guard = guard;
+                resume_unwind(Box::new("on purpose"));
+            }));
+            drop(panicked);
+        }
+    }
+}
+
+/// Enters the same lock for the same owner, and leaves it again.
+async fn enter_again(context: &Context, op: &Op, asked: &Asked, owner: Option<&Owner>, times: u8) {
+    let Some(owner) = owner else { return };
+    let lock = context.locks.reentrant_lock(format!("r{}", op.key));
+    let lock = lock
+        .ttl(Duration::from_millis(op.ttl))
+        .renew(op.renew)
+        .owner(owner);
+    for time in 0..times {
+        let limit = Duration::from_secs(2);
+        let Ok(again) = lock.acquire_within(limit).await else {
+            return;
+        };
+        let held = believed(context, op, asked, Some(owner), &again, false);
+        sleep(Duration::from_millis(op.hold / 8)).await;
+        drop(held);
+        if time % 2 == 0 {
+            drop(again);
+        } else {
+            let _ = again.release().await;
+        }
+    }
+}
+
+/// Calls guarded scripts: every second one is given up when it is under way.
+async fn call_guarded(context: &Context, op: &Op, guard: &LockGuard) {
+    if op.guarded == 0 {
+        return;
+    }
+    let script = GuardedScript::new("return redis.call('RPUSH', KEYS[1], ARGV[1])");
+    let fence = guard.fencing_token().get();
+    let key = effects(&format!("lock:{}", guard.key()));
+    for time in 0..op.guarded {
+        let call = guard
+            .guarded(&script)
+            .key(key.as_str())
+            .arg(fence)
+            .run::<i64>();
+        let attention = if time % 2 == op.guarded % 2 {
+            Attention::Drop(1)
+        } else {
+            Attention::Full
+        };
+        let called = Attended::new(call, attention, &context.run.checks, |_| ()).await;
+        context.note(format_args!("guarded with {fence}: {called:?}"));
+    }
+}

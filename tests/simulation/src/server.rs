@@ -1,0 +1,197 @@
+//! The server: the small master, and whether it is there.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::rc::Rc;
+
+use lock_master::{Master, Output, Reply};
+
+use crate::meter::Meter;
+use crate::network::{Up, Wire};
+use crate::request::Command;
+use crate::trace::micros;
+
+/// What the server's clock says when a run begins, in microseconds.
+pub const EPOCH: u64 = 1_700_000_000_000_000;
+
+type Watcher = Box<dyn FnMut(&Command<'_>)>;
+
+/// The one server of a world. Cheap to clone; clones are the same server.
+#[derive(Clone)]
+pub struct Server(Rc<Inner>);
+
+struct Inner {
+    master: RefCell<Master>,
+    wire: Wire,
+    meter: Meter,
+    commands: Cell<u64>,
+    scripts: RefCell<BTreeMap<&'static str, u64>>,
+    /// Connections to a server that is a replica now.
+    demoted: RefCell<BTreeSet<u64>>,
+    watchers: RefCell<Vec<Watcher>>,
+}
+
+/// A command as text.
+struct Words<'a>(&'a [&'a [u8]]);
+
+impl fmt::Display for Words<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0
+            .iter()
+            .try_for_each(|word| write!(f, "{} ", word.escape_ascii()))
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    pub(crate) fn new(wire: Wire, meter: Meter) -> Self {
+        Self(Rc::new(Inner {
+            master: RefCell::new(Master::new(EPOCH)),
+            wire,
+            meter,
+            commands: Cell::new(0),
+            scripts: RefCell::default(),
+            demoted: RefCell::default(),
+            watchers: RefCell::default(),
+        }))
+    }
+
+    /// Looks at the master, or changes it, at this moment of its clock. For commands there is [`execute`](Self::execute).
+    pub fn with<T>(&self, act: impl FnOnce(&mut Master) -> T) -> T {
+        let mut master = self.0.master.borrow_mut();
+        master.set_time(EPOCH + micros());
+        act(&mut master)
+    }
+
+    /// Runs a command of a client outside the simulation.
+    #[expect(clippy::must_use_candidate, reason = "it is done for what it does")]
+    pub fn execute(&self, words: &[&[u8]]) -> Reply {
+        let (reply, outputs) = self.with(|master| master.execute(words));
+        self.0
+            .wire
+            .trace
+            .line("foreign", format_args!("{}", Words(words)));
+        self.0.wire.with(|state| state.send_all(outputs));
+        reply
+    }
+
+    /// Stops it, as a signal does: connections are accepted, and nothing is answered. What is sent to it waits.
+    pub fn stop(&self) {
+        self.set(Up::Stopped, "stopped");
+    }
+
+    /// Lets a stopped server go on.
+    pub fn resume(&self) {
+        if self.0.wire.with(|state| state.up) == Up::Stopped {
+            self.set(Up::Yes, "goes on");
+        }
+    }
+
+    /// Ends it: connections end when what was on its way has arrived, and new ones are refused until a
+    /// [`restart`](Self::restart).
+    pub fn crash(&self) {
+        self.set(Up::No, "crashed");
+        self.0.wire.with(|state| {
+            for id in state.known_to_server() {
+                state.close_from_server(id.0);
+            }
+        });
+    }
+
+    /// Starts it again after a crash, or in one go.
+    pub fn restart(&self, keep_data: bool) {
+        if self.0.wire.with(|state| state.up) != Up::No {
+            self.crash();
+        }
+        self.with(|master| master.restart(keep_data));
+        let how = if keep_data {
+            "started"
+        } else {
+            "started empty"
+        };
+        self.set(Up::Yes, how);
+    }
+
+    /// Another server is the master from now on, behind the same address, with the same data. The connections that are there
+    /// stay with the one before, which refuses to write.
+    pub fn demote(&self) {
+        self.0.wire.trace.line("server", format_args!("demoted"));
+        let there = self.0.wire.with(|state| state.known_to_server());
+        self.0
+            .demoted
+            .borrow_mut()
+            .extend(there.into_iter().map(|id| id.0));
+    }
+
+    /// Whether it answers.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.0.wire.with(|state| state.up) == Up::Yes
+    }
+
+    /// Shows each command to `watcher` when it arrives, before it is done.
+    pub fn watch(&self, watcher: impl FnMut(&Command<'_>) + 'static) {
+        self.0.watchers.borrow_mut().push(Box::new(watcher));
+    }
+
+    /// How many commands have arrived.
+    #[must_use]
+    pub fn commands(&self) -> u64 {
+        self.0.commands.get()
+    }
+
+    /// How often each script has been called, by its name. A call that was repeated with the text counts twice.
+    #[must_use]
+    pub fn scripts(&self) -> BTreeMap<&'static str, u64> {
+        self.0.scripts.borrow().clone()
+    }
+
+    fn set(&self, up: Up, what: &str) {
+        self.0.wire.trace.line("server", format_args!("{what}"));
+        self.0.wire.with(|state| state.set_up(up));
+    }
+
+    pub(crate) fn connect(&self, id: u64) {
+        self.with(|master| master.connect(id));
+    }
+
+    pub(crate) fn disconnect(&self, id: u64) {
+        self.0.demoted.borrow_mut().remove(&id);
+        self.with(|master| master.disconnect(id));
+    }
+
+    pub(crate) fn receive(&self, id: u64, bytes: &[u8]) -> Vec<Output> {
+        let demoted = self.0.demoted.borrow();
+        let mut outputs = self.with(|master| {
+            let before = master.faults().read_only;
+            master.faults().read_only |= demoted.contains(&id);
+            let outputs = master.receive(id, bytes);
+            master.faults().read_only = before;
+            outputs
+        });
+        // A replica has no messages of its clients' for those of the master.
+        outputs.retain(|output| {
+            let (Output::Bytes(to, _) | Output::Close(to)) = output;
+            *to == id || !demoted.contains(to)
+        });
+        outputs
+    }
+
+    pub(crate) fn saw(&self, command: &Command<'_>) {
+        let commands = self.0.commands.get() + 1;
+        self.0.commands.set(commands);
+        self.0.meter.commands(commands);
+        if let Some(script) = command.script() {
+            *self.0.scripts.borrow_mut().entry(script).or_default() += 1;
+        }
+        for watcher in self.0.watchers.borrow_mut().iter_mut() {
+            watcher(command);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What an attempt that was refused has left on a node behind a connection that broke.
+
+use lock_core::LockManager;
+use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually};
+
+use super::rig::LONG;
+
+const KEY: &str = "lock:a";
+
+/// Three nodes, of which two are another's: no attempt can win. The third is behind a proxy.
+struct Rig {
+    nodes: Vec<TestServer>,
+    proxy: Proxy,
+    locks: LockManager,
+}
+
+/// A vote with or without a script, as both begin with the name of the lock.
+fn is_vote(request: &Request) -> bool {
+    request.has(KEY) && (request.name() == "SET" || request.args().len() >= 10)
+}
+
+fn is_undo(request: &Request) -> bool {
+    request.has(KEY) && request.has("undo")
+}
+
+fn second_undo() -> impl FnMut(&Request) -> bool + Send + 'static {
+    let mut seen = 0;
+    move |request| {
+        seen += u32::from(is_undo(request));
+        seen == 2
+    }
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let mut nodes = Vec::new();
+        for _ in 0..3 {
+            nodes.push(TestServer::start().await);
+        }
+        let proxy = Proxy::start(&nodes[2]);
+        let urls = [nodes[0].url(), nodes[1].url(), proxy.url()];
+        let builder = LockManager::builder().default_ttl(LONG);
+        let locks = builder.quorum(urls).await.unwrap();
+        // All are connected.
+        let ready = locks.lock("ready").acquire().await.unwrap();
+        eventually("the third votes, too", LIMIT, async || {
+            nodes[2].exists("lock:ready").await
+        })
+        .await;
+        ready.release().await.unwrap();
+        for node in &nodes[..2] {
+            let mut connection = node.connection().await;
+            let mut set = redis::cmd("SET");
+            set.arg(KEY).arg("another's").arg("PX").arg(3_600_000);
+            let () = set.query_async(&mut connection).await.unwrap();
+        }
+        Self {
+            nodes,
+            proxy,
+            locks,
+        }
+    }
+
+    async fn refused(&self) {
+        assert!(self.locks.lock("a").try_acquire().await.unwrap().is_none());
+    }
+
+    async fn until_taken_back(&self) {
+        eventually("the vote is taken back", LIMIT, async || {
+            !self.nodes[2].exists(KEY).await
+        })
+        .await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_is_taken_back_once_the_node_can_be_reached_again() {
+    let rig = Rig::start().await;
+    let lost = rig.proxy.drop_next_reply_matching(is_vote, DropMode::Close);
+    rig.proxy.refuse(true);
+    rig.nodes[2].reset_stats().await;
+    rig.refused().await;
+    lost.wait().await;
+    // The key alone does not say so: an undo may have gone along before the connection closed.
+    let stats = rig.nodes[2].commandstats().await;
+    assert!(stats.contains_key("set"), "it has voted: {stats:?}");
+    rig.proxy.refuse(false);
+    rig.until_taken_back().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_that_arrives_behind_its_undo_is_taken_back() {
+    let rig = Rig::start().await;
+    let late = rig.proxy.hold_next_request_matching(is_vote);
+    let cleanup = rig.proxy.on_request(is_undo);
+    let again = rig.proxy.hold_next_request_matching(second_undo());
+    rig.nodes[2].reset_stats().await;
+    let ((), ()) = tokio::join!(rig.refused(), async {
+        late.wait().await;
+        rig.proxy.reset();
+    });
+    cleanup.await;
+    eventually("the undo is carried out", LIMIT, async || {
+        rig.nodes[2].commandstats().await.contains_key("hdel")
+    })
+    .await;
+    assert!(!rig.nodes[2].exists(KEY).await);
+    late.deliver();
+    eventually("the vote arrives", LIMIT, async || {
+        rig.nodes[2].exists(KEY).await
+    })
+    .await;
+    // It comes after a while. Here it does so once the vote has arrived, however long that takes.
+    again.deliver();
+    rig.until_taken_back().await;
+}

@@ -1,0 +1,480 @@
+//! Each script with each of its commands refused, and on a server that is full: no lock is left without a ttl, no waiter loses
+//! its place, and nothing is half counted.
+
+use std::collections::BTreeSet;
+
+use lock_tests::AclServer;
+use redis::aio::MultiplexedConnection;
+use redis::{RedisResult, Value};
+
+/// The scripts as the library puts them together.
+macro_rules! script {
+    ($($file:literal),+) => {
+        concat!($(include_str!(concat!("../../lock-core/src/scripts/", $file))),+)
+    };
+}
+
+const ACQUIRE: &str = script!("acquire_free.lua", "mint.lua", "grant.lua", "acquire.lua");
+const RELEASE: &str = script!("release_free.lua", "mint.lua", "grant.lua", "release.lua");
+const PASS: &str = script!("mint.lua", "grant.lua", "pass.lua");
+const FORCE: &str = script!("mint.lua", "grant.lua", "force_release.lua");
+const TOGETHER: &str = script!("together.lua");
+const EXTEND: &str = script!("extend.lua");
+const ENTER: &str = script!("mint.lua", "reentrant/rlock.lua", "reentrant/acquire.lua");
+const LEAVE: &str = script!("reentrant/rlock.lua", "reentrant/release.lua");
+const RENEW: &str = script!("reentrant/rlock.lua", "reentrant/extend.lua");
+const TAKE_AWAY: &str = script!("reentrant/rlock.lua", "reentrant/force_release.lua");
+const VOTE: &str = script!(
+    "quorum/acquire_free.lua",
+    "quorum/mint.lua",
+    "quorum/offer.lua",
+    "quorum/acquire.lua"
+);
+const UNVOTE: &str = script!(
+    "quorum/release_free.lua",
+    "quorum/offer.lua",
+    "quorum/release.lua"
+);
+const FORCE_VOTE: &str = script!("quorum/offer.lua", "quorum/force_release.lua");
+const HEAL: &str = script!("quorum/heal.lua");
+
+const LOCK: &str = "lock:a";
+const QUEUE: &str = "queue:{lock:a}";
+const WAITERS: &str = "waiters:{lock:a}";
+const HOLDS: &str = "holds:{lock:a}";
+const FENCE: &str = "lock-core:fence";
+const KEYS: [&str; 4] = [LOCK, QUEUE, WAITERS, FENCE];
+const OWNED: [&str; 3] = [LOCK, HOLDS, FENCE];
+
+/// Clients; tokens follow from them.
+const A: &str = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1";
+const B: &str = "bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1";
+const C: &str = "cccccccc-cccc-4ccc-8ccc-cccccccccccc:1";
+const OWNER: &str = "dddddddd-dddd-4ddd-8ddd-dddddddddddd:9";
+
+/// One call in one state.
+struct Case {
+    name: &'static str,
+    script: &'static str,
+    keys: &'static [&'static str],
+    args: &'static [&'static str],
+    /// Commands that bring about the state. In a word `~` stands for a space.
+    state: &'static [&'static str],
+}
+
+/// A holds the lock.
+const HELD: &str = "SET lock:a aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 PX 60000";
+/// B, of which the server knows a channel, and C, which polls, wait in this order.
+const QUEUED: [&str; 5] = [
+    "RPUSH queue:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1",
+    "HSET waiters:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 60000~7 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 60000~7",
+    "HSET waiters:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb 9999999999999~heard cccccccc-cccc-4ccc-8ccc-cccccccccccc 9999999999999~",
+    "PEXPIRE queue:{lock:a} 30000",
+    "PEXPIRE waiters:{lock:a} 30000",
+];
+/// C alone waits.
+const ONE: [&str; 4] = [
+    "RPUSH queue:{lock:a} cccccccc-cccc-4ccc-8ccc-cccccccccccc:1",
+    "HSET waiters:{lock:a} cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 60000~7 cccccccc-cccc-4ccc-8ccc-cccccccccccc 9999999999999~",
+    "PEXPIRE queue:{lock:a} 30000",
+    "PEXPIRE waiters:{lock:a} 30000",
+];
+const BUSY: [&str; 6] = [HELD, QUEUED[0], QUEUED[1], QUEUED[2], QUEUED[3], QUEUED[4]];
+const BUSY_ONE: [&str; 5] = [HELD, ONE[0], ONE[1], ONE[2], ONE[3]];
+/// The owner has the lock once, through A.
+const OWNED_ONCE: [&str; 4] = [
+    "HSET lock:a dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 1 lock-core:tenure 1",
+    "PEXPIRE lock:a 60000",
+    "HSET holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1",
+    "PEXPIRE holds:{lock:a} 60000",
+];
+const OWNED_TWICE: [&str; 4] = [
+    "HSET lock:a dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 2 lock-core:tenure 1",
+    "PEXPIRE lock:a 60000",
+    "HSET holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1 bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 1",
+    "PEXPIRE holds:{lock:a} 60000",
+];
+/// A client that knows no holds has it.
+const OWNED_ELSEWHERE: [&str; 2] = [
+    "HSET lock:a dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 1",
+    "PEXPIRE lock:a 60000",
+];
+
+const WAIT: [&str; 6] = [A, "60000", "wait", "5000", "other", "7"];
+const ENTERS: [&str; 4] = [OWNER, A, "60000", "0"];
+const ENTERS_AGAIN: [&str; 4] = [OWNER, C, "60000", "0"];
+
+#[expect(clippy::too_many_lines, reason = "a table")]
+fn cases() -> Vec<Case> {
+    let case = |name, script, keys, args, state| Case {
+        name,
+        script,
+        keys,
+        args,
+        state,
+    };
+    vec![
+        case("acquire, free", ACQUIRE, &KEYS, &WAIT, &[]),
+        case("acquire, ours", ACQUIRE, &KEYS, &WAIT, &[HELD]),
+        case(
+            "acquire, expired before others",
+            ACQUIRE,
+            &KEYS,
+            &WAIT,
+            &QUEUED,
+        ),
+        case("acquire, expired before one", ACQUIRE, &KEYS, &WAIT, &ONE),
+        case(
+            "acquire, held and queued for",
+            ACQUIRE,
+            &KEYS,
+            &[
+                "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:1",
+                "60000",
+                "wait",
+                "5000",
+                "",
+                "0",
+            ],
+            &BUSY,
+        ),
+        case("release, alone", RELEASE, &KEYS, &[A], &[HELD]),
+        case("release, to others", RELEASE, &KEYS, &[A], &BUSY),
+        case("release, to one", RELEASE, &KEYS, &[A], &BUSY_ONE),
+        case(
+            "force release, to others",
+            FORCE,
+            &KEYS,
+            &["lock-core:client:"],
+            &BUSY,
+        ),
+        case(
+            "force release, to one",
+            FORCE,
+            &KEYS,
+            &["lock-core:client:"],
+            &BUSY_ONE,
+        ),
+        case(
+            "pass, to others",
+            PASS,
+            &KEYS,
+            &[
+                "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:2",
+                "60000",
+                "wait",
+                "5000",
+                "",
+                "7",
+                A,
+            ],
+            &BUSY,
+        ),
+        case(
+            "pass, to one",
+            PASS,
+            &KEYS,
+            &[
+                "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:2",
+                "60000",
+                "wait",
+                "5000",
+                "",
+                "7",
+                A,
+            ],
+            &BUSY_ONE,
+        ),
+        case(
+            "pass, to itself",
+            PASS,
+            &KEYS,
+            &[
+                "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:2",
+                "60000",
+                "wait",
+                "5000",
+                "",
+                "7",
+                A,
+            ],
+            &[HELD],
+        ),
+        case(
+            "together",
+            TOGETHER,
+            &[FENCE, "lock:b", LOCK, "queue:{lock:b}", QUEUE],
+            &["1", B, A, "60000"],
+            &[HELD],
+        ),
+        case("extend", EXTEND, &[LOCK], &[A, "60000"], &[HELD]),
+        case("reentrant acquire, free", ENTER, &OWNED, &ENTERS, &[]),
+        case(
+            "reentrant acquire, once more",
+            ENTER,
+            &OWNED,
+            &ENTERS_AGAIN,
+            &OWNED_ONCE,
+        ),
+        case(
+            "reentrant acquire, repeated",
+            ENTER,
+            &OWNED,
+            &ENTERS,
+            &OWNED_ONCE,
+        ),
+        case(
+            "reentrant acquire, begun elsewhere",
+            ENTER,
+            &OWNED,
+            &ENTERS,
+            &OWNED_ELSEWHERE,
+        ),
+        case(
+            "reentrant release, not the last",
+            LEAVE,
+            &[LOCK, HOLDS, "free"],
+            &[OWNER, A, "PUBLISH"],
+            &OWNED_TWICE,
+        ),
+        case(
+            "reentrant release, the last",
+            LEAVE,
+            &[LOCK, HOLDS, "free"],
+            &[OWNER, A, "PUBLISH"],
+            &OWNED_ONCE,
+        ),
+        case(
+            "reentrant extend",
+            RENEW,
+            &[LOCK, HOLDS],
+            &[OWNER, A, "60000"],
+            &OWNED_ONCE,
+        ),
+        case(
+            "reentrant force release",
+            TAKE_AWAY,
+            &[LOCK, HOLDS, "free"],
+            &["PUBLISH", "lock-core:client:"],
+            &OWNED_TWICE,
+        ),
+        case(
+            "vote, free",
+            VOTE,
+            &KEYS,
+            &[A, "60000", "wait 5000 push"],
+            &[],
+        ),
+        case(
+            "vote, busy",
+            VOTE,
+            &KEYS,
+            &[
+                "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:1",
+                "60000",
+                "wait 5000 poll",
+            ],
+            &BUSY,
+        ),
+        case(
+            "vote, free and queued for",
+            VOTE,
+            &KEYS,
+            &[C, "60000", "wait 5000 poll"],
+            &QUEUED,
+        ),
+        case("vote taken back, alone", UNVOTE, &KEYS, &[A], &[HELD]),
+        case("vote taken back, offered", UNVOTE, &KEYS, &[A], &BUSY),
+        case(
+            "vote taken away",
+            FORCE_VOTE,
+            &KEYS,
+            &["lock-core:client:", ""],
+            &BUSY,
+        ),
+        case("vote healed", HEAL, &KEYS, &[A, "60000"], &[]),
+    ]
+}
+
+/// Not a command: the server is full.
+const MEMORY: &str = "memory";
+
+/// What may be refused to a script: the commands that it names, and memory.
+fn commands(script: &str) -> BTreeSet<String> {
+    let calls = script.split("call('").skip(1);
+    let mut names: BTreeSet<String> = calls
+        .map(|rest| rest.split('\'').next().unwrap().to_owned())
+        .collect();
+    names.insert("PUBLISH".to_owned());
+    names.insert(MEMORY.to_owned());
+    names
+}
+
+struct Rig {
+    server: AclServer,
+    admin: MultiplexedConnection,
+    app: MultiplexedConnection,
+}
+
+impl Rig {
+    async fn start() -> Self {
+        let mut server = AclServer::start("~* &*").await;
+        server.allow(["@all"]).await;
+        let app = redis::Client::open(server.url()).unwrap();
+        Self {
+            admin: server.server().connection().await,
+            app: app.get_multiplexed_async_connection().await.unwrap(),
+            server,
+        }
+    }
+
+    async fn ask<T: redis::FromRedisValue>(&mut self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        let answer = command.arg(&words[1..]).query_async(&mut self.admin).await;
+        answer.unwrap_or_else(|error| panic!("{words:?}: {error}"))
+    }
+
+    async fn set_up(&mut self, case: &Case) {
+        self.server.admin(&["FLUSHALL"]).await;
+        for line in case.state {
+            let words: Vec<_> = line.split(' ').map(|word| word.replace('~', " ")).collect();
+            let words: Vec<_> = words.iter().map(String::as_str).collect();
+            let _: Value = self.ask(&words).await;
+        }
+    }
+
+    async fn call(&mut self, case: &Case) -> RedisResult<Value> {
+        redis::cmd("EVAL")
+            .arg(case.script)
+            .arg(case.keys.len())
+            .arg(case.keys)
+            .arg(case.args)
+            .query_async(&mut self.app)
+            .await
+    }
+
+    async fn call_without(&mut self, case: &Case, missing: &str) -> RedisResult<Value> {
+        if missing == MEMORY {
+            self.server
+                .admin(&["CONFIG", "SET", "maxmemory", "1"])
+                .await;
+        } else {
+            let refuse = format!("-{missing}");
+            self.server.admin(&["ACL", "SETUSER", "app", &refuse]).await;
+        }
+        let answer = self.call(case).await;
+        self.server
+            .admin(&["CONFIG", "SET", "maxmemory", "0"])
+            .await;
+        self.server.admin(&["ACL", "SETUSER", "app", "+@all"]).await;
+        answer
+    }
+
+    /// What is wrong with what the call has left.
+    async fn wrong(&mut self, case: &Case) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
+        for key in keys
+            .iter()
+            .filter(|key| key.starts_with("lock:") || key.starts_with("holds:"))
+        {
+            let left: i64 = self.ask(&["PTTL", key]).await;
+            if left < 0 {
+                wrong.push(format!("{key} has no ttl"));
+            }
+        }
+        let kind: String = self.ask(&["TYPE", LOCK]).await;
+        let holder: Option<String> = match &*kind {
+            "string" => self.ask(&["GET", LOCK]).await,
+            _ => None,
+        };
+        let queue: Vec<String> = self.ask(&["LRANGE", QUEUE, "0", "-1"]).await;
+        let places: Vec<String> = self.ask(&["HKEYS", WAITERS]).await;
+        let waited: Vec<&str> = [B, C]
+            .into_iter()
+            .filter(|token| {
+                case.state
+                    .iter()
+                    .any(|line| line.starts_with("RPUSH") && line.contains(token))
+            })
+            .filter(|token| holder.as_deref() != Some(token))
+            .collect();
+        let still: Vec<&str> = queue
+            .iter()
+            .map(String::as_str)
+            .filter(|t| [B, C].contains(t))
+            .collect();
+        if still
+            .iter()
+            .filter(|token| holder.as_deref() != Some(token))
+            .copied()
+            .collect::<Vec<_>>()
+            != waited
+        {
+            wrong.push(format!("{waited:?} waited, {still:?} wait"));
+        }
+        let is_waiting = |token: &&String| holder.as_deref() != Some(token.as_str());
+        for token in queue
+            .iter()
+            .filter(|token| !places.contains(token))
+            .filter(is_waiting)
+        {
+            wrong.push(format!("{token} is queued on no terms"));
+        }
+        for token in places
+            .iter()
+            .filter(|place| place.contains(':') && !queue.contains(place))
+        {
+            wrong.push(format!("{token} has no place though it seems to have one"));
+        }
+        if kind == "hash" || keys.iter().any(|key| key == HOLDS) {
+            let count: Option<i64> = self.ask(&["HGET", LOCK, OWNER]).await;
+            let known: bool = self.ask(&["HEXISTS", LOCK, "lock-core:tenure"]).await;
+            let holds: Vec<String> = self.ask(&["HKEYS", HOLDS]).await;
+            let tokens = holds.iter().filter(|token| token.contains(':'));
+            let counted = i64::try_from(tokens.count()).unwrap();
+            let elsewhere = i64::from(case.state == OWNED_ELSEWHERE);
+            let consistent = count.unwrap_or(0) == counted + elsewhere || (!known && counted == 0);
+            if !consistent {
+                wrong.push(format!("{count:?} times held, {counted} counted"));
+            }
+        }
+        wrong
+    }
+}
+
+#[tokio::test]
+async fn no_refused_command_leaves_a_lock_without_a_ttl_or_takes_a_waiters_place() {
+    let mut rig = Rig::start().await;
+    let client = redis::Client::open(rig.server.server().url()).unwrap();
+    let mut heard = client.get_async_pubsub().await.unwrap();
+    heard.subscribe("heard").await.unwrap();
+    let mut wrong = Vec::new();
+    for case in cases() {
+        rig.set_up(&case).await;
+        let answer = rig.call(&case).await;
+        assert!(answer.is_ok(), "{}: {answer:?}", case.name);
+        wrong.extend(rig.wrong(&case).await);
+        for missing in commands(case.script) {
+            rig.set_up(&case).await;
+            let answer = rig.call_without(&case, &missing).await;
+            for what in rig.wrong(&case).await {
+                wrong.push(format!(
+                    "{}, without {missing}: {what}; {answer:?}",
+                    case.name
+                ));
+            }
+            if answer.is_ok() {
+                continue;
+            }
+            // Nothing stands in the way of a later call.
+            if let Err(error) = rig.call(&case).await {
+                wrong.push(format!("{}, again after {missing}: {error}", case.name));
+            }
+            for what in rig.wrong(&case).await {
+                wrong.push(format!("{}, again after {missing}: {what}", case.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
