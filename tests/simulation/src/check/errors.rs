@@ -5,7 +5,7 @@ use std::time::Duration;
 use lock_core::{LockError, LossReason};
 
 use super::Weather;
-use crate::plan::Call;
+use crate::plan::{Call, Connection};
 use crate::world::World;
 
 /// What was asked for.
@@ -29,8 +29,8 @@ pub struct Asked {
     pub attentive: bool,
     /// Whether its manager is ended in this run.
     pub may_end: bool,
-    /// Whether the connection is the user's.
-    pub is_users: bool,
+    /// How the manager is connected.
+    pub connection: Connection,
 }
 
 impl Asked {
@@ -66,7 +66,7 @@ pub(super) fn refused(
         // A reply may take longer than such a lease lasts.
         (LockError::Unavailable { .. }, _) if asked.is_brief() => None,
         // A connection of the user's tells that it broke when it is used.
-        (LockError::Unavailable { .. }, _) if asked.is_users => None,
+        (LockError::Unavailable { .. }, _) if asked.connection == Connection::User => None,
         // What is not polled in time cannot hear the answer.
         (LockError::Unavailable { .. }, _) if !asked.attentive => None,
         (LockError::Unavailable { source }, _)

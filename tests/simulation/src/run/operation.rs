@@ -98,7 +98,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         delay: ms(run.plan.delay.most),
         attentive: op.attention == Attention::Full,
         may_end: run.plan.ends(*process),
-        is_users: run.plan.processes[*process].connection == Connection::User,
+        connection: run.plan.processes[*process].connection,
     };
     let waiter = run.checks.waits(names, *process);
     let waiting = Waiting(&run.checks, waiter);
