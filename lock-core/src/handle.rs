@@ -17,7 +17,7 @@ use crate::key::LockKey;
 use crate::owner::Owner;
 use crate::queue::{Limit, acquire};
 use crate::session::{Request, Session};
-use crate::store::{Forced, Store};
+use crate::store::{Forced, Store, StoreError};
 
 #[derive(Clone)]
 pub(crate) struct Handle {
@@ -142,7 +142,7 @@ impl Handle {
         let shared = &self.session.shared;
         match shared.store.inspect(key).await {
             Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(key))),
-            Err(error) => Err(error.into_lock_error()),
+            Err(error) => Err(self.blame(error)),
         }
     }
 
@@ -155,7 +155,15 @@ impl Handle {
                 key: key.name().to_owned(),
                 kind,
             }),
-            Err(error) => Err(error.into_lock_error()),
+            Err(error) => Err(self.blame(error)),
+        }
+    }
+
+    /// A connection whose runtime has ended is broken, and that is not the server's fault.
+    fn blame(&self, error: StoreError) -> LockError {
+        match self.session.check_alive() {
+            Ok(()) => error.into_lock_error(),
+            Err(ended) => ended,
         }
     }
 

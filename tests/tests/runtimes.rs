@@ -192,6 +192,24 @@ fn a_waiter_hears_that_the_runtime_of_its_manager_has_ended() {
     });
 }
 
+#[test]
+fn looking_at_a_lock_says_that_the_runtime_of_its_manager_has_ended() {
+    let (home, other) = (several_threads(), several_threads());
+    let server = other.block_on(TestServer::start());
+    let locks = home.block_on(LockManager::connect(&server.url())).unwrap();
+    home.shutdown_timeout(LIMIT);
+    other.block_on(async {
+        let lock = locks.lock("a");
+        let forced = lock.force_release().await.expect_err("no connection");
+        let looked = lock.inspect().await.expect_err("no connection");
+        for error in [forced, looked] {
+            assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+            assert!(error.to_string().contains("runtime"), "{error}");
+        }
+        drop(server);
+    });
+}
+
 /// What the manager's own runtime would do is not done; but nobody believes in a lock that is gone, or waits beyond a limit.
 #[test]
 fn while_nobody_drives_its_runtime_a_manager_promises_nothing_that_it_does_not_keep() {

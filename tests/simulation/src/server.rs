@@ -49,6 +49,15 @@ impl fmt::Debug for Server {
     }
 }
 
+/// Why a process that is connected hears nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deafness {
+    /// Its connection is with a server that is not the master any more, which only a write shows.
+    LeftBehind,
+    /// It has no channel: it was refused.
+    Unsubscribed,
+}
+
 impl Server {
     pub(crate) fn new(wire: Wire, meter: Meter) -> Self {
         Self(Rc::new(Inner {
@@ -150,6 +159,18 @@ impl Server {
     #[must_use]
     pub fn scripts(&self) -> BTreeMap<&'static str, u64> {
         self.0.scripts.borrow().clone()
+    }
+
+    /// What keeps messages from this process, though it is connected.
+    #[must_use]
+    pub fn deafness(&self, process: usize) -> Option<Deafness> {
+        let open = self.0.wire.with(|state| state.open_of(process));
+        let demoted = self.0.demoted.borrow();
+        if open.iter().any(|id| demoted.contains(&id.0)) {
+            return Some(Deafness::LeftBehind);
+        }
+        let subscribed = self.with(|master| open.iter().any(|id| master.subscriptions(id.0) > 0));
+        (!open.is_empty() && !subscribed).then_some(Deafness::Unsubscribed)
     }
 
     fn set(&self, up: Up, what: &str) {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_core::LockView;
 
 use super::{Excuse, Weather};
-use crate::server::EPOCH;
+use crate::server::{Deafness, EPOCH};
 use crate::world::World;
 
 /// A guard, by its number in the run.
@@ -59,6 +59,9 @@ pub(super) struct Beliefs {
 
 /// A holder that can be told of a forced release is told within this time of a calm.
 const TOLD_WITHIN: Duration = Duration::from_secs(3);
+
+/// A channel that was refused is asked for again every minute.
+const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(65);
 
 /// A counter may run ahead of the clock by as much.
 const AHEAD: Duration = Duration::from_millis(50);
@@ -141,7 +144,9 @@ impl Beliefs {
             Excuse::DataLoss => (None, false),
         };
         for belief in self.all.values_mut() {
-            if name.is_none_or(|name| name == belief.grant.name) {
+            // What is lost already is not his to be taken away, and nobody can tell him.
+            let is_lost = matches!(belief.excused, Some((Some(_), _)));
+            if !is_lost && name.is_none_or(|name| name == belief.grant.name) {
                 // A renewal that was done just before may be heard of just after.
                 let until =
                     (!matches!(excuse, Excuse::Shortened(_))).then(|| now + belief.grant.ttl);
@@ -180,12 +185,14 @@ impl Beliefs {
                 );
             }
             let calm = weather.calm(now).min(now.saturating_sub(since));
-            if belief.forced
-                && belief.grant.is_told
-                && calm > TOLD_WITHIN
-                && weather.is_there(*process)
+            let within = match world.server().deafness(*process) {
+                None => TOLD_WITHIN,
+                Some(Deafness::Unsubscribed) => SUBSCRIBED_WITHIN,
+                Some(Deafness::LeftBehind) => Duration::MAX,
+            };
+            if belief.forced && belief.grant.is_told && calm > within && weather.is_there(*process)
             {
-                world.find("told", format!("p{process} {name}: taken away at {since:?}, and not told for {TOLD_WITHIN:?} of calm"));
+                world.find("told", format!("p{process} {name}: taken away at {since:?}, and not told for {within:?} of calm"));
             }
         }
     }

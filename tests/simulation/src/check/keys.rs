@@ -37,8 +37,8 @@ struct Key {
     /// For how long it may be free while somebody waits.
     idle: Duration,
     free_since: Option<Duration>,
-    /// Since when it is held, and nobody believes that it is his.
-    for_nobody_since: Option<Duration>,
+    /// Since when it is held under this token, and nobody believes that it is his.
+    for_nobody_since: Option<(Duration, Option<Vec<u8>>)>,
     /// Until when something holds it that is no guard.
     kept_until: Duration,
     at_least_until: Duration,
@@ -111,7 +111,15 @@ impl Keys {
                     // The others of a process wait for the first in line, until it is passed over.
                     let held_up = self.asleep > 0;
                     let idle = if held_up { idle } else { idle.min(attended) };
-                    if idle > if held_up { PASSED_OVER } else { key.idle } {
+                    let limit = if !held_up {
+                        key.idle
+                    } else if key.excused {
+                        // A caller that does not run may have taken over what has gone, and looks only when it renews.
+                        self.longest_ttl
+                    } else {
+                        PASSED_OVER
+                    };
+                    if idle > limit {
                         world.find(
                             "idle",
                             format!("{name} is free for {idle:?} of calm, and is waited for"),
@@ -124,13 +132,27 @@ impl Keys {
                         key.for_nobody_since = None;
                         continue;
                     }
-                    let since = *key.for_nobody_since.get_or_insert(now);
+                    let token = world.server().with(|master| {
+                        let token = master.string(name.as_bytes());
+                        token.map(<[u8]>::to_vec)
+                    });
+                    let since = match &key.for_nobody_since {
+                        Some((since, before)) if *before == token => *since,
+                        _ => now,
+                    };
+                    key.for_nobody_since = Some((since, token));
                     let lasts = now.saturating_sub(since);
+                    // A process asks for all its callers with one token, and each may leave its grant untaken for a ttl.
+                    let sleepers = self
+                        .waiters
+                        .values()
+                        .filter(|waiter| waiter.attentive.is_none() && waiter.names.contains(name));
+                    let callers = u32::try_from(sleepers.count().max(1)).unwrap_or(u32::MAX);
                     let crashed = self
                         .crashed_at
                         .map_or(Duration::MAX, |at| now.saturating_sub(at));
                     let healthy = crashed > self.longest_ttl * 2 + SLACK * 4;
-                    if lasts > self.longest_ttl + SLACK
+                    if lasts > self.longest_ttl * callers + SLACK
                         || healthy && lasts.min(calm).min(attended) > GIVEN_BACK
                     {
                         world.find(
@@ -169,7 +191,7 @@ impl Keys {
         key.at_least_until = until;
     }
 
-    pub(super) fn excuse(&mut self, excuse: Excuse<'_>, now: Duration) {
+    pub(super) fn excuse(&mut self, excuse: Excuse<'_>) {
         let one = match excuse {
             Excuse::Forced(name) | Excuse::Foreign(name) | Excuse::Shortened(name) => Some(name),
             Excuse::DataLoss => None,
@@ -177,7 +199,7 @@ impl Keys {
         for (name, key) in &mut self.all {
             if one.is_none_or(|one| one == name) {
                 key.excused = true;
-                key.for_nobody_since = key.for_nobody_since.map(|_| now);
+                key.for_nobody_since = None;
             }
         }
     }
@@ -216,7 +238,15 @@ impl Keys {
     }
 
     pub(super) fn waited(&mut self, waiter: WaiterId) {
-        self.waiters.remove(&waiter);
+        let Some(waiter) = self.waiters.remove(&waiter) else {
+            return;
+        };
+        if waiter.attentive.is_none() {
+            // What it has not taken is another's now.
+            for name in waiter.names {
+                self.all.entry(name).or_default().for_nobody_since = None;
+            }
+        }
     }
 }
 

@@ -84,7 +84,7 @@ impl State {
 
     // Counts.
 
-    pub(super) fn open_of(&self, process: usize) -> Vec<ConnectionId> {
+    pub(crate) fn open_of(&self, process: usize) -> Vec<ConnectionId> {
         let open = self.ids(|c| {
             c.process == process && matches!(c.stage, Stage::Open | Stage::Ended | Stage::Reset)
         });

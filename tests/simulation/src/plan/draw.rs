@@ -1,5 +1,7 @@
 //! Drawing a plan. Each seed draws its own weights first, so that no mixture is tuned for one kind of defect.
 
+use std::ops::RangeInclusive;
+
 use fastrand::Rng;
 
 use super::{Attention, Call, Connection, End, Fault, Incident, Kind, Op, Plan, ProcessPlan};
@@ -28,6 +30,40 @@ const COMMANDS: [&str; 18] = [
     "LREM",
 ];
 
+/// What a seed is about. Interleavings that need several things at once are rare where all is drawn alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Theme {
+    /// All is drawn alone.
+    Anything,
+    /// Many want one lock for times that differ, many of them look away or leave, and the network breaks often.
+    Crowd,
+    /// The server has troubles of its own.
+    Server,
+    /// Clients that are not ours, and those who take locks away.
+    Foreign,
+}
+
+impl Theme {
+    fn draw(rng: &mut Rng) -> Self {
+        match rng.u8(..8) {
+            0..4 => Self::Anything,
+            4 | 5 => Self::Crowd,
+            6 => Self::Server,
+            _ => Self::Foreign,
+        }
+    }
+
+    /// The kinds of faults, by their numbers in [`fault`].
+    fn faults(self) -> RangeInclusive<u8> {
+        match self {
+            Self::Anything => 0..=KINDS - 1,
+            Self::Crowd => 0..=12,
+            Self::Server => 13..=20,
+            Self::Foreign => 20..=KINDS - 1,
+        }
+    }
+}
+
 /// What a seed makes likely.
 struct Weights {
     ttls: Vec<u64>,
@@ -54,11 +90,20 @@ struct Weights {
 pub fn draw(seed: u64) -> Plan {
     let mut rng = rng(seed, 0);
     let rng = &mut rng;
-    let keys = *pick(rng, &[1, 1, 2, 3, 5]);
-    let processes = rng.usize(1..=4);
-    let tasks = rng.usize(1..=5);
+    let theme = Theme::draw(rng);
+    let is_crowd = theme == Theme::Crowd;
+    let keys = if is_crowd {
+        1
+    } else {
+        *pick(rng, &[1, 1, 2, 3, 5])
+    };
+    let processes = rng.usize(1..=if is_crowd { 3 } else { 4 });
+    let tasks = rng.usize(if is_crowd { 3 } else { 1 }..=5);
     let operations = rng.usize(5..=24);
-    let weights = weights(rng);
+    let mut weights = weights(rng);
+    if is_crowd {
+        weights.crowd(rng);
+    }
     let delay = match rng.u8(..4) {
         0 => Delay::NONE,
         1 => Delay::between(0, 2),
@@ -84,9 +129,23 @@ pub fn draw(seed: u64) -> Plan {
     let horizon = busiest.max().unwrap_or(0).max(1000);
     // One seed in eight has no fault at all: what it shows needs no excuse.
     if !percent(rng, 12) {
-        plan.incidents = incidents(rng, horizon, processes, keys);
+        plan.incidents = incidents(rng, theme, horizon, processes, keys);
     }
     plan
+}
+
+impl Weights {
+    fn crowd(&mut self, rng: &mut Rng) {
+        let short = *pick(rng, &[300, 1_000, 2_000]);
+        self.ttls = vec![short, 9_000, 9_000];
+        self.long_holds = rng.u8(10..=50);
+        self.inattention = rng.u8(10..=60);
+        self.sleep = *pick(rng, &[500, 4_000, 4_000, 40_000]);
+        self.pauses = *pick(rng, &[0, 5, 50, 1_000]);
+        if rng.bool() {
+            (self.reentrant, self.segmented) = (0, 0);
+        }
+    }
 }
 
 fn weights(rng: &mut Rng) -> Weights {
@@ -225,8 +284,16 @@ fn attention(rng: &mut Rng, weights: &Weights) -> Attention {
 }
 
 /// The kinds of faults of a seed: a few, as often as it likes.
-fn incidents(rng: &mut Rng, horizon: u64, processes: usize, keys: usize) -> Vec<Incident> {
-    let kinds: Vec<u8> = (0..rng.usize(1..=4)).map(|_| rng.u8(..KINDS)).collect();
+fn incidents(
+    rng: &mut Rng,
+    theme: Theme,
+    horizon: u64,
+    processes: usize,
+    keys: usize,
+) -> Vec<Incident> {
+    let kinds: Vec<u8> = (0..rng.usize(1..=4))
+        .map(|_| rng.u8(theme.faults()))
+        .collect();
     let every = *pick(rng, &[30, 250, 1_000, 5_000, 20_000]);
     let longest = *pick(rng, &[5, 100, 1_500, 6_000]);
     let mut incidents = Vec::new();
