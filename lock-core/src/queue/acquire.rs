@@ -223,7 +223,7 @@ impl Acquisition<'_> {
             let connected = match within(self.patience.end(), connecting).await {
                 Some(Ok(())) => Ok(()),
                 Some(Err(error)) => self.after(contender, error).await,
-                None => Err(LockError::unavailable(NoAnswer)),
+                None => Err(self.unanswered()),
             };
             // Then it asks.
             lock(&contender.wait).interrupted();
@@ -238,12 +238,7 @@ impl Acquisition<'_> {
             self.shared.store.acquire(attempt).await
         });
         let Some(answer) = within(self.patience.end(), call).await else {
-            // A server that has answered this line before is there: then it is the lock that did not come in time.
-            return Err(if self.place.line.is_answered() {
-                self.out_of_time()
-            } else {
-                LockError::unavailable(NoAnswer)
-            });
+            return Err(self.unanswered());
         };
         self.place.asking = None;
         let line = Arc::clone(&self.place.line);
@@ -346,6 +341,16 @@ impl Acquisition<'_> {
             return Err(self.out_of_time());
         }
         Ok(())
+    }
+
+    /// The time is over, and an answer, or a connection, has not come.
+    fn unanswered(&self) -> LockError {
+        // A server that has answered this line before is there: then it is the lock that did not come in time.
+        if self.place.line.is_answered() {
+            self.out_of_time()
+        } else {
+            LockError::unavailable(NoAnswer)
+        }
     }
 
     fn out_of_time(&self) -> LockError {

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::{LockError, LockGuard, LossReason};
+use lock_core::{LockError, LockGuard, LockManager, LossReason};
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
 
 use crate::support::{
-    LONG, NAME, behind, command, direct, in_time, is_extend, is_pass, ms, renewed,
+    LONG, NAME, behind, command, connect, direct, in_time, is_extend, is_pass, ms, renewed,
 };
 use crate::support::{until_clean, until_queued, warm_server};
 
@@ -22,19 +22,19 @@ async fn outage(proxy: &Proxy) {
     .await;
 }
 
-#[tokio::test]
-async fn a_force_release_during_an_outage_is_told_after_it_long_before_a_renewal() {
-    let server = warm_server().await;
-    let proxy = Proxy::start(&server);
-    let locks = behind(&proxy, ms(1000)).await;
-    let other = direct(&server).await;
+async fn hears_of_what_an_outage_has_hidden(
+    locks: LockManager,
+    proxy: &Proxy,
+    server: &TestServer,
+) {
+    let other = direct(server).await;
     let (renewing, fixed) = (locks.lock("a").ttl(LONG), locks.lock("b").ttl(LONG));
     let taken = [
         renewing.acquire().await.unwrap(),
         fixed.renew(false).acquire().await.unwrap(),
     ];
     let kept = locks.lock("c").ttl(LONG).acquire().await.unwrap();
-    outage(&proxy).await;
+    outage(proxy).await;
     for guard in &taken {
         assert!(other.lock(guard.key()).force_release().await.unwrap());
     }
@@ -45,7 +45,23 @@ async fn a_force_release_during_an_outage_is_told_after_it_long_before_a_renewal
     }
     assert!(kept.is_held());
     drop((taken, kept));
-    until_clean(&server).await;
+    until_clean(server).await;
+}
+
+#[tokio::test]
+async fn a_force_release_during_an_outage_is_told_after_it_long_before_a_renewal() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, ms(1000)).await;
+    hears_of_what_an_outage_has_hidden(locks, &proxy, &server).await;
+}
+
+#[tokio::test]
+async fn a_client_without_messages_is_told_as_well() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = connect(&format!("{}/?protocol=resp2", proxy.url()), ms(1000)).await;
+    hears_of_what_an_outage_has_hidden(locks, &proxy, &server).await;
 }
 
 #[tokio::test]

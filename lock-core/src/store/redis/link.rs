@@ -188,12 +188,18 @@ impl Link {
 
     /// The connection is the one in use from now on.
     pub(super) fn adopt(self: &Arc<Self>, made: Live) {
-        let replaces = made.generation > 0;
+        let (generation, socket) = (made.generation, made.socket.clone());
         {
             let mut current = lock(&self.live);
-            self.adopt_channels(made.generation);
+            self.adopt_channels(generation);
             *current = Some(made);
         }
+        if socket.is_over() {
+            // Its end may have come before it was in use.
+            self.discard(generation);
+            return;
+        }
+        let replaces = generation > 0;
         if let Some(events) = self.events().filter(|_| replaces) {
             events.reconnected();
         }
@@ -264,7 +270,13 @@ impl Link {
         };
         let settings = self.info.redis_settings().clone().set_protocol(protocol);
         let info = self.info.clone().set_redis_settings(settings);
-        let mut socket = socket::connect(&info, config).await?;
+        let link = Arc::downgrade(self);
+        let ended = move || {
+            if let Some(link) = link.upgrade() {
+                link.discard(generation);
+            }
+        };
+        let mut socket = socket::connect(&info, config, ended).await?;
         if let Some(attached) = self.attached.get().filter(|_| pushes) {
             match socket.requests.subscribe(&attached.channel).await {
                 Ok(()) => self.pushes.store(true, Ordering::Relaxed),

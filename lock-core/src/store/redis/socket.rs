@@ -2,6 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 #[cfg(not(lock_sim))]
@@ -37,6 +38,7 @@ pub(super) struct Socket {
 struct Driver {
     drive: Weak<Drive>,
     task: AbortHandle,
+    is_over: Arc<AtomicBool>,
 }
 
 impl Drop for Driver {
@@ -46,6 +48,12 @@ impl Drop for Driver {
 }
 
 impl Socket {
+    /// Whether the connection is known to have ended.
+    pub(super) fn is_over(&self) -> bool {
+        let driver = self.driver.as_deref();
+        driver.is_some_and(|driver| driver.is_over.load(Ordering::SeqCst))
+    }
+
     /// Sends a request, and waits for its reply. Only on the runtime of the connection it may be written `at_once`: what a
     /// runtime that nobody drives has sent, it could not take back.
     pub(super) async fn request(
@@ -66,10 +74,12 @@ impl Socket {
     }
 }
 
-/// Connects on the current runtime, which then drives the connection.
+/// Connects on the current runtime, which then drives the connection, and calls `ended` when that has ended by itself. (Over TLS
+/// only a message of RESP3 says so.)
 pub(super) async fn connect(
     info: &ConnectionInfo,
     config: AsyncConnectionConfig,
+    ended: impl FnOnce() + Send + 'static,
 ) -> RedisResult<Socket> {
     let config = config
         // The caller sets one time limit for all of it.
@@ -79,11 +89,12 @@ pub(super) async fn connect(
     match info.addr() {
         ConnectionAddr::Tcp(host, port) => {
             let stream = tcp(host, *port, info.tcp_settings().nodelay()).await?;
-            over(stream, info, config).await
+            over(stream, info, config, ended).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
-            over(tokio::net::UnixStream::connect(path).await?, info, config).await
+            let stream = tokio::net::UnixStream::connect(path).await?;
+            over(stream, info, config, ended).await
         }
         // The crate keeps its TLS stream to itself, so requests go out as it sends them.
         _ => {
@@ -132,6 +143,7 @@ async fn over<S>(
     stream: S,
     info: &ConnectionInfo,
     config: AsyncConnectionConfig,
+    ended: impl FnOnce() + Send + 'static,
 ) -> RedisResult<Socket>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -141,11 +153,22 @@ where
     let (requests, driver) =
         MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
     let drive = Arc::new(Drive::new(driver));
-    let (task, drive) = (Arc::clone(&drive).run(), Arc::downgrade(&drive));
-    let task = rt::spawn(task).abort_handle();
+    let (running, drive) = (Arc::clone(&drive).run(), Arc::downgrade(&drive));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let over = Arc::clone(&is_over);
+    let task = rt::spawn(async move {
+        running.await;
+        over.store(true, Ordering::SeqCst);
+        ended();
+    });
+    let driver = Driver {
+        drive,
+        task: task.abort_handle(),
+        is_over,
+    };
     Ok(Socket {
         requests,
         load,
-        driver: Some(Arc::new(Driver { drive, task })),
+        driver: Some(Arc::new(driver)),
     })
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_master::Ttl;
 
-use super::{Excuse, Grant, Weather};
+use super::{Excuse, Weather};
 use crate::world::World;
 
 /// A caller that waits, by its number in the run.
@@ -115,7 +115,7 @@ impl Keys {
                         key.idle
                     } else if key.excused {
                         // A caller that does not run may have taken over what has gone, and looks only when it renews.
-                        self.longest_ttl
+                        self.longest_ttl.max(PASSED_OVER)
                     } else {
                         PASSED_OVER
                     };
@@ -166,14 +166,11 @@ impl Keys {
     }
 
     /// Somebody has the lock: `at_least` of the one before must be over.
-    pub(super) fn granted(&mut self, world: &World, grant: &Grant, now: Duration) {
-        if let Some(key) = self.all.get_mut(&grant.name) {
-            if now < key.at_least_until && !key.excused && grant.view.is_held() {
+    pub(super) fn granted(&mut self, world: &World, name: &str, is_held: bool, now: Duration) {
+        if let Some(key) = self.all.get_mut(name) {
+            if now < key.at_least_until && !key.excused && is_held {
                 let until = key.at_least_until;
-                world.find(
-                    "at_least",
-                    format!("{} granted before {until:?}", grant.name),
-                );
+                world.find("at_least", format!("{name} granted before {until:?}"));
             }
             key.excused = false;
             key.at_least_until = Duration::ZERO;

@@ -140,8 +140,15 @@ impl Checks {
     pub fn granted(&self, grant: Grant) -> Option<BeliefId> {
         self.look(false);
         let now = self.0.world.now();
-        self.0.keys.borrow_mut().granted(&self.0.world, &grant, now);
-        self.0.beliefs.borrow_mut().begin(&self.0.world, grant, now)
+        let mut beliefs = self.0.beliefs.borrow_mut();
+        let (name, is_held) = (grant.name.clone(), grant.view.is_held());
+        let id = beliefs.begin(&self.0.world, grant, now);
+        // What was granted before the lock was taken away says nothing about those who have it since.
+        if !id.is_some_and(|id| beliefs.is_excused(id)) {
+            let mut keys = self.0.keys.borrow_mut();
+            keys.granted(&self.0.world, &name, is_held, now);
+        }
+        id
     }
 
     /// A guard is let go from now on.
