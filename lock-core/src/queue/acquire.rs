@@ -132,13 +132,18 @@ impl Place<'_> {
     /// Leaves the line. Returns the contender if nobody needs it any more, or the hold if it was handed to us just now.
     fn leave(&mut self) -> Option<Arc<Contender>> {
         let hold = self.hold.take()?;
-        if let Some(asking) = self.asking.take() {
+        let asking = self.asking.take();
+        if let Some(asking) = &asking {
             // Its request may still be carried out, and nobody will see the answer.
             asking.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
             self.session.end(&hold);
+            // Or passed over long ago: a request that goes out only now comes behind the clean-up.
+            if let Some(asking) = asking.filter(|asking| asking.is_over()) {
+                self.session.shared.undo_again(&asking);
+            }
             return None;
         }
         let contender = self.line.leave(&hold);

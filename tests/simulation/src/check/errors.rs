@@ -21,6 +21,8 @@ pub struct Asked {
     pub at: Duration,
     /// With the jitter.
     pub ttl: Duration,
+    /// The shortest in this run: others may have asked with it in the name of this caller.
+    pub shortest_ttl: Duration,
     /// Whether the lease is renewed.
     pub renew: bool,
     /// The longest delay of the network.
@@ -37,19 +39,27 @@ impl Asked {
     /// Whether some round trips of this network take as long as the lease.
     #[must_use]
     pub fn is_brief(&self) -> bool {
-        self.ttl < self.delay * 25 + Duration::from_millis(100)
+        self.is_short(self.ttl)
+    }
+
+    fn is_short(&self, ttl: Duration) -> bool {
+        ttl < self.delay * 25 + Duration::from_millis(100)
     }
 }
 
 /// How much later than asked an end may come: the clean-up is waited for, for a moment.
 const GRACE: Duration = Duration::from_millis(1_200);
 
-/// An acquisition gave no guard.
+/// What an answer has said that somebody may have heard long ago.
+const HEARD_LATE: [&str; 2] = ["later than the lease", "ReadOnly"];
+
+/// An acquisition gave no guard. `is_held_up` is whether some caller does not run.
 pub(super) fn refused(
     world: &World,
     weather: &Weather,
     asked: &Asked,
     error: &LockError,
+    is_held_up: bool,
     now: Duration,
 ) {
     let Asked {
@@ -71,6 +81,15 @@ pub(super) fn refused(
         (LockError::Unavailable { .. }, _) if !asked.attentive => None,
         (LockError::Unavailable { source }, _)
             if source.to_string().contains("ReadOnly") && weather.may_be_demoted(*process, now) =>
+        {
+            None
+        }
+        // Where the caller that asks for its process does not run, or asks for a shorter lease, that is what the others are told.
+        (LockError::Unavailable { source }, _)
+            if (is_held_up || asked.is_short(asked.shortest_ttl))
+                && HEARD_LATE
+                    .iter()
+                    .any(|late| source.to_string().contains(late)) =>
         {
             None
         }

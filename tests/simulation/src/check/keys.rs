@@ -204,6 +204,9 @@ impl Keys {
     pub(super) fn crashed(&mut self, process: usize, now: Duration) {
         self.waiters.retain(|_, waiter| waiter.process != process);
         self.crashed_at = Some(now);
+        for key in self.all.values_mut() {
+            key.for_nobody_since = None;
+        }
     }
 
     pub(super) fn waits(&mut self, names: Vec<String>, process: usize, now: Duration) -> WaiterId {
@@ -221,6 +224,11 @@ impl Keys {
         if let Some(waiter) = self.waiters.get_mut(&waiter) {
             waiter.attentive = polled.then_some(now);
         }
+    }
+
+    /// Whether some caller does not run.
+    pub(super) fn is_held_up(&self) -> bool {
+        self.asleep > 0
     }
 
     /// A caller does not run from now on.

@@ -248,7 +248,15 @@ impl Checks {
     /// The result of an acquisition that gave no guard.
     pub fn refused(&self, asked: &Asked, error: &lock_core::LockError) {
         let now = self.0.world.now();
-        errors::refused(&self.0.world, &self.0.weather, asked, error, now);
+        let is_held_up = self.0.keys.borrow().is_held_up();
+        errors::refused(
+            &self.0.world,
+            &self.0.weather,
+            asked,
+            error,
+            is_held_up,
+            now,
+        );
     }
 
     /// A guard was told of its loss, or was found lost.

@@ -73,6 +73,13 @@ impl Plan {
         tasks.map(Vec::len).sum()
     }
 
+    /// The shortest ttl that is asked for.
+    #[must_use]
+    pub fn shortest_ttl(&self) -> u64 {
+        let tasks = self.processes.iter().flat_map(|process| &process.tasks);
+        tasks.flatten().map(|op| op.ttl).min().unwrap_or(0)
+    }
+
     /// The longest ttl that is asked for, with its jitter.
     #[must_use]
     pub fn longest_ttl(&self) -> u64 {

@@ -94,6 +94,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         call: op.call,
         at: run.world.now(),
         ttl: context.ttl(op),
+        shortest_ttl: ms(run.plan.shortest_ttl()),
         renew: op.renew,
         delay: ms(run.plan.delay.most),
         attentive: op.attention == Attention::Full,
