@@ -150,8 +150,11 @@ impl Beliefs {
                 // A renewal that was done just before may be heard of just after.
                 let until =
                     (!matches!(excuse, Excuse::Shortened(_))).then(|| now + belief.grant.ttl);
+                // What another has had since was not taken from this one.
+                let newest = self.fences.get(&belief.grant.name);
+                let is_newest = newest.is_none_or(|(newest, _)| *newest <= belief.fence);
+                belief.forced = forced && is_newest && belief.excused.is_none();
                 belief.excused = Some((until, now));
-                belief.forced = forced;
             }
         }
         if let Some(name) = name {

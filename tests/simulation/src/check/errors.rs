@@ -50,10 +50,10 @@ impl Asked {
 /// How much later than asked an end may come: the clean-up is waited for, for a moment.
 const GRACE: Duration = Duration::from_millis(1_200);
 
-/// What an answer has said that somebody may have heard long ago.
-const HEARD_LATE: [&str; 2] = ["later than the lease", "ReadOnly"];
+/// What was heard long ago, or too late, where a caller that asks in the name of others does not run.
+const HEARD_LATE: [&str; 3] = ["later than the lease", "ReadOnly", "no answer within"];
 
-/// An acquisition gave no guard. `is_held_up` is whether some caller does not run.
+/// An acquisition gave no guard. `is_held_up` is whether some caller did not run meanwhile.
 pub(super) fn refused(
     world: &World,
     weather: &Weather,

@@ -226,9 +226,9 @@ impl Keys {
         }
     }
 
-    /// Whether some caller does not run.
-    pub(super) fn is_held_up(&self) -> bool {
-        self.asleep > 0
+    /// Whether some caller has not run all the time since then.
+    pub(super) fn is_held_up_since(&self, moment: Duration) -> bool {
+        self.asleep > 0 || self.inattentive_at >= moment
     }
 
     /// A caller does not run from now on.

@@ -248,7 +248,7 @@ impl Checks {
     /// The result of an acquisition that gave no guard.
     pub fn refused(&self, asked: &Asked, error: &lock_core::LockError) {
         let now = self.0.world.now();
-        let is_held_up = self.0.keys.borrow().is_held_up();
+        let is_held_up = self.0.keys.borrow().is_held_up_since(asked.at);
         errors::refused(
             &self.0.world,
             &self.0.weather,

@@ -88,6 +88,10 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
     for name in &names {
         run.checks.uses(name, idle_limit(context.ttl(op)));
     }
+    if op.inspects {
+        // What it says, or that it fails, is not what is tested.
+        let _ = context.locks.lock(format!("k{}", op.key)).inspect().await;
+    }
     let asked = Asked {
         name: names[0].clone(),
         process: *process,
@@ -164,10 +168,6 @@ async fn ask(
             }
             if op.at_least > 0 {
                 lock = lock.at_least(Duration::from_millis(op.at_least));
-            }
-            if op.inspects {
-                // What it says, or that it fails, is not what is tested.
-                let _ = lock.inspect().await;
             }
             Ok(match op.call {
                 Call::Try => {
