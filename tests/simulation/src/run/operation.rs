@@ -381,7 +381,8 @@ async fn enter_again(context: &Context, op: &Op, asked: &Asked, owner: Option<&O
     }
 }
 
-/// Calls guarded scripts: every second one is given up when it is under way.
+/// Calls guarded scripts: every second one is given up when it is under way, and so is the last, which may arrive after the guard
+/// has gone.
 async fn call_guarded(context: &Context, op: &Op, guard: &LockGuard) {
     if op.guarded == 0 {
         return;
@@ -395,7 +396,7 @@ async fn call_guarded(context: &Context, op: &Op, guard: &LockGuard) {
             .key(key.as_str())
             .arg(fence)
             .run::<i64>();
-        let attention = if time % 2 == op.guarded % 2 {
+        let attention = if time % 2 != op.guarded % 2 {
             Attention::Drop(1)
         } else {
             Attention::Full
