@@ -32,6 +32,8 @@ pub struct Grant {
     pub max_hold: Option<Duration>,
     /// Whether messages tell it what happens.
     pub is_told: bool,
+    /// Whether its manager connects by itself, and lives as long as the run.
+    pub reconnects: bool,
 }
 
 /// A guard that is there.
@@ -59,6 +61,9 @@ pub(super) struct Beliefs {
 
 /// A holder that can be told of a forced release is told within this time of a calm.
 const TOLD_WITHIN: Duration = Duration::from_secs(3);
+
+/// A holder without a connection has one again within this time of a calm: P15.
+const CONNECTED_WITHIN: Duration = Duration::from_secs(4);
 
 /// A channel that was refused is asked for again every minute.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(65);
@@ -178,6 +183,12 @@ impl Beliefs {
             {
                 world.find("max_hold", format!("p{process} {name}: still held"));
             }
+            if belief.grant.reconnects
+                && weather.calm(now) > CONNECTED_WITHIN
+                && weather.is_there(*process)
+            {
+                check_connected(world, &belief.grant);
+            }
             let Some((until, since)) = belief.excused else {
                 continue;
             };
@@ -237,6 +248,20 @@ impl Beliefs {
                 format!("{name}: {before}, and then p{process} with {}", new.fence),
             );
         }
+    }
+}
+
+/// P15: who holds a lock is connected.
+fn check_connected(world: &World, grant: &Grant) {
+    let sockets = world.network().counts(grant.process);
+    if sockets.open + sockets.connecting == 0 {
+        world.find(
+            "connected",
+            format!(
+                "p{} holds {}, and does not connect",
+                grant.process, grant.name
+            ),
+        );
     }
 }
 

@@ -226,6 +226,29 @@ impl Keys {
         }
     }
 
+    /// Whether another process has waited for this exclusive lock, and for nothing else, so long that its holder has heard of it.
+    pub(super) fn is_awaited_elsewhere(
+        &self,
+        weather: &Weather,
+        name: &str,
+        process: usize,
+        now: Duration,
+    ) -> bool {
+        let is_long = |since: Duration| now.saturating_sub(since) > REFRESH + SLACK;
+        let is_heard = |waiter: &Waiter| {
+            waiter.process != process
+                && waiter.names.len() == 1
+                && waiter.names[0] == name
+                && weather.is_there(waiter.process)
+                && waiter.attentive.is_some_and(is_long)
+        };
+        name.starts_with("lock:")
+            && weather.calm(now) > REFRESH + SLACK
+            && is_long(self.inattentive_at)
+            && self.asleep == 0
+            && self.waiters.values().any(is_heard)
+    }
+
     /// Whether some caller has not run all the time since then.
     pub(super) fn is_held_up_since(&self, moment: Duration) -> bool {
         self.asleep > 0 || self.inattentive_at >= moment

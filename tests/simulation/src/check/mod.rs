@@ -8,6 +8,7 @@ mod beliefs;
 mod effects;
 mod errors;
 mod keys;
+mod turns;
 mod weather;
 
 use std::cell::RefCell;
@@ -21,6 +22,7 @@ pub use self::effects::effects;
 pub use self::errors::Asked;
 use self::keys::Keys;
 pub use self::keys::{WaiterId, idle_limit};
+use self::turns::Turns;
 pub use self::weather::Weather;
 use crate::world::World;
 
@@ -34,6 +36,7 @@ struct Inner {
     beliefs: RefCell<Beliefs>,
     keys: RefCell<Keys>,
     effects: RefCell<Effects>,
+    turns: RefCell<Turns>,
     /// Locks that scripts are about to take from their holders.
     forced: RefCell<Vec<Forced>>,
 }
@@ -76,15 +79,16 @@ pub enum Excuse<'a> {
 }
 
 impl Checks {
-    /// The checkers of a world.
+    /// The checkers of a world. `limits` is how often each process may hand a lock on to its own callers.
     #[must_use]
-    pub fn new(world: &World, longest_ttl: Duration) -> Self {
+    pub fn new(world: &World, longest_ttl: Duration, limits: Vec<u32>) -> Self {
         let checks = Self(Rc::new(Inner {
             world: world.clone(),
             weather: Weather::default(),
             beliefs: RefCell::default(),
             keys: RefCell::new(Keys::new(longest_ttl)),
             effects: RefCell::default(),
+            turns: RefCell::new(Turns::new(limits)),
             forced: RefCell::default(),
         }));
         let watching = checks.clone();
@@ -141,12 +145,16 @@ impl Checks {
         self.look(false);
         let now = self.0.world.now();
         let mut beliefs = self.0.beliefs.borrow_mut();
-        let (name, is_held) = (grant.name.clone(), grant.view.is_held());
+        let (name, process) = (grant.name.clone(), grant.process);
+        let is_held = grant.view.is_held();
         let id = beliefs.begin(&self.0.world, grant, now);
         // What was granted before the lock was taken away says nothing about those who have it since.
         if !id.is_some_and(|id| beliefs.is_excused(id)) {
             let mut keys = self.0.keys.borrow_mut();
             keys.granted(&self.0.world, &name, is_held, now);
+            let is_awaited = keys.is_awaited_elsewhere(&self.0.weather, &name, process, now);
+            let mut turns = self.0.turns.borrow_mut();
+            turns.granted(&self.0.world, &name, process, is_awaited);
         }
         id
     }

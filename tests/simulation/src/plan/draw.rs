@@ -1,7 +1,5 @@
 //! Drawing a plan. Each seed draws its own weights first, so that no mixture is tuned for one kind of defect.
 
-use std::ops::RangeInclusive;
-
 use fastrand::Rng;
 
 use super::{Attention, Call, Connection, End, Fault, Incident, Kind, Op, Plan, ProcessPlan};
@@ -39,7 +37,7 @@ enum Theme {
     Crowd,
     /// The server has troubles of its own.
     Server,
-    /// Clients that are not ours, and those who take locks away.
+    /// Clients that are not ours, and those who take locks away, also from a holder whose connection is broken.
     Foreign,
 }
 
@@ -54,12 +52,12 @@ impl Theme {
     }
 
     /// The kinds of faults, by their numbers in [`fault`].
-    fn faults(self) -> RangeInclusive<u8> {
+    fn faults(self) -> Vec<u8> {
         match self {
-            Self::Anything => 0..=KINDS - 1,
-            Self::Crowd => 0..=12,
-            Self::Server => 13..=20,
-            Self::Foreign => 20..=KINDS - 1,
+            Self::Anything => (0..KINDS).collect(),
+            Self::Crowd => (0..=12).collect(),
+            Self::Server => (13..=20).collect(),
+            Self::Foreign => (0..=3).chain(20..KINDS).collect(),
         }
     }
 }
@@ -101,8 +99,10 @@ pub fn draw(seed: u64) -> Plan {
     let tasks = rng.usize(if is_crowd { 3 } else { 1 }..=5);
     let operations = rng.usize(5..=24);
     let mut weights = weights(rng);
-    if is_crowd {
-        weights.crowd(rng);
+    match theme {
+        Theme::Crowd => weights.crowd(rng),
+        Theme::Foreign => weights.foreign(rng),
+        Theme::Anything | Theme::Server => {}
     }
     let delay = match rng.u8(..4) {
         0 => Delay::NONE,
@@ -145,6 +145,12 @@ impl Weights {
         if rng.bool() {
             (self.reentrant, self.segmented) = (0, 0);
         }
+    }
+
+    fn foreign(&mut self, rng: &mut Rng) {
+        self.forced = rng.u8(3..=30);
+        self.long_holds = rng.u8(10..=60);
+        self.reentrant = rng.u8(..=30);
     }
 }
 
@@ -292,7 +298,7 @@ fn incidents(
     keys: usize,
 ) -> Vec<Incident> {
     let kinds: Vec<u8> = (0..rng.usize(1..=4))
-        .map(|_| rng.u8(theme.faults()))
+        .map(|_| *pick(rng, &theme.faults()))
         .collect();
     let every = *pick(rng, &[30, 250, 1_000, 5_000, 20_000]);
     let longest = *pick(rng, &[5, 100, 1_500, 6_000]);

@@ -73,7 +73,8 @@ pub fn run(plan: &Plan, keep_trace: bool) -> Report {
     let counted = Rc::new(Cell::new((0, 0)));
     let counts = Rc::clone(&counted);
     let outcome = World::run(settings, async move |world| {
-        let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()));
+        let limits = plan.processes.iter().map(|p| p.handover_limit).collect();
+        let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()), limits);
         let run = Run(Rc::new(Shared {
             plan: plan.clone(),
             world,

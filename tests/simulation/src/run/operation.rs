@@ -259,6 +259,7 @@ fn believed<'a>(
         Kind::Reentrant(_) => guard.key().to_owned(),
     };
     let capped = capped && op.max_hold > op.at_least;
+    let connection = context.run.plan.processes[context.process].connection;
     let grant = Grant {
         name,
         process: context.process,
@@ -267,7 +268,8 @@ fn believed<'a>(
         asked: asked.at,
         ttl: asked.ttl,
         max_hold: capped.then_some(Duration::from_millis(op.max_hold)),
-        is_told: context.run.plan.processes[context.process].connection == Connection::Push,
+        is_told: connection == Connection::Push,
+        reconnects: connection != Connection::User && !context.run.plan.ends(context.process),
     };
     Some(Held(checks, checks.granted(grant)?))
 }
