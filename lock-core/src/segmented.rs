@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use self::seats::{Place, Seats};
+use self::seats::{Place, Seats, Trust};
 use crate::{Lock, LockError, LockGuard, LockManager};
 
 /// A segment is a lock of its own. Who needs more of them than this needs no lock.
@@ -26,6 +26,16 @@ const PATIENCE: Duration = Duration::from_millis(100);
 const MOST_PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
 const PATIENCE_EACH: Duration = Duration::from_millis(25);
 
+/// A waiter that runs looks up from its queue after its patience. One that has not for so many times the longest does not run.
+const RUNS_WITHIN: u32 = 2;
+
+/// A try has only its look, so it trusts waiters for a shorter time: a segment that became free since one of them ran is kept
+/// for that one by the server. With no trust at all, many tries at once would all ask for the same segments.
+const TRY: Trust = Trust {
+    found_busy: Duration::ZERO,
+    ran: PATIENCE,
+};
+
 /// A lock in segments: of `n` segments any `n` holders have one each, and whoever asks gets any that is free.
 ///
 /// For stock that can be split. One lock on 1000 pieces lets one buyer work at a time; twenty segments of 50 pieces let
@@ -36,8 +46,9 @@ const PATIENCE_EACH: Duration = Duration::from_millis(25);
 ///
 /// # Which segment?
 ///
-/// The first that is free, beginning at one chosen at random; a segment at which another clone holds or waits is known to
-/// be busy and costs no request. Only when all are busy does the caller wait: in the queue of *one* segment, that
+/// The first that is free, beginning at one chosen at random; a segment that another clone holds is known to be busy and
+/// costs no request, nor does one that another clone asks for or waits for, unless that clone's future has not been polled of
+/// late. Only when all are busy does the caller wait: in the queue of *one* segment, that
 /// with the fewest waiters of this handle (of equals, a random one), so its place there is as fair as that of a
 /// [`Lock`] and a hand-over costs the same. Standing in several queues at once would cost a clean-up for each, and
 /// a lock that is granted to somebody who no longer wants it. Instead a waiter takes a segment that becomes free within this
@@ -205,7 +216,7 @@ impl SegmentedLock {
     /// ```
     pub async fn acquire_within(&self, limit: Duration) -> Result<SegmentGuard, LockError> {
         if limit.is_zero() {
-            let found = self.look(Duration::ZERO, &mut Looked::default()).await?;
+            let found = self.look(TRY, &mut Looked::default()).await?;
             return found.ok_or_else(|| self.busy());
         }
         self.take(Some(limit)).await
@@ -233,7 +244,7 @@ impl SegmentedLock {
     /// # Ok(()) }
     /// ```
     pub async fn try_acquire(&self) -> Result<Option<SegmentGuard>, LockError> {
-        let found = self.look(Duration::ZERO, &mut Looked::default()).await?;
+        let found = self.look(TRY, &mut Looked::default()).await?;
         match found {
             None if self.seats.are_all_exhausted() => Err(self.nothing_left()),
             found => Ok(found),
@@ -245,7 +256,7 @@ impl SegmentedLock {
         // A limit beyond the end of the clock is none.
         let deadline = limit.and_then(|limit| started.checked_add(limit));
         let mut looked = Looked::default();
-        let look = self.look(Duration::ZERO, &mut looked);
+        let look = self.look(self.trust(Duration::ZERO), &mut looked);
         let found = match deadline {
             None => look.await,
             Some(deadline) => match timeout_at(deadline, look).await {
@@ -301,8 +312,7 @@ impl SegmentedLock {
                 }
             }
         });
-        let (least, most) = MOST_PATIENCE;
-        let most = (PATIENCE_EACH * locks.len() as u32).clamp(least, most);
+        let most = self.most_patience();
         let mut patience = PATIENCE;
         loop {
             // What was found busy before this wait began may be looked at after it.
@@ -314,12 +324,13 @@ impl SegmentedLock {
                 () = self.seats.freed() => {}
                 () = sleep(patience) => patience = most.min(patience * 2),
             }
+            place.runs();
             let mut looked = Looked::default();
             tokio::select! {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
                 // A failure to look is no reason to leave the queue.
-                found = self.look(since, &mut looked) => if let Ok(Some(guard)) = found {
+                found = self.look(self.trust(since), &mut looked) => if let Ok(Some(guard)) = found {
                     self.seats.announce_others();
                     return Ok(Some(guard));
                 }
@@ -327,17 +338,30 @@ impl SegmentedLock {
         }
     }
 
-    /// Asks for each segment once, but not for those where somebody of this handle is or found it busy `since`.
+    fn most_patience(&self) -> Duration {
+        let (least, most) = MOST_PATIENCE;
+        (PATIENCE_EACH * self.segments() as u32).clamp(least, most)
+    }
+
+    /// What one that waits trusts, or that will wait where nothing is found.
+    fn trust(&self, found_busy: Duration) -> Trust {
+        Trust {
+            found_busy,
+            ran: self.most_patience() * RUNS_WITHIN,
+        }
+    }
+
+    /// Asks for each segment once, but not for those that are known here to be busy.
     async fn look(
         &self,
-        since: Duration,
+        trust: Trust,
         looked: &mut Looked,
     ) -> Result<Option<SegmentGuard>, LockError> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
         let start = fastrand::usize(..locks.len());
         for step in 0..locks.len() {
             let segment = (start + step) % locks.len();
-            let Some(place) = self.seats.take_idle(segment, since) else {
+            let Some(place) = self.seats.take_idle(segment, trust) else {
                 continue;
             };
             let found = locks[segment].try_acquire().await;

@@ -1,8 +1,11 @@
 //! A lock in segments: any free one, never behind a busy one, and none that is exhausted.
 
 use std::collections::BTreeSet;
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager, SegmentGuard, SegmentedLock};
@@ -59,6 +62,34 @@ async fn queued_at(locks: &LockManager, count: usize) -> usize {
     found.unwrap()
 }
 
+/// A grant that its waiter does not take ends soon.
+const SHORT: Duration = Duration::from_millis(500);
+
+type Acquire = Pin<Box<dyn Future<Output = Result<SegmentGuard, LockError>> + Send>>;
+
+fn acquire(lock: &SegmentedLock) -> Acquire {
+    let lock = lock.clone();
+    Box::pin(async move { lock.acquire().await })
+}
+
+async fn poll_once(acquire: &mut Acquire) {
+    let polled = poll_fn(|cx| Poll::Ready(acquire.as_mut().poll(cx))).await;
+    assert!(polled.is_pending());
+}
+
+/// A waiter that does not run until it is polled again, and the segment that it waits for.
+async fn not_running(lock: &SegmentedLock, locks: &LockManager) -> (Acquire, usize) {
+    let mut waiter = acquire(lock);
+    loop {
+        poll_once(&mut waiter).await;
+        for segment in 0..lock.segments() {
+            if waiters(locks, segment).await > 0 {
+                return (waiter, segment);
+            }
+        }
+    }
+}
+
 /// Each case on a server and in memory.
 macro_rules! cases {
     ($($case:ident),+ $(,)?) => {
@@ -94,6 +125,8 @@ cases! {
     a_wait_that_ends_is_told_from_one_that_is_not_wanted,
     a_cancelled_wait_leaves_nothing_behind,
     settings_that_can_not_work_are_refused,
+    a_try_takes_the_segment_of_a_waiter_that_does_not_run,
+    a_waiter_takes_the_segment_of_another_that_does_not_run,
 }
 
 async fn a_free_segment_is_taken_while_all_others_are_busy(url: &str) {
@@ -371,6 +404,55 @@ async fn settings_that_can_not_work_are_refused(url: &str) {
     }
     let never = locks.segmented(KEY, 2).ttl(Duration::ZERO).acquire().await;
     assert!(matches!(never, Err(LockError::InvalidConfig { .. })));
+}
+
+async fn a_try_takes_the_segment_of_a_waiter_that_does_not_run(url: &str) {
+    let (theirs, ours) = (manager(url).await, manager(url).await);
+    let held = all_of(&theirs.segmented(KEY, 1)).await;
+    let lock = ours.segmented(KEY, 1).ttl(SHORT);
+    let (waiter, _) = not_running(&lock, &theirs).await;
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    drop(held);
+    let guard = until_taken_by_a_try(&lock).await;
+    guard.release().await.unwrap();
+    // It has lost its turn, and not its claim.
+    drop(waiter.await.unwrap());
+}
+
+async fn until_taken_by_a_try(lock: &SegmentedLock) -> SegmentGuard {
+    let mut taken = None;
+    eventually("a try finds the segment free", LIMIT, async || {
+        taken = lock.try_acquire().await.unwrap();
+        taken.is_some()
+    })
+    .await;
+    taken.unwrap()
+}
+
+async fn a_waiter_takes_the_segment_of_another_that_does_not_run(url: &str) {
+    let (theirs, ours) = (manager(url).await, manager(url).await);
+    let mut held = all_of(&theirs.segmented(KEY, 2)).await;
+    let lock = ours.segmented(KEY, 2).ttl(SHORT);
+    let (_waiter, segment) = not_running(&lock, &theirs).await;
+    let running = tokio::spawn(acquire(&lock));
+    eventually("it waits for the other one", LIMIT, async || {
+        waiters(&theirs, 1 - segment).await == 1
+    })
+    .await;
+    // The holder of the other one is stuck.
+    held.retain(|guard| guard.segment() != segment);
+    assert_eq!(running.await.unwrap().unwrap().segment(), segment);
+}
+
+#[tokio::test]
+async fn a_try_takes_the_segment_that_another_asked_for_and_did_not_take() {
+    let server = TestServer::start().await;
+    let lock = manager(&server.url()).await.segmented(KEY, 1).ttl(SHORT);
+    let mut asking = acquire(&lock);
+    poll_once(&mut asking).await;
+    let guard = soon(until_taken_by_a_try(&lock)).await;
+    guard.release().await.unwrap();
+    drop(soon(asking).await.unwrap());
 }
 
 #[tokio::test]

@@ -20,15 +20,39 @@ pub(super) struct Seats {
 
 #[derive(Debug, Clone, Default)]
 struct Seat {
-    /// How many here hold it, wait for it, or are asking for it. While somebody does, it is not free for another, so
-    /// nobody else has to ask.
+    /// How many here hold it, wait for it, or are asking for it.
     engaged: usize,
+    /// How many of them have a guard.
+    guards: usize,
+    /// When one of the others last ran. Where none of them runs, it may be free on the server.
+    ran: Option<Instant>,
     exhausted: bool,
     /// When somebody here last found it busy.
     found_busy: Option<Instant>,
 }
 
+/// What a look takes for granted, and for how long.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Trust {
+    /// Somebody here found a segment busy: it still is.
+    pub(super) found_busy: Duration,
+    /// Somebody here who waits for a segment, or is asking for it, ran: it is not free for another.
+    pub(super) ran: Duration,
+}
+
 impl Seat {
+    /// Whether a look passes it over.
+    fn is_passed_over(&self, trust: Trust) -> bool {
+        let since = |at: Option<Instant>, trusted| at.is_some_and(|at| at.elapsed() < trusted);
+        let is_awaited = self.engaged > 0 && since(self.ran, trust.ran);
+        self.exhausted || self.guards > 0 || is_awaited || since(self.found_busy, trust.found_busy)
+    }
+
+    fn engage(&mut self) {
+        self.engaged += 1;
+        self.ran = Some(Instant::now());
+    }
+
     /// Nobody here is at it, and it was not found busy since it was last held here.
     fn may_be_free(&self) -> bool {
         self.engaged == 0 && !self.exhausted && self.found_busy.is_none()
@@ -44,15 +68,14 @@ impl Seats {
         })
     }
 
-    /// A place at this segment, if nobody here is at it, it is not exhausted, and it was not found busy so recently.
-    pub(super) fn take_idle(self: &Arc<Self>, segment: usize, since: Duration) -> Option<Place> {
+    /// A place at this segment, to ask for it, unless a look with this trust passes it over.
+    pub(super) fn take_idle(self: &Arc<Self>, segment: usize, trust: Trust) -> Option<Place> {
         let mut table = lock(&self.table);
         let seat = &mut table[segment];
-        let asked_lately = seat.found_busy.is_some_and(|at| at.elapsed() < since);
-        if seat.engaged > 0 || seat.exhausted || asked_lately {
+        if seat.is_passed_over(trust) {
             return None;
         }
-        seat.engaged += 1;
+        seat.engage();
         Some(self.place(segment))
     }
 
@@ -65,7 +88,7 @@ impl Seats {
             .map(|step| (start + step) % count)
             .filter(|segment| !table[*segment].exhausted)
             .min_by_key(|segment| table[*segment].engaged)?;
-        table[segment].engaged += 1;
+        table[segment].engage();
         Some(self.place(segment))
     }
 
@@ -137,6 +160,12 @@ impl Place {
 
     pub(super) fn taken(&mut self) {
         self.held = true;
+        lock(&self.seats.table)[self.segment].guards += 1;
+    }
+
+    /// Whoever waits here runs.
+    pub(super) fn runs(&self) {
+        lock(&self.seats.table)[self.segment].ran = Some(Instant::now());
     }
 
     /// It is another's, or nobody knows.
@@ -151,6 +180,7 @@ impl Drop for Place {
         let seat = &mut table[self.segment];
         seat.engaged -= 1;
         if self.held {
+            seat.guards -= 1;
             seat.found_busy = None;
         }
         // Also where a look was cut short: another waiter makes up for it.
@@ -168,8 +198,17 @@ mod tests {
 
     use super::*;
 
-    const NEVER: Duration = Duration::ZERO;
     const HOUR: Duration = Duration::from_secs(3600);
+    const NEVER: Trust = trust(Duration::ZERO);
+    const ALWAYS: Trust = trust(HOUR);
+
+    /// Whoever is at a segment here has run.
+    const fn trust(found_busy: Duration) -> Trust {
+        Trust {
+            found_busy,
+            ran: HOUR,
+        }
+    }
 
     #[test]
     fn nobody_asks_for_a_segment_that_another_here_is_at() {
@@ -181,15 +220,38 @@ mod tests {
         assert!(seats.take_idle(0, NEVER).is_some());
     }
 
+    #[tokio::test(start_paused = true)]
+    async fn whoever_waits_for_a_segment_keeps_others_from_it_only_while_it_runs() {
+        let (seats, second) = (Seats::new(1), Duration::from_secs(1));
+        let free = |ran| {
+            let trust = Trust { ran, ..NEVER };
+            seats.take_idle(0, trust).is_some()
+        };
+        let waiting = seats.take_least_crowded(0).unwrap();
+        tokio::time::advance(second).await;
+        assert!(!free(second * 2) && free(Duration::ZERO));
+        tokio::time::advance(second).await;
+        waiting.runs();
+        assert!(!free(second));
+        tokio::time::advance(second).await;
+        assert!(free(second));
+        assert!(!free(second), "somebody has just asked");
+        let mut held = waiting;
+        held.taken();
+        assert!(!free(Duration::ZERO), "a guard is always trusted");
+        drop(held);
+        assert!(free(HOUR));
+    }
+
     #[test]
     fn a_segment_found_busy_is_left_alone_for_a_while() {
         let seats = Seats::new(1);
         seats.take_idle(0, NEVER).unwrap().found_busy();
-        assert!(seats.take_idle(0, HOUR).is_none());
+        assert!(seats.take_idle(0, ALWAYS).is_none());
         let mut held = seats.take_idle(0, NEVER).unwrap();
         held.taken();
         drop(held);
-        assert!(seats.take_idle(0, HOUR).is_some(), "it is free again");
+        assert!(seats.take_idle(0, ALWAYS).is_some(), "it is free again");
     }
 
     #[test]
@@ -242,11 +304,11 @@ mod tests {
         let heard = || seats.freed().now_or_never().is_some();
         assert!(heard());
         assert!(!heard(), "one announcement, as nobody listened");
-        let mut first = seats.take_idle(0, HOUR).unwrap();
+        let mut first = seats.take_idle(0, ALWAYS).unwrap();
         first.taken();
         seats.announce_others();
         assert!(heard());
-        seats.take_idle(1, HOUR).unwrap().found_busy();
+        seats.take_idle(1, ALWAYS).unwrap().found_busy();
         seats.announce_others();
         assert!(!heard(), "nothing else is free");
     }

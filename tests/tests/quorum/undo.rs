@@ -1,5 +1,7 @@
 //! What an attempt that was refused has left on a node behind a connection that broke.
 
+use std::time::Duration;
+
 use lock_core::LockManager;
 use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually};
 
@@ -41,8 +43,9 @@ impl Rig {
         let urls = [nodes[0].url(), nodes[1].url(), proxy.url()];
         let builder = LockManager::builder().default_ttl(LONG);
         let locks = builder.quorum(urls).await.unwrap();
-        // All are connected.
-        let ready = locks.lock("ready").acquire().await.unwrap();
+        // All are connected. A node that was not ready in time votes with the first renewal, which is soon.
+        let ready = locks.lock("ready").ttl(Duration::from_secs(3));
+        let ready = ready.acquire().await.unwrap();
         eventually("the third votes, too", LIMIT, async || {
             nodes[2].exists("lock:ready").await
         })

@@ -79,7 +79,7 @@ pub(super) fn ask(
         closed: AtomicBool::new(false),
         sent_on: [const { AtomicU64::new(NONE) }; MOST],
     });
-    let mut pending = Pending([const { None }; MOST]);
+    let mut pending = Pending([const { Expected::Nothing }; MOST]);
     let (mut until, mut open) = ([None; MOST], Nodes::default());
     for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
         let limit = match how {
@@ -88,7 +88,7 @@ pub(super) fn ask(
         };
         until[peer.index] = Some(sent + limit);
         open = open.with(peer.index);
-        pending.0[peer.index] = Some(Box::pin(unconstrained(put(
+        pending.0[peer.index] = Expected::Open(Box::pin(unconstrained(put(
             Arc::clone(&question),
             peer.index,
         ))));
@@ -103,20 +103,35 @@ pub(super) fn ask(
 }
 
 /// Requests whose answers are to come. All are polled whenever one of them wakes the task: they are so few that to find
-/// out which it was would cost more.
-struct Pending<F>([Option<Pin<Box<F>>>; MOST]);
+/// out which it was would cost more. One that is answered at once does not keep the others from being sent: a lock would
+/// be won with a bare majority of votes, and the death of one more node would take it away.
+struct Pending<F>([Expected<F>; MOST]);
+
+/// What is to come from one node.
+#[derive(Default)]
+enum Expected<F> {
+    /// It was not asked, or its answer was handed on.
+    #[default]
+    Nothing,
+    Open(Pin<Box<F>>),
+    Answered(Answered),
+}
 
 impl<F: Future<Output = Answered>> Pending<F> {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Answered> {
-        for place in &mut self.0 {
-            if let Some(request) = place
+        for expected in &mut self.0 {
+            if let Expected::Open(request) = expected
                 && let Poll::Ready(answered) = request.as_mut().poll(cx)
             {
-                *place = None;
-                return Poll::Ready(answered);
+                *expected = Expected::Answered(answered);
             }
         }
-        Poll::Pending
+        let is_answered = |expected: &&mut _| matches!(expected, Expected::Answered(_));
+        let answered = self.0.iter_mut().find(is_answered);
+        match answered.map(std::mem::take) {
+            Some(Expected::Answered(answered)) => Poll::Ready(answered),
+            _ => Poll::Pending,
+        }
     }
 
     /// The next answer; never, where none is to come.
@@ -125,7 +140,9 @@ impl<F: Future<Output = Answered>> Pending<F> {
     }
 
     fn is_empty(&self) -> bool {
-        self.0.iter().all(Option::is_none)
+        self.0
+            .iter()
+            .all(|expected| matches!(expected, Expected::Nothing))
     }
 }
 
@@ -291,5 +308,28 @@ impl Nodes {
 
     pub(super) fn len(self) -> usize {
         self.0.count_ones() as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_that_comes_at_once_keeps_no_request_from_being_sent() {
+        let sent = Arc::new(AtomicU64::new(0));
+        let mut pending = Pending([const { Expected::Nothing }; MOST]);
+        for node in 0..3 {
+            let sent = Arc::clone(&sent);
+            pending.0[node] = Expected::Open(Box::pin(async move {
+                sent.fetch_add(1, Ordering::Relaxed);
+                (node, Ok(Value::Okay))
+            }));
+        }
+        for node in 0..3 {
+            let (index, _) = pending.next().now_or_never().unwrap();
+            assert_eq!((index, sent.load(Ordering::Relaxed)), (node, 3));
+        }
+        assert!(pending.is_empty());
     }
 }
