@@ -21,6 +21,9 @@ use crate::sync::lock;
 /// How much longer than asked a caller waits for its own clean-up.
 const GRACE: Duration = Duration::from_millis(100);
 
+/// Whoever runs asks again within this time after a failure.
+const FRESH: Duration = Duration::from_secs(2);
+
 /// Interval after which a subscription that was refused is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
@@ -359,7 +362,8 @@ impl Acquisition<'_> {
     }
 
     fn out_of_time(&self) -> LockError {
-        match self.place.line.trouble() {
+        let fresh = self.shared.config.command_deadline.saturating_add(FRESH);
+        match self.place.line.trouble(self.shared.now() - fresh) {
             Some(error) => error.into_lock_error(),
             None => LockError::TimedOut {
                 key: self.place.line.key.name().to_owned(),

@@ -281,11 +281,11 @@ impl Line {
         lock(&self.state).wake_first();
     }
 
-    /// Whether the first in line has been kept waiting by a server that does not answer.
-    pub(crate) fn trouble(&self) -> Option<StoreError> {
+    /// Whether the first in line has been kept waiting by a server that did not answer, at `since` or later.
+    pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
         let state = lock(&self.state);
         let seeker = state.seeker.as_ref()?;
-        lock(&seeker.contender.wait).trouble()
+        lock(&seeker.contender.wait).trouble(since)
     }
 
     /// The error that makes waiting on pointless for the caller that is first in line.

@@ -40,6 +40,7 @@ struct News {
 #[derive(Debug)]
 struct Trouble {
     last: StoreError,
+    at: Moment,
     since: Moment,
 }
 
@@ -198,13 +199,18 @@ impl Wait {
     pub(crate) fn failed(&mut self, now: Moment, error: StoreError) {
         let news = self.news();
         let since = news.trouble.as_ref().map_or(now, |trouble| trouble.since);
-        news.trouble = Some(Trouble { last: error, since });
+        news.trouble = Some(Trouble {
+            last: error,
+            at: now,
+            since,
+        });
     }
 
-    /// The error of the last request, if it failed.
-    pub(crate) fn trouble(&self) -> Option<StoreError> {
+    /// The error of the last request, if it failed at `since` or later: whoever has not asked again for so long does not run, and
+    /// knows nothing of the server.
+    pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
         let trouble = self.news.as_ref()?.trouble.as_ref()?;
-        Some(trouble.last.clone())
+        (trouble.at >= since).then(|| trouble.last.clone())
     }
 
     /// The error that makes waiting on pointless: one that does not go away by itself, or one that has lasted for
@@ -429,8 +435,10 @@ mod tests {
         assert!(wait.hopeless(T0 + ms(900), Some(PATIENCE)).is_none());
         assert!(wait.hopeless(T0 + ms(1001), Some(PATIENCE)).is_some());
         assert!(wait.hopeless(T0 + ms(1001), None).is_none());
+        assert!(wait.trouble(T0 + ms(900)).is_some());
+        assert!(wait.trouble(T0 + ms(901)).is_none(), "an old one");
         wait.refreshed(T0 + ms(1001), terms(), 1);
-        assert!(wait.trouble().is_none());
+        assert!(wait.trouble(T0).is_none());
         wait.failed(T0, StoreError::Misconfigured(String::new()));
         assert!(wait.hopeless(T0, None).is_some());
     }

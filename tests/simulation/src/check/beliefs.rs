@@ -1,6 +1,6 @@
 //! Guards that believe in their lock: P1, P2, P10, P12.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lock_core::LockView;
@@ -57,6 +57,8 @@ pub(super) struct Beliefs {
     /// When something last happened to a lock behind the back of its holder.
     excuses: BTreeMap<String, (Duration, bool)>,
     data_loss: Option<Duration>,
+    /// Holders without a connection.
+    alone_since: BTreeMap<usize, Duration>,
 }
 
 /// A holder that can be told of a forced release is told within this time of a calm.
@@ -120,10 +122,17 @@ impl Beliefs {
     }
 
     pub(super) fn is_believed(&self, name: &str) -> bool {
-        let of_lock = |belief: &Belief| belief.grant.name == name;
-        self.all
-            .values()
-            .any(|belief| of_lock(belief) && belief.grant.view.is_held())
+        self.believers(name).next().is_some()
+    }
+
+    /// Whether a guard of another process believes in this lock, whatever the server has.
+    pub(super) fn is_believed_elsewhere(&self, name: &str, process: usize) -> bool {
+        self.believers(name).any(|grant| grant.process != process)
+    }
+
+    fn believers(&self, name: &str) -> impl Iterator<Item = &Grant> {
+        let all = self.all.values().map(|belief| &belief.grant);
+        all.filter(move |grant| grant.name == name && grant.view.is_held())
     }
 
     /// The largest fencing token that a guard of each lock was given.
@@ -172,6 +181,7 @@ impl Beliefs {
 
     /// Looks at every guard that is there.
     pub(super) fn look(&mut self, world: &World, weather: &Weather, now: Duration) {
+        let mut holders = BTreeSet::new();
         for belief in self.all.values() {
             if !belief.grant.view.is_held() {
                 continue;
@@ -187,7 +197,7 @@ impl Beliefs {
                 && weather.calm(now) > CONNECTED_WITHIN
                 && weather.is_there(*process)
             {
-                check_connected(world, &belief.grant);
+                holders.insert(*process);
             }
             let Some((until, since)) = belief.excused else {
                 continue;
@@ -207,6 +217,26 @@ impl Beliefs {
             if belief.forced && belief.grant.is_told && calm > within && weather.is_there(*process)
             {
                 world.find("told", format!("p{process} {name}: taken away at {since:?}, and not told for {within:?} of calm"));
+            }
+        }
+        self.check_connected(world, &holders, now);
+    }
+
+    /// P15: who holds a lock is connected.
+    fn check_connected(&mut self, world: &World, holders: &BTreeSet<usize>, now: Duration) {
+        self.alone_since
+            .retain(|process, _| holders.contains(process));
+        for process in holders {
+            let sockets = world.network().counts(*process);
+            if sockets.open + sockets.connecting > 0 {
+                self.alone_since.remove(process);
+                continue;
+            }
+            let since = *self.alone_since.entry(*process).or_insert(now);
+            if now.saturating_sub(since) > CONNECTED_WITHIN {
+                let what =
+                    format!("p{process} holds a lock, and is without a connection since {since:?}");
+                world.find("connected", what);
             }
         }
     }
@@ -248,20 +278,6 @@ impl Beliefs {
                 format!("{name}: {before}, and then p{process} with {}", new.fence),
             );
         }
-    }
-}
-
-/// P15: who holds a lock is connected.
-fn check_connected(world: &World, grant: &Grant) {
-    let sockets = world.network().counts(grant.process);
-    if sockets.open + sockets.connecting == 0 {
-        world.find(
-            "connected",
-            format!(
-                "p{} holds {}, and does not connect",
-                grant.process, grant.name
-            ),
-        );
     }
 }
 

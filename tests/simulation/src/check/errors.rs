@@ -51,7 +51,13 @@ impl Asked {
 const GRACE: Duration = Duration::from_millis(1_200);
 
 /// What was heard long ago, or too late, where a caller that asks in the name of others does not run.
-const HEARD_LATE: [&str; 3] = ["later than the lease", "ReadOnly", "no answer within"];
+const HEARD_LATE: [&str; 5] = [
+    "later than the lease",
+    "ReadOnly",
+    "no answer within",
+    "no reply within",
+    "connection refused",
+];
 
 /// An acquisition gave no guard. `is_held_up` is whether some caller did not run meanwhile.
 pub(super) fn refused(

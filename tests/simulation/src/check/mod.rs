@@ -152,7 +152,9 @@ impl Checks {
         if !id.is_some_and(|id| beliefs.is_excused(id)) {
             let mut keys = self.0.keys.borrow_mut();
             keys.granted(&self.0.world, &name, is_held, now);
-            let is_awaited = keys.is_awaited_elsewhere(&self.0.weather, &name, process, now);
+            // Those behind a holder that has not heard of its loss do not ask.
+            let is_awaited = keys.is_awaited_elsewhere(&self.0.weather, &name, process, now)
+                && !beliefs.is_believed_elsewhere(&name, process);
             let mut turns = self.0.turns.borrow_mut();
             turns.granted(&self.0.world, &name, process, is_awaited);
         }
