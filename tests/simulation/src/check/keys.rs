@@ -51,7 +51,8 @@ pub(super) struct Keys {
     all: BTreeMap<String, Key>,
     waiters: BTreeMap<WaiterId, Waiter>,
     next: u64,
-    crashed_at: Option<Duration>,
+    /// When somebody was last kept from cleaning up behind itself.
+    hindered_at: Option<Duration>,
     /// When a caller last did not run.
     inattentive_at: Duration,
     /// Callers that do not run, waiting or not.
@@ -65,7 +66,7 @@ impl Keys {
             all: BTreeMap::new(),
             waiters: BTreeMap::new(),
             next: 0,
-            crashed_at: None,
+            hindered_at: None,
             inattentive_at: Duration::ZERO,
             asleep: 0,
         }
@@ -148,10 +149,10 @@ impl Keys {
                         .values()
                         .filter(|waiter| waiter.attentive.is_none() && waiter.names.contains(name));
                     let callers = u32::try_from(sleepers.count().max(1)).unwrap_or(u32::MAX);
-                    let crashed = self
-                        .crashed_at
+                    let hindered = self
+                        .hindered_at
                         .map_or(Duration::MAX, |at| now.saturating_sub(at));
-                    let healthy = crashed > self.longest_ttl * 2 + SLACK * 4;
+                    let healthy = hindered > self.longest_ttl * 2 + SLACK * 4;
                     if lasts > self.longest_ttl * callers + SLACK
                         || healthy && lasts.min(calm).min(attended) > GIVEN_BACK
                     {
@@ -203,10 +204,15 @@ impl Keys {
 
     pub(super) fn crashed(&mut self, process: usize, now: Duration) {
         self.waiters.retain(|_, waiter| waiter.process != process);
-        self.crashed_at = Some(now);
+        self.hindered(now);
         for key in self.all.values_mut() {
             key.for_nobody_since = None;
         }
+    }
+
+    /// What is left now is given back by its ttl.
+    pub(super) fn hindered(&mut self, now: Duration) {
+        self.hindered_at = Some(now);
     }
 
     pub(super) fn waits(&mut self, names: Vec<String>, process: usize, now: Duration) -> WaiterId {
@@ -226,24 +232,24 @@ impl Keys {
         }
     }
 
-    /// Whether another process has waited for this exclusive lock, and for nothing else, so long that its holder has heard of it.
-    pub(super) fn is_awaited_elsewhere(
+    /// Whether one of these processes has waited for this exclusive lock, and for nothing else, so long that its holder has heard
+    /// of it.
+    pub(super) fn is_awaited_by(
         &self,
-        weather: &Weather,
         name: &str,
-        process: usize,
+        processes: impl Fn(usize) -> bool,
+        calm: Duration,
         now: Duration,
     ) -> bool {
         let is_long = |since: Duration| now.saturating_sub(since) > REFRESH + SLACK;
         let is_heard = |waiter: &Waiter| {
-            waiter.process != process
-                && waiter.names.len() == 1
+            waiter.names.len() == 1
                 && waiter.names[0] == name
-                && weather.is_there(waiter.process)
                 && waiter.attentive.is_some_and(is_long)
+                && processes(waiter.process)
         };
         name.starts_with("lock:")
-            && weather.calm(now) > REFRESH + SLACK
+            && calm > REFRESH + SLACK
             && is_long(self.inattentive_at)
             && self.asleep == 0
             && self.waiters.values().any(is_heard)

@@ -22,6 +22,7 @@ pub use self::effects::effects;
 pub use self::errors::Asked;
 use self::keys::Keys;
 pub use self::keys::{WaiterId, idle_limit};
+pub use self::turns::Sharing;
 use self::turns::Turns;
 pub use self::weather::Weather;
 use crate::world::World;
@@ -79,16 +80,16 @@ pub enum Excuse<'a> {
 }
 
 impl Checks {
-    /// The checkers of a world. `limits` is how often each process may hand a lock on to its own callers.
+    /// The checkers of a world with these processes.
     #[must_use]
-    pub fn new(world: &World, longest_ttl: Duration, limits: Vec<u32>) -> Self {
+    pub fn new(world: &World, longest_ttl: Duration, processes: Vec<Sharing>) -> Self {
         let checks = Self(Rc::new(Inner {
             world: world.clone(),
             weather: Weather::default(),
             beliefs: RefCell::default(),
             keys: RefCell::new(Keys::new(longest_ttl)),
             effects: RefCell::default(),
-            turns: RefCell::new(Turns::new(limits)),
+            turns: RefCell::new(Turns::new(processes)),
             forced: RefCell::default(),
         }));
         let watching = checks.clone();
@@ -152,10 +153,12 @@ impl Checks {
         if !id.is_some_and(|id| beliefs.is_excused(id)) {
             let mut keys = self.0.keys.borrow_mut();
             keys.granted(&self.0.world, &name, is_held, now);
-            // Those behind a holder that has not heard of its loss do not ask.
-            let is_awaited = keys.is_awaited_elsewhere(&self.0.weather, &name, process, now)
-                && !beliefs.is_believed_elsewhere(&name, process);
             let mut turns = self.0.turns.borrow_mut();
+            let waits =
+                |other| other != process && turns.queues(other) && self.0.weather.is_there(other);
+            // Those behind a holder that has not heard of its loss do not ask.
+            let is_awaited = keys.is_awaited_by(&name, waits, self.0.weather.calm(now), now)
+                && !beliefs.is_believed_elsewhere(&name, process);
             turns.granted(&self.0.world, &name, process, is_awaited);
         }
         id
@@ -228,6 +231,11 @@ impl Checks {
         let now = self.0.world.now();
         self.0.beliefs.borrow_mut().crashed(process);
         self.0.keys.borrow_mut().crashed(process, now);
+    }
+
+    /// The server has refused a command for a moment, and with it perhaps the clean-up of somebody.
+    pub fn hindered(&self) {
+        self.0.keys.borrow_mut().hindered(self.0.world.now());
     }
 
     /// A caller begins to wait for one of these locks.

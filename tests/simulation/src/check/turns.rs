@@ -7,20 +7,32 @@ use crate::world::World;
 /// The guard that begins a turn, and one that was given before its process could hear of who waits.
 const MORE: u32 = 2;
 
+/// How a process shares a lock.
+#[derive(Debug, Clone, Copy)]
+pub struct Sharing {
+    /// How often it may hand the lock on to its own callers.
+    pub limit: u32,
+    /// Whether it stands in the server's queue all the while that it waits.
+    pub queues: bool,
+}
+
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// How often each process may hand a lock on.
-    limits: Vec<u32>,
+    processes: Vec<Sharing>,
     /// Who had each lock last, and how often in a row.
     rows: BTreeMap<String, (usize, u32)>,
 }
 
 impl Turns {
-    pub(super) fn new(limits: Vec<u32>) -> Self {
+    pub(super) fn new(processes: Vec<Sharing>) -> Self {
         Self {
-            limits,
+            processes,
             rows: BTreeMap::new(),
         }
+    }
+
+    pub(super) fn queues(&self, process: usize) -> bool {
+        self.processes.get(process).is_some_and(|it| it.queues)
     }
 
     /// A process was given a lock. `is_awaited` is whether another one has waited for it so long, in a calm, that this one knows.
@@ -30,7 +42,7 @@ impl Turns {
             *row = (process, 0);
         }
         row.1 += u32::from(is_awaited);
-        let limit = self.limits.get(process).copied().unwrap_or(0);
+        let limit = self.processes.get(process).map_or(0, |it| it.limit);
         if row.1 > limit.saturating_add(MORE) {
             let times = row.1;
             world.find(

@@ -201,6 +201,7 @@ async fn server_fails(run: &Run, incident: &Incident) {
                 });
             };
             lasting(run, incident, &|| allow(false), &|| allow(true)).await;
+            run.checks.hindered();
         }
         Fault::NoChannels => {
             let set = |on| server.with(|master| master.faults().no_channels = on);

@@ -14,9 +14,9 @@ use futures_util::future::join_all;
 use lock_core::LockManager;
 use tokio::time::{sleep, timeout};
 
-use crate::check::Checks;
+use crate::check::{Checks, Sharing};
 use crate::meter::Finding;
-use crate::plan::Plan;
+use crate::plan::{Connection, Plan, ProcessPlan};
 use crate::world::{Settings, World};
 
 /// What came of a run.
@@ -73,8 +73,12 @@ pub fn run(plan: &Plan, keep_trace: bool) -> Report {
     let counted = Rc::new(Cell::new((0, 0)));
     let counts = Rc::clone(&counted);
     let outcome = World::run(settings, async move |world| {
-        let limits = plan.processes.iter().map(|p| p.handover_limit).collect();
-        let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()), limits);
+        let sharing = |process: &ProcessPlan| Sharing {
+            limit: process.handover_limit,
+            queues: process.connection == Connection::Push,
+        };
+        let processes = plan.processes.iter().map(sharing).collect();
+        let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()), processes);
         let run = Run(Rc::new(Shared {
             plan: plan.clone(),
             world,
