@@ -153,7 +153,8 @@ impl Keys {
                         .hindered_at
                         .map_or(Duration::MAX, |at| now.saturating_sub(at));
                     let healthy = hindered > self.longest_ttl * 2 + SLACK * 4;
-                    if lasts > self.longest_ttl * callers + SLACK
+                    // In a calm: a question whose answer is held back may prolong what nobody takes.
+                    if lasts.min(calm) > self.longest_ttl * callers + SLACK
                         || healthy && lasts.min(calm).min(attended) > GIVEN_BACK
                     {
                         world.find(

@@ -150,17 +150,19 @@ impl Checks {
         let is_held = grant.view.is_held();
         let id = beliefs.begin(&self.0.world, grant, now);
         // What was granted before the lock was taken away says nothing about those who have it since.
-        if !id.is_some_and(|id| beliefs.is_excused(id)) {
-            let mut keys = self.0.keys.borrow_mut();
+        let excused = id.is_some_and(|id| beliefs.is_excused(id));
+        let mut keys = self.0.keys.borrow_mut();
+        if !excused {
             keys.granted(&self.0.world, &name, is_held, now);
-            let mut turns = self.0.turns.borrow_mut();
-            let waits =
-                |other| other != process && turns.queues(other) && self.0.weather.is_there(other);
-            // Those behind a holder that has not heard of its loss do not ask.
-            let is_awaited = keys.is_awaited_by(&name, waits, self.0.weather.calm(now), now)
-                && !beliefs.is_believed_elsewhere(&name, process);
-            turns.granted(&self.0.world, &name, process, is_awaited);
         }
+        let mut turns = self.0.turns.borrow_mut();
+        let waits =
+            |other| other != process && turns.queues(other) && self.0.weather.is_there(other);
+        // Those behind a holder that has not heard of its loss do not ask.
+        let is_awaited = !excused
+            && keys.is_awaited_by(&name, waits, self.0.weather.calm(now), now)
+            && !beliefs.is_believed_elsewhere(&name, process);
+        turns.granted(&self.0.world, &name, process, is_awaited);
         id
     }
 
