@@ -21,7 +21,7 @@ use crate::sync::lock;
 /// How much longer than asked a caller waits for its own clean-up.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Whoever runs asks again within this time after a failure.
+/// Interval within which a waiter that runs asks again after a failure.
 const FRESH: Duration = Duration::from_secs(2);
 
 /// Interval after which a subscription that was refused is tried again.
@@ -227,7 +227,7 @@ impl Acquisition<'_> {
     /// Sends one request for the line, and passes the answer on to it.
     async fn ask(&mut self, contender: &Arc<Contender>, spare: u64) -> Result<(), LockError> {
         if let Some(connecting) = self.shared.store.connecting() {
-            // Whoever gives up before there is a connection leaves nothing behind.
+            // A caller that gives up before there is a connection leaves nothing behind.
             let connected = match within(self.patience.end(), connecting).await {
                 Some(Ok(())) => Ok(()),
                 Some(Err(error)) => self.after(contender, error).await,
@@ -252,7 +252,7 @@ impl Acquisition<'_> {
         let line = Arc::clone(&self.place.line);
         line.heard(answer.is_ok());
         if self.place.hold().phase() != Status::Pending {
-            // The caller was passed over while it did not run, and somebody else may ask by now.
+            // The caller was passed over while it did not run, and another one may ask by now.
             if contender.is_over() {
                 self.shared.undo_again(contender);
             }
@@ -312,7 +312,7 @@ impl Acquisition<'_> {
             // The line polls, and with the next poll it subscribes again.
             Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
             None => {
-                // Whoever is next does not listen either: it has to ask, and to subscribe, for itself.
+                // The next waiter does not listen either: it asks and subscribes for itself.
                 lock(&contender.wait).interrupted();
                 return Err(self.out_of_time());
             }

@@ -15,7 +15,7 @@ pub(crate) enum Limit {
     Forever,
 }
 
-/// A [`Limit`] that has begun. Whoever waits for ever does not read the clock.
+/// A [`Limit`] that has begun. A caller without a limit does not read the clock.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) limit: Limit,

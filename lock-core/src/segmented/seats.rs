@@ -34,9 +34,9 @@ struct Seat {
 /// What a look takes for granted, and for how long.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trust {
-    /// Somebody here found a segment busy: it still is.
+    /// A waiter of this process found a segment busy: it still is.
     pub(super) found_busy: Duration,
-    /// Somebody here who waits for a segment, or is asking for it, ran: it is not free for another.
+    /// A caller of this process that waits or asks for a segment ran: the segment is not free for another.
     pub(super) ran: Duration,
 }
 
@@ -163,7 +163,7 @@ impl Place {
         lock(&self.seats.table)[self.segment].guards += 1;
     }
 
-    /// Whoever waits here runs.
+    /// The waiter runs.
     pub(super) fn runs(&self) {
         lock(&self.seats.table)[self.segment].ran = Some(Instant::now());
     }
@@ -202,7 +202,7 @@ mod tests {
     const NEVER: Trust = trust(Duration::ZERO);
     const ALWAYS: Trust = trust(HOUR);
 
-    /// Whoever is at a segment here has run.
+    /// A caller at a segment has run.
     const fn trust(found_busy: Duration) -> Trust {
         Trust {
             found_busy,
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn whoever_waits_for_a_segment_keeps_others_from_it_only_while_it_runs() {
+    async fn a_waiter_keeps_others_from_its_segment_only_while_it_runs() {
         let (seats, second) = (Seats::new(1), Duration::from_secs(1));
         let free = |ran| {
             let trust = Trust { ran, ..NEVER };
@@ -235,7 +235,7 @@ mod tests {
         assert!(!free(second));
         tokio::time::advance(second).await;
         assert!(free(second));
-        assert!(!free(second), "somebody has just asked");
+        assert!(!free(second), "another caller has just asked");
         let mut held = waiting;
         held.taken();
         assert!(!free(Duration::ZERO), "a guard is always trusted");

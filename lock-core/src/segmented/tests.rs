@@ -34,7 +34,7 @@ async fn not_queued_at(locks: &LockManager, held: &mut Vec<SegmentGuard>) -> Seg
             return held.swap_remove(position);
         }
     }
-    panic!("somebody is queued at each segment");
+    panic!("a waiter is queued at each segment");
 }
 
 #[tokio::test(start_paused = true)]

@@ -206,7 +206,7 @@ impl Wait {
         });
     }
 
-    /// The error of the last request, if it failed at `since` or later: whoever has not asked again for so long does not run, and
+    /// The error of the last request, if it failed at `since` or later. A waiter that has not asked again since does not run, and
     /// knows nothing of the server.
     pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
         let trouble = self.news.as_ref()?.trouble.as_ref()?;

@@ -119,7 +119,7 @@ async fn another_process_that_began_to_wait_during_an_outage_has_its_turn_after_
             })
         })
         .collect();
-    // Without word of anybody else, each turn is longer than the one before.
+    // Without word of another process, each turn is longer than the one before.
     proxy.on_request(asks_for_a_long_turn).await;
     let begun = turns.load(Ordering::SeqCst);
     eventually("the turn has begun", LIMIT, async || {

@@ -171,7 +171,7 @@ impl Running {
                 Ok(live) => {
                     lock(&dial.state).attempted();
                     link.adopt(live);
-                    // Whoever looks from now on finds the connection.
+                    // Callers that look from now on find the connection.
                     dial.over.notify_waiters();
                 }
                 Err(error) => {

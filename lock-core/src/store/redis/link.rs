@@ -320,7 +320,7 @@ impl Link {
                 if subscribed.is_ok() && link.generation() == Some(live.generation) {
                     link.pushes.store(true, Ordering::Relaxed);
                     tracing::info!("the server pushes messages to us again");
-                    // Whoever waits has to name the channel.
+                    // A waiter has to name the channel.
                     if let Some(events) = link.events() {
                         events.interrupted();
                     }

@@ -158,7 +158,7 @@ impl Beliefs {
             Excuse::DataLoss => (None, false),
         };
         for belief in self.all.values_mut() {
-            // What is lost already is not his to be taken away, and nobody can tell him.
+            // A lock that is lost already cannot be taken from this holder, and no message can tell it.
             let is_lost = matches!(belief.excused, Some((Some(_), _)));
             if !is_lost && name.is_none_or(|name| name == belief.grant.name) {
                 // A renewal that was done just before may be heard of just after.

@@ -1,4 +1,4 @@
-//! What is on the server: P4, P7, P14, `at_least`, and locks that are free while somebody waits.
+//! What is on the server: P4, P7, P14, `at_least`, and locks that are free while a waiter is there.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ pub struct WaiterId(u64);
 /// What is not given back by its holder is given back by its ttl, and the next one needs as long as this to hear of it.
 const SLACK: Duration = Duration::from_secs(5);
 
-/// A lock that is free while somebody waits is asked for within this time of a calm: a lost message costs one refresh.
+/// A free lock is asked for by its waiters within this time of a calm: a lost message costs one refresh.
 const REFRESH: Duration = Duration::from_secs(4);
 
 /// A caller that does not run is passed over within this time.
@@ -34,7 +34,7 @@ struct Waiter {
 
 #[derive(Debug, Default)]
 struct Key {
-    /// For how long it may be free while somebody waits.
+    /// For how long it may be free while a waiter is there.
     idle: Duration,
     free_since: Option<Duration>,
     /// Since when it is held under this token, and nobody believes that it is his.
@@ -51,7 +51,7 @@ pub(super) struct Keys {
     all: BTreeMap<String, Key>,
     waiters: BTreeMap<WaiterId, Waiter>,
     next: u64,
-    /// When somebody was last kept from cleaning up behind itself.
+    /// When a process was last kept from cleaning up behind itself.
     hindered_at: Option<Duration>,
     /// When a caller last did not run.
     inattentive_at: Duration,
@@ -85,7 +85,7 @@ impl Keys {
         is_believed: impl Fn(&str) -> bool,
     ) {
         let calm = weather.calm(now);
-        if weather.is_anybody_absent() || self.asleep > 0 {
+        if weather.is_any_absent() || self.asleep > 0 {
             self.inattentive_at = now;
         }
         let attended = now.saturating_sub(self.inattentive_at);
@@ -167,7 +167,7 @@ impl Keys {
         }
     }
 
-    /// Somebody has the lock: `at_least` of the one before must be over.
+    /// A process has the lock: `at_least` of the holder before must be over.
     pub(super) fn granted(&mut self, world: &World, name: &str, is_held: bool, now: Duration) {
         if let Some(key) = self.all.get_mut(name) {
             if now < key.at_least_until && !key.excused && is_held {
@@ -285,7 +285,7 @@ impl Keys {
     }
 }
 
-/// How long a lock may be free while somebody waits for it.
+/// How long a lock may be free while a waiter is there.
 #[must_use]
 pub fn idle_limit(ttl: Duration) -> Duration {
     REFRESH

@@ -235,7 +235,7 @@ impl Checks {
         self.0.keys.borrow_mut().crashed(process, now);
     }
 
-    /// The server has refused a command for a moment, and with it perhaps the clean-up of somebody.
+    /// The server has refused a command for a moment, and with it perhaps the clean-up of a process.
     pub fn hindered(&self) {
         self.0.keys.borrow_mut().hindered(self.0.world.now());
     }

@@ -77,7 +77,7 @@ impl Weather {
 
     /// Whether some process does not answer.
     #[must_use]
-    pub fn is_anybody_absent(&self) -> bool {
+    pub fn is_any_absent(&self) -> bool {
         self.absent.borrow().values().any(|count| *count > 0)
     }
 

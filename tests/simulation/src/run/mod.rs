@@ -159,7 +159,7 @@ async fn carry_out(run: &Run) {
         }
     }
     looking.abort();
-    // The longest that anything may be left: a lease, or a queue without anybody.
+    // The longest that anything may be left: a lease, or a queue without waiters.
     sleep(Duration::from_millis(plan.longest_ttl()) + Duration::from_secs(40)).await;
     let left = checks.leftovers();
     if !left.is_empty() {
