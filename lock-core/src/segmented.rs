@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use self::seats::{Place, Seats, Trust};
+use self::seats::{Holds, Place, Seats, Trust};
 use crate::{Lock, LockError, LockGuard, LockManager};
 
 /// A segment is a lock of its own. Who needs more of them than this needs no lock.
@@ -455,7 +455,8 @@ impl fmt::Debug for SegmentGuard {
 
 impl SegmentGuard {
     fn new(guard: LockGuard, mut place: Place) -> Self {
-        place.taken();
+        let view = guard.view();
+        place.taken(Holds::new(move || view.is_held()));
         Self {
             guard,
             segment: place.segment(),

@@ -1,5 +1,6 @@
 //! What the clones of a segmented lock know of its segments without asking the server.
 
+use std::fmt;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -18,12 +19,28 @@ pub(super) struct Seats {
     exhausted: Notify,
 }
 
+/// Whether a guard still holds its segment.
+#[derive(Clone)]
+pub(super) struct Holds(Arc<dyn Fn() -> bool + Send + Sync>);
+
+impl Holds {
+    pub(super) fn new(holds: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(holds))
+    }
+}
+
+impl fmt::Debug for Holds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Holds").field(&(self.0)()).finish()
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 struct Seat {
     /// How many here hold it, wait for it, or are asking for it.
     engaged: usize,
-    /// How many of them have a guard.
-    guards: usize,
+    /// Their guards. One that was lost may be alive for long, and its segment is free.
+    guards: Vec<Holds>,
     /// When one of the others last ran. Where none of them runs, it may be free on the server.
     ran: Option<Instant>,
     exhausted: bool,
@@ -45,7 +62,8 @@ impl Seat {
     fn is_passed_over(&self, trust: Trust) -> bool {
         let since = |at: Option<Instant>, trusted| at.is_some_and(|at| at.elapsed() < trusted);
         let is_awaited = self.engaged > 0 && since(self.ran, trust.ran);
-        self.exhausted || self.guards > 0 || is_awaited || since(self.found_busy, trust.found_busy)
+        let is_held = self.guards.iter().any(|guard| (guard.0)());
+        self.exhausted || is_held || is_awaited || since(self.found_busy, trust.found_busy)
     }
 
     fn engage(&mut self) {
@@ -136,7 +154,7 @@ impl Seats {
         Place {
             seats: Arc::clone(self),
             segment,
-            held: false,
+            guard: None,
         }
     }
 }
@@ -146,7 +164,7 @@ impl Seats {
 pub(super) struct Place {
     seats: Arc<Seats>,
     segment: usize,
-    held: bool,
+    guard: Option<Holds>,
 }
 
 impl Place {
@@ -158,9 +176,9 @@ impl Place {
         &self.seats
     }
 
-    pub(super) fn taken(&mut self) {
-        self.held = true;
-        lock(&self.seats.table)[self.segment].guards += 1;
+    pub(super) fn taken(&mut self, guard: Holds) {
+        self.guard = Some(guard.clone());
+        lock(&self.seats.table)[self.segment].guards.push(guard);
     }
 
     /// The waiter runs.
@@ -179,8 +197,8 @@ impl Drop for Place {
         let mut table = lock(&self.seats.table);
         let seat = &mut table[self.segment];
         seat.engaged -= 1;
-        if self.held {
-            seat.guards -= 1;
+        if let Some(guard) = &self.guard {
+            seat.guards.retain(|other| !Arc::ptr_eq(&other.0, &guard.0));
             seat.found_busy = None;
         }
         // Also where a look was cut short: another waiter makes up for it.
@@ -194,9 +212,15 @@ impl Drop for Place {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
     use futures_util::FutureExt;
 
     use super::*;
+
+    fn holding() -> Holds {
+        Holds::new(|| true)
+    }
 
     const HOUR: Duration = Duration::from_secs(3600);
     const NEVER: Trust = trust(Duration::ZERO);
@@ -237,10 +261,26 @@ mod tests {
         assert!(free(second));
         assert!(!free(second), "another caller has just asked");
         let mut held = waiting;
-        held.taken();
+        held.taken(holding());
         assert!(!free(Duration::ZERO), "a guard is always trusted");
         drop(held);
         assert!(free(HOUR));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lost_guard_keeps_nobody_from_its_segment() {
+        let (seats, is_held) = (Seats::new(1), Arc::new(AtomicBool::new(true)));
+        let mut place = seats.take_idle(0, NEVER).unwrap();
+        let guard = Arc::clone(&is_held);
+        place.taken(Holds::new(move || guard.load(Ordering::SeqCst)));
+        tokio::time::advance(HOUR).await;
+        assert!(seats.take_idle(0, NEVER).is_none());
+        is_held.store(false, Ordering::SeqCst);
+        let mut next = seats.take_idle(0, NEVER).unwrap();
+        next.taken(holding());
+        drop(place);
+        tokio::time::advance(HOUR).await;
+        assert!(seats.take_idle(0, NEVER).is_none(), "the next one holds it");
     }
 
     #[test]
@@ -249,7 +289,7 @@ mod tests {
         seats.take_idle(0, NEVER).unwrap().found_busy();
         assert!(seats.take_idle(0, ALWAYS).is_none());
         let mut held = seats.take_idle(0, NEVER).unwrap();
-        held.taken();
+        held.taken(holding());
         drop(held);
         assert!(seats.take_idle(0, ALWAYS).is_some(), "it is free again");
     }
@@ -278,12 +318,12 @@ mod tests {
         seats.take_idle(0, NEVER).unwrap().found_busy();
         assert!(!heard(), "it is not free");
         let mut held = seats.take_idle(0, NEVER).unwrap();
-        held.taken();
+        held.taken(holding());
         let waiting = seats.take_least_crowded(0);
         drop(held);
         assert!(!heard(), "it goes to the one who waits there");
         let mut held = waiting.unwrap();
-        held.taken();
+        held.taken(holding());
         drop(held);
         assert!(heard());
     }
@@ -299,13 +339,13 @@ mod tests {
     fn of_two_segments_that_are_let_go_unheard_both_are_heard_of() {
         let seats = Seats::new(2);
         let mut held = [0, 1].map(|segment| seats.take_idle(segment, NEVER).unwrap());
-        held.iter_mut().for_each(Place::taken);
+        held.iter_mut().for_each(|place| place.taken(holding()));
         drop(held);
         let heard = || seats.freed().now_or_never().is_some();
         assert!(heard());
         assert!(!heard(), "one announcement, as nobody listened");
         let mut first = seats.take_idle(0, ALWAYS).unwrap();
-        first.taken();
+        first.taken(holding());
         seats.announce_others();
         assert!(heard());
         seats.take_idle(1, ALWAYS).unwrap().found_busy();

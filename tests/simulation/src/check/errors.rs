@@ -43,8 +43,14 @@ impl Asked {
     }
 
     fn is_short(&self, ttl: Duration) -> bool {
-        ttl < self.delay * 25 + Duration::from_millis(100)
+        is_short(ttl, self.delay)
     }
+}
+
+/// Whether some round trips take as long as a lease, where the network delays by `delay` at the most.
+#[must_use]
+pub fn is_short(ttl: Duration, delay: Duration) -> bool {
+    ttl < delay * 25 + Duration::from_millis(100)
 }
 
 /// How much later than asked an end may come: the clean-up is waited for, for a moment.

@@ -19,7 +19,7 @@ use self::beliefs::Beliefs;
 pub use self::beliefs::{Belief, BeliefId, Grant};
 use self::effects::Effects;
 pub use self::effects::effects;
-pub use self::errors::Asked;
+pub use self::errors::{Asked, is_short};
 use self::keys::Keys;
 pub use self::keys::{WaiterId, idle_limit};
 pub use self::turns::Sharing;

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use lock_core::LockManager;
 use tokio::time::{sleep, timeout};
 
-use crate::check::{Checks, Sharing};
+use crate::check::{Checks, Sharing, is_short};
 use crate::meter::Finding;
 use crate::plan::{Connection, Plan, ProcessPlan};
 use crate::world::{Settings, World};
@@ -73,9 +73,12 @@ pub fn run(plan: &Plan, keep_trace: bool) -> Report {
     let counted = Rc::new(Cell::new((0, 0)));
     let counts = Rc::clone(&counted);
     let outcome = World::run(settings, async move |world| {
+        let ms = Duration::from_millis;
+        // A grant may come too late for a short lease: then its turn goes by unused.
+        let can_be_used = !is_short(ms(plan.shortest_ttl()), ms(plan.delay.most));
         let sharing = |process: &ProcessPlan| Sharing {
             limit: process.handover_limit,
-            queues: process.connection == Connection::Push,
+            queues: process.connection == Connection::Push && can_be_used,
         };
         let processes = plan.processes.iter().map(sharing).collect();
         let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()), processes);
