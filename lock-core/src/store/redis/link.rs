@@ -42,6 +42,8 @@ pub(super) struct Link {
     live: Mutex<Option<Live>>,
     pub(super) dial: Dial,
     next_generation: AtomicU64,
+    /// Generations below this one are discarded.
+    discarded: AtomicU64,
     /// Whether the URL lets us ask for RESP3.
     resp3: bool,
     /// False where the server refused RESP3 or the subscription on the last connection.
@@ -99,6 +101,7 @@ impl Link {
             live: Mutex::new(None),
             dial: Dial::default(),
             next_generation: AtomicU64::new(0),
+            discarded: AtomicU64::new(0),
             resp3,
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
@@ -340,6 +343,8 @@ impl Link {
                 return Ok(());
             };
             match push.kind {
+                // Both hear the same while an old connection lasts beside its successor: what it says late is long answered.
+                PushKind::Message if link.is_discarded(generation) => {}
                 PushKind::Message => {
                     let mut words = push.data.iter().map(payload);
                     if let (Some(events), Some(Some(channel)), Some(Some(message))) =
@@ -359,6 +364,10 @@ impl Link {
         }
     }
 
+    fn is_discarded(&self, generation: u64) -> bool {
+        generation < self.discarded.load(Ordering::SeqCst)
+    }
+
     fn events(&self) -> Option<Arc<dyn Events>> {
         self.attached.get()?.sink.upgrade()
     }
@@ -371,6 +380,7 @@ impl Link {
                 return;
             }
             *live = None;
+            self.discarded.fetch_max(generation + 1, Ordering::SeqCst);
             self.ears.lost(generation);
         }
         tracing::debug!(generation, "lost the connection to the lock server");
