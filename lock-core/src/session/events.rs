@@ -29,8 +29,11 @@ impl Events for Shared {
                 }
                 contender.tell(|wait| wait.pushed(grant));
             }
-            // Forgotten, or given up and being watched for requests that come late: this is one.
-            _ => self.decline(sequence, name),
+            // Given up, and being watched for requests that come late: this is one.
+            Some(contender) => self.undo_again(&contender),
+            // Forgotten. Where the lock is kept for `at_least`, it is a message that came twice.
+            None if lock(&self.registry).is_kept(sequence, self.now()) => {}
+            None => self.decline(sequence, name),
         }
     }
 

@@ -63,10 +63,6 @@ pub(super) async fn replace(
             Err(error)
         }
     };
-    // Whoever it was for may have left while the request was on its way, or was repeated: then the clean-up came first.
-    if contender.is_over() && matches!(released, Ok(Released::HandedOver)) {
-        shared.decline(contender.sequence, contender.key.lock());
-    }
     let unanswered = matches!(released, Err(_) | Ok(Released::NotHeld | Released::Free));
     asking.over(unanswered);
     line.heard(released.is_ok());
@@ -92,7 +88,7 @@ impl Asking<'_> {
     fn tell(&self) {
         self.line.release_answered(self.contender);
         self.line.wake_first();
-        // The last one in line has left meanwhile. Its clean-up may have come before our question.
+        // The waiter has left while the request was on its way, or was repeated: its clean-up may have come first.
         if self.contender.is_over() {
             self.shared.undo_again(self.contender);
         }

@@ -39,6 +39,8 @@ struct Key {
     free_since: Option<Duration>,
     /// Since when it is held under this token, and nobody believes that it is his.
     for_nobody_since: Option<(Duration, Option<Vec<u8>>)>,
+    /// The most callers that did not run at the same time since then.
+    most_asleep: u32,
     /// Until when something holds it that is no guard.
     kept_until: Duration,
     at_least_until: Duration,
@@ -149,12 +151,14 @@ impl Keys {
                         .values()
                         .filter(|waiter| waiter.attentive.is_none() && waiter.names.contains(name));
                     let callers = u32::try_from(sleepers.count().max(1)).unwrap_or(u32::MAX);
+                    let most = if since == now { 0 } else { key.most_asleep };
+                    key.most_asleep = callers.max(most);
                     let hindered = self
                         .hindered_at
                         .map_or(Duration::MAX, |at| now.saturating_sub(at));
                     let healthy = hindered > self.longest_ttl * 2 + SLACK * 4;
                     // In a calm: a question whose answer is held back may prolong what nobody takes.
-                    if lasts.min(calm) > self.longest_ttl * callers + SLACK
+                    if lasts.min(calm) > self.longest_ttl * key.most_asleep + SLACK
                         || healthy && lasts.min(calm).min(attended) > GIVEN_BACK
                     {
                         world.find(
