@@ -156,13 +156,17 @@ impl Checks {
             keys.granted(&self.0.world, &name, is_held, now);
         }
         let mut turns = self.0.turns.borrow_mut();
-        let waits =
-            |other| other != process && turns.queues(other) && self.0.weather.is_there(other);
+        let waits = |other| {
+            other != process
+                && turns.queues(other)
+                && self.0.weather.is_there(other)
+                && !turns.had_lately(&name, other, now)
+        };
         // Those behind a holder that has not heard of its loss do not ask.
         let is_awaited = !excused
             && keys.is_awaited_by(&name, waits, self.0.weather.calm(now), now)
             && !beliefs.is_believed_elsewhere(&name, process);
-        turns.granted(&self.0.world, &name, process, is_awaited);
+        turns.granted(&self.0.world, &name, process, is_awaited, now);
         id
     }
 

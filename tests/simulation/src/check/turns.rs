@@ -1,11 +1,15 @@
 //! Turns: a process hands a lock on to its own callers only so often while another process waits for it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use crate::world::World;
 
 /// The guard that begins a turn, and one that was given before its process could hear of who waits.
 const MORE: u32 = 2;
+
+/// A lock that its process kept is asked for again within this time.
+const LATELY: Duration = Duration::from_secs(9);
 
 /// How a process shares a lock.
 #[derive(Debug, Clone, Copy)]
@@ -21,6 +25,8 @@ pub(super) struct Turns {
     processes: Vec<Sharing>,
     /// Who had each lock last, and how often in a row.
     rows: BTreeMap<String, (usize, u32)>,
+    /// When each process was last given each lock.
+    had: BTreeMap<(String, usize), Duration>,
 }
 
 impl Turns {
@@ -28,6 +34,7 @@ impl Turns {
         Self {
             processes,
             rows: BTreeMap::new(),
+            had: BTreeMap::new(),
         }
     }
 
@@ -35,8 +42,22 @@ impl Turns {
         self.processes.get(process).is_some_and(|it| it.queues)
     }
 
+    /// Whether a process that waits for a lock has had it so lately that its waiters may still stand behind one of its own.
+    pub(super) fn had_lately(&self, name: &str, process: usize, now: Duration) -> bool {
+        let had = self.had.get(&(name.to_owned(), process));
+        had.is_some_and(|at| now.saturating_sub(*at) < LATELY)
+    }
+
     /// A process was given a lock. `is_awaited` is whether another one has waited for it so long, in a calm, that this one knows.
-    pub(super) fn granted(&mut self, world: &World, name: &str, process: usize, is_awaited: bool) {
+    pub(super) fn granted(
+        &mut self,
+        world: &World,
+        name: &str,
+        process: usize,
+        is_awaited: bool,
+        now: Duration,
+    ) {
+        self.had.insert((name.to_owned(), process), now);
         let row = self.rows.entry(name.to_owned()).or_insert((process, 0));
         if row.0 != process || !is_awaited {
             *row = (process, 0);
