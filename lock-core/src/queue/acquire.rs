@@ -235,7 +235,7 @@ impl Acquisition<'_> {
             };
             // Then it asks.
             lock(&contender.wait).interrupted();
-            self.place.line.answered(contender);
+            self.place.line.answered(contender, self.place.hold());
             return connected;
         }
         let sent_at = self.shared.now();
@@ -271,7 +271,7 @@ impl Acquisition<'_> {
                 let terms = self.place.hold().request.terms;
                 lock(&contender.wait).queued(sent_at, terms, place.last_fence);
                 // Before the check is set: one that falls due while somebody asks is dropped.
-                line.answered(contender);
+                line.answered(contender, self.place.hold());
                 self.shared.check_line(&line, terms, place.remaining);
                 tracing::trace!(depth = place.depth, "waiting in the queue");
                 Ok(())
@@ -286,7 +286,7 @@ impl Acquisition<'_> {
             Ok(Answer::Foreign { kind }) => Err(foreign(contender, kind)),
             Err(error) => self.after(contender, error).await,
         };
-        line.answered(contender);
+        line.answered(contender, self.place.hold());
         // Only now: a check that falls due while we ask is passed over, and to subscribe may take longer than that.
         if let Some(remaining) = parked {
             self.shared.check_line(&line, contender.terms(), remaining);

@@ -119,8 +119,12 @@ impl Line {
     }
 
     /// The request of this contender was answered, or came to nothing.
-    pub(crate) fn answered(&self, contender: &Arc<Contender>) {
-        if let Some(seeker) = lock(&self.state).seeker_of(contender) {
+    pub(crate) fn answered(&self, contender: &Arc<Contender>, hold: &Arc<Hold>) {
+        let mut state = lock(&self.state);
+        // Not where the caller was passed over: another one asks by now.
+        if state.is_first(hold)
+            && let Some(seeker) = state.seeker_of(contender)
+        {
             seeker.asking = Asking::Nobody;
         }
     }

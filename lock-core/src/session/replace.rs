@@ -48,7 +48,7 @@ pub(super) async fn replace(
         Ok(Passed::On(Answer::Queued(place))) if awaited => {
             lock(&contender.wait).queued(sent_at, terms, place.last_fence);
             // Before the check is set: one that falls due while somebody asks is dropped.
-            line.answered(&contender);
+            line.release_answered(&contender);
             shared.check_line(line, terms, place.remaining);
             Ok(Released::HandedOver)
         }
