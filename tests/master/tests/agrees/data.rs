@@ -146,6 +146,16 @@ const OPTIONS: [&str; 12] = [
     "what",
 ];
 
+/// Makes the last word, if it is a time, one that no other command has: the two servers may see another millisecond between two
+/// commands, and then a comparison of equal times has two answers.
+fn tell_apart(rng: &mut Rng, words: &mut Words) {
+    let Some(last) = words.last_mut() else { return };
+    let text = String::from_utf8_lossy(last);
+    if let Ok(time @ 100..=1_000_000) = text.parse::<u32>() {
+        *last = (time + rng.u32(1..40_000)).to_string().into();
+    }
+}
+
 /// A command, now and then with a word too few or too many.
 pub(crate) fn draw(rng: &mut Rng) -> Words {
     let template = rng.choice(COMMANDS).expect("one");
@@ -169,6 +179,7 @@ pub(crate) fn draw(rng: &mut Rng) -> Words {
                 }
             }
             "c" => {
+                tell_apart(rng, &mut words);
                 for _ in 0..rng.u8(1..3) {
                     words.push(pick(rng, &["NX", "XX", "GT", "LT", "gt", "what"]));
                 }
