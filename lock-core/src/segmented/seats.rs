@@ -339,7 +339,9 @@ mod tests {
     fn of_two_segments_that_are_let_go_unheard_both_are_heard_of() {
         let seats = Seats::new(2);
         let mut held = [0, 1].map(|segment| seats.take_idle(segment, NEVER).unwrap());
-        held.iter_mut().for_each(|place| place.taken(holding()));
+        for place in &mut held {
+            place.taken(holding());
+        }
         drop(held);
         let heard = || seats.freed().now_or_never().is_some();
         assert!(heard());

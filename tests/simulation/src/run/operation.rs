@@ -398,10 +398,10 @@ async fn call_guarded(context: &Context, op: &Op, guard: &LockGuard) {
             .key(key.as_str())
             .arg(fence)
             .run::<i64>();
-        let attention = if time % 2 != op.guarded % 2 {
-            Attention::Drop(1)
-        } else {
+        let attention = if time % 2 == op.guarded % 2 {
             Attention::Full
+        } else {
+            Attention::Drop(1)
         };
         let called = Attended::new(call, attention, &context.run.checks, |_| ()).await;
         context.note(format_args!("guarded with {fence}: {called:?}"));
