@@ -135,10 +135,9 @@ impl Beliefs {
         all.filter(move |grant| grant.name == name && grant.view.is_held())
     }
 
-    /// The largest fencing token that a guard of each lock was given.
-    pub(super) fn newest(&self) -> Vec<(String, u64)> {
-        let of = |(name, (fence, _)): (&String, &(u64, _))| (name.clone(), *fence);
-        self.fences.iter().map(of).collect()
+    /// The largest fencing token that a guard of this lock was given.
+    pub(super) fn newest(&self, name: &str) -> u64 {
+        self.fences.get(name).map_or(0, |(fence, _)| *fence)
     }
 
     fn excuse_of(&self, name: &str) -> Option<(Duration, bool)> {

@@ -15,10 +15,17 @@ pub fn effects(name: &str) -> String {
 
 #[derive(Debug, Default)]
 pub(super) struct Effects {
-    /// How many were there, and the newest guard at that time.
-    seen: BTreeMap<Vec<u8>, usize>,
-    newest: BTreeMap<Vec<u8>, u64>,
-    /// A guarded script has arrived and was not looked at yet.
+    lists: BTreeMap<Vec<u8>, List>,
+}
+
+/// What guarded scripts have written under one lock.
+#[derive(Debug, Default)]
+struct List {
+    /// How many entries were looked at.
+    seen: usize,
+    /// The newest guard when a guarded script last arrived.
+    newest: u64,
+    /// A script has arrived whose entry was not looked at yet. It may write none.
     expected: bool,
 }
 
@@ -27,39 +34,31 @@ impl Effects {
         *self = Self::default();
     }
 
-    /// Looks at what was written since. Where a guarded script is about to run, `newest` names the largest fencing token that a
-    /// guard of each lock was given by then: what the script writes is compared with that.
-    pub(super) fn look(&mut self, world: &World, newest: Option<Vec<(String, u64)>>) {
-        if self.expected {
-            self.expected = false;
-            let lists = world.server().with(|master| {
-                let keys = master.keys().into_iter();
-                let ours = keys.filter(|key| key.starts_with(EFFECTS.as_bytes()));
-                let lists = ours.map(|key| (master.list(&key), key));
-                lists.collect::<Vec<_>>()
-            });
-            for (list, key) in lists {
-                let seen = self.seen.entry(key.clone()).or_default();
-                let before = self.newest.get(&key).copied().unwrap_or(0);
-                for entry in &list[(*seen).min(list.len())..] {
-                    let text = String::from_utf8_lossy(entry);
-                    let fence: u64 = text.parse().unwrap_or(0);
-                    if fence < before {
-                        let name = String::from_utf8_lossy(&key);
-                        world.find(
-                            "guarded",
-                            format!("{name}: {fence} wrote when {before} had the lock"),
-                        );
-                    }
+    /// A guarded script of this lock is about to run. `newest` is the largest fencing token that a guard of the lock was given
+    /// by now: what the script writes is compared with that.
+    pub(super) fn arrives(&mut self, world: &World, name: &str, newest: u64) {
+        self.look(world);
+        let list = self.lists.entry(effects(name).into_bytes()).or_default();
+        list.newest = newest;
+        list.expected = true;
+    }
+
+    /// Looks at what was written since.
+    pub(super) fn look(&mut self, world: &World) {
+        for (key, list) in self.lists.iter_mut().filter(|(_, list)| list.expected) {
+            let entries = world.server().with(|master| master.list(key));
+            for entry in entries.iter().skip(list.seen) {
+                list.expected = false;
+                let fence: u64 = String::from_utf8_lossy(entry).parse().unwrap_or(0);
+                if fence < list.newest {
+                    let (name, newest) = (String::from_utf8_lossy(key), list.newest);
+                    world.find(
+                        "guarded",
+                        format!("{name}: {fence} wrote when {newest} had the lock"),
+                    );
                 }
-                *seen = list.len();
             }
-        }
-        if let Some(newest) = newest {
-            self.expected = true;
-            for (name, fence) in newest {
-                self.newest.insert(effects(&name).into_bytes(), fence);
-            }
+            list.seen = entries.len();
         }
     }
 }

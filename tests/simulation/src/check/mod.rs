@@ -94,8 +94,12 @@ impl Checks {
         }));
         let watching = checks.clone();
         world.server().watch(move |command| {
-            let guarded = command.script().is_none() && command.verb().starts_with(b"EVAL");
-            watching.look(guarded);
+            watching.look();
+            if command.script() == Some("guarded")
+                && let Some(name) = command.keys().next()
+            {
+                watching.guarded_arrives(&String::from_utf8_lossy(name));
+            }
             if command.script() == Some("force_release")
                 && let Some(name) = command.keys().next()
             {
@@ -119,7 +123,7 @@ impl Checks {
     }
 
     /// Looks at all that can be seen at any moment: called with each command, and now and then.
-    pub fn look(&self, before_guarded: bool) {
+    pub fn look(&self) {
         let now = self.0.world.now();
         self.find_forced(now);
         self.0
@@ -131,8 +135,13 @@ impl Checks {
             .keys
             .borrow_mut()
             .look(&self.0.world, &self.0.weather, now, believed);
-        let newest = before_guarded.then(|| self.0.beliefs.borrow().newest());
-        self.0.effects.borrow_mut().look(&self.0.world, newest);
+        self.0.effects.borrow_mut().look(&self.0.world);
+    }
+
+    fn guarded_arrives(&self, name: &str) {
+        let newest = self.0.beliefs.borrow().newest(name);
+        let mut effects = self.0.effects.borrow_mut();
+        effects.arrives(&self.0.world, name, newest);
     }
 
     /// A lock that the run uses, by its name on the server.
@@ -143,7 +152,7 @@ impl Checks {
     /// A guard was returned. `None` where it was lost by then.
     #[must_use]
     pub fn granted(&self, grant: Grant) -> Option<BeliefId> {
-        self.look(false);
+        self.look();
         let now = self.0.world.now();
         let mut beliefs = self.0.beliefs.borrow_mut();
         let (name, process) = (grant.name.clone(), grant.process);
@@ -183,13 +192,13 @@ impl Checks {
     /// Whether losing this guard has an excuse.
     #[must_use]
     pub fn is_excused(&self, belief: BeliefId) -> bool {
-        self.look(false);
+        self.look();
         self.0.beliefs.borrow().is_excused(belief)
     }
 
     /// Something happens to locks behind the back of their holders.
     pub fn excuse(&self, excuse: Excuse<'_>) {
-        self.look(false);
+        self.look();
         self.excused(excuse, self.0.world.now());
     }
 
@@ -285,7 +294,7 @@ impl Checks {
 
     /// A guard was told of its loss, or was found lost.
     pub fn lost(&self, belief: BeliefId, asked: &Asked, reason: lock_core::LossReason) {
-        self.look(false);
+        self.look();
         let now = self.0.world.now();
         let excused = self.is_excused(belief);
         if !excused {

@@ -191,6 +191,6 @@ async fn look_now_and_then(run: Run) {
     let mut rng = run.world.rng(7);
     loop {
         sleep(Duration::from_millis(rng.u64(1..400))).await;
-        run.checks.look(false);
+        run.checks.look();
     }
 }
