@@ -353,14 +353,16 @@ impl Rig {
             .await
     }
 
-    async fn call_without(&mut self, case: &Case, missing: &str) -> RedisResult<Value> {
-        if missing == MEMORY {
-            self.server
-                .admin(&["CONFIG", "SET", "maxmemory", "1"])
-                .await;
-        } else {
-            let refuse = format!("-{missing}");
-            self.server.admin(&["ACL", "SETUSER", "app", &refuse]).await;
+    async fn call_without(&mut self, case: &Case, missing: &[&str]) -> RedisResult<Value> {
+        for &what in missing {
+            if what == MEMORY {
+                self.server
+                    .admin(&["CONFIG", "SET", "maxmemory", "1"])
+                    .await;
+            } else {
+                let refuse = format!("-{what}");
+                self.server.admin(&["ACL", "SETUSER", "app", &refuse]).await;
+            }
         }
         let answer = self.call(case).await;
         self.server
@@ -370,19 +372,23 @@ impl Rig {
         answer
     }
 
-    /// What is wrong with what the call has left.
-    async fn wrong(&mut self, case: &Case) -> Vec<String> {
+    /// Only the counter of the fencing tokens stays.
+    async fn without_ttl(&mut self) -> Vec<String> {
         let mut wrong = Vec::new();
         let keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
-        for key in keys
-            .iter()
-            .filter(|key| key.starts_with("lock:") || key.starts_with("holds:"))
-        {
+        for key in keys.iter().filter(|key| *key != FENCE) {
             let left: i64 = self.ask(&["PTTL", key]).await;
             if left < 0 {
                 wrong.push(format!("{key} has no ttl"));
             }
         }
+        wrong
+    }
+
+    /// What is wrong with what the call has left.
+    async fn wrong(&mut self, case: &Case) -> Vec<String> {
+        let mut wrong = self.without_ttl().await;
+        let keys: Vec<String> = self.ask(&["KEYS", "*"]).await;
         let kind: String = self.ask(&["TYPE", LOCK]).await;
         let holder: Option<String> = match &*kind {
             "string" => self.ask(&["GET", LOCK]).await,
@@ -457,7 +463,7 @@ async fn no_refused_command_leaves_a_lock_without_a_ttl_or_takes_a_waiters_place
         wrong.extend(rig.wrong(&case).await);
         for missing in commands(case.script) {
             rig.set_up(&case).await;
-            let answer = rig.call_without(&case, &missing).await;
+            let answer = rig.call_without(&case, &[&missing]).await;
             for what in rig.wrong(&case).await {
                 wrong.push(format!(
                     "{}, without {missing}: {what}; {answer:?}",
@@ -473,6 +479,29 @@ async fn no_refused_command_leaves_a_lock_without_a_ttl_or_takes_a_waiters_place
             }
             for what in rig.wrong(&case).await {
                 wrong.push(format!("{}, again after {missing}: {what}", case.name));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// A category of an ACL takes several commands away at once, among them what would clean up.
+#[tokio::test]
+async fn two_commands_refused_at_once_leave_no_key_without_a_ttl() {
+    let mut rig = Rig::start().await;
+    let mut wrong = Vec::new();
+    for case in cases() {
+        let commands: Vec<String> = commands(case.script).into_iter().collect();
+        for (at, one) in commands.iter().enumerate() {
+            for other in &commands[at + 1..] {
+                rig.set_up(&case).await;
+                let answer = rig.call_without(&case, &[one, other]).await;
+                for what in rig.without_ttl().await {
+                    let name = case.name;
+                    wrong.push(format!(
+                        "{name}, without {one} and {other}: {what}; {answer:?}"
+                    ));
+                }
             }
         }
     }

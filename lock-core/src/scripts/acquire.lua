@@ -15,7 +15,7 @@
 --   {'foreign', kind}                   the name is taken by something that is not a lock
 --
 -- Atomic because it is one script. The step that a server short of memory refuses is always the first write, since a script
--- does not roll back. What else is refused (an ACL) leaves the queue as it was.
+-- does not roll back. What else is refused (an ACL) leaves the queue as it was, and no key without a ttl.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
@@ -55,14 +55,16 @@ if ARGV[3] == 'try' then return {'busy', pttl} end
 
 local t = redis.call('TIME')
 local client = string.sub(token, 1, 36)
--- A hash without its queue (evicted, deleted) is no place in it.
-if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
+-- A hash without its queue (evicted, deleted) is no place in it. Where a later step is refused, a queue that begins here is
+-- removed with the command that was allowed for this.
+local begins = redis.call('EXISTS', queue) == 0
+if begins then redis.call('DEL', waiters) end
 local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7))
 if joined == 1 then
   local pushed = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.
   if type(pushed) == 'table' then
-    redis.call('HDEL', waiters, token)
+    if begins then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
     return pushed
   end
 end
@@ -71,7 +73,11 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local alive_until = now + ARGV[4]
 redis.call('HSET', waiters, client, alive_until .. ' ' .. ARGV[5])
 -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
-redis.call('PEXPIRE', queue, 30000)
+local kept = redis.pcall('PEXPIRE', queue, 30000)
+if type(kept) == 'table' then
+  if begins then redis.call('DEL', queue, waiters) end
+  return kept
+end
 redis.call('PEXPIRE', waiters, 30000)
 local depth = redis.call('LLEN', queue)
 local own = ''

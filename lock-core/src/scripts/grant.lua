@@ -82,17 +82,21 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
   return nil
 end
 
--- Puts a waiter back to the front of the queue, with commands that are needed to queue.
+-- Puts a waiter back to the front of the queue, with commands that are needed to queue. Others that wait have given the queue
+-- its ttl; where it would stay without one, the waiter joins anew when it refreshes.
 local function put_back(queue, waiters, token, known)
-  redis.call('RPUSH', queue, token)
-  for _ = 2, redis.call('LLEN', queue) do
+  local waiting = redis.call('RPUSH', queue, token)
+  if waiting == 1 and type(redis.pcall('PEXPIRE', queue, 30000)) == 'table' then
+    redis.call('LPOP', queue)
+    return
+  end
+  for _ = 2, waiting do
     redis.call('RPUSH', queue, redis.call('LPOP', queue))
   end
   if known and known[1] and known[2] then
     redis.call('HSET', waiters, token, known[1], string.sub(token, 1, 36), known[2])
   end
-  redis.call('PEXPIRE', queue, 30000)
-  redis.call('PEXPIRE', waiters, 30000)
+  if waiting == 1 then redis.call('PEXPIRE', waiters, 30000) end
 end
 
 -- As grant_next. Where a step is refused (an ACL), the waiter keeps its place, and why is the second result.

@@ -41,7 +41,7 @@ if joined == 1 then
   depth = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.
   if type(depth) == 'table' then
-    redis.call('HDEL', waiters, token)
+    if grant.others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
     return depth
   end
 else
@@ -49,8 +49,12 @@ else
 end
 if grant.others == 0 then
   -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself. Others who wait have done
-  -- this a few seconds ago.
-  redis.call('PEXPIRE', queue, 30000)
+  -- this a few seconds ago. Where it is refused, what begins here is removed as the grant has removed the hash.
+  local kept = redis.pcall('PEXPIRE', queue, 30000)
+  if type(kept) == 'table' then
+    redis.call('DEL', queue, waiters)
+    return kept
+  end
   redis.call('PEXPIRE', waiters, 30000)
 end
 local own = string.sub(grant.token, 1, 36) == client and grant.token or ''

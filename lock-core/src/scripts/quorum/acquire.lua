@@ -41,20 +41,25 @@ local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 if mode == 'wait' then
   -- A hash without its queue (evicted, deleted) is no place in it.
-  if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
+  local begins = redis.call('EXISTS', queue) == 0
+  if begins then redis.call('DEL', waiters) end
   if redis.call('HSETNX', waiters, token, '1') == 1 then
     local pushed = redis.pcall('RPUSH', queue, token)
     -- A token without a place must not look as if it had one.
     if type(pushed) == 'table' then
-      redis.call('HDEL', waiters, token)
+      if begins then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
       return pushed
     end
   end
   local t = redis.call('TIME')
   local alive_until = t[1] * 1000 + math.floor(t[2] / 1000) + alive_for
-  redis.call('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. channel)
+  local kept = redis.pcall('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. channel)
   -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
-  redis.call('PEXPIRE', queue, 30000)
+  if type(kept) ~= 'table' then kept = redis.pcall('PEXPIRE', queue, 30000) end
+  if type(kept) == 'table' then
+    if begins then redis.call('DEL', queue, waiters) end
+    return kept
+  end
   redis.call('PEXPIRE', waiters, 30000)
   if redis.call('LINDEX', queue, 0) == token and redis.call('EXISTS', lock) == 1 then
     redis.pcall('PUBLISH', 'lock-core:client:' .. string.sub(holder, 1, 36), 'contended ' .. holder)

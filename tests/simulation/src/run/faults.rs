@@ -188,8 +188,7 @@ async fn server_fails(run: &Run, incident: &Incident) {
             let set = |on| server.with(|master| master.faults().out_of_memory = on);
             lasting(run, incident, &|| set(true), &|| set(false)).await;
         }
-        // One at a time: two at once can keep a clean-up from what the other left.
-        Fault::Deny(command) if server.with(|master| master.faults().denied.is_empty()) => {
+        Fault::Deny(command) => {
             let allow = |on: bool| {
                 server.with(|master| {
                     let denied = &mut master.faults().denied;
