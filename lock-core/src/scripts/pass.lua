@@ -24,11 +24,8 @@ if not grant then
   return tonumber(minted)
 end
 
-if grant.token == token then
-  -- The queue knows the ttl of an earlier ask. Never shorter: the message of this grant has named that ttl.
-  if grant.ttl < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
-  return tonumber(grant.minted)
-end
+-- Its client has asked with it meanwhile, and waits for no answer of ours: it believes the ttl that the message names.
+if grant.token == token then return tonumber(grant.minted) end
 
 local client = string.sub(token, 1, 36)
 -- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token. The time has
