@@ -19,6 +19,9 @@ const SEEDS: &str = "20000";
 /// In front of a patch: the test that finds it, where the simulation does not draw what it takes.
 const TEST: &str = "Found by the test ";
 
+/// In front of a patch: the rule that has to find it, where the patch shows that this checker is alive.
+const RULE: &str = "Found by the rule ";
+
 /// A defect.
 #[derive(Debug)]
 struct Patch {
@@ -26,6 +29,8 @@ struct Patch {
     path: PathBuf,
     /// The test that finds it instead of the simulation.
     test: Option<String>,
+    /// The rule that finds it, if not any does.
+    rule: Option<String>,
 }
 
 /// What came of a defect.
@@ -117,6 +122,9 @@ fn plant(
         search.args(["--seeds", SEEDS]);
     }
     search.args(bounds);
+    if let Some(rule) = &patch.rule {
+        search.args(["--only", rule]);
+    }
     Ok(match heard(&mut search)? {
         Ok(_) => Outcome::NotFound,
         Err(said) => finding(&said).unwrap_or(Outcome::Broken(said)),
@@ -155,9 +163,11 @@ fn patches() -> Result<Vec<Patch>, String> {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default();
             if path.extension().is_some_and(|it| it == "patch") {
+                let patch = fs::read_to_string(&path)?;
                 patches.push(Patch {
                     name: name.to_string_lossy().into_owned(),
-                    test: test(&fs::read_to_string(&path)?),
+                    test: in_front(&patch, TEST),
+                    rule: in_front(&patch, RULE).map(|rule| rule.replace('`', "")),
                     path,
                 });
             }
@@ -168,10 +178,11 @@ fn patches() -> Result<Vec<Patch>, String> {
     read().map_err(|error| format!("cannot read {}: {error}", folder.display()))
 }
 
-fn test(patch: &str) -> Option<String> {
+/// What a line in front of a patch says behind its beginning.
+fn in_front(patch: &str, begins: &str) -> Option<String> {
     let mut front = patch.lines().take_while(|line| !line.starts_with("diff "));
-    let test = front.find_map(|line| line.strip_prefix(TEST))?;
-    Some(test.trim_end_matches('.').to_owned())
+    let said = front.find_map(|line| line.strip_prefix(begins))?;
+    Some(said.trim_end_matches('.').to_owned())
 }
 
 fn chosen(all: Vec<Patch>, names: &[String]) -> Result<Vec<Patch>, String> {
@@ -225,7 +236,7 @@ fn copy_to(tree: &Path) -> io::Result<()> {
 mod tests {
     use std::path::PathBuf;
 
-    use super::{Outcome, Patch, chosen, finding, patches, test};
+    use super::{Outcome, Patch, RULE, TEST, chosen, finding, in_front, patches};
 
     #[test]
     fn the_first_finding_is_what_counts() {
@@ -236,11 +247,12 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_may_name_the_test_that_finds_it() {
+    fn a_patch_may_name_the_test_or_the_rule_that_finds_it() {
         let diff = "diff --git a/x b/x\n+Found by the test y.\n";
-        assert_eq!(test(diff), None);
+        assert_eq!(in_front(diff, TEST), None);
         let named = format!("Bad input.\nFound by the test `lib x::y`.\n{diff}");
-        assert_eq!(test(&named).as_deref(), Some("`lib x::y`"));
+        assert_eq!(in_front(&named, TEST).as_deref(), Some("`lib x::y`"));
+        assert_eq!(in_front(&named, RULE), None);
     }
 
     #[test]
@@ -250,6 +262,7 @@ mod tests {
                 name: name.to_owned(),
                 path: PathBuf::new(),
                 test: None,
+                rule: None,
             };
             ["01-a", "01-b", "02-a"].map(patch).into()
         };

@@ -15,9 +15,12 @@ use lock_core::LockManager;
 use tokio::time::{sleep, timeout};
 
 use crate::check::{Checks, Sharing, is_short};
-use crate::meter::Finding;
+use crate::meter::{Finding, Limits};
 use crate::plan::{Connection, Plan, ProcessPlan};
 use crate::world::{Settings, World};
+
+/// A waiter that polls asks again no sooner than this.
+const POLL: Duration = Duration::from_millis(50);
 
 /// What came of a run.
 #[derive(Debug)]
@@ -65,10 +68,19 @@ impl std::ops::Deref for Run {
 /// Carries out a plan.
 #[must_use]
 pub fn run(plan: &Plan, keep_trace: bool) -> Report {
+    run_for(None, plan, keep_trace)
+}
+
+/// As [`run`], and where there is a rule, only what breaks this one is a finding.
+#[must_use]
+pub fn run_for(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Report {
     let settings = Settings {
         seed: plan.seed,
         keep_trace,
-        ..Settings::default()
+        limits: Limits {
+            only: rule,
+            ..Limits::default()
+        },
     };
     let counted = Rc::new(Cell::new((0, 0)));
     let counts = Rc::clone(&counted);
@@ -132,6 +144,15 @@ async fn carry_out(run: &Run) {
     }
     faults.abort();
     let _ = faults.await;
+    if plan.incidents.is_empty() {
+        let (sent, most) = (world.server().commands(), most_commands(plan, world.now()));
+        if sent > most {
+            world.find(
+                "herd",
+                format!("{sent} commands were sent, {most} are enough"),
+            );
+        }
+    }
     faults::heal(run);
     let managers: Vec<_> = std::mem::take(&mut *run.managers.borrow_mut())
         .into_iter()
@@ -185,6 +206,21 @@ fn patience(plan: &Plan) -> Duration {
     let leases = plan.longest_ttl() * (3 + plan.incidents.len() as u64);
     let last = plan.incidents.last().map_or(0, |incident| incident.at);
     Duration::from_millis(all * 2 + outages + leases + last + 300_000)
+}
+
+/// P9: how many commands are enough for a plan without faults that lasts so long. Those of each operation, however many wait;
+/// those that connect a process; and what each of its tasks asks for now and then, or renews.
+fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
+    let refresh = Duration::from_millis(plan.shortest_ttl() / 3).min(Duration::from_secs(3));
+    let looks = |process: &ProcessPlan| {
+        let polls = process.connection != Connection::Push;
+        let every = if polls { refresh.min(POLL) } else { refresh };
+        let times = lasts.as_micros() / every.as_micros().max(1);
+        15 + u64::try_from(times)
+            .unwrap_or(u64::MAX)
+            .saturating_mul(process.tasks.len() as u64)
+    };
+    plan.processes.iter().map(looks).sum::<u64>() + 5 * plan.operations() as u64
 }
 
 async fn look_now_and_then(run: Run) {
