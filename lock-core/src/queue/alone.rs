@@ -35,6 +35,7 @@ pub(super) async fn alone(
     loop {
         lock(&contender.wait).asking(hold.request.terms);
         if shared.is_closing() {
+            session.check_alive()?;
             return Err(last.map_or(LockError::ShutDown, StoreError::into_lock_error));
         }
         // What the owner has here before we ask.
@@ -77,6 +78,7 @@ pub(super) async fn alone(
                 // The server answered that it holds nothing of this try; unless an earlier request is still out.
                 attempt.sent = contender.unanswered.load(Ordering::Relaxed) > 0;
                 if shared.is_closing() {
+                    session.check_alive()?;
                     return Err(LockError::ShutDown);
                 }
                 return Err(LockError::Busy {
@@ -92,11 +94,9 @@ pub(super) async fn alone(
             contender.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         if shared.is_closing() {
-            // Where it was the runtime that ended, the request says what it met.
-            return Err(match session.check_alive() {
-                Ok(()) => LockError::ShutDown,
-                Err(_) => error.into_lock_error(),
-            });
+            // Where it was the runtime that ended, its connection is broken, and that is not the server's fault.
+            session.check_alive()?;
+            return Err(LockError::ShutDown);
         }
         let pause = trouble.again();
         let give_up = match patience.limit {

@@ -59,16 +59,21 @@ pub(super) struct Beliefs {
     data_loss: Option<Duration>,
     /// Holders without a connection.
     alone_since: BTreeMap<usize, Duration>,
+    /// Processes that are connected without a channel.
+    deaf_since: BTreeMap<usize, Duration>,
 }
 
 /// A holder that can be told of a forced release is told within this time of a calm.
 const TOLD_WITHIN: Duration = Duration::from_secs(3);
 
 /// A holder without a connection has one again within this time of a calm: P15.
-const CONNECTED_WITHIN: Duration = Duration::from_secs(4);
+const CONNECTED_WITHIN: Duration = Duration::from_millis(1_500);
 
 /// A channel that was refused is asked for again every minute.
 const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(65);
+
+/// A caller that waits without a channel asks within this time.
+const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A counter may run ahead of the clock by as much.
 const AHEAD: Duration = Duration::from_millis(50);
@@ -219,6 +224,32 @@ impl Beliefs {
             }
         }
         self.check_connected(world, &holders, now);
+    }
+
+    /// A process that was refused a channel and has callers that wait has it again, a minute after the refusal has ended.
+    /// `waits` says for how long one of them has.
+    pub(super) fn check_subscribed(
+        &mut self,
+        world: &World,
+        weather: &Weather,
+        processes: impl Iterator<Item = (usize, Duration)>,
+        now: Duration,
+    ) {
+        for (process, waits) in processes {
+            let is_deaf = world.server().deafness(process) == Some(Deafness::Unsubscribed)
+                && weather.is_there(process);
+            if !is_deaf {
+                self.deaf_since.remove(&process);
+                continue;
+            }
+            let since = *self.deaf_since.entry(process).or_insert(now);
+            if now.saturating_sub(since).min(weather.calm(now)) > SUBSCRIBED_WITHIN
+                && waits > ASKED_WITHIN
+            {
+                let what = format!("p{process} has no channel since {since:?}");
+                world.find("subscribed", what);
+            }
+        }
     }
 
     /// P15: who holds a lock is connected.

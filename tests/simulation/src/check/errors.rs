@@ -122,6 +122,12 @@ pub(super) fn refused(
         {
             None
         }
+        (LockError::Unavailable { .. }, _)
+            if weather.has_ended(*process)
+                && weather.was_fair_since(asked.at.saturating_sub(Duration::from_secs(2))) =>
+        {
+            Some("though the runtime has ended")
+        }
         (
             LockError::Unavailable { .. }
             | LockError::ShutDown

@@ -24,6 +24,9 @@ const PASSED_OVER: Duration = Duration::from_secs(30);
 /// How long a calm must last before a lock that nobody wants is seen to be given back.
 const GIVEN_BACK: Duration = Duration::from_secs(6);
 
+/// All waiters of a lock that have gone keep it from the others for a ttl, and for as long as this at the most.
+const GONE: Duration = Duration::from_secs(3);
+
 #[derive(Debug)]
 struct Waiter {
     names: Vec<String>,
@@ -45,11 +48,15 @@ struct Key {
     kept_until: Duration,
     at_least_until: Duration,
     excused: bool,
+    /// When a guard last believed in it, or something else kept it.
+    used_at: Duration,
 }
 
 #[derive(Debug)]
 pub(super) struct Keys {
     longest_ttl: Duration,
+    /// Whether the server can know of each waiter that has gone, or that one polls.
+    none_vanishes: bool,
     all: BTreeMap<String, Key>,
     waiters: BTreeMap<WaiterId, Waiter>,
     next: u64,
@@ -62,9 +69,10 @@ pub(super) struct Keys {
 }
 
 impl Keys {
-    pub(super) fn new(longest_ttl: Duration) -> Self {
+    pub(super) fn new(longest_ttl: Duration, none_vanishes: bool) -> Self {
         Self {
             longest_ttl,
+            none_vanishes,
             all: BTreeMap::new(),
             waiters: BTreeMap::new(),
             next: 0,
@@ -93,6 +101,26 @@ impl Keys {
         let attended = now.saturating_sub(self.inattentive_at);
         for (name, key) in &mut self.all {
             let there = world.server().with(|master| master.ttl(name.as_bytes()));
+            if is_believed(name) || now < key.kept_until || key.excused || there == Ttl::Absent {
+                key.used_at = now;
+            }
+            let waiting = self.waiters.values().filter(|waiter| {
+                waiter.names.len() == 1
+                    && waiter.names[0] == *name
+                    && weather.is_there(waiter.process)
+            });
+            if self.none_vanishes
+                && let Some(attentive) = waiting.filter_map(|waiter| waiter.attentive).min()
+            {
+                // However many tokens it was given to: those that have gone keep it for a ttl together, and not for one each.
+                let lasts = now.saturating_sub(key.used_at.max(attentive));
+                let lasts = lasts.min(calm).min(attended);
+                if lasts > self.longest_ttl + GONE {
+                    let what =
+                        format!("{name} is given to those who have gone, for {lasts:?} of calm");
+                    world.find("dead", what);
+                }
+            }
             match there {
                 Ttl::Endless => {
                     world.find("ttl", format!("{name} is there without a ttl"));
@@ -260,6 +288,18 @@ impl Keys {
             && self.waiters.values().any(is_heard)
     }
 
+    /// For how long a caller of this process has waited for an exclusive lock, and run.
+    pub(super) fn waits_since(&self, process: usize, now: Duration) -> Duration {
+        let waiters = self.waiters.values().filter(|waiter| {
+            waiter.process == process
+                && waiter.names.len() == 1
+                && waiter.names[0].starts_with("lock:")
+        });
+        let since = waiters.filter_map(|waiter| waiter.attentive).min();
+        let since = since.map(|since| since.max(self.inattentive_at));
+        since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
+    }
+
     /// Whether some caller has not run all the time since then.
     pub(super) fn is_held_up_since(&self, moment: Duration) -> bool {
         self.asleep > 0 || self.inattentive_at >= moment
@@ -287,6 +327,12 @@ impl Keys {
             }
         }
     }
+}
+
+/// How long a segment may be free while a waiter of its handle is there, where round trips take as long as `delay`.
+#[must_use]
+pub fn idle_segment_limit(delay: Duration) -> Duration {
+    Duration::from_secs(1) + delay * 8
 }
 
 /// How long a lock may be free while a waiter is there.

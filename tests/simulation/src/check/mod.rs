@@ -21,7 +21,7 @@ use self::effects::Effects;
 pub use self::effects::effects;
 pub use self::errors::{Asked, is_short};
 use self::keys::Keys;
-pub use self::keys::{WaiterId, idle_limit};
+pub use self::keys::{WaiterId, idle_limit, idle_segment_limit};
 pub use self::turns::Sharing;
 use self::turns::Turns;
 pub use self::weather::Weather;
@@ -83,13 +83,14 @@ impl Checks {
     /// The checkers of a world with these processes.
     #[must_use]
     pub fn new(world: &World, longest_ttl: Duration, processes: Vec<Sharing>) -> Self {
+        let turns = Turns::new(processes);
         let checks = Self(Rc::new(Inner {
             world: world.clone(),
             weather: Weather::default(),
             beliefs: RefCell::default(),
-            keys: RefCell::new(Keys::new(longest_ttl)),
+            keys: RefCell::new(Keys::new(longest_ttl, turns.none_vanishes())),
             effects: RefCell::default(),
-            turns: RefCell::new(Turns::new(processes)),
+            turns: RefCell::new(turns),
             forced: RefCell::default(),
         }));
         let watching = checks.clone();
@@ -130,6 +131,11 @@ impl Checks {
             .beliefs
             .borrow_mut()
             .look(&self.0.world, &self.0.weather, now);
+        let (turns, keys) = (self.0.turns.borrow(), self.0.keys.borrow());
+        let pushed = turns.pushed().map(|it| (it, keys.waits_since(it, now)));
+        let mut beliefs = self.0.beliefs.borrow_mut();
+        beliefs.check_subscribed(&self.0.world, &self.0.weather, pushed, now);
+        drop((turns, keys, beliefs));
         let believed = |key: &str| self.0.beliefs.borrow().is_believed(key);
         self.0
             .keys

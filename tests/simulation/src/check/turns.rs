@@ -18,6 +18,10 @@ pub struct Sharing {
     pub limit: u32,
     /// Whether it stands in the server's queue all the while that it waits.
     pub queues: bool,
+    /// Whether the server is to push what it waits for.
+    pub pushes: bool,
+    /// Whether it goes without the end of its connection, so that the server takes it for one that hears.
+    pub vanishes: bool,
 }
 
 #[derive(Debug)]
@@ -36,6 +40,17 @@ impl Turns {
             rows: BTreeMap::new(),
             had: BTreeMap::new(),
         }
+    }
+
+    /// Those that the server is to push to.
+    pub(super) fn pushed(&self) -> impl Iterator<Item = usize> {
+        let all = self.processes.iter().enumerate();
+        all.filter(|(_, it)| it.pushes).map(|(index, _)| index)
+    }
+
+    /// Whether the server can know of each waiter that has gone, or that one polls.
+    pub(super) fn none_vanishes(&self) -> bool {
+        !self.processes.iter().any(|it| it.vanishes)
     }
 
     pub(super) fn queues(&self, process: usize) -> bool {

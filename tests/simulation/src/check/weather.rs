@@ -1,7 +1,7 @@
 //! What is wrong with the world at the moment, and since when nothing is.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Which faults are there. What a checker expects of a healthy world it expects only after a calm.
@@ -12,6 +12,11 @@ pub struct Weather {
     /// Processes whose connection is silent, or that do not run.
     absent: RefCell<BTreeMap<usize, u32>>,
     any: Cell<bool>,
+    /// As these, but for managers that are ended in order: what they promise then, they promise all the same.
+    troubles: Cell<u32>,
+    troubled_at: Cell<Option<Duration>>,
+    /// Processes whose manager's runtime has ended.
+    ended: RefCell<BTreeSet<usize>>,
     /// When a process first heard that its server is a replica now.
     demoted: RefCell<BTreeMap<usize, Duration>>,
 }
@@ -22,15 +27,48 @@ const REPLACED: Duration = Duration::from_millis(1_500);
 impl Weather {
     /// Something is wrong from now on.
     pub fn begins(&self, now: Duration) {
+        self.troubles.set(self.troubles.get() + 1);
+        self.troubled_at.set(Some(now));
+        self.closing(now);
+    }
+
+    /// One thing less is wrong.
+    pub fn ends(&self, now: Duration) {
+        self.troubles.set(self.troubles.get().saturating_sub(1));
+        self.troubled_at.set(Some(now));
+        self.closed(now);
+    }
+
+    /// A manager is being ended in order, from now on.
+    pub fn closing(&self, now: Duration) {
         self.any.set(true);
         self.active.set(self.active.get() + 1);
         self.calm_since.set(now);
     }
 
-    /// One thing less is wrong.
-    pub fn ends(&self, now: Duration) {
+    /// It has ended.
+    pub fn closed(&self, now: Duration) {
         self.active.set(self.active.get().saturating_sub(1));
         self.calm_since.set(now);
+    }
+
+    /// The runtime of this process's manager has ended, and the tasks of others go on.
+    pub fn runtime_ended(&self, process: usize, now: Duration) {
+        self.ended.borrow_mut().insert(process);
+        self.closing(now);
+        self.closed(now);
+    }
+
+    /// Whether the runtime of this process's manager has ended.
+    #[must_use]
+    pub fn has_ended(&self, process: usize) -> bool {
+        self.ended.borrow().contains(&process)
+    }
+
+    /// Whether nothing was wrong since then but that managers were ended in order.
+    #[must_use]
+    pub fn was_fair_since(&self, moment: Duration) -> bool {
+        self.troubles.get() == 0 && self.troubled_at.get().is_none_or(|at| at < moment)
     }
 
     /// Something happened, and is over.

@@ -66,6 +66,15 @@ impl Plan {
         self.incidents.iter().any(|incident| ends(&incident.fault))
     }
 
+    /// Whether this process crashes without the end of its connections.
+    #[must_use]
+    pub fn vanishes(&self, process: usize) -> bool {
+        let vanishes = |fault: &Fault| matches!(fault, Fault::Crash(it, true) if *it == process);
+        self.incidents
+            .iter()
+            .any(|incident| vanishes(&incident.fault))
+    }
+
     /// How many operations it has.
     #[must_use]
     pub fn operations(&self) -> usize {

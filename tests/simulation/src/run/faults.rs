@@ -145,7 +145,7 @@ async fn process_fails(run: &Run, incident: &Incident) {
         Fault::EndRuntime(process) if !world.process(*process).has_crashed() => {
             run.checks.crashed(*process);
             world.process(*process).end_runtime();
-            weather.shaken(world.now());
+            weather.runtime_ended(*process, world.now());
         }
         Fault::ShutDown(process) => shut_down(run, *process, lasts).await,
         _ => {}
@@ -307,9 +307,9 @@ async fn shut_down(run: &Run, process: usize, lasts: Duration) {
     if let Some(locks) = locks
         && !there.has_crashed()
     {
-        run.checks.weather().begins(run.world.now());
+        run.checks.weather().closing(run.world.now());
         let ended = there.spawn(async move { locks.shutdown(lasts).await });
         let _ = ended.await;
-        run.checks.weather().ends(run.world.now());
+        run.checks.weather().closed(run.world.now());
     }
 }

@@ -31,11 +31,13 @@ pub(super) async fn live(run: Run, index: usize) {
             continue;
         };
         run.managers.borrow_mut().insert(index, locks.clone());
+        *run.made.borrow_mut().entry(index).or_default() += 1;
         let runtime = if plan.apart {
             process.another_runtime()
         } else {
             process.runtime()
         };
+        let segmented = Rc::default();
         let tasks: Vec<_> = cursors
             .iter()
             .enumerate()
@@ -45,6 +47,7 @@ pub(super) async fn live(run: Run, index: usize) {
                     process: index,
                     task: number,
                     locks: locks.clone(),
+                    segmented: Rc::clone(&segmented),
                 };
                 runtime.spawn(work(context, Rc::clone(cursor)))
             })

@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     pub(crate) grants: Cell<u64>,
     /// The manager of each process that is alive.
     pub(crate) managers: RefCell<BTreeMap<usize, LockManager>>,
+    /// How many managers each process has had.
+    made: RefCell<BTreeMap<usize, u32>>,
     /// What each task is doing, for the report of a run that does not end.
     pub(crate) doing: RefCell<BTreeMap<(usize, usize), String>>,
 }
@@ -88,11 +90,16 @@ pub fn run_for(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Rep
         let ms = Duration::from_millis;
         // A grant may come too late for a short lease: then its turn goes by unused.
         let can_be_used = !is_short(ms(plan.shortest_ttl()), ms(plan.delay.most));
-        let sharing = |process: &ProcessPlan| Sharing {
-            limit: process.handover_limit,
-            queues: process.connection == Connection::Push && can_be_used,
+        let sharing = |(index, process): (usize, &ProcessPlan)| {
+            let pushes = process.connection == Connection::Push;
+            Sharing {
+                limit: process.handover_limit,
+                queues: pushes && can_be_used,
+                pushes,
+                vanishes: pushes && plan.vanishes(index),
+            }
         };
-        let processes = plan.processes.iter().map(sharing).collect();
+        let processes = plan.processes.iter().enumerate().map(sharing).collect();
         let checks = Checks::new(&world, Duration::from_millis(plan.longest_ttl()), processes);
         let run = Run(Rc::new(Shared {
             plan: plan.clone(),
@@ -101,6 +108,7 @@ pub fn run_for(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Rep
             operations: Cell::new(0),
             grants: Cell::new(0),
             managers: RefCell::default(),
+            made: RefCell::default(),
             doing: RefCell::default(),
         }));
         let counting = run.clone();
@@ -175,7 +183,16 @@ async fn carry_out(run: &Run) {
     sleep(Duration::from_secs(15)).await;
     for (index, of) in plan.processes.iter().enumerate() {
         let counts = world.network().counts(index);
-        if counts.open > 0 && of.connection != crate::plan::Connection::User {
+        // Where managers follow one another, their attempts to connect are not told apart.
+        let is_one_manager = run.made.borrow().get(&index) == Some(&1);
+        if is_one_manager && counts.most_connecting > 2 && of.connection != Connection::User {
+            let most = counts.most_connecting;
+            world.find(
+                "connects",
+                format!("p{index} made {most} connections at once"),
+            );
+        }
+        if counts.open > 0 && of.connection != Connection::User {
             world.find(
                 "sockets",
                 format!("p{index} has {} open after its end", counts.open),

@@ -1,15 +1,23 @@
 //! One operation: asking for a lock as the plan says, using it, and letting go of it.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::ops::{ControlFlow, Deref};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
 use std::time::Duration;
 
-use lock_core::{GuardedScript, LockError, LockGuard, LockManager, Owner, SegmentGuard};
+use lock_core::{
+    GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner, SegmentGuard,
+    SegmentedLock,
+};
 use tokio::time::{sleep, timeout};
 
 use super::Run;
 use super::attention::Attended;
-use crate::check::{Asked, BeliefId, Checks, Grant, WaiterId, effects, idle_limit};
+use crate::check::{
+    Asked, BeliefId, Checks, Grant, WaiterId, effects, idle_limit, idle_segment_limit,
+};
 use crate::plan::{Attention, Call, Connection, End, Kind, Op};
 
 /// Who carries out an operation.
@@ -18,6 +26,8 @@ pub(super) struct Context {
     pub(super) process: usize,
     pub(super) task: usize,
     pub(super) locks: LockManager,
+    /// The segmented locks of the manager: its tasks share what they know of the segments.
+    pub(super) segmented: Rc<RefCell<BTreeMap<(usize, usize), SegmentedLock>>>,
 }
 
 /// A guard of either kind.
@@ -72,6 +82,12 @@ impl Context {
         run.world.note(format_args!("p{process}.{task}"), what);
     }
 
+    fn segmented(&self, key: usize, segments: usize) -> SegmentedLock {
+        let mut all = self.segmented.borrow_mut();
+        let make = || self.locks.segmented(format!("s{key}"), segments);
+        all.entry((key, segments)).or_insert_with(make).clone()
+    }
+
     fn ttl(&self, op: &Op) -> Duration {
         let jitter = u64::from(self.run.plan.processes[self.process].jitter);
         Duration::from_millis(op.ttl + op.ttl * jitter / 100 + u64::from(jitter > 0))
@@ -86,7 +102,11 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
     let ms = Duration::from_millis;
     let names = names(op);
     for name in &names {
-        run.checks.uses(name, idle_limit(context.ttl(op)));
+        let idle = match op.kind {
+            Kind::Segmented(_) => idle_segment_limit(ms(run.plan.delay.most)),
+            _ => idle_limit(context.ttl(op)),
+        };
+        run.checks.uses(name, idle);
     }
     if op.inspects {
         // What it says, or that it fails, is not what is tested.
@@ -221,10 +241,7 @@ async fn ask(
             .map(Got::Lock))
         }
         Kind::Segmented(segments) => {
-            let mut lock = locks
-                .segmented(format!("s{key}"), segments)
-                .ttl(ttl)
-                .renew(op.renew);
+            let mut lock = context.segmented(key, segments).ttl(ttl).renew(op.renew);
             if op.max_hold > 0 {
                 lock = lock.max_hold(most);
             }
@@ -300,11 +317,13 @@ async fn use_guard(context: &Context, op: &Op, asked: &Asked, owner: &Owner, gua
         enter_again(context, op, asked, owner, times).await;
     }
     call_guarded(context, op, &guard).await;
+    let mut is_shut_down = false;
     tokio::select! {
         biased;
         reason = guard.lost() => {
             context.note(format_args!("lost: {reason}"));
             held.0.lost(held.1, asked, reason);
+            is_shut_down = reason == LossReason::ShutDown;
         }
         () = sleep(Duration::from_millis(op.hold)) => {
             if !guard.is_held() && timeout(Duration::from_millis(2), guard.lost()).await.is_err() {
@@ -318,10 +337,9 @@ async fn use_guard(context: &Context, op: &Op, asked: &Asked, owner: &Owner, gua
     if op.at_least > 0
         && asked.attentive
         && !asked.is_brief()
-        && guard.is_held()
-        && calm
-        && weather.was_calm_since(begun)
         && !is_excused
+        && (guard.is_held() && calm && weather.was_calm_since(begun)
+            || is_shut_down && weather.was_fair_since(begun))
     {
         let until = (begun + least).saturating_sub(Duration::from_millis(1));
         context.run.checks.at_least(&asked.name, until);
