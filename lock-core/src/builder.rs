@@ -359,7 +359,8 @@ impl LockManagerBuilder {
     /// anything else that speaks for one master.
     ///
     /// Such a connection can not take messages for us, so waiting for a lock asks every
-    /// [`poll_interval`](Self::poll_interval). A `MultiplexedConnection` does not reconnect: prefer the others.
+    /// [`poll_interval`](Self::poll_interval). That it has broken is heard with the next command, so a lock that was taken away
+    /// meanwhile is known to be lost with its next renewal. A `MultiplexedConnection` does not reconnect: prefer the others.
     ///
     /// # Errors
     ///

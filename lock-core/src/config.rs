@@ -126,7 +126,17 @@ pub(crate) fn check_max_hold(most: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
-pub(crate) fn check_at_least(least: Duration, max_hold: Option<Duration>) -> Result<(), LockError> {
+/// `fixed` is the ttl of a lock that is not renewed.
+pub(crate) fn check_at_least(
+    least: Duration,
+    max_hold: Option<Duration>,
+    fixed: Option<Duration>,
+) -> Result<(), LockError> {
+    if let Some(ttl) = fixed.filter(|ttl| least > *ttl) {
+        return Err(LockError::config(format!(
+            "at_least = {least:?} is longer than ttl = {ttl:?}, which is not renewed: make the ttl as long, or leave renew as it is"
+        )));
+    }
     if let Some(most) = max_hold.filter(|most| least > *most) {
         return Err(LockError::config(format!(
             "at_least = {least:?} is longer than max_hold = {most:?}: no hold could be both, so make one of them fit the other"

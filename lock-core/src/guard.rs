@@ -257,8 +257,9 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Lost`](LockError::Lost) where the lock was no longer ours: what was done since may have overlapped with
-    /// another holder. [`Unavailable`](LockError::Unavailable) where the server does not answer: the release is then
-    /// repeated in the background until the ttl ends.
+    /// another holder. [`Unavailable`](LockError::Unavailable) where the server does not answer, and
+    /// [`InvalidConfig`](LockError::InvalidConfig) where it does not let this user release: the release is then repeated in
+    /// the background until the ttl ends.
     ///
     /// # Cancel safety
     ///

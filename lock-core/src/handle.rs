@@ -173,10 +173,11 @@ impl Handle {
         if let Some(most) = max_hold {
             check_max_hold(most)?;
         }
-        check_at_least(self.at_least, max_hold)?;
+        let ttl = self.ttl.unwrap_or(config.default_ttl);
+        check_at_least(self.at_least, max_hold, (!self.renew).then_some(ttl))?;
         Ok(Request {
             key: Arc::clone(self.key()?),
-            terms: config.terms(self.ttl.unwrap_or(config.default_ttl))?,
+            terms: config.terms(ttl)?,
             renew: self.renew,
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
             at_least: self.at_least.into(),

@@ -143,7 +143,8 @@ impl Lock {
 
     /// Keeps the lock on the server for at least this long after it was acquired, also when the guard is released or
     /// dropped earlier, and when [`shutdown`](crate::LockManager::shutdown) takes it: the lock is then left with a ttl that
-    /// covers the rest. At most 24 days, and at most [`max_hold`](Self::max_hold); zero by default.
+    /// covers the rest. At most 24 days, at most [`max_hold`](Self::max_hold), and at most the ttl of a lock that is not
+    /// [renewed](Self::renew); zero by default.
     ///
     /// For scheduled jobs that are quick: a machine whose clock is a little late finds the lock taken, and does not run
     /// the job a second time.
@@ -195,7 +196,8 @@ impl Lock {
     ///
     /// [`TimedOut`](LockError::TimedOut) where others held it all the time ([`Busy`](LockError::Busy) for a wait of
     /// zero); [`Unavailable`](LockError::Unavailable) where the server did not answer. Both by the time given, and up to a
-    /// tenth of a second for leaving the queue. Else as [`acquire`](Self::acquire).
+    /// tenth of a second for leaving the queue; a wait of zero, for the answer to its one request, by the
+    /// [`command_deadline`](crate::LockManagerBuilder::command_deadline). Else as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///

@@ -36,6 +36,9 @@ tokio::task_local! {
 /// An owner is a secret like a password for the time of the work: whoever knows it can enter and release the locks of
 /// that work. Send it to services that you trust, and do not log it; `Debug` does not show it.
 ///
+/// What is held is counted for the owner, not for its processes. Where one of several processes of an owner crashes, its hold
+/// counts until the owner was nowhere for one ttl: the others may go on, and whoever else wants the lock waits until then.
+///
 /// # The owner of a scope
 ///
 /// [`scope`](Self::scope) makes an owner the [`current`](Self::current) one for a future and everything that it awaits,

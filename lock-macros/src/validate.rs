@@ -82,6 +82,7 @@ pub(crate) fn validate(
     let mut time = |value: Option<Expr>, check: fn(Expr) -> Result<Time>| {
         value.and_then(|value| problems.note(check(value)))
     };
+    let later_fixed = arguments.later("at_least", "ttl").cloned();
     let (later_limit, limits) = (
         arguments.later("at_least", "max_hold").cloned(),
         (
@@ -101,6 +102,16 @@ pub(crate) fn validate(
         ));
     }
     let (max_hold, at_least) = limits;
+    if let (Some(false), Some(Time::Literal(ttl)), Some(Time::Literal(least))) =
+        (arguments.renew, &ttl, &at_least)
+        && ttl < least
+        && let Some(later) = later_fixed
+    {
+        problems.add(Error::new(
+            later.span(),
+            "`at_least` is longer than `ttl`, which is not renewed",
+        ));
+    }
 
     let on_busy = arguments.on_busy.unwrap_or(OnBusy::Error);
     let on_lost = arguments.on_lost.unwrap_or(OnLost::Cancel);

@@ -154,6 +154,17 @@ async fn times_of_a_lock_that_can_not_work_are_refused() {
         })
         .await;
     }
+    let fixed = lock.clone().renew(false).ttl(ms(500));
+    each_way(&fixed.clone().at_least(ms(501)), |error| {
+        is_config(
+            Err::<(), _>(error),
+            "at_least = 501ms is longer than ttl = 500ms, which is not renewed",
+        );
+    })
+    .await;
+    let whole = fixed.at_least(ms(500)).acquire().await;
+    assert!(whole.is_ok(), "{whole:?}");
+    drop(whole);
     let equal = capped.lock("equal").at_least(ms(50)).acquire().await;
     assert!(equal.is_ok(), "{equal:?}");
     let drifting = LockManager::builder()

@@ -1,7 +1,10 @@
-//! One owner in Redisson and here: what the other side does with the lock is never taken for ours.
+//! One owner in Redisson and here, or in several processes: what the other side does with the lock is never taken for ours.
+
+use std::thread;
 
 use lock_core::{GuardedScript, LockError, LossReason, Owner};
 use lock_tests::TestServer;
+use tokio::runtime;
 
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{LONG, in_time, manager, ms, until_clean};
@@ -73,4 +76,43 @@ async fn a_fencing_token_does_not_come_again_after_redisson_let_go() {
     assert!(guard.fencing_token() > first);
     guard.release().await.unwrap();
     assert_eq!(java.unlock("order", LONG).await, Unlocked::Free);
+}
+
+/// The count has no leases of its own, so P7 holds for the owner as a whole, and not for each of its processes.
+#[tokio::test]
+async fn a_hold_that_crashed_is_gone_a_ttl_after_its_owner_was_last_there() {
+    let server = TestServer::start().await;
+    let owner = Owner::new();
+    let there = manager(&server).await;
+    let (url, theirs) = (server.url(), owner.clone());
+    // As in a crash: nobody releases, and nobody renews.
+    let crashing = thread::spawn(move || {
+        let runtime = runtime::Builder::new_current_thread().enable_all().build();
+        runtime.unwrap().block_on(async {
+            let locks = lock_core::LockManager::connect(&url).await.unwrap();
+            let lock = locks.reentrant_lock("order").ttl(ms(2000)).owner(&theirs);
+            std::mem::forget(lock.acquire().await.unwrap());
+        });
+    });
+    crashing.join().unwrap();
+    let lock = there.reentrant_lock("order").ttl(ms(2000));
+    lock.clone()
+        .owner(&owner)
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let busy = lock
+        .clone()
+        .owner(&Owner::new())
+        .try_acquire()
+        .await
+        .unwrap();
+    assert!(busy.is_none(), "the count lives on with its owner");
+    let stranger = lock.owner(&Owner::new());
+    let guard = in_time("the ttl", stranger.acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    until_clean(&server).await;
 }

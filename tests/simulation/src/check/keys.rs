@@ -101,7 +101,7 @@ impl Keys {
         let attended = now.saturating_sub(self.inattentive_at);
         for (name, key) in &mut self.all {
             let there = world.server().with(|master| master.ttl(name.as_bytes()));
-            if is_believed(name) || now < key.kept_until || key.excused || there == Ttl::Absent {
+            if is_believed(name) || now < key.kept_until || key.excused {
                 key.used_at = now;
             }
             let waiting = self.waiters.values().filter(|waiter| {
@@ -115,7 +115,7 @@ impl Keys {
                 // However many tokens it was given to: those that have gone keep it for a ttl together, and not for one each.
                 let lasts = now.saturating_sub(key.used_at.max(attentive));
                 let lasts = lasts.min(calm).min(attended);
-                if lasts > self.longest_ttl + GONE {
+                if there != Ttl::Absent && lasts > self.longest_ttl + GONE {
                     let what =
                         format!("{name} is given to those who have gone, for {lasts:?} of calm");
                     world.find("dead", what);
