@@ -24,8 +24,9 @@ const PASSED_OVER: Duration = Duration::from_secs(30);
 /// How long a calm must last before a lock that nobody wants is seen to be given back.
 const GIVEN_BACK: Duration = Duration::from_secs(6);
 
-/// All waiters of a lock that have gone keep it from the others for a ttl, and for as long as this at the most.
-const GONE: Duration = Duration::from_secs(3);
+/// P7: all waiters of a lock that have gone keep it from the others for a ttl, and for as long as this at the most; then one of
+/// those has to hear of it, or to ask.
+const GONE: Duration = Duration::from_millis(1_500);
 
 #[derive(Debug)]
 struct Waiter {
@@ -115,7 +116,8 @@ impl Keys {
                 // However many tokens it was given to: those that have gone keep it for a ttl together, and not for one each.
                 let lasts = now.saturating_sub(key.used_at.max(attentive));
                 let lasts = lasts.min(calm).min(attended);
-                if there != Ttl::Absent && lasts > self.longest_ttl + GONE {
+                let refresh = (self.longest_ttl / 3).min(REFRESH);
+                if there != Ttl::Absent && lasts > self.longest_ttl + GONE + refresh {
                     let what =
                         format!("{name} is given to those who have gone, for {lasts:?} of calm");
                     world.find("dead", what);
