@@ -20,7 +20,7 @@ pub struct Sharing {
     pub queues: bool,
     /// Whether the server is to push what it waits for.
     pub pushes: bool,
-    /// Whether it goes without the end of its connection, so that the server takes it for one that hears.
+    /// Whether it may go, or let its turn go by, without the knowledge of the server.
     pub vanishes: bool,
 }
 

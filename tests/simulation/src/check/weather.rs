@@ -59,6 +59,11 @@ impl Weather {
         self.closed(now);
     }
 
+    /// This process has a new manager.
+    pub fn begins_anew(&self, process: usize) {
+        self.ended.borrow_mut().remove(&process);
+    }
+
     /// Whether the runtime of this process's manager has ended.
     #[must_use]
     pub fn has_ended(&self, process: usize) -> bool {

@@ -31,6 +31,7 @@ pub(super) async fn live(run: Run, index: usize) {
             continue;
         };
         run.managers.borrow_mut().insert(index, locks.clone());
+        run.checks.weather().begins_anew(index);
         *run.made.borrow_mut().entry(index).or_default() += 1;
         let runtime = if plan.apart {
             process.another_runtime()

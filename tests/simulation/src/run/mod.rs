@@ -96,7 +96,8 @@ pub fn run_for(rule: Option<&'static str>, plan: &Plan, keep_trace: bool) -> Rep
                 limit: process.handover_limit,
                 queues: pushes && can_be_used,
                 pushes,
-                vanishes: pushes && plan.vanishes(index),
+                // Nor does the server know of a waiter that its lease ends before it hears of it.
+                vanishes: pushes && plan.vanishes(index) || !can_be_used,
             }
         };
         let processes = plan.processes.iter().enumerate().map(sharing).collect();
