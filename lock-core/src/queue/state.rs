@@ -248,8 +248,8 @@ impl State {
         Some(first.request.terms)
     }
 
-    /// Whether the first in line does not run though it was told to, or a request for it has been under way for longer than
-    /// any, or the lock is let go and was not released.
+    /// Whether the first in line does not run though it was told to or a pause is over, or a request for it has been under way
+    /// for longer than any, or the lock is let go and was not released.
     fn is_unheeded(&self, now: Moment, limit: Duration) -> bool {
         let Some(first) = self.waiting.front() else {
             return false;
@@ -257,6 +257,7 @@ impl State {
         match (&self.seeker, &self.holder) {
             (Some(seeker), _) if seeker.asking != Asking::Nobody => now > seeker.asked_at + limit,
             (_, Some(holder)) => holder.is_over(),
+            (None, None) if self.way.is_overdue(now) => true,
             (_, None) => first.woken.is_unheeded(),
         }
     }
@@ -426,6 +427,7 @@ impl State {
 
 #[cfg(test)]
 mod tests {
+    use super::super::way::PAUSE;
     use super::*;
     use crate::clock::Span;
     use crate::key::LockKey;
@@ -462,6 +464,24 @@ mod tests {
             at_least: Duration::ZERO.into(),
             owner: None,
         }))
+    }
+
+    #[test]
+    fn who_does_not_run_after_giving_way_is_passed_over() {
+        let mut way = Way::wanted_by(2);
+        way.give(T0, true);
+        let mut state = State {
+            way,
+            waiting: [waiter(), waiter()].into(),
+            ..State::default()
+        };
+        let long = Duration::from_secs(5);
+        assert!(state.due(T0 + PAUSE / 2, long).is_none());
+        assert_eq!(state.unheeded, 0, "it gives way");
+        assert!(state.due(T0 + PAUSE, long).is_none());
+        let passed_over = state.due(T0 + PAUSE * 2, long);
+        assert!(matches!(passed_over, Some(LineCheck::PassedOver(None))));
+        assert_eq!(state.waiting.len(), 1);
     }
 
     #[test]

@@ -81,6 +81,11 @@ impl Way {
         self.giving.is_some()
     }
 
+    /// Whether a pause is over, and nobody has asked since.
+    pub(super) fn is_overdue(&self, now: Moment) -> bool {
+        self.giving.is_some() && self.pause(now).is_none()
+    }
+
     /// For how long not to ask, if at all.
     pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         let giving = self.giving.as_ref()?;

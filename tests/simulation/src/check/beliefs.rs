@@ -145,6 +145,13 @@ impl Beliefs {
         self.fences.get(name).map_or(0, |(fence, _)| *fence)
     }
 
+    /// The largest fencing token that may be of a guard which this lock was taken from.
+    pub(super) fn excused_up_to(&self, name: &str) -> u64 {
+        self.excuse_of(name).map_or(0, |(at, _)| {
+            EPOCH + u64::try_from(at.as_micros()).unwrap_or(u64::MAX - EPOCH)
+        })
+    }
+
     fn excuse_of(&self, name: &str) -> Option<(Duration, bool)> {
         let one = self.excuses.get(name).copied();
         one.max(self.data_loss.map(|at| (at, false)))

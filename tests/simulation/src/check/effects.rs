@@ -25,6 +25,8 @@ struct List {
     seen: usize,
     /// The newest guard when a guarded script last arrived.
     newest: u64,
+    /// Guards that were there before may have lost the lock without their knowledge.
+    excused: u64,
     /// A script has arrived whose entry was not looked at yet. It may write none.
     expected: bool,
 }
@@ -35,11 +37,13 @@ impl Effects {
     }
 
     /// A guarded script of this lock is about to run. `newest` is the largest fencing token that a guard of the lock was given
-    /// by now: what the script writes is compared with that.
-    pub(super) fn arrives(&mut self, world: &World, name: &str, newest: u64) {
+    /// by now: what the script writes is compared with that. Tokens up to `excused` may be those of guards that believe in a lock
+    /// which was taken from them.
+    pub(super) fn arrives(&mut self, world: &World, name: &str, newest: u64, excused: u64) {
         self.look(world);
         let list = self.lists.entry(effects(name).into_bytes()).or_default();
         list.newest = newest;
+        list.excused = excused;
         list.expected = true;
     }
 
@@ -50,7 +54,7 @@ impl Effects {
             for entry in entries.iter().skip(list.seen) {
                 list.expected = false;
                 let fence: u64 = String::from_utf8_lossy(entry).parse().unwrap_or(0);
-                if fence < list.newest {
+                if list.excused < fence && fence < list.newest {
                     let (name, newest) = (String::from_utf8_lossy(key), list.newest);
                     world.find(
                         "guarded",

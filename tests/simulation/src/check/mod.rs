@@ -145,9 +145,14 @@ impl Checks {
     }
 
     fn guarded_arrives(&self, name: &str) {
-        let newest = self.0.beliefs.borrow().newest(name);
+        let beliefs = self.0.beliefs.borrow();
         let mut effects = self.0.effects.borrow_mut();
-        effects.arrives(&self.0.world, name, newest);
+        effects.arrives(
+            &self.0.world,
+            name,
+            beliefs.newest(name),
+            beliefs.excused_up_to(name),
+        );
     }
 
     /// A lock that the run uses, by its name on the server.
