@@ -144,7 +144,10 @@ impl Keys {
                     // The others of a process wait for the first in line, until it is passed over.
                     let held_up = self.asleep > 0;
                     let idle = if held_up { idle } else { idle.min(attended) };
-                    let limit = if !held_up {
+                    let limit = if !held_up && key.excused {
+                        // What has gone behind the back of all is found out by asking.
+                        key.idle.max(REFRESH + Duration::from_secs(1))
+                    } else if !held_up {
                         key.idle
                     } else if key.excused {
                         // A caller that does not run may have taken over what has gone, and looks only when it renews.

@@ -66,13 +66,17 @@ impl Plan {
         self.incidents.iter().any(|incident| ends(&incident.fault))
     }
 
-    /// Whether this process crashes without the end of its connections.
+    /// Whether this process may go without that the server hears the end of its connections.
     #[must_use]
     pub fn vanishes(&self, process: usize) -> bool {
-        let vanishes = |fault: &Fault| matches!(fault, Fault::Crash(it, true) if *it == process);
-        self.incidents
-            .iter()
-            .any(|incident| vanishes(&incident.fault))
+        let is_silent = |fault: &Fault| matches!(fault, Fault::HalfOpen(it) | Fault::Stall(it, _) if *it == process);
+        let crashes = |fault: &Fault| matches!(fault, Fault::Crash(it, _) if *it == process);
+        self.has(|fault| matches!(fault, Fault::Crash(it, true) if *it == process))
+            || (self.ends(process) || self.has(crashes)) && self.has(is_silent)
+    }
+
+    fn has(&self, is: impl Fn(&Fault) -> bool) -> bool {
+        self.incidents.iter().any(|incident| is(&incident.fault))
     }
 
     /// How many operations it has.
