@@ -97,6 +97,8 @@ async fn a_wait_that_ends_while_it_asks_again_has_timed_out() {
     let lock = locks.lock(NAME).ttl(LONG);
     let waiting = tokio::spawn(async move { lock.acquire_within(ms(1000)).await });
     until_queued(&server, 1).await;
+    // Replies come in the order of requests, so by now it has heard that it is queued.
+    assert!(locks.lock("another").try_acquire().await.unwrap().is_some());
     // It asks again on a new connection, and its time is over before the answer.
     let asking = proxy.hold_next_request_matching(is_acquire);
     proxy.reset();

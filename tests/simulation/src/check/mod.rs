@@ -225,7 +225,17 @@ impl Checks {
                     self.0.forced.borrow_mut().push(forced);
                 }
             } else {
-                self.excused(Excuse::Forced(&forced.name), now);
+                // What the server refuses to tell, the next renewal finds out.
+                let is_mute = |master: &mut lock_master::Master| {
+                    let faults = master.faults();
+                    faults.no_channels || faults.denied.contains("PUBLISH")
+                };
+                let excuse = if self.0.world.server().with(is_mute) {
+                    Excuse::Foreign(&forced.name)
+                } else {
+                    Excuse::Forced(&forced.name)
+                };
+                self.excused(excuse, now);
             }
         }
     }

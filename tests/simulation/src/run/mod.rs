@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::{Checks, Sharing, is_short};
 use crate::meter::{Finding, Limits};
-use crate::plan::{Connection, Plan, ProcessPlan};
+use crate::plan::{Connection, Kind, Op, Plan, ProcessPlan};
 use crate::world::{Settings, World};
 
 /// A waiter that polls asks again no sooner than this.
@@ -226,8 +226,9 @@ fn patience(plan: &Plan) -> Duration {
     Duration::from_millis(all * 2 + outages + leases + last + 300_000)
 }
 
-/// P9: how many commands are enough for a plan without faults that lasts so long. Those of each operation, however many wait;
-/// those that connect a process; and what each of its tasks asks for now and then, or renews.
+/// P9: how many commands are enough for a plan without faults that lasts so long. Those of each operation, however many wait
+/// (of a reentrant lock, which has no queue, each process may ask when it is let go); those that connect a process; and what
+/// each of its tasks asks for now and then, or renews.
 fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
     let refresh = Duration::from_millis(plan.shortest_ttl() / 3).min(Duration::from_secs(3));
     let looks = |process: &ProcessPlan| {
@@ -238,7 +239,16 @@ fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
             .unwrap_or(u64::MAX)
             .saturating_mul(process.tasks.len() as u64)
     };
-    plan.processes.iter().map(looks).sum::<u64>() + 5 * plan.operations() as u64
+    let processes = plan.processes.len() as u64;
+    let asks = |op: &Op| match op.kind {
+        Kind::Reentrant(times) => (5 + processes) * (1 + u64::from(times)),
+        Kind::Exclusive | Kind::Segmented(_) => 5,
+    };
+    let ops = plan
+        .processes
+        .iter()
+        .flat_map(|it| it.tasks.iter().flatten());
+    plan.processes.iter().map(looks).sum::<u64>() + ops.map(asks).sum::<u64>()
 }
 
 async fn look_now_and_then(run: Run) {
