@@ -163,11 +163,11 @@ fn patches() -> Result<Vec<Patch>, String> {
             let path = entry?.path();
             let name = path.file_stem().unwrap_or_default();
             if path.extension().is_some_and(|it| it == "patch") {
-                let patch = fs::read_to_string(&path)?;
+                let text = fs::read_to_string(&path)?;
                 patches.push(Patch {
                     name: name.to_string_lossy().into_owned(),
-                    test: in_front(&patch, TEST),
-                    rule: in_front(&patch, RULE).map(|rule| rule.replace('`', "")),
+                    test: in_front(&text, TEST),
+                    rule: in_front(&text, RULE).map(|rule| rule.replace('`', "")),
                     path,
                 });
             }
