@@ -117,8 +117,8 @@ impl Guarded<'_> {
     /// # Cancel safety
     ///
     /// A dropped future may or may not have run the script; it may even run after the guard has ended, but never under the
-    /// next guard of the lock; of a reentrant lock never under another owner, nor when its owner has it anew. To that end a guard with a call that was not answered lets go on the server, and hands nothing
-    /// over inside the process.
+    /// next guard of the lock; of a reentrant lock never under another owner, nor when its owner has it anew. To that end a
+    /// guard with a call that was not answered lets go on the server, and hands nothing over inside the process.
     pub async fn run<T: FromRedisValue>(self) -> Result<T, LockError> {
         let view = self.guard.view();
         let shared = &view.session.shared;

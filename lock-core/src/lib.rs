@@ -158,8 +158,8 @@
 //! A future that is alive and not polled holds nothing for long. Where it was granted the lock, that goes on to the next one
 //! within a ttl; where others of the process wait behind it, they come before it after a look or two (a third of the ttl each,
 //! at most 3 s), or when its request has been under way for longer than the
-//! [`command_deadline`](LockManagerBuilder::command_deadline). Each such future that stands before a caller costs as much. It has lost its turn then, and not its claim: when it is polled
-//! again, it joins the line anew. A release whose future is not polled is taken over likewise.
+//! [`command_deadline`](LockManagerBuilder::command_deadline). Each such future that stands before a caller costs as much. It
+//! has lost its turn then, and not its claim: when it is polled again, it joins the line anew. A release whose future is not polled is taken over likewise.
 //!
 //! # Runtime
 //!

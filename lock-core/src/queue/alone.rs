@@ -78,7 +78,6 @@ pub(super) async fn alone(
                 // The server answered that it holds nothing of this try; unless an earlier request is still out.
                 attempt.sent = contender.unanswered.load(Ordering::Relaxed) > 0;
                 if shared.is_closing() {
-                    session.check_alive()?;
                     return Err(LockError::ShutDown);
                 }
                 return Err(LockError::Busy {
@@ -94,8 +93,7 @@ pub(super) async fn alone(
             contender.unanswered.fetch_add(1, Ordering::Relaxed);
         }
         if shared.is_closing() {
-            // Where it was the runtime that ended, its connection is broken, and that is not the server's fault.
-            session.check_alive()?;
+            // Where it was the runtime that ended, its connection is broken, and `acquire` says so.
             return Err(LockError::ShutDown);
         }
         let pause = trouble.again();

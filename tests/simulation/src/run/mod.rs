@@ -226,9 +226,9 @@ fn patience(plan: &Plan) -> Duration {
     Duration::from_millis(all * 2 + outages + leases + last + 300_000)
 }
 
-/// P9: how many commands are enough for a plan without faults that lasts so long. Those of each operation, however many wait
-/// (of a reentrant lock, which has no queue, each process may ask when it is let go); those that connect a process; and what
-/// each of its tasks asks for now and then, or renews.
+/// P9: how many commands are enough for a plan without faults that lasts this long. Each operation has a share that does not
+/// grow with the number of waiters, except for reentrant locks: they have no queue, and each process may ask after a release.
+/// The rest connects the processes, renews leases and refreshes waiters.
 fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
     let refresh = Duration::from_millis(plan.shortest_ttl() / 3).min(Duration::from_secs(3));
     let looks = |process: &ProcessPlan| {
