@@ -235,12 +235,13 @@ async fn settings_of_a_manager_that_can_not_work_are_refused() {
 
 /// Whatever time a setting has, connecting works or says what is wrong; and then a lock can be taken and given back.
 async fn survives(url: &str, what: &str, builder: LockManagerBuilder) {
+    // Nothing is sure to answer within a nanosecond; and what was sent may be carried out.
+    let hopeless = what.starts_with("command_deadline 1ns");
     let connected = tokio::time::timeout(LIMIT, builder.connect(url)).await;
     let locks = match connected.expect(what) {
         Ok(locks) => locks,
         Err(LockError::InvalidConfig { .. }) => return,
-        // Nothing answers within a nanosecond.
-        Err(LockError::Unavailable { .. }) if what.starts_with("command_deadline 1ns") => return,
+        Err(LockError::Unavailable { .. }) if hopeless => return,
         Err(other) => panic!("{what}: {other:?}"),
     };
     let lock = locks.lock("time");
@@ -255,7 +256,10 @@ async fn survives(url: &str, what: &str, builder: LockManagerBuilder) {
         next.map(drop)
     };
     let outcome = tokio::time::timeout(LIMIT, taken).await.expect(what);
-    assert!(outcome.is_ok(), "{what}: {outcome:?}");
+    match outcome {
+        Err(LockError::Unavailable { .. }) if hopeless => return,
+        outcome => assert!(outcome.is_ok(), "{what}: {outcome:?}"),
+    }
     let left = tokio::time::timeout(LIMIT, locks.shutdown(LIMIT)).await;
     assert_eq!(left.expect(what), 0, "{what}");
 }

@@ -138,7 +138,7 @@ impl Place<'_> {
         let asking = self.asking.take();
         if let Some(asking) = &asking {
             // Its request may still be carried out, and nobody will see the answer.
-            asking.unanswered.fetch_add(1, Ordering::Relaxed);
+            asking.request_unanswered();
         }
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
@@ -174,7 +174,7 @@ impl Place<'_> {
             shared.store.release(key, &token, owner).await
         });
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
-            left.sent = contender.unanswered.load(Ordering::Relaxed) > 0;
+            left.sent = contender.has_unanswered();
         }
     }
 }
@@ -379,7 +379,7 @@ impl Acquisition<'_> {
         error: StoreError,
     ) -> Result<(), LockError> {
         if let StoreError::Ambiguous(_) = error {
-            contender.unanswered.fetch_add(1, Ordering::Relaxed);
+            contender.request_unanswered();
         }
         let now = self.shared.now();
         let patience = match self.patience.limit {

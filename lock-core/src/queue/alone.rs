@@ -1,7 +1,6 @@
 //! Trying to take a lock beside the line: for one who does not wait, and for an owner that may have it already.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use tokio::time::{Instant, sleep};
 
@@ -76,7 +75,7 @@ pub(super) async fn alone(
                     shared.lease_due_at(sent_at);
                 }
                 // The server answered that it holds nothing of this try; unless an earlier request is still out.
-                attempt.sent = contender.unanswered.load(Ordering::Relaxed) > 0;
+                attempt.sent = contender.has_unanswered();
                 if shared.is_closing() {
                     return Err(LockError::ShutDown);
                 }
@@ -90,7 +89,7 @@ pub(super) async fn alone(
             Err(error) => error,
         };
         if let StoreError::Ambiguous(_) = error {
-            contender.unanswered.fetch_add(1, Ordering::Relaxed);
+            contender.request_unanswered();
         }
         if shared.is_closing() {
             // Where it was the runtime that ended, its connection is broken, and `acquire` says so.
@@ -147,7 +146,7 @@ impl Drop for Attempted<'_> {
         if let Some(contender) = self.contender.take() {
             if self.asking {
                 // It may still be carried out, and nobody will see the answer.
-                contender.unanswered.fetch_add(1, Ordering::Relaxed);
+                contender.request_unanswered();
             }
             self.session.abandon(contender, self.sent);
         }

@@ -275,7 +275,7 @@ impl State {
         {
             // The release may still be carried out, and its caller does not run to see the answer, or to repeat it.
             seeker.asking = Asking::Nobody;
-            seeker.contender.unanswered.fetch_add(1, Ordering::Relaxed);
+            seeker.contender.request_unanswered();
             lock(&seeker.contender.wait).interrupted();
             let released = seeker.releases.take();
             self.wake_first();
@@ -299,7 +299,7 @@ impl State {
             && seeker.asking == Asking::First
         {
             // Its request may still be carried out, and nobody will see the answer.
-            seeker.contender.unanswered.fetch_add(1, Ordering::Relaxed);
+            seeker.contender.request_unanswered();
         }
         let left = self.remove(&first);
         first.woken.wake();

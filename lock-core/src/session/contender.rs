@@ -1,6 +1,6 @@
 //! One token on the server, from before its first request until its last trace is gone.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
@@ -48,11 +48,12 @@ pub(crate) struct Contender {
     cap: AtomicU64,
     keep_until: AtomicU64,
     /// How many fencing tokens the first request asked for, where each must ask for as many.
-    spare: AtomicU64,
+    spare: AtomicU32,
     /// A request was made, which may be on its way.
     asked: AtomicBool,
-    /// Requests that had no clear answer: they may still take effect.
-    pub(crate) unanswered: AtomicU32,
+    /// Requests that had no clear answer: they may still take effect. No more are counted than fit: it matters whether there
+    /// are none, one, or more.
+    unanswered: AtomicU8,
     /// Guarded scripts that were sent with this token and had no answer: they may still run.
     scripts: AtomicU32,
     /// Another process is known to wait for what was granted. A message may say so right behind the grant, and so
@@ -87,7 +88,7 @@ enum Tenure {
 }
 
 /// No request has asked for fencing tokens so far.
-const UNASKED: u64 = u64::MAX;
+const UNASKED: u32 = u32::MAX;
 
 /// A guarded script without an answer. It counts for as long as the token lives, unless it is answered: a call whose future
 /// was dropped or whose connection broke may reach the server at any time.
@@ -124,9 +125,9 @@ impl Contender {
             }),
             cap: AtomicU64::new(Moment::NEVER.0),
             keep_until: AtomicU64::new(0),
-            spare: AtomicU64::new(UNASKED),
+            spare: AtomicU32::new(UNASKED),
             asked: AtomicBool::new(false),
-            unanswered: AtomicU32::new(0),
+            unanswered: AtomicU8::new(0),
             scripts: AtomicU32::new(0),
             contended: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -335,11 +336,12 @@ impl Contender {
             Kind::Exclusive => wanted,
             Kind::Reentrant if self.explicit_owner.is_some() => 0,
             Kind::Reentrant => {
-                let (unasked, relaxed) = (UNASKED, Ordering::Relaxed);
+                let wanted = u32::try_from(wanted).unwrap_or(UNASKED - 1);
+                let relaxed = Ordering::Relaxed;
                 let first = self
                     .spare
-                    .compare_exchange(unasked, wanted, relaxed, relaxed);
-                first.map_or_else(|asked| asked, |_| wanted)
+                    .compare_exchange(UNASKED, wanted, relaxed, relaxed);
+                u64::from(first.map_or_else(|asked| asked, |_| wanted))
             }
         }
     }
@@ -359,6 +361,22 @@ impl Contender {
             owner: self.owner(),
             spare,
         }
+    }
+
+    /// A request had no clear answer.
+    pub(crate) fn request_unanswered(&self) {
+        let (relaxed, one_more) = (Ordering::Relaxed, |count: u8| count.checked_add(1));
+        let _ = self.unanswered.fetch_update(relaxed, relaxed, one_more);
+    }
+
+    /// Whether requests had no clear answer.
+    pub(crate) fn has_unanswered(&self) -> bool {
+        self.unanswered.load(Ordering::Relaxed) > 0
+    }
+
+    /// How many requests had no clear answer, to be watched by the caller from now on.
+    pub(crate) fn take_unanswered(&self) -> u8 {
+        self.unanswered.swap(0, Ordering::Relaxed)
     }
 
     /// Whether anything of it may be on the server.

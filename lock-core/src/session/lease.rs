@@ -3,7 +3,7 @@
 //! It outlives the guards that use it: inside a process a lease is handed from guard to guard, and the guards of one
 //! owner share one.
 
-use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
@@ -83,6 +83,8 @@ pub(crate) struct Lease {
     deadline: AtomicU64,
     renew_at: AtomicU64,
     users: Mutex<Users>,
+    /// The one renewal of a fixed lease that was granted by a message is still to come.
+    owed: AtomicBool,
     /// Made by the first who watches: few do.
     changed: OnceLock<Box<Notify>>,
 }
@@ -93,8 +95,6 @@ struct Users {
     all: u32,
     /// Those who want it renewed.
     renewing: u32,
-    /// The one renewal of a fixed lease that was granted by a message.
-    owed: bool,
     /// The longest that any of them asked for.
     terms: Terms,
 }
@@ -122,9 +122,9 @@ impl Lease {
             users: Mutex::new(Users {
                 all: 1,
                 renewing: u32::from(start.renew),
-                owed: start.pushed && !start.renew,
                 terms,
             }),
+            owed: AtomicBool::new(start.pushed && !start.renew),
             changed: OnceLock::new(),
         })
     }
@@ -244,13 +244,13 @@ impl Lease {
     pub(crate) fn renewing(&self) -> bool {
         let users = lock(&self.users);
         self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
-        users.renewing > 0 || users.owed
+        users.renewing > 0 || self.owed.load(Ordering::SeqCst)
     }
 
     /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns when the next is due.
     pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, terms: Terms) -> Moment {
         self.prolong(now, terms.deadline(sent_at));
-        lock(&self.users).owed = false;
+        self.owed.store(false, Ordering::SeqCst);
         self.next_renewal(sent_at + terms.third())
     }
 

@@ -300,6 +300,8 @@ impl Shared {
         let now = self.now();
         let mut registry = lock(&self.registry);
         let line = registry.line(&contender.key);
+        let owner = contender.explicit_owner.as_ref();
+        let before = owner.and_then(|owner| line.holder_for(owner));
         let taken = line.adopt(contender, granted, hold, now);
         registry.rest(&line);
         // Not before: an idle line may be forgotten at any moment, and then somebody makes another.
@@ -307,6 +309,10 @@ impl Shared {
         drop(registry);
         if taken == Taken::Held {
             self.watch(hold);
+        }
+        // The grant may have shown that the owner had lost the lock and was given it anew.
+        if before.is_some_and(|holder| holder.is_lease_over()) {
+            self.lease_due_at(now);
         }
         taken
     }

@@ -1,7 +1,6 @@
 //! Letting go of a lock and asking for it again in one command, for those who wait in this process.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::contender::Contender;
@@ -57,7 +56,7 @@ pub(super) async fn replace(
         Ok(Passed::On(Answer::Busy { .. } | Answer::Foreign { .. })) => Ok(Released::Free),
         Err(error) => {
             if let StoreError::Ambiguous(_) = error {
-                contender.unanswered.fetch_add(1, Ordering::Relaxed);
+                contender.request_unanswered();
             }
             lock(&contender.wait).failed(shared.now(), error.clone());
             Err(error)
@@ -98,7 +97,7 @@ impl Asking<'_> {
 impl Drop for Asking<'_> {
     /// The release was dropped on its way: it may be carried out all the same.
     fn drop(&mut self) {
-        self.contender.unanswered.fetch_add(1, Ordering::Relaxed);
+        self.contender.request_unanswered();
         lock(&self.contender.wait).interrupted();
         self.tell();
     }

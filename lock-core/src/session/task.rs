@@ -380,7 +380,7 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, contender: &Arc<Contend
         Ok(Answer::Foreign { .. }) => contender.tell(Wait::interrupted),
         Err(error) => {
             if let StoreError::Ambiguous(_) = error {
-                contender.unanswered.fetch_add(1, Ordering::Relaxed);
+                contender.request_unanswered();
             }
             let now = shared.now();
             contender.tell(|wait| wait.failed(now, error.clone()));

@@ -1,7 +1,6 @@
 //! The session on a clock that tests move by hand, over a real memory store.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::{Contender, Hold, Request, Session, Shared};
@@ -410,7 +409,7 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let contender = Arc::clone(guard.view().hold.contender().unwrap());
     // A request of it that got no answer may still be on its way, on a connection of the past.
-    contender.unanswered.fetch_add(1, Ordering::Relaxed);
+    contender.request_unanswered();
     drop(guard);
     is_undone_when_it_lands(shared, &contender, &rig).await;
 }
@@ -425,7 +424,7 @@ async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
     let shared = &two.session.shared;
     let contender = lock(&shared.registry).contenders[&1].clone();
     // Its refresh got no answer. The place that it had before brings it the lock, and it leaves without having seen that.
-    contender.unanswered.fetch_add(1, Ordering::Relaxed);
+    contender.request_unanswered();
     first.release().await.unwrap();
     drop(waiting);
     // Time stands still as long as somebody has something to do, so the clean-up has looked once.

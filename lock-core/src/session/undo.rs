@@ -34,10 +34,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
     loop {
         match let_go(&shared, &contender).await {
             // Acquires that nobody saw answered may still be under way on a connection that broke.
-            Ok(released)
-                if contender.unanswered.swap(0, Ordering::Relaxed)
-                    > known(&contender, released) =>
-            {
+            Ok(released) if contender.take_unanswered() > known(&contender, released) => {
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
             Ok(released) => {
@@ -75,9 +72,9 @@ pub(super) async fn until_confirmed_then(
 
 /// Of how many requests without an answer it is known what became of them: where the lock was ours and no answer has brought
 /// it, one of them took it.
-fn known(contender: &Contender, released: Released) -> u32 {
+fn known(contender: &Contender, released: Released) -> u8 {
     let served = contender.lease().is_some() || lock(&contender.wait).was_served();
-    u32::from(released != Released::NotHeld && !served)
+    u8::from(released != Released::NotHeld && !served)
 }
 
 /// The holder releases and waits for the answer.
@@ -198,7 +195,7 @@ struct Unfinished<'a> {
 impl Unfinished<'_> {
     fn done(mut self) {
         // A request that was never answered may still land: then the background releases once more.
-        let clear = |c: &mut Arc<Contender>| c.unanswered.load(Ordering::Relaxed) == 0;
+        let clear = |c: &mut Arc<Contender>| !c.has_unanswered();
         if let Some(contender) = self.contender.take_if(clear) {
             self.session.shared.forget(&contender);
         }

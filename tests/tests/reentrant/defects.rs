@@ -212,3 +212,20 @@ async fn a_wait_with_a_limit_ends_though_the_server_hangs() {
         assert!(outcome.is_err(), "{outcome:?}");
     }
 }
+
+#[tokio::test]
+async fn what_an_owner_had_lost_when_it_entered_anew_is_cleaned_up_at_once() {
+    let server = TestServer::start().await;
+    let locks = manager(&server).await;
+    let us = Owner::new();
+    let lock = locks.reentrant_lock("order").owner(&us).ttl(LONG);
+    let before = lock.acquire().await.unwrap();
+    server.flushall().await;
+    let anew = lock.acquire().await.unwrap();
+    assert_eq!(in_time("the loss", before.lost()).await, LossReason::Taken);
+    drop(before);
+    anew.release().await.unwrap();
+    let left = in_time("the shutdown", locks.shutdown(LONG)).await;
+    assert_eq!(left, 0);
+    until_clean(&server).await;
+}

@@ -49,6 +49,8 @@ struct Key {
     kept_until: Duration,
     at_least_until: Duration,
     excused: bool,
+    /// When its queue was last lost with the data. Those who waited are in it again after a refresh.
+    forgotten_at: Option<Duration>,
     /// When a guard last believed in it, or something else kept it.
     used_at: Duration,
 }
@@ -140,7 +142,9 @@ impl Keys {
                     });
                     let attentive = waiting.filter_map(|waiter| waiter.attentive).min();
                     let Some(attentive) = attentive else { continue };
-                    let idle = now.saturating_sub(since.max(attentive)).min(calm);
+                    let asked = key.forgotten_at.map_or(Duration::ZERO, |at| at + REFRESH);
+                    let known = since.max(attentive).max(asked);
+                    let idle = now.saturating_sub(known).min(calm);
                     // The others of a process wait for the first in line, until it is passed over.
                     let held_up = self.asleep > 0;
                     let idle = if held_up { idle } else { idle.min(attended) };
@@ -227,7 +231,7 @@ impl Keys {
         key.at_least_until = until;
     }
 
-    pub(super) fn excuse(&mut self, excuse: Excuse<'_>) {
+    pub(super) fn excuse(&mut self, excuse: Excuse<'_>, now: Duration) {
         let one = match excuse {
             Excuse::Forced(name) | Excuse::Foreign(name) | Excuse::Shortened(name) => Some(name),
             Excuse::DataLoss => None,
@@ -236,6 +240,9 @@ impl Keys {
             if one.is_none_or(|one| one == name) {
                 key.excused = true;
                 key.for_nobody_since = None;
+                if one.is_none() {
+                    key.forgotten_at = Some(now);
+                }
             }
         }
     }

@@ -251,7 +251,7 @@ impl Checks {
     fn excused(&self, excuse: Excuse<'_>, now: Duration) {
         self.0.beliefs.borrow_mut().excuse(excuse, now);
         let mut keys = self.0.keys.borrow_mut();
-        keys.excuse(excuse);
+        keys.excuse(excuse, now);
         if excuse == Excuse::DataLoss {
             self.0.effects.borrow_mut().forget();
         }
