@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_core::{LockError, LockManager, LossReason, Owner};
+use lock_core::{GuardedScript, LockError, LockManager, LossReason, Owner};
 use lock_tests::{AclServer, LIMIT, eventually};
 use tokio::time::timeout;
 
@@ -77,9 +77,11 @@ async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
     let next = timeout(LIMIT, waiting).await.expect("granted").unwrap();
     step("release", step("wait", next)?.release().await)?;
 
-    // Renewed, or lost for want of it.
+    // Writes behind a check; renewed, or lost for want of it.
     let ttl = ms(900);
     let guard = step("acquire", lock.clone().ttl(ttl).acquire().await)?;
+    let script = GuardedScript::new("return 1");
+    assert_eq!(step("run", guard.guarded(&script).run::<i64>().await)?, 1);
     if let Ok(reason) = timeout(ttl * 2, guard.lost()).await {
         return Err(format!("renew: {reason}"));
     }

@@ -1,13 +1,15 @@
 //! One owner in Redisson and here, or in several processes: what the other side does with the lock is never taken for ours.
 
 use std::thread;
+use std::time::Duration;
 
 use lock_core::{GuardedScript, LockError, LossReason, Owner};
 use lock_tests::TestServer;
 use tokio::runtime;
+use tokio::time::sleep;
 
 use crate::redisson_client::{Redisson, Unlocked};
-use crate::support::{LONG, in_time, manager, ms, until_clean};
+use crate::support::{LONG, hash, in_time, manager, ms, until_clean};
 
 #[tokio::test]
 async fn a_release_leaves_a_lock_that_redisson_took_anew() {
@@ -78,41 +80,57 @@ async fn a_fencing_token_does_not_come_again_after_redisson_let_go() {
     assert_eq!(java.unlock("order", LONG).await, Unlocked::Free);
 }
 
-/// The count has no leases of its own, so P7 holds for the owner as a whole, and not for each of its processes.
-#[tokio::test]
-async fn a_hold_that_crashed_is_gone_a_ttl_after_its_owner_was_last_there() {
-    let server = TestServer::start().await;
-    let owner = Owner::new();
-    let there = manager(&server).await;
-    let (url, theirs) = (server.url(), owner.clone());
-    // As in a crash: nobody releases, and nobody renews.
+/// As in a crash: nobody releases, and nobody renews.
+fn crashes_with_the_lock(server: &TestServer, owner: &Owner) {
+    let (url, owner) = (server.url(), owner.clone());
     let crashing = thread::spawn(move || {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let locks = lock_core::LockManager::connect(&url).await.unwrap();
-            let lock = locks.reentrant_lock("order").ttl(ms(2000)).owner(&theirs);
+            let lock = locks.reentrant_lock("order").ttl(CRASHED).owner(&owner);
+            std::mem::forget(lock.acquire().await.unwrap());
             std::mem::forget(lock.acquire().await.unwrap());
         });
     });
     crashing.join().unwrap();
-    let lock = there.reentrant_lock("order").ttl(ms(2000));
-    lock.clone()
-        .owner(&owner)
-        .acquire()
-        .await
-        .unwrap()
-        .release()
+}
+
+/// The ttl of what crashes.
+const CRASHED: Duration = Duration::from_millis(1500);
+
+#[tokio::test]
+async fn what_crashed_is_not_counted_though_its_owner_comes_and_goes() {
+    let server = TestServer::start().await;
+    let owner = Owner::new();
+    crashes_with_the_lock(&server, &owner);
+    let there = manager(&server).await.reentrant_lock("order").owner(&owner);
+    let guard = there.acquire().await.unwrap();
+    assert_eq!(hash(&server, "order").await[&owner.to_string()], 3);
+    let alone = async {
+        while hash(&server, "order").await[&owner.to_string()] > 1 {
+            there.acquire().await.unwrap().release().await.unwrap();
+            sleep(ms(20)).await;
+        }
+    };
+    in_time("the end of what crashed", alone).await;
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
+    until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn a_lock_lasts_for_those_of_its_owner_who_are_left() {
+    let server = TestServer::start().await;
+    let (owner, stranger) = (Owner::new(), Owner::new());
+    let lock = manager(&server).await.reentrant_lock("order");
+    crashes_with_the_lock(&server, &owner);
+    // This one has a ttl of minutes, and would hand the lock on to nobody.
+    let guard = lock.clone().owner(&owner).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    let next = lock.owner(&stranger);
+    let guard = in_time("the ttl of what crashed", next.acquire())
         .await
         .unwrap();
-    let busy = lock
-        .clone()
-        .owner(&Owner::new())
-        .try_acquire()
-        .await
-        .unwrap();
-    assert!(busy.is_none(), "the count lives on with its owner");
-    let stranger = lock.owner(&Owner::new());
-    let guard = in_time("the ttl", stranger.acquire()).await.unwrap();
     guard.release().await.unwrap();
     until_clean(&server).await;
 }

@@ -24,11 +24,22 @@ if holder and holder ~= owner then return {'busy', redis.call('PTTL', lock)} end
 if holder then
   -- Harmless where the rest is refused: a lease is never shortened.
   prolong(lock, holds, ttl)
-  local tenure = known and redis.pcall('HMGET', holds, 'owner', 'fence', token) or {}
+  local tenure = known and redis.pcall('HMGET', holds, 'owner', 'fence', token, 'clients') or {}
   -- Holds of another type are lost, as if they were evicted.
   if tenure.err and not string.find(tenure.err, 'WRONGTYPE', 1, true) then return tenure end
   if tenure[1] == owner then
-    if not tenure[3] then
+    local now, clients = now_ms(), clients_of(tenure[4])
+    for _, ends in pairs(clients) do
+      if ends <= now then
+        count = bury(lock, holds, owner, count, clients, now)
+        tenure[3] = redis.call('HGET', holds, token)
+        break
+      end
+    end
+    -- Before it is counted: a client that is not known to stay is buried.
+    local refused = count > 0 and stay(holds, clients, owner, token, ttl, now)
+    if refused then return refused end
+    if count > 0 and not tenure[3] then
       count = redis.call('HINCRBY', lock, owner, 1)
       local counted = redis.pcall('HSET', holds, token, 1)
       if type(counted) == 'table' then
@@ -36,16 +47,20 @@ if holder then
         return counted
       end
     end
-    return {tonumber(tenure[2]), count}
+    if count > 0 then return {tonumber(tenure[2]), count} end
+    -- All that had it have crashed.
+    holder = nil
   end
 end
 
 -- A new tenure, or one that a client began which knows no fencing tokens. What the holds say is of the past.
-local minted = mint(fence, tonumber(ARGV[4]))
+local time = redis.call('TIME')
+local minted = mint(fence, tonumber(ARGV[4]), time)
 redis.call('DEL', holds)
 redis.call('HSET', holds, 'owner', owner, 'fence', minted, token, 1)
+local refused = stay(holds, {}, owner, token, ttl, now_ms(time))
 local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
-local done = redis.pcall('PEXPIRE', holds, lease)
+local done = refused or redis.pcall('PEXPIRE', holds, lease)
 if type(done) == 'number' then
   if holder then
     done = redis.pcall('HSET', lock, TENURE, 1)

@@ -9,16 +9,21 @@
 -- part of.
 --
 -- Atomic per lock, which is all that is asked: a lease is only ever renewed by its owner.
-local renewed, all = {}, true
+local renewed, all, now = {}, true, nil
 for i = 1, #KEYS / 2 do
   local lock, holds = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, token, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i])
   -- Another type under one of the names is certainly not ours; a call that was refused (an ACL) says nothing.
   local held = redis.pcall('HMGET', lock, owner, TENURE)
   if held.err and not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
-  local counted = held[1] and held[2] and redis.pcall('HEXISTS', holds, token)
-  if type(counted) == 'table' and not string.find(counted.err, 'WRONGTYPE', 1, true) then return counted end
-  if counted == 1 then
+  local counted = held[1] and held[2] and redis.pcall('HMGET', holds, token, 'clients') or {}
+  if counted.err and not string.find(counted.err, 'WRONGTYPE', 1, true) then return counted end
+  if counted[1] then
+    if counted[2] and ttl > 0 then
+      now = now or now_ms()
+      local refused = stay(holds, clients_of(counted[2]), owner, token, ttl, now)
+      if refused then return refused end
+    end
     prolong(lock, holds, ttl)
     renewed[i] = 1
   else

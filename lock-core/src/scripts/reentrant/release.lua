@@ -7,7 +7,8 @@
 -- where the token is not counted (never granted, released before, or the lock ended without it)
 --
 -- Atomic because compare, count and delete are one script: the lock of another owner is never touched, and
--- a release that is repeated does not count twice. The lease stays as it is, since the other holds rely on it.
+-- a release that is repeated does not count twice. The other holds rely on the lease: it becomes shorter only where it is known
+-- for each of them that it needs no more.
 local lock, holds = KEYS[1], KEYS[2]
 local owner, token = ARGV[1], ARGV[2]
 
@@ -29,6 +30,10 @@ if holder ~= owner or not known then
   redis.call('DEL', holds)
   return -1
 end
+-- Another process of this owner may have crashed, or need the lock for a shorter time than this one.
+local clients, several = clients_of(count > 1 and redis.pcall('HGET', holds, 'clients'))
+local now, known_until = several > 1 and now_ms(), 0
+if now then count, known_until = bury(lock, holds, owner, count, clients, now) end
 local left
 if count > 1 then
   left = redis.pcall('HINCRBY', lock, owner, -1)
@@ -40,7 +45,15 @@ if type(left) == 'table' then
   redis.call('HSET', holds, token, 1)
   return left
 end
-if count > 1 then return left end
+if count > 1 then
+  if known_until == left then
+    local last = 0
+    for _, ends in pairs(clients) do last = math.max(last, ends - now) end
+    redis.pcall('HSET', holds, 'clients', written(clients))
+    if redis.call('PTTL', lock) > last then redis.pcall('PEXPIRE', lock, last) end
+  end
+  return left
+end
 -- A refused PUBLISH (an ACL) undoes nothing: who waits asks again before long.
 local heard = redis.pcall(ARGV[3], KEYS[3], '0')
 return {type(heard) == 'number' and heard or 0}

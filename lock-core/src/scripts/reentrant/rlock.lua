@@ -6,6 +6,9 @@
 -- `owner` and `fence`, and one field for each acquisition that is counted, named by its token. Thus a call
 -- that is repeated counts once. It lives as long as the lock or longer.
 --
+-- The processes of an owner end one by one: what one had that has crashed is not counted for as long as the others come and
+-- go. So the field `clients` says until when the leases of each last, as `client ms;`. A token begins with its client.
+--
 -- Redisson deletes the lock without the holds, and may take it again for the same owner. So the lock has a second field,
 -- which Redisson never reads: without it, what the holds say is of an earlier tenure.
 local TENURE = 'lock-core:tenure'
@@ -40,3 +43,69 @@ local function prolong(lock, holds, ttl)
   redis.call('PEXPIRE', holds, math.max(left, ttl, redis.call('PTTL', holds)))
 end
 
+local TOKEN = '^(' .. string.rep('.', 36) .. '):%d+$'
+
+local function now_ms(time)
+  time = time or redis.call('TIME')
+  return time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+-- Until when the leases of each client last, and how many clients there are.
+local function clients_of(text)
+  local clients, n = {}, 0
+  for client, ends in string.gmatch(type(text) == 'string' and text or '', '(%S+) (%d+);') do
+    clients[client] = tonumber(ends)
+    n = n + 1
+  end
+  return clients, n
+end
+
+local function written(clients)
+  local text = ''
+  for client, ends in pairs(clients) do text = text .. string.format('%s %.0f;', client, ends) end
+  return text
+end
+
+-- The client of this token stays for `ttl` ms, or longer where that is so already. Returns an error where that is refused.
+-- An owner that is one acquisition has one client.
+local function stay(holds, clients, owner, token, ttl, now)
+  local client = owner ~= token and string.match(token, TOKEN)
+  if not client then return nil end
+  clients[client] = math.max(clients[client] or 0, now + ttl)
+  local done = redis.pcall('HSET', holds, 'clients', written(clients))
+  return type(done) == 'table' and done or nil
+end
+
+-- Uncounts what clients had whose leases are over, and drops those that have nothing counted. Returns how often the owner holds
+-- the lock now, 0 where it was deleted; and for how many of these holds it is known until when they last. A refused step
+-- leaves the rest as it is.
+local function bury(lock, holds, owner, count, clients, now)
+  local fields = redis.pcall('HGETALL', holds)
+  local dead, counted, alive = {}, {}, 0
+  for i = 1, #fields, 2 do
+    local client = string.match(fields[i], TOKEN)
+    local ends = client and clients[client]
+    if ends and ends <= now then
+      dead[#dead + 1] = fields[i]
+    elseif ends then
+      counted[client] = ends
+      alive = alive + 1
+    end
+  end
+  if #dead >= count then
+    local done = redis.pcall('DEL', lock, holds)
+    return type(done) == 'number' and 0 or count, 0
+  end
+  for _, token in ipairs(dead) do
+    local left = redis.pcall('HINCRBY', lock, owner, -1)
+    if type(left) == 'table' then return count, 0 end
+    local gone = redis.pcall('HDEL', holds, token)
+    if type(gone) == 'table' then
+      redis.call('HINCRBY', lock, owner, 1)
+      return count, 0
+    end
+    count = left
+  end
+  for client in pairs(clients) do clients[client] = counted[client] end
+  return count, alive
+end
