@@ -36,8 +36,8 @@ tokio::task_local! {
 /// An owner is a secret like a password for the time of the work: whoever knows it can enter and release the locks of
 /// that work. Send it to services that you trust, and do not log it; `Debug` does not show it.
 ///
-/// Holds are counted for the owner, not for each of its processes. If one of several processes of an owner crashes, its hold
-/// still counts until no other process of the owner has taken or renewed the lock for one ttl. Other owners wait until then.
+/// If one of several processes of an owner crashes, what it held counts for one ttl more: the longest that this process asked
+/// the lock for. The others of the owner may come and go meanwhile.
 ///
 /// # The owner of a scope
 ///

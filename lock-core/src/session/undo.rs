@@ -25,14 +25,19 @@ pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
     until_confirmed(shared, contender).await;
 }
 
-/// Releases until the server has confirmed it, or until the ttl has done the work.
+/// Releases until the server has confirmed it, or until the ttl has done the work. It cannot while guards of the same owner
+/// keep the lock.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contender>) {
     contender.let_go();
     let ttl = contender.terms().ttl();
-    let give_up = Instant::now() + ttl;
+    let mut give_up = Instant::now() + ttl;
     let mut pause = Duration::from_millis(10);
     loop {
-        match let_go(&shared, &contender).await {
+        let answer = let_go(&shared, &contender).await;
+        if let Some(lasts) = shared.prolonged(&contender) {
+            give_up = give_up.max(Instant::now() + lasts);
+        }
+        match answer {
             // Acquires that nobody saw answered may still be under way on a connection that broke.
             Ok(released) if contender.take_unanswered() > known(&contender, released) => {
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
@@ -68,6 +73,16 @@ pub(super) async fn until_confirmed_then(
     contender.undoing.store(true, Ordering::Relaxed);
     until_confirmed(shared, contender).await;
     drop(then);
+}
+
+impl Shared {
+    /// For how long the lock lasts at least, where guards of the same owner have it.
+    fn prolonged(&self, contender: &Contender) -> Option<Duration> {
+        let owner = contender.explicit_owner.as_ref()?;
+        let holder = lock(&self.registry).holder_for(&contender.key, owner)?;
+        let lease = holder.lease().filter(|lease| !lease.is_over())?;
+        Some(lease.terms().ttl())
+    }
 }
 
 /// Of how many requests without an answer it is known what became of them: where the lock was ours and no answer has brought

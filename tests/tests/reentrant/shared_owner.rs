@@ -4,12 +4,12 @@ use std::thread;
 use std::time::Duration;
 
 use lock_core::{GuardedScript, LockError, LossReason, Owner};
-use lock_tests::TestServer;
+use lock_tests::{Proxy, TestServer};
 use tokio::runtime;
 use tokio::time::sleep;
 
 use crate::redisson_client::{Redisson, Unlocked};
-use crate::support::{LONG, hash, in_time, manager, ms, until_clean};
+use crate::support::{LONG, hash, in_time, manager, manager_at, ms, until_clean};
 
 #[tokio::test]
 async fn a_release_leaves_a_lock_that_redisson_took_anew() {
@@ -132,5 +132,30 @@ async fn a_lock_lasts_for_those_of_its_owner_who_are_left() {
         .await
         .unwrap();
     guard.release().await.unwrap();
+    until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn a_short_hold_is_given_back_after_an_outage_while_a_long_one_of_its_owner_goes_on() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let locks = manager_at(&proxy.url(), ms(500)).await;
+    let owner = Owner::new();
+    let lock = locks.reentrant_lock("order").owner(&owner);
+    let long = lock.acquire().await.unwrap();
+    let short = lock.ttl(ms(300)).acquire().await.unwrap();
+    proxy.refuse(true);
+    proxy.reset();
+    drop(short);
+    // The short ttl passes, and nothing can be asked.
+    sleep(ms(1000)).await;
+    proxy.refuse(false);
+    let alone = async {
+        while hash(&server, "order").await[&owner.to_string()] > 1 {
+            sleep(ms(20)).await;
+        }
+    };
+    in_time("the release", alone).await;
+    long.release().await.unwrap();
     until_clean(&server).await;
 }

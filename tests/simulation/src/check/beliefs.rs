@@ -213,7 +213,7 @@ impl Beliefs {
             let Some((until, since)) = belief.excused else {
                 continue;
             };
-            if until.is_some_and(|until| now > until) {
+            if until.is_some_and(|until| now > until) && !self.has_it_again(world, belief) {
                 world.find(
                     "told",
                     format!("p{process} {name}: taken away at {since:?}, and still held"),
@@ -231,6 +231,13 @@ impl Beliefs {
             }
         }
         self.check_connected(world, &holders, now);
+    }
+
+    /// A question that was under way when the lock was taken away has taken it for the same token again before anybody else
+    /// had it. The client cannot know: a repeated question is answered with a new fencing token, too.
+    fn has_it_again(&self, world: &World, belief: &Belief) -> bool {
+        let newest = self.newest(&belief.grant.name);
+        newest <= belief.fence && is_on_server(world, belief).is_ok()
     }
 
     /// A process that was refused a channel and has callers that wait has it again, a minute after the refusal has ended.
@@ -323,24 +330,23 @@ fn check_lease(world: &World, belief: &Belief) {
     if belief.excused.is_some() {
         return;
     }
-    let Grant {
-        name,
-        process,
-        view,
-        ..
-    } = &belief.grant;
-    let believed = view.remaining().as_micros();
-    if believed == 0 {
-        return;
-    }
-    let there = world
-        .server()
-        .with(|master| master.ttl_micros(name.as_bytes()));
-    let there = there.map_or(0, |left| left.max(0).cast_unsigned());
-    if believed > u128::from(there) {
+    if let Err((believed, there)) = is_on_server(world, belief) {
+        let Grant { name, process, .. } = &belief.grant;
         world.find(
             "lease",
             format!("{name}: p{process} believes in {believed} µs, the server in {there}"),
         );
     }
+}
+
+/// Whether the server has the lock for as long as its guard believes; else for how many µs each of them has it.
+fn is_on_server(world: &World, belief: &Belief) -> Result<(), (u128, u64)> {
+    let believed = belief.grant.view.remaining().as_micros();
+    let name = belief.grant.name.as_bytes();
+    let there = world.server().with(|master| master.ttl_micros(name));
+    let there = there.map_or(0, |left| left.max(0).cast_unsigned());
+    if believed > u128::from(there) {
+        return Err((believed, there));
+    }
+    Ok(())
 }

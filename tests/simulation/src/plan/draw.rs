@@ -115,6 +115,7 @@ pub fn draw(seed: u64) -> Plan {
         delay,
         split: if percent(rng, 20) { 20 } else { 0 },
         keys,
+        shared_owners: 0,
         processes: Vec::new(),
         incidents: Vec::new(),
     };
@@ -130,6 +131,9 @@ pub fn draw(seed: u64) -> Plan {
     // One seed in eight has no fault at all: what it shows needs no excuse.
     if !percent(rng, 12) {
         plan.incidents = incidents(rng, theme, horizon, processes, keys);
+    }
+    if percent(rng, 25) {
+        plan.shared_owners = rng.u64(1..=3);
     }
     plan
 }

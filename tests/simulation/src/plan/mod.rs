@@ -22,6 +22,8 @@ pub struct Plan {
     pub split: u8,
     /// Locks that everybody uses.
     pub keys: usize,
+    /// How many owners of reentrant locks there are, which all processes share; none where each operation has its own.
+    pub shared_owners: u64,
     /// Who uses them.
     pub processes: Vec<ProcessPlan>,
     /// What goes wrong, in the order of time.

@@ -88,6 +88,15 @@ impl Context {
         all.entry((key, segments)).or_insert_with(make).clone()
     }
 
+    fn owner(&self, operation: usize) -> Owner {
+        let share = self.run.plan.shared_owners;
+        let number = (self.process + self.task + operation) as u64;
+        number.checked_rem(share).map_or_else(Owner::new, |number| {
+            let text = format!("00000000-0000-4000-8000-000000000000:{number}");
+            Owner::parse(&text).expect("an owner's text")
+        })
+    }
+
     fn ttl(&self, op: &Op) -> Duration {
         let jitter = u64::from(self.run.plan.processes[self.process].jitter);
         Duration::from_millis(op.ttl + op.ttl * jitter / 100 + u64::from(jitter > 0))
@@ -128,8 +137,9 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
     let waiter = run.checks.waits(names, *process);
     let waiting = Waiting(&run.checks, waiter);
     let tell = |polled| run.checks.is_polled(waiter, polled);
-    let owner = Owner::new();
-    let asking = ask(context, op, &owner, &asked, &waiting);
+    let owner = context.owner(number);
+    let owner = matches!(op.kind, Kind::Reentrant(_)).then_some(&owner);
+    let asking = ask(context, op, owner, &asked, &waiting);
     let result = Attended::new(asking, op.attention, &run.checks, tell).await;
     drop(waiting);
     match result {
@@ -141,7 +151,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
                 guard.fencing_token(),
                 guard.remaining()
             ));
-            use_guard(context, op, &asked, &owner, guard).await;
+            use_guard(context, op, &asked, owner, guard).await;
         }
         Some(Ok(None)) => context.note(format_args!("#{number} over")),
         Some(Err(error)) => {
@@ -173,7 +183,7 @@ fn names(op: &Op) -> Vec<String> {
 async fn ask(
     context: &Context,
     op: &Op,
-    owner: &Owner,
+    owner: Option<&Owner>,
     asked: &Asked,
     waiting: &Waiting<'_>,
 ) -> Result<Option<Got>, LockError> {
@@ -200,7 +210,7 @@ async fn ask(
                 Call::Forever => Some(lock.acquire().await?),
                 Call::With => {
                     let body = async |guard: &LockGuard| {
-                        with_body(context, op, asked, guard, waiting).await;
+                        with_body(context, op, owner, asked, guard, waiting).await;
                     };
                     lock.with(body).await?;
                     None
@@ -216,8 +226,10 @@ async fn ask(
             let mut lock = locks
                 .reentrant_lock(format!("r{key}"))
                 .ttl(ttl)
-                .renew(op.renew)
-                .owner(owner);
+                .renew(op.renew);
+            if let Some(owner) = owner {
+                lock = lock.owner(owner);
+            }
             if op.max_hold > 0 {
                 lock = lock.max_hold(most);
             }
@@ -232,7 +244,7 @@ async fn ask(
                 Call::Forever | Call::Force => Some(lock.acquire().await?),
                 Call::With => {
                     let body = async |guard: &LockGuard| {
-                        with_body(context, op, asked, guard, waiting).await;
+                        with_body(context, op, owner, asked, guard, waiting).await;
                     };
                     lock.with(body).await?;
                     None
@@ -283,7 +295,12 @@ fn believed<'a>(
         owner: owner.map(ToString::to_string),
         view: guard.view(),
         asked: asked.at,
-        ttl: asked.ttl,
+        // What shares an owner shares a lease, which is as long as the longest of them asked for.
+        ttl: if owner.is_some() && context.run.plan.shared_owners > 0 {
+            Duration::from_millis(context.run.plan.longest_ttl())
+        } else {
+            asked.ttl
+        },
         max_hold: capped.then_some(Duration::from_millis(op.max_hold)),
         is_told: connection == Connection::Push,
         reconnects: connection != Connection::User && !context.run.plan.ends(context.process),
@@ -295,19 +312,18 @@ fn believed<'a>(
 async fn with_body(
     context: &Context,
     op: &Op,
+    owner: Option<&Owner>,
     asked: &Asked,
     guard: &LockGuard,
     waiting: &Waiting<'_>,
 ) {
     waiting.0.waited(waiting.1);
     context.run.grants.set(context.run.grants.get() + 1);
-    let _held = believed(context, op, asked, None, guard, true);
+    let _held = believed(context, op, asked, owner, guard, true);
     sleep(Duration::from_millis(op.hold)).await;
 }
 
-async fn use_guard(context: &Context, op: &Op, asked: &Asked, owner: &Owner, guard: Got) {
-    let is_owned = matches!(op.kind, Kind::Reentrant(_));
-    let owner = is_owned.then_some(owner);
+async fn use_guard(context: &Context, op: &Op, asked: &Asked, owner: Option<&Owner>, guard: Got) {
     let Some(held) = believed(context, op, asked, owner, &guard, true) else {
         return;
     };
