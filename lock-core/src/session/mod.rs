@@ -75,6 +75,8 @@ pub(crate) struct Shared {
     client: ClientId,
     registry: Mutex<Registry>,
     next_sequence: AtomicU64,
+    /// The longest ttl that was asked for here with an owner, in milliseconds.
+    longest_of_owners: AtomicU64,
     /// When a lease or a line wants the task's attention. Too early is harmless; too late never happens.
     leases_due: AtomicU64,
     lines_due: AtomicU64,
@@ -112,6 +114,7 @@ impl Session {
                 client,
                 registry: Mutex::default(),
                 next_sequence: AtomicU64::new(1),
+                longest_of_owners: AtomicU64::new(0),
                 leases_due: AtomicU64::new(Moment::NEVER.0),
                 lines_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
@@ -265,6 +268,10 @@ impl Shared {
         line: Option<&Arc<Line>>,
     ) -> Result<Arc<Contender>, LockError> {
         let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        if request.owner.is_some() {
+            let ttl = request.terms.ttl().as_millis() as u64;
+            self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
+        }
         let cause = Cause {
             key: Arc::clone(&request.key),
             terms: request.terms,

@@ -25,17 +25,17 @@ pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
     until_confirmed(shared, contender).await;
 }
 
-/// Releases until the server has confirmed it, or until the ttl has done the work. It cannot while guards of the same owner
-/// keep the lock.
+/// Releases until the server has confirmed it, or until the ttl has done the work.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contender>) {
     contender.let_go();
     let ttl = contender.terms().ttl();
-    let mut give_up = Instant::now() + ttl;
+    let lasts = shared.lasts(&contender);
+    let mut give_up = Instant::now() + lasts;
     let mut pause = Duration::from_millis(10);
     loop {
         let answer = let_go(&shared, &contender).await;
-        if let Some(lasts) = shared.prolonged(&contender) {
-            give_up = give_up.max(Instant::now() + lasts);
+        if shared.is_held_by_owner(&contender) {
+            give_up = Instant::now() + lasts;
         }
         match answer {
             // Acquires that nobody saw answered may still be under way on a connection that broke.
@@ -76,12 +76,20 @@ pub(super) async fn until_confirmed_then(
 }
 
 impl Shared {
-    /// For how long the lock lasts at least, where guards of the same owner have it.
-    fn prolonged(&self, contender: &Contender) -> Option<Duration> {
-        let owner = contender.explicit_owner.as_ref()?;
-        let holder = lock(&self.registry).holder_for(&contender.key, owner)?;
-        let lease = holder.lease().filter(|lease| !lease.is_over())?;
-        Some(lease.terms().ttl())
+    /// How long the lock lasts after it was last granted or renewed: with an owner, as long as the longest of all who share it.
+    fn lasts(&self, contender: &Contender) -> Duration {
+        if contender.explicit_owner.is_some() {
+            Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
+        } else {
+            contender.terms().ttl()
+        }
+    }
+
+    /// Whether a guard of the same owner has the lock, and so prolongs it.
+    fn is_held_by_owner(&self, contender: &Contender) -> bool {
+        let owner = contender.explicit_owner.as_ref();
+        let holder = owner.and_then(|owner| lock(&self.registry).holder_for(&contender.key, owner));
+        holder.is_some_and(|holder| !holder.is_lease_over())
     }
 }
 
