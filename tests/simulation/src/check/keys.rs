@@ -55,6 +55,20 @@ struct Key {
     used_at: Duration,
 }
 
+impl Key {
+    /// For how long it may be free beside a waiter, where callers may not run (`held_up`).
+    fn may_be_idle(&self, held_up: bool, longest_ttl: Duration) -> Duration {
+        match (held_up, self.excused) {
+            (false, false) => self.idle,
+            // What has gone behind the back of all is found out by asking.
+            (false, true) => self.idle.max(REFRESH + Duration::from_secs(1)),
+            (true, false) => PASSED_OVER,
+            // A caller that does not run may have taken over what has gone, and looks only when it renews.
+            (true, true) => longest_ttl.max(PASSED_OVER),
+        }
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct Keys {
     longest_ttl: Duration,
@@ -148,17 +162,7 @@ impl Keys {
                     // The others of a process wait for the first in line, until it is passed over.
                     let held_up = self.asleep > 0;
                     let idle = if held_up { idle } else { idle.min(attended) };
-                    let limit = if !held_up && key.excused {
-                        // What has gone behind the back of all is found out by asking.
-                        key.idle.max(REFRESH + Duration::from_secs(1))
-                    } else if !held_up {
-                        key.idle
-                    } else if key.excused {
-                        // A caller that does not run may have taken over what has gone, and looks only when it renews.
-                        self.longest_ttl.max(PASSED_OVER)
-                    } else {
-                        PASSED_OVER
-                    };
+                    let limit = key.may_be_idle(held_up, self.longest_ttl);
                     if idle > limit {
                         world.find(
                             "idle",
