@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::REFRESH;
 use super::hold::Hold;
-use super::lease::{Lease, Start, Terms};
+use super::lease::{Joined, Lease, Start, Terms};
 use super::phase::Status;
 use super::wait::{Granted, Wait};
 use crate::LossReason;
@@ -146,16 +146,29 @@ impl Contender {
         }
     }
 
-    /// Another user of the lease that `first` has. `None` where that is over.
-    fn shared(first: &Arc<Self>, now: Moment, terms: Terms, start: Start) -> Option<Tenure> {
-        if !first.lease()?.join(now, terms, start) {
-            return None;
+    /// Another user of the lease that `first` has, or else a lease of its own. `None` where the grant is over.
+    fn tenure(
+        first: Option<&Arc<Self>>,
+        now: Moment,
+        terms: Terms,
+        start: Start,
+    ) -> Option<Tenure> {
+        if let Some(first) = first
+            && let Some(lease) = first.lease()
+        {
+            match lease.join(now, terms, start) {
+                // Not a chain: whose lease it is goes as soon as nobody shares it any more.
+                Joined::Shares => {
+                    return Some(Tenure::Shared(match first.lease.get()? {
+                        Tenure::Own(_) => Arc::clone(first),
+                        Tenure::Shared(first) => Arc::clone(first),
+                    }));
+                }
+                Joined::Outdated => return None,
+                Joined::Over => {}
+            }
         }
-        // Not a chain: whose lease it is goes as soon as nobody shares it any more.
-        Some(Tenure::Shared(match first.lease.get()? {
-            Tenure::Own(_) => Arc::clone(first),
-            Tenure::Shared(first) => Arc::clone(first),
-        }))
+        Lease::begin(now, terms, start).map(Tenure::Own)
     }
 
     pub(crate) fn line(&self) -> Option<Arc<Line>> {
@@ -205,9 +218,7 @@ impl Contender {
             renew: hold.request.renew,
             fence: granted.fence,
         };
-        let shared = owners.and_then(|first| Self::shared(first, now, granted.terms, start));
-        let own = || Lease::begin(now, granted.terms, start).map(Tenure::Own);
-        let Some(tenure) = shared.or_else(own) else {
+        let Some(tenure) = Self::tenure(owners, now, granted.terms, start) else {
             return Taken::TooLate;
         };
         if self.is_over() || self.lease.set(tenure).is_err() {

@@ -74,6 +74,16 @@ pub(crate) struct Start {
     pub(crate) fence: u64,
 }
 
+/// What a grant to an owner that had a lease already has to do with that lease.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Joined {
+    Shares,
+    /// The lease is over. Whether the grant is good is for its own times to say.
+    Over,
+    /// The grant is older, and was over before the lease began: its caller has not run since.
+    Outdated,
+}
+
 #[derive(Debug)]
 pub(crate) struct Lease {
     phase: Phase,
@@ -129,15 +139,18 @@ impl Lease {
         })
     }
 
-    /// One more user: the same owner has entered again. False where the lease is over; so it is where the owner was given
-    /// another fencing token, and thus the lock anew.
-    pub(crate) fn join(&self, now: Moment, terms: Terms, start: Start) -> bool {
+    /// One more user: the same owner has entered again. It cannot where the lease is over; so it is where the owner was given
+    /// a newer fencing token, and thus the lock anew.
+    pub(crate) fn join(&self, now: Moment, terms: Terms, start: Start) -> Joined {
         let mut users = lock(&self.users);
-        if self.fence != start.fence {
+        if start.fence < self.fence {
+            return Joined::Outdated;
+        }
+        if start.fence > self.fence {
             self.lose(LossReason::Taken);
         }
         if self.status(now) != Status::Held {
-            return false;
+            return Joined::Over;
         }
         users.all += 1;
         let longer = terms.ttl > users.terms.ttl;
@@ -153,7 +166,7 @@ impl Lease {
         }
         self.deadline
             .fetch_max(terms.deadline(start.sent_at).0, Ordering::SeqCst);
-        true
+        Joined::Shares
     }
 
     /// One user less. True if it was the last: the lease is over then.
@@ -391,16 +404,26 @@ mod tests {
     #[test]
     fn a_lease_ends_with_its_last_user_and_is_renewed_for_the_longest_of_them() {
         let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
-        assert!(lease.join(T0, terms(1), start(T0)));
+        assert_eq!(lease.join(T0, terms(1), start(T0)), Joined::Shares);
         assert_eq!(lease.terms(), terms(3), "a shorter one does not shorten it");
         assert_eq!(lease.end(), terms(3).deadline(T0));
-        assert!(lease.join(T0, terms(9), start(T0)));
+        assert_eq!(lease.join(T0, terms(9), start(T0)), Joined::Shares);
         assert_eq!(lease.terms(), terms(9));
         assert!(!lease.leave(true) && !lease.leave(true));
         assert_eq!(lease.status(T0), Status::Held);
         assert!(lease.leave(true));
         assert_eq!(lease.status(T0), Status::Released);
-        assert!(!lease.join(T0, terms(3), start(T0)));
+        assert_eq!(lease.join(T0, terms(3), start(T0)), Joined::Over);
+    }
+
+    #[test]
+    fn a_newer_grant_to_its_owner_ends_a_lease_and_an_older_one_does_not() {
+        let with = |fence| Start { fence, ..start(T0) };
+        let lease = Lease::begin(T0, terms(3), with(5)).unwrap();
+        assert_eq!(lease.join(T0, terms(3), with(4)), Joined::Outdated);
+        assert_eq!(lease.status(T0), Status::Held);
+        assert_eq!(lease.join(T0, terms(3), with(6)), Joined::Over);
+        assert_eq!(lease.status(T0), Status::Lost(LossReason::Taken));
     }
 
     #[test]
@@ -410,7 +433,7 @@ mod tests {
             renew: false,
             ..start(T0)
         };
-        assert!(lease.join(T0, terms(3), fixed));
+        assert_eq!(lease.join(T0, terms(3), fixed), Joined::Shares);
         assert_ne!(lease.renew_at(), Moment::NEVER);
         lease.leave(true);
         assert_eq!(lease.renew_at(), Moment::NEVER);
