@@ -9,7 +9,7 @@ use crate::session::Terms;
 /// Shorter leases are shorter than a scheduling hiccup.
 const MIN_TTL: Duration = Duration::from_millis(10);
 /// Longer ones are no leases any more, and overflow the timers of some clients.
-const MAX_TTL: Duration = Duration::from_secs(24 * 24 * 3600);
+pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 24 * 3600);
 
 /// Longer than any caller waits, and short enough for the arithmetic of every clock. A longer time means no limit.
 pub(crate) const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);

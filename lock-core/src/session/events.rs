@@ -33,7 +33,7 @@ impl Events for Shared {
             Some(contender) => self.undo_again(&contender),
             // Forgotten. Where the lock is kept for `at_least`, it is a message that came twice.
             None if lock(&self.registry).is_kept(sequence, self.now()) => {}
-            None => self.decline(sequence, name),
+            None => self.decline(sequence, name, grant.ttl),
         }
     }
 

@@ -35,7 +35,7 @@ pub(crate) use self::undo::confirmed;
 pub(crate) use self::wait::{Granted, Next};
 use crate::LockError;
 use crate::clock::{Clock, Moment};
-use crate::config::Config;
+use crate::config::{Config, MAX_TTL};
 use crate::error::LossReason;
 use crate::key::{Kind, LockKey};
 use crate::queue::{HandOver, Limits, Line};
@@ -481,12 +481,14 @@ impl Shared {
     }
 
     /// A grant for somebody who has gone: a request that was long given up reached the server after all. The lock
-    /// goes on to the next at once.
-    fn decline(&self, sequence: u64, name: &str) {
+    /// goes on to the next at once. `ttl` is what is left of it.
+    fn decline(&self, sequence: u64, name: &str, ttl: Duration) {
         let key = name
             .strip_prefix(self.config.prefix.as_str())
             .and_then(|name| LockKey::new(&self.config.prefix, name).ok());
-        let terms = self.config.terms(self.config.default_ttl);
+        let terms = self
+            .config
+            .terms(ttl.clamp(self.config.default_ttl, MAX_TTL));
         if let (Some(key), Ok(terms), Some(errands)) = (key, terms, self.errands.upgrade()) {
             let cause = Cause {
                 key: Arc::new(key),

@@ -368,7 +368,7 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, contender: &Arc<Contend
         Ok(Answer::Queued(place)) => {
             lock(&contender.wait).refreshed(sent_at, terms, place.last_fence);
             if let Some(own) = place.own_holder {
-                shared.check_own_holder(own, contender.key.lock());
+                shared.check_own_holder(own, contender.key.lock(), place.remaining);
             }
             remaining = place.remaining;
         }
@@ -402,7 +402,7 @@ pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, contender: &Arc<Conte
 
 impl Shared {
     /// The server says that a token of ours holds the lock that we wait for.
-    fn check_own_holder(&self, sequence: u64, name: &str) {
+    fn check_own_holder(&self, sequence: u64, name: &str, remaining: Duration) {
         let now = self.now();
         let registry = lock(&self.registry);
         match registry.contenders.get(&sequence) {
@@ -414,7 +414,7 @@ impl Shared {
             None if registry.is_kept(sequence, now) => {}
             None => {
                 drop(registry);
-                self.decline(sequence, name);
+                self.decline(sequence, name, remaining);
             }
         }
     }

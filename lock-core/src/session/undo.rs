@@ -81,7 +81,7 @@ impl Shared {
         if contender.explicit_owner.is_some() {
             Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
         } else {
-            contender.terms().ttl()
+            lock(&contender.wait).lasts()
         }
     }
 

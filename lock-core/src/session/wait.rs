@@ -16,6 +16,8 @@ pub(crate) struct Wait {
     /// A request was answered with the lock or with a place in the queue, which brings the lock later.
     served: bool,
     standing: Standing,
+    /// The longest ttl of any request, in milliseconds, as the exponent of the next power of two: a byte for each lock.
+    longest: u8,
 }
 
 /// Whether a grant may be taken.
@@ -96,12 +98,18 @@ impl Wait {
             ask_again: true,
             served: false,
             standing: Standing::Open,
+            longest: exponent(terms),
         }
     }
 
     /// The terms of the last request.
     pub(crate) fn terms(&self) -> Terms {
         self.terms
+    }
+
+    /// How long the server may keep what it was asked for, and a little longer: it may know an earlier request than the last.
+    pub(crate) fn lasts(&self) -> Duration {
+        Duration::from_millis(1 << self.longest)
     }
 
     /// A call on these terms, sent at `sent_at`, was answered "queued". Answers may come out of order: the newest counts.
@@ -145,6 +153,7 @@ impl Wait {
     /// A request is about to be sent: what was taken back or missed before it does not concern its answer.
     pub(crate) fn asking(&mut self, terms: Terms) {
         self.terms = terms;
+        self.longest = self.longest.max(exponent(terms));
         if self.standing == Standing::Revoked {
             self.standing = Standing::Open;
         }
@@ -269,6 +278,11 @@ impl Wait {
     }
 }
 
+fn exponent(terms: Terms) -> u8 {
+    let millis = terms.ttl().as_millis() as u64;
+    millis.next_power_of_two().trailing_zeros() as u8
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -319,6 +333,14 @@ mod tests {
     fn a_contender_that_nobody_asked_for_yet_is_asked_for() {
         assert_eq!(Wait::new(terms()).next(T0, terms()), Next::AskAgain);
         assert_eq!(waiting().next(T0, terms()), Next::Wait);
+    }
+
+    #[test]
+    fn it_lasts_as_long_as_the_longest_that_was_asked_for() {
+        let mut wait = Wait::new(of(2));
+        wait.asking(of(600));
+        wait.asking(of(1));
+        assert!(wait.lasts() >= of(600).ttl() && wait.lasts() <= of(600).ttl() * 2);
     }
 
     #[test]
