@@ -149,6 +149,11 @@ impl Server {
         self.0.watchers.borrow_mut().push(Box::new(watcher));
     }
 
+    /// Lets the watchers go at the end of a run: they may know the world that the server is a part of.
+    pub(crate) fn is_over(&self) {
+        self.0.watchers.take();
+    }
+
     /// How many commands have arrived.
     #[must_use]
     pub fn commands(&self) -> u64 {

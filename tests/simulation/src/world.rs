@@ -99,19 +99,21 @@ impl World {
             .expect("a runtime without I/O needs nothing of the system");
         let trace = Trace::new(settings.keep_trace);
         let meter = Meter::new(settings.limits, trace.clone());
-        let (value, lasted, commands) = runtime.block_on(async {
+        let (value, lasted, server) = runtime.block_on(async {
             sim::begin(settings.seed);
             let world = Self::new(settings.seed, trace.clone(), meter.clone());
             let server = world.0.server.clone();
             let driver = Driver::new(world.0.network.0.clone(), server.clone(), meter.clone());
             tokio::task::spawn_local(driver.run());
             let value = until_found(&meter, main(world)).await;
-            (value, sim::elapsed(), server.commands())
+            (value, sim::elapsed(), server)
         });
         let hash = trace.hash();
         // Tasks that are left are dropped: nothing of that is a part of the run.
         let (lines, polls) = (trace.take(), meter.polls());
         drop(runtime);
+        let commands = server.commands();
+        server.is_over();
         Outcome {
             value,
             findings: meter.findings(),
