@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::contender::Contender;
 use super::hold::Hold;
@@ -25,16 +25,21 @@ pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
     until_confirmed(shared, contender).await;
 }
 
+/// How long a release with an owner is tried at least while its process lives: what that acquires for the owner later keeps
+/// what is counted.
+const OWNED: Duration = Duration::from_secs(3600);
+
 /// Releases until the server has confirmed it, or until the ttl has done the work.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contender>) {
     contender.let_go();
     let ttl = contender.terms().ttl();
     let lasts = shared.lasts(&contender);
-    let mut give_up = Instant::now() + lasts;
+    let begun = Instant::now();
+    let mut give_up = begun + lasts;
     let mut pause = Duration::from_millis(10);
     loop {
         let answer = let_go(&shared, &contender).await;
-        if shared.is_held_by_owner(&contender) {
+        if contender.explicit_owner.is_some() && shared.is_used() && begun.elapsed() < OWNED {
             give_up = Instant::now() + lasts;
         }
         match answer {
@@ -46,7 +51,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
                 tracing::debug!(key = contender.key.name(), ?released, "released");
                 break;
             }
-            Err(error) if Instant::now() + pause >= give_up => {
+            Err(error) if Instant::now() >= give_up => {
                 tracing::warn!(
                     key = contender.key.name(),
                     ?error,
@@ -55,7 +60,8 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
                 break;
             }
             Err(_) => {
-                sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                let next = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+                sleep_until(next.min(give_up)).await;
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         }
@@ -85,11 +91,9 @@ impl Shared {
         }
     }
 
-    /// Whether a guard of the same owner has the lock, and so prolongs it.
-    fn is_held_by_owner(&self, contender: &Contender) -> bool {
-        let owner = contender.explicit_owner.as_ref();
-        let holder = owner.and_then(|owner| lock(&self.registry).holder_for(&contender.key, owner));
-        holder.is_some_and(|holder| !holder.is_lease_over())
+    /// Whether somebody has the manager, and may acquire.
+    fn is_used(&self) -> bool {
+        self.errands.upgrade().is_some()
     }
 }
 

@@ -13,6 +13,7 @@ mod redisson;
 mod redisson_client;
 mod redisson_more;
 mod shared_owner;
+mod shared_refused;
 mod soak;
 mod support;
 mod unheard;

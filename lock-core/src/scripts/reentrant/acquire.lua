@@ -22,8 +22,6 @@ if not holder and count then return count end
 if holder and holder ~= owner then return {'busy', redis.call('PTTL', lock)} end
 
 if holder then
-  -- Harmless where the rest is refused: a lease is never shortened.
-  prolong(lock, holds, ttl)
   local tenure = known and redis.pcall('HMGET', holds, 'owner', 'fence', token, 'clients') or {}
   -- Holds of another type are lost, as if they were evicted.
   if tenure.err and not string.find(tenure.err, 'WRONGTYPE', 1, true) then return tenure end
@@ -36,18 +34,23 @@ if holder then
         break
       end
     end
-    -- Before it is counted: a client that is not known to stay is buried.
-    local refused = count > 0 and stay(holds, clients, owner, token, ttl, now)
-    if refused then return refused end
-    if count > 0 and not tenure[3] then
-      count = redis.call('HINCRBY', lock, owner, 1)
-      local counted = redis.pcall('HSET', holds, token, 1)
-      if type(counted) == 'table' then
-        redis.call('HINCRBY', lock, owner, -1)
-        return counted
+    if count > 0 then
+      -- Before it is counted: a client that is not known to stay is buried.
+      local refused = stay(holds, clients, owner, token, ttl, now)
+      if refused then return refused end
+      local counted = tenure[3]
+      if not counted then
+        count = redis.call('HINCRBY', lock, owner, 1)
+        counted = redis.pcall('HSET', holds, token, 1)
       end
+      refused = type(counted) == 'table' and counted or prolong(lock, holds, ttl)
+      if not refused then return {tonumber(tenure[2]), count} end
+      if not tenure[3] then
+        redis.call('HINCRBY', lock, owner, -1)
+        redis.call('HDEL', holds, token)
+      end
+      return refused
     end
-    if count > 0 then return {tonumber(tenure[2]), count} end
     -- All that had it have crashed.
     holder = nil
   end
@@ -60,13 +63,20 @@ redis.call('DEL', holds)
 redis.call('HSET', holds, 'owner', owner, 'fence', minted, token, 1)
 local refused = stay(holds, {}, owner, token, ttl, now_ms(time))
 local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
-local done = refused or redis.pcall('PEXPIRE', holds, lease)
+local done = refused or redis.pcall('PEXPIRE', holds, lease + AFTER)
 if type(done) == 'number' then
   if holder then
     done = redis.pcall('HSET', lock, TENURE, 1)
     if type(done) == 'number' then
       count = redis.pcall('HINCRBY', lock, owner, 1)
       done = count
+    end
+    if type(done) == 'number' then
+      local refusal = prolong(lock, holds, ttl)
+      if refusal then
+        redis.call('HINCRBY', lock, owner, -1)
+        done = refusal
+      end
     end
   else
     count = 1

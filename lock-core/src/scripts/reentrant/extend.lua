@@ -24,7 +24,8 @@ for i = 1, #KEYS / 2 do
       local refused = stay(holds, clients_of(counted[2]), owner, token, ttl, now)
       if refused then return refused end
     end
-    prolong(lock, holds, ttl)
+    local refused = prolong(lock, holds, ttl)
+    if refused then return refused end
     renewed[i] = 1
   else
     renewed[i] = 0

@@ -16,7 +16,17 @@ local holder, count, known = holder_of(lock)
 -- Something else under our name certainly does not count our token; a read that was refused says nothing.
 if not holder and count and count.err then return count end
 
--- HDEL comes first and always: a replica refuses it, so that it cannot answer "not counted" by mistake, and
+-- Another process of this owner may have crashed, or need the lock for a shorter time than this one. What is refused here is
+-- asked again: nothing has changed.
+local clients, several, now, lasts
+if holder == owner and known and count > 1 then
+  local text = redis.pcall('HGET', holds, 'clients')
+  if type(text) == 'table' and not string.find(text.err, 'WRONGTYPE', 1, true) then return text end
+  clients, several = clients_of(text)
+  if several > 1 then now, lasts = now_ms(), redis.call('PTTL', lock) end
+end
+
+-- HDEL comes before other writes and always: a replica refuses it, so that it cannot answer "not counted" by mistake, and
 -- a server short of memory allows it. After it, Redis lets a script finish.
 local counted = redis.pcall('HDEL', holds, token)
 if type(counted) == 'table' then
@@ -30,9 +40,7 @@ if holder ~= owner or not known then
   redis.call('DEL', holds)
   return -1
 end
--- Another process of this owner may have crashed, or need the lock for a shorter time than this one.
-local clients, several = clients_of(count > 1 and redis.pcall('HGET', holds, 'clients'))
-local now, known_until = several > 1 and now_ms(), 0
+local known_until
 if now then count, known_until = bury(lock, holds, owner, count, clients, now) end
 local left
 if count > 1 then
@@ -45,15 +53,21 @@ if type(left) == 'table' then
   redis.call('HSET', holds, token, 1)
   return left
 end
-if count > 1 then
-  if known_until == left then
-    local last = 0
-    for _, ends in pairs(clients) do last = math.max(last, ends - now) end
-    redis.pcall('HSET', holds, 'clients', written(clients))
-    if redis.call('PTTL', lock) > last then redis.pcall('PEXPIRE', lock, last) end
+if count > 1 and known_until == left then
+  local last = 0
+  for _, ends in pairs(clients) do last = math.max(last, ends - now) end
+  local done = lasts > last and redis.pcall('PEXPIRE', lock, last)
+  if type(done) == 'table' then
+    redis.call('HSET', holds, token, 1)
+    redis.call('HINCRBY', lock, owner, 1)
+    return done
   end
-  return left
+  redis.pcall('HSET', holds, 'clients', written(clients))
+  redis.pcall('PEXPIRE', holds, last + AFTER)
+  -- Who waits was told of a longer lease. It looks by itself every few seconds.
+  if lasts > last + 1000 then redis.pcall(ARGV[3], KEYS[3], '0') end
 end
+if count > 1 then return left end
 -- A refused PUBLISH (an ACL) undoes nothing: who waits asks again before long.
 local heard = redis.pcall(ARGV[3], KEYS[3], '0')
 return {type(heard) == 'number' and heard or 0}

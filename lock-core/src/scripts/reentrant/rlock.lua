@@ -34,13 +34,19 @@ local function holder_of(lock)
   return nil, {'foreign', 'hash that is no lock'}
 end
 
+-- So long the holds stay behind the lock, in ms: commands of one script may be at different moments.
+local AFTER = 100
+
 -- Gives the lease at least `ttl` ms from now. It never shortens it, as other holds of the same owner may
--- rely on more, and it leaves a lock without a ttl as it is. It always writes: a replica must refuse.
+-- rely on more, and it leaves a lock without a ttl as it is. It always writes: a replica must refuse. Returns an error where a
+-- step is refused.
 local function prolong(lock, holds, ttl)
-  local left = redis.call('PTTL', lock)
-  if left ~= -1 then redis.call('PEXPIRE', lock, math.max(left, ttl)) end
-  -- Another client of the same owner may have renewed the lock, which does not know this key.
-  redis.call('PEXPIRE', holds, math.max(left, ttl, redis.call('PTTL', holds)))
+  local left, beside = redis.pcall('PTTL', lock), redis.pcall('PTTL', holds)
+  if type(left) == 'table' then return left end
+  -- Another client of the same owner may have renewed the lock, which does not know the holds.
+  local done = redis.pcall('PEXPIRE', holds, math.max(math.max(left, ttl) + AFTER, beside))
+  if type(done) == 'number' and left ~= -1 then done = redis.pcall('PEXPIRE', lock, math.max(left, ttl)) end
+  return type(done) == 'table' and done or nil
 end
 
 local TOKEN = '^(' .. string.rep('.', 36) .. '):%d+$'
