@@ -38,7 +38,12 @@ use crate::session::Session;
 /// leaves it alone, and the guard is lost. One thing the protocol does not allow: a nested `lock(lease)` of Redisson, or its
 /// partial unlock, sets the ttl of the whole lock. Where that is shorter than ours, a guard believes in its own deadline until
 /// its next renewal, a third of its ttl later, and another owner may have the lock before. So give Redisson no shorter
-/// lease than the ttl here, where an owner is shared.
+/// lease than the ttl here, where an owner is shared. Another: what is known of our holds lasts as long as our leases. Where
+/// Redisson keeps the lock for longer than all of them, the next guard here has a new fencing token, and a hold of ours that
+/// crashed is counted until the lock ends.
+///
+/// A request that a broken connection delivers more than a second after its caller has gone is counted for nobody. It ends with
+/// the leases of its process for this owner.
 ///
 /// Where the server does not let us subscribe (an ACL), a warning says so, and a waiter asks when the lease ends and every 3 s.
 ///
