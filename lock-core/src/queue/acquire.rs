@@ -41,10 +41,10 @@ pub(crate) async fn acquire(
         match once_in_line(session, request.clone(), patience, &mut answered).await {
             Ok(Some(hold)) => return Ok(hold),
             Ok(None) => {}
-            // What looks like a shutdown may be the end of the session's runtime.
-            Err(LockError::ShutDown) => {
+            // What looks like a shutdown, or like a broken connection, may be the end of the session's runtime.
+            Err(error @ (LockError::ShutDown | LockError::Unavailable { .. })) => {
                 session.check_alive()?;
-                return Err(LockError::ShutDown);
+                return Err(error);
             }
             Err(error) => return Err(error),
         }

@@ -57,12 +57,12 @@ if holder then
 end
 
 -- A new tenure, or one that a client began which knows no fencing tokens. What the holds say is of the past.
+local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
 local time = redis.call('TIME')
 local minted = mint(fence, tonumber(ARGV[4]), time)
 redis.call('DEL', holds)
 redis.call('HSET', holds, 'owner', owner, 'fence', minted, token, 1)
 local refused = stay(holds, {}, owner, token, ttl, now_ms(time))
-local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
 local done = refused or redis.pcall('PEXPIRE', holds, lease + AFTER)
 if type(done) == 'number' then
   if holder then

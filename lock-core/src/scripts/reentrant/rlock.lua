@@ -67,9 +67,10 @@ local function clients_of(text)
 end
 
 local function written(clients)
-  local text = ''
-  for client, ends in pairs(clients) do text = text .. string.format('%s %.0f;', client, ends) end
-  return text
+  local entries = {}
+  for client, ends in pairs(clients) do entries[#entries + 1] = string.format('%s %.0f;', client, ends) end
+  table.sort(entries)
+  return table.concat(entries)
 end
 
 -- The client of this token stays for `ttl` ms, or longer where that is so already. Returns an error where that is refused.
