@@ -46,8 +46,9 @@ if holder then
       refused = type(counted) == 'table' and counted or prolong(lock, holds, ttl)
       if not refused then return {tonumber(tenure[2]), count} end
       if not tenure[3] then
-        redis.call('HINCRBY', lock, owner, -1)
+        -- In this order: a token that stays, and is not counted, would take the count of another one with it.
         redis.call('HDEL', holds, token)
+        redis.call('HINCRBY', lock, owner, -1)
       end
       return refused
     end
@@ -74,8 +75,9 @@ if type(done) == 'number' then
     if type(done) == 'number' then
       local refusal = prolong(lock, holds, ttl)
       if refusal then
+        redis.call('DEL', holds)
         redis.call('HINCRBY', lock, owner, -1)
-        done = refusal
+        return refusal
       end
     end
   else

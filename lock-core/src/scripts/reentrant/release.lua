@@ -58,8 +58,8 @@ if count > 1 and known_until == left then
   for _, ends in pairs(clients) do last = math.max(last, ends - now) end
   local done = lasts > last and redis.pcall('PEXPIRE', lock, last)
   if type(done) == 'table' then
-    redis.call('HSET', holds, token, 1)
     redis.call('HINCRBY', lock, owner, 1)
+    redis.call('HSET', holds, token, 1)
     return done
   end
   redis.pcall('HSET', holds, 'clients', written(clients))

@@ -104,11 +104,12 @@ local function bury(lock, holds, owner, count, clients, now)
     return type(done) == 'number' and 0 or count, 0
   end
   for _, token in ipairs(dead) do
-    local left = redis.pcall('HINCRBY', lock, owner, -1)
-    if type(left) == 'table' then return count, 0 end
+    -- In this order: a token that stays, and is not counted, would take the count of another one with it.
     local gone = redis.pcall('HDEL', holds, token)
-    if type(gone) == 'table' then
-      redis.call('HINCRBY', lock, owner, 1)
+    if type(gone) == 'table' then return count, 0 end
+    local left = redis.pcall('HINCRBY', lock, owner, -1)
+    if type(left) == 'table' then
+      redis.call('HSET', holds, token, 1)
       return count, 0
     end
     count = left

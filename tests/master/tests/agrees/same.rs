@@ -20,7 +20,7 @@ pub(crate) fn same(real: &[u8], ours: &[u8], now_micros: u64) -> bool {
 
 /// Cut where numbers may begin.
 fn words(bytes: &[u8]) -> impl Iterator<Item = &[u8]> {
-    bytes.split(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b':'))
+    bytes.split(|byte| matches!(byte, b' ' | b'\n' | b'\r' | b':' | b';'))
 }
 
 fn close(real: &[u8], ours: &[u8], now_micros: u64) -> bool {
