@@ -91,7 +91,7 @@ impl Shared {
         }
     }
 
-    /// Whether somebody has the manager, and may acquire.
+    /// Whether a handle of the manager is left, through which somebody may still acquire.
     fn is_used(&self) -> bool {
         self.errands.upgrade().is_some()
     }

@@ -34,7 +34,7 @@ local function holder_of(lock)
   return nil, {'foreign', 'hash that is no lock'}
 end
 
--- So long the holds stay behind the lock, in ms: commands of one script may be at different moments.
+-- How long the holds outlive the lock, in ms: two commands of one script may run at different moments.
 local AFTER = 100
 
 -- Gives the lease at least `ttl` ms from now. It never shortens it, as other holds of the same owner may

@@ -233,8 +233,8 @@ impl Beliefs {
         self.check_connected(world, &holders, now);
     }
 
-    /// A question that was under way when the lock was taken away has taken it for the same token again before anybody else
-    /// had it. The client cannot know: a repeated question is answered with a new fencing token, too.
+    /// The lock was taken away while a request for it was under way, and that request took it back for the same token before
+    /// anybody else. The client cannot know: a repeated request is answered with a new fencing token, too.
     fn has_it_again(&self, world: &World, belief: &Belief) -> bool {
         let newest = self.newest(&belief.grant.name);
         newest <= belief.fence && is_on_server(world, belief).is_ok()

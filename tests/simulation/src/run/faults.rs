@@ -249,8 +249,8 @@ fn foreign_client(run: &Run, incident: &Incident) {
         Fault::ForeignHolds(key) => {
             let (lock, holds) = (format!("r{key}"), format!("lock-core:holds:{{r{key}}}"));
             run.checks.excuse(Excuse::Foreign(&lock));
-            // Who has it finds nothing of its own there, and leaves the lock to its ttl. What it had cannot be told from what Redisson
-            // has, and stays for as long as others of its owner come back.
+            // A holder finds nothing of its own there, and leaves the lock to its ttl. Its count looks like one of Redisson's, so
+            // with a shared owner it stays for as long as another process of that owner comes back.
             let left = if run.plan.shared_owners > 0 {
                 Duration::from_secs(365 * 24 * 3600)
             } else {
