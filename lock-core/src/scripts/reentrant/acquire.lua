@@ -47,7 +47,7 @@ if holder then
       if not refused then return {tonumber(tenure[2]), count} end
       if not tenure[3] then
         -- In this order: a token that stays, and is not counted, would take the count of another one with it.
-        redis.call('HDEL', holds, token)
+        if type(counted) ~= 'table' then redis.call('HDEL', holds, token) end
         redis.call('HINCRBY', lock, owner, -1)
       end
       return refused
