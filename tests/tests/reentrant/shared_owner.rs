@@ -4,12 +4,13 @@ use std::thread;
 use std::time::Duration;
 
 use lock_core::{GuardedScript, LockError, LossReason, Owner};
-use lock_tests::{Proxy, TestServer};
+use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 use tokio::runtime;
 use tokio::time::sleep;
 
 use crate::redisson_client::{Redisson, Unlocked};
-use crate::support::{LONG, hash, in_time, manager, manager_at, ms, until_clean};
+use crate::support::{LONG, PATIENT, command, hash, in_time, manager, manager_at, ms};
+use crate::support::{is_acquire, until_clean};
 
 #[tokio::test]
 async fn a_release_leaves_a_lock_that_redisson_took_anew() {
@@ -157,5 +158,63 @@ async fn a_short_hold_is_given_back_after_an_outage_while_a_long_one_of_its_owne
     };
     in_time("the release", alone).await;
     long.release().await.unwrap();
+    until_clean(&server).await;
+}
+
+/// A limit that the docs name: the request is delivered after the last release of its token, and is counted for nobody.
+#[tokio::test]
+async fn what_comes_late_is_counted_until_its_process_has_no_lease_left() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let locks = manager_at(&proxy.url(), PATIENT).await;
+    let owner = Owner::new();
+    let lock = locks.reentrant_lock("order").owner(&owner).ttl(CRASHED);
+    let kept = lock.acquire().await.unwrap();
+    let late = proxy.hold_next_request_matching(is_acquire);
+    let caller = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    late.wait().await;
+    caller.abort();
+    proxy.reset();
+    // By then the clean-up has said for the last time that the token is not counted.
+    sleep(ms(2000)).await;
+    assert_eq!(hash(&server, "order").await[&owner.to_string()], 1);
+    late.deliver();
+    eventually("it is counted", LIMIT, async || {
+        hash(&server, "order").await[&owner.to_string()] == 2
+    })
+    .await;
+    assert!(kept.is_held());
+    kept.release().await.unwrap();
+    let stranger = manager(&server).await.reentrant_lock("order");
+    let guard = in_time("the ttl of what came late", stranger.acquire()).await;
+    guard.unwrap().release().await.unwrap();
+    until_clean(&server).await;
+}
+
+/// A limit that the docs name: what is known of our holds lasts as long as our leases.
+#[tokio::test]
+async fn what_crashed_under_a_longer_lease_of_redisson_is_counted_until_that_ends() {
+    let server = TestServer::start().await;
+    let java = Redisson::new(&server).await;
+    let owner = Owner::parse(&java.owner).unwrap();
+    crashes_with_the_lock(&server, &owner);
+    let lease = CRASHED * 3;
+    assert_eq!(java.try_lock("order", lease).await, None);
+    eventually("our leases are over", LIMIT, async || {
+        command::<Vec<String>>(&server, "KEYS lock-core:holds:*")
+            .await
+            .is_empty()
+    })
+    .await;
+    let lock = manager(&server).await.reentrant_lock("order");
+    let guard = lock.clone().owner(&owner).acquire().await.unwrap();
+    assert_eq!(java.hold_count("order").await, 4);
+    guard.release().await.unwrap();
+    assert_eq!(java.unlock("order", lease).await, Unlocked::StillHeld);
+    let guard = in_time("the end of its lease", lock.acquire()).await;
+    guard.unwrap().release().await.unwrap();
     until_clean(&server).await;
 }
