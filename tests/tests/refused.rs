@@ -2,6 +2,7 @@
 //! its place, and nothing is half counted.
 
 use std::collections::BTreeSet;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_tests::AclServer;
 use redis::aio::MultiplexedConnection;
@@ -58,7 +59,7 @@ struct Case {
     script: &'static str,
     keys: &'static [&'static str],
     args: &'static [&'static str],
-    /// Commands that bring about the state. In a word `~` stands for a space.
+    /// Commands that bring about the state. In a word `~` stands for a space, and `SOON` for half a minute from now, in ms.
     state: &'static [&'static str],
 }
 
@@ -93,6 +94,14 @@ const OWNED_TWICE: [&str; 4] = [
     "PEXPIRE lock:a 60000",
     "HSET holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1 bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 1",
     "PEXPIRE holds:{lock:a} 60000",
+];
+/// The owner has the lock three times: through A, which has crashed, through B, and through C, which needs it for less time than
+/// it lasts.
+const OWNED_THRICE: [&str; 4] = [
+    "HSET lock:a dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 3 lock-core:tenure 1",
+    "PEXPIRE lock:a 60000",
+    "HSET holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1 bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 1 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 1 clients aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa~1;bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb~SOON;cccccccc-cccc-4ccc-8ccc-cccccccccccc~SOON;",
+    "PEXPIRE holds:{lock:a} 60100",
 ];
 /// A client that knows no holds has it.
 const OWNED_ELSEWHERE: [&str; 2] = [
@@ -238,6 +247,25 @@ fn cases() -> Vec<Case> {
             &OWNED_TWICE,
         ),
         case(
+            "reentrant acquire, one of its owner has crashed",
+            ENTER,
+            &OWNED,
+            &[
+                OWNER,
+                "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:1",
+                "60000",
+                "0",
+            ],
+            &OWNED_THRICE,
+        ),
+        case(
+            "reentrant release, one of its owner has crashed",
+            LEAVE,
+            &[LOCK, HOLDS, "free"],
+            &[OWNER, B, "PUBLISH"],
+            &OWNED_THRICE,
+        ),
+        case(
             "reentrant release, the last",
             LEAVE,
             &[LOCK, HOLDS, "free"],
@@ -337,7 +365,12 @@ impl Rig {
     async fn set_up(&mut self, case: &Case) {
         self.server.admin(&["FLUSHALL"]).await;
         for line in case.state {
-            let words: Vec<_> = line.split(' ').map(|word| word.replace('~', " ")).collect();
+            let in_half_a_minute = (SystemTime::now() + Duration::from_secs(30))
+                .duration_since(UNIX_EPOCH)
+                .unwrap();
+            let soon = in_half_a_minute.as_millis().to_string();
+            let word = |word: &str| word.replace('~', " ").replace("SOON", &soon);
+            let words: Vec<_> = line.split(' ').map(word).collect();
             let words: Vec<_> = words.iter().map(String::as_str).collect();
             let _: Value = self.ask(&words).await;
         }
