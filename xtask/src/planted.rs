@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run::{Steps, root};
+use crate::run::{Steps, cargo, root};
 use crate::simulate;
 
 const PATCHES: &str = "tests/simulation/planted";
@@ -16,7 +16,7 @@ const PATCHES: &str = "tests/simulation/planted";
 /// Seeds in which a defect has to be found.
 const SEEDS: &str = "20000";
 
-/// In front of a patch: the test that finds it, where the simulation does not draw what it takes.
+/// In front of a patch: the test that finds it, where the simulation does not draw what it takes, or too seldom.
 const TEST: &str = "Found by the test ";
 
 /// In front of a patch: the rule that has to find it, where the patch shows that this checker is alive.
@@ -41,6 +41,7 @@ enum Outcome {
         rule: String,
     },
     NotFound,
+    /// The test fails.
     Test(String),
     /// The patch does not apply, or what it makes does not compile or run.
     Broken(String),
@@ -51,7 +52,7 @@ impl fmt::Display for Outcome {
         match self {
             Self::Found { seed, rule } => write!(f, "{seed:>6} seeds  {rule}"),
             Self::NotFound => write!(f, "             NOT FOUND"),
-            Self::Test(test) => write!(f, "             only the test {test}"),
+            Self::Test(test) => write!(f, "             the test {test}"),
             Self::Broken(why) => write!(f, "             BROKEN: {why}"),
         }
     }
@@ -102,19 +103,18 @@ fn plant(
         .current_dir(&tree)
         // Else git takes the paths of a patch for those of the workspace around.
         .env("GIT_CEILING_DIRECTORIES", folder);
-    let target = folder.join("target");
-    let mut build = simulate::cargo_with_seams(&["build", "--bin", "lock-simulation"], &target);
-    build
-        .current_dir(&tree)
-        // The same two packages are built again and again.
-        .env("CARGO_INCREMENTAL", "1");
-    for command in [&mut apply, &mut build] {
-        if let Err(why) = heard(command)? {
-            return Ok(Outcome::Broken(why));
-        }
+    if let Err(why) = heard(&mut apply)? {
+        return Ok(Outcome::Broken(why));
     }
     if let Some(test) = &patch.test {
-        return Ok(Outcome::Test(test.clone()));
+        return run_test(test, &tree, &folder.join("tests"));
+    }
+    let target = folder.join("target");
+    let mut build = simulate::cargo_with_seams(&["build", "--bin", "lock-simulation"], &target);
+    // The same two packages are built again and again.
+    build.current_dir(&tree).env("CARGO_INCREMENTAL", "1");
+    if let Err(why) = heard(&mut build)? {
+        return Ok(Outcome::Broken(why));
     }
     let mut search = Command::new(simulate::program(&target));
     search.arg("--whole").arg("--against").arg(unbroken);
@@ -129,6 +129,29 @@ fn plant(
         Ok(_) => Outcome::NotFound,
         Err(said) => finding(&said).unwrap_or(Outcome::Broken(said)),
     })
+}
+
+/// Runs `line fencing::name`, a test of the program `line`, where `lock_core` stands for the tests inside the library.
+fn run_test(test: &str, tree: &Path, target: &Path) -> Result<Outcome, String> {
+    let words = test.trim_matches('`').split_once(' ');
+    let (program, name) = words.ok_or_else(|| format!("`{test}` is not a program and a test"))?;
+    let mut command = cargo(&["test"]);
+    match program {
+        "lock_core" => command.args(["--package", "lock-core", "--lib"]),
+        _ => command.args(["--test", program]),
+    };
+    command
+        .args(["--target-dir".as_ref(), target.as_os_str()])
+        .args([name, "--", "--exact"])
+        .current_dir(tree);
+    let said = match heard(&mut command)? {
+        Err(said) if said.contains("test result: FAILED") => {
+            return Ok(Outcome::Test(test.to_owned()));
+        }
+        Ok(said) if said.contains("1 passed") => return Ok(Outcome::NotFound),
+        Ok(said) | Err(said) => said,
+    };
+    Ok(Outcome::Broken(said))
 }
 
 /// Runs a command: what it says, or why it failed.
