@@ -40,7 +40,9 @@ use crate::session::Session;
 /// its next renewal, a third of its ttl later, and another owner may have the lock before. So give Redisson no shorter
 /// lease than the ttl here, where an owner is shared. Another: what is known of our holds lasts as long as our leases. Where
 /// Redisson keeps the lock for longer than all of them, the next guard here has a new fencing token, and a hold of ours that
-/// crashed is counted until the lock ends.
+/// crashed is counted until the lock ends. The same becomes of all holds of that time where the server evicts or loses
+/// `lock-core:holds:{key}`: their guards are lost at the next renewal, and what they counted ends with the lock's ttl. A server that
+/// keeps locks wants `maxmemory-policy noeviction`.
 ///
 /// A request that a broken connection delivers more than a second after its caller has gone is counted for nobody. It ends with
 /// the leases of its process for this owner.
