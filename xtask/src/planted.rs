@@ -117,7 +117,9 @@ fn plant(
         return Ok(Outcome::Broken(why));
     }
     let mut search = Command::new(simulate::program(&target));
-    search.arg("--whole").arg("--against").arg(unbroken);
+    search
+        .args(["--whole", "--known", "--against"])
+        .arg(unbroken);
     if bounds.is_empty() {
         search.args(["--seeds", SEEDS]);
     }

@@ -47,6 +47,9 @@ struct Arguments {
     /// Runs the seeds of seeds.txt and then the first thousand, within two minutes.
     #[arg(long, conflicts_with_all = ["seeds", "from", "minutes"])]
     fixed: bool,
+    /// Runs the seeds of seeds.txt before them.
+    #[arg(long, hide = true, conflicts_with = "fixed")]
+    known: bool,
     /// Shows what happens in this one.
     #[arg(long)]
     trace: Option<u64>,
@@ -77,22 +80,21 @@ pub(super) fn main() -> ExitCode {
     if let Some(seed) = arguments.trace {
         return show(seed);
     }
-    if arguments.fixed {
-        return match known(KNOWN) {
-            Ok(known) => {
-                let all = known.len() as u64 + (FIXED.end() - FIXED.start() + 1);
-                search(
-                    &arguments,
-                    known.into_iter().chain(FIXED),
-                    Some(FIXED_TIME),
-                    Some(all),
-                )
-            }
+    let first = if arguments.fixed || arguments.known {
+        match known(KNOWN) {
+            Ok(known) => known,
             Err(wrong) => {
                 eprintln!("tests/simulation/seeds.txt: {wrong}");
-                ExitCode::FAILURE
+                return ExitCode::FAILURE;
             }
-        };
+        }
+    } else {
+        Vec::new()
+    };
+    if arguments.fixed {
+        let all = first.len() as u64 + (FIXED.end() - FIXED.start() + 1);
+        let seeds = first.into_iter().chain(FIXED);
+        return search(&arguments, seeds, Some(FIXED_TIME), Some(all));
     }
     let seeds = match (arguments.seeds, arguments.minutes) {
         (Some(seeds), _) => seeds,
@@ -106,6 +108,7 @@ pub(super) fn main() -> ExitCode {
         }
         return ExitCode::SUCCESS;
     }
+    let seeds = first.into_iter().chain(seeds);
     search(&arguments, seeds, arguments.minutes, None)
 }
 
