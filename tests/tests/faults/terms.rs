@@ -82,31 +82,48 @@ async fn script_calls(server: &TestServer) -> u64 {
     stats.get("evalsha").copied().unwrap_or_default()
 }
 
+/// Somebody behind `proxy` who has heard that it is queued, and whose time is over in a second.
+async fn queued_for_a_second(
+    server: &TestServer,
+    proxy: &Proxy,
+) -> JoinHandle<Result<LockGuard, LockError>> {
+    let locks = behind(proxy, LIMIT).await;
+    let held = direct(server).await.lock(NAME).ttl(LONG).acquire().await;
+    std::mem::forget(held.unwrap());
+    let lock = locks.lock(NAME).ttl(LONG);
+    let waiting = tokio::spawn(async move { lock.acquire_within(ms(1000)).await });
+    until_queued(server, 1).await;
+    // Replies come in the order of requests, so by now it has heard that it is queued.
+    assert!(locks.lock("another").try_acquire().await.unwrap().is_some());
+    waiting
+}
+
+async fn assert_timed_out(waiting: JoinHandle<Result<LockGuard, LockError>>) {
+    let waited = in_time("the end of its wait", waiting).await.unwrap();
+    let error = waited.unwrap_err();
+    assert!(matches!(error, LockError::TimedOut { .. }), "{error:?}");
+}
+
 #[tokio::test]
 async fn a_wait_that_ends_while_it_asks_again_has_timed_out() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
-    let locks = behind(&proxy, LIMIT).await;
-    let _held = direct(&server)
-        .await
-        .lock(NAME)
-        .ttl(LONG)
-        .acquire()
-        .await
-        .unwrap();
-    let lock = locks.lock(NAME).ttl(LONG);
-    let waiting = tokio::spawn(async move { lock.acquire_within(ms(1000)).await });
-    until_queued(&server, 1).await;
-    // Replies come in the order of requests, so by now it has heard that it is queued.
-    assert!(locks.lock("another").try_acquire().await.unwrap().is_some());
+    let waiting = queued_for_a_second(&server, &proxy).await;
     // It asks again on a new connection, and its time is over before the answer.
     let asking = proxy.hold_next_request_matching(is_acquire);
     proxy.reset();
     asking.wait().await;
-    let error = in_time("the end of its wait", waiting)
-        .await
-        .unwrap()
-        .unwrap_err();
-    assert!(matches!(error, LockError::TimedOut { .. }), "{error:?}");
+    assert_timed_out(waiting).await;
     asking.deliver();
+}
+
+#[tokio::test]
+async fn a_wait_that_ends_while_it_connects_again_has_timed_out() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let waiting = queued_for_a_second(&server, &proxy).await;
+    // Whoever connects now is accepted, and never heard.
+    proxy.cut_to_server(true);
+    proxy.reset();
+    assert_timed_out(waiting).await;
 }
