@@ -267,12 +267,15 @@ async fn many_callers_of_a_server_that_hangs_make_one_connection_at_a_time() {
     assert!(made <= most, "{made} connections to a server that hangs");
     goes_on.store(true, Ordering::SeqCst);
     server.cont();
+    let started = Instant::now();
     let mut guards = Vec::new();
     for caller in callers {
         guards.push(in_time("the callers", caller).await.unwrap());
     }
+    // On a busy machine so many answers may take longer than the command deadline, a second, and then a connection is silent.
+    let most = 2 + started.elapsed().as_secs();
     let made = proxy.connections() - before - made;
-    assert!(made <= 2, "{made} connections to a server that is back");
+    assert!(made <= most, "{made} connections to a server that is back");
     drop(guards);
     until_clean(&server).await;
 }

@@ -193,7 +193,8 @@ impl Beliefs {
     /// Looks at every guard that is there.
     pub(super) fn look(&mut self, world: &World, weather: &Weather, now: Duration) {
         let mut holders = BTreeSet::new();
-        for belief in self.all.values() {
+        let mut again = Vec::new();
+        for (id, belief) in &self.all {
             if !belief.grant.view.is_held() {
                 continue;
             }
@@ -213,11 +214,14 @@ impl Beliefs {
             let Some((until, since)) = belief.excused else {
                 continue;
             };
-            if until.is_some_and(|until| now > until) && !self.has_it_again(world, belief) {
-                world.find(
-                    "told",
-                    format!("p{process} {name}: taken away at {since:?}, and still held"),
-                );
+            if until.is_some_and(|until| now > until) {
+                if self.has_it_again(world, belief) {
+                    again.push((*id, since));
+                } else {
+                    let what =
+                        format!("p{process} {name}: taken away at {since:?}, and still held");
+                    world.find("told", what);
+                }
             }
             let calm = weather.calm(now).min(now.saturating_sub(since));
             let within = match world.server().deafness(*process) {
@@ -229,6 +233,11 @@ impl Beliefs {
             {
                 world.find("told", format!("p{process} {name}: taken away at {since:?}, and not told for {within:?} of calm"));
             }
+        }
+        for (id, since) in again {
+            // It may be taken from it once more.
+            let belief = self.all.get_mut(&id).expect("just looked at");
+            belief.excused = Some((None, since));
         }
         self.check_connected(world, &holders, now);
     }
