@@ -47,6 +47,14 @@ pub struct Belief {
     forced: bool,
 }
 
+/// A process that the server pushes nothing to.
+#[derive(Debug)]
+struct Deaf {
+    since: Duration,
+    /// When it held each lock last.
+    held_at: BTreeMap<String, Duration>,
+}
+
 /// All guards that are there, and what is known of those before.
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
@@ -60,7 +68,7 @@ pub(super) struct Beliefs {
     /// Holders without a connection.
     alone_since: BTreeMap<usize, Duration>,
     /// Processes that are connected without a channel.
-    deaf_since: BTreeMap<usize, Duration>,
+    deaf: BTreeMap<usize, Deaf>,
 }
 
 /// A holder that can be told of a forced release is told within this time of a calm.
@@ -250,24 +258,35 @@ impl Beliefs {
     }
 
     /// A process that was refused a channel and has callers that wait has it again, a minute after the refusal has ended.
-    /// `waits` says for how long one of them has.
+    /// `waits` says for how long one of them has, by when the process held a lock last: behind its own holder a caller has nothing
+    /// to ask.
     pub(super) fn check_subscribed(
         &mut self,
         world: &World,
         weather: &Weather,
-        processes: impl Iterator<Item = (usize, Duration)>,
+        processes: impl Iterator<Item = usize>,
+        waits: impl Fn(usize, &dyn Fn(&str) -> Option<Duration>) -> Duration,
         now: Duration,
     ) {
-        for (process, waits) in processes {
+        for process in processes {
             let is_deaf = world.server().deafness(process) == Some(Deafness::Unsubscribed)
                 && weather.is_there(process);
             if !is_deaf {
-                self.deaf_since.remove(&process);
+                self.deaf.remove(&process);
                 continue;
             }
-            let since = *self.deaf_since.entry(process).or_insert(now);
+            let silence = self.deaf.entry(process).or_insert_with(|| Deaf {
+                since: now,
+                held_at: BTreeMap::new(),
+            });
+            for Belief { grant, .. } in self.all.values() {
+                if grant.process == process && grant.view.is_held() {
+                    silence.held_at.insert(grant.name.clone(), now);
+                }
+            }
+            let since = silence.since;
             if now.saturating_sub(since).min(weather.calm(now)) > SUBSCRIBED_WITHIN
-                && waits > ASKED_WITHIN
+                && waits(process, &|name| silence.held_at.get(name).copied()) > ASKED_WITHIN
             {
                 let what = format!("p{process} has no channel since {since:?}");
                 world.find("subscribed", what);

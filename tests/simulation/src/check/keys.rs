@@ -304,15 +304,23 @@ impl Keys {
             && self.waiters.values().any(is_heard)
     }
 
-    /// For how long a caller of this process has waited for an exclusive lock, and run.
-    pub(super) fn waits_since(&self, process: usize, now: Duration) -> Duration {
+    /// For how long a caller of this process has waited for an exclusive lock that its process did not hold, and run.
+    pub(super) fn waits_since(
+        &self,
+        process: usize,
+        held_at: &dyn Fn(&str) -> Option<Duration>,
+        now: Duration,
+    ) -> Duration {
         let waiters = self.waiters.values().filter(|waiter| {
             waiter.process == process
                 && waiter.names.len() == 1
                 && waiter.names[0].starts_with("lock:")
         });
-        let since = waiters.filter_map(|waiter| waiter.attentive).min();
-        let since = since.map(|since| since.max(self.inattentive_at));
+        let since = waiters.filter_map(|waiter| {
+            let held_at = held_at(&waiter.names[0]).unwrap_or_default();
+            Some(waiter.attentive?.max(held_at))
+        });
+        let since = since.min().map(|since| since.max(self.inattentive_at));
         since.map_or(Duration::ZERO, |since| now.saturating_sub(since))
     }
 

@@ -132,9 +132,14 @@ impl Checks {
             .borrow_mut()
             .look(&self.0.world, &self.0.weather, now);
         let (turns, keys) = (self.0.turns.borrow(), self.0.keys.borrow());
-        let pushed = turns.pushed().map(|it| (it, keys.waits_since(it, now)));
         let mut beliefs = self.0.beliefs.borrow_mut();
-        beliefs.check_subscribed(&self.0.world, &self.0.weather, pushed, now);
+        beliefs.check_subscribed(
+            &self.0.world,
+            &self.0.weather,
+            turns.pushed(),
+            |process, held_at| keys.waits_since(process, held_at, now),
+            now,
+        );
         drop((turns, keys, beliefs));
         let believed = |key: &str| self.0.beliefs.borrow().is_believed(key);
         self.0
