@@ -53,6 +53,8 @@ struct Forced {
     name: String,
     token: Option<Vec<u8>>,
     at: Duration,
+    /// Whether the server refused to tell anybody.
+    is_mute: bool,
 }
 
 /// A caller that does not run.
@@ -105,13 +107,16 @@ impl Checks {
                 && let Some(name) = command.keys().next()
             {
                 let name = String::from_utf8_lossy(name).into_owned();
-                let token = watching.token(&name);
-                let at = watching.0.world.now();
-                watching
-                    .0
-                    .forced
-                    .borrow_mut()
-                    .push(Forced { name, token, at });
+                let forced = Forced {
+                    token: watching.token(&name),
+                    at: watching.0.world.now(),
+                    is_mute: watching.0.world.server().with(|master| {
+                        let faults = master.faults();
+                        faults.no_channels || faults.denied.contains("PUBLISH")
+                    }),
+                    name,
+                };
+                watching.0.forced.borrow_mut().push(forced);
             }
         });
         checks
@@ -231,11 +236,7 @@ impl Checks {
                 }
             } else {
                 // What the server refuses to tell, the next renewal finds out.
-                let is_mute = |master: &mut lock_master::Master| {
-                    let faults = master.faults();
-                    faults.no_channels || faults.denied.contains("PUBLISH")
-                };
-                let excuse = if self.0.world.server().with(is_mute) {
+                let excuse = if forced.is_mute {
                     Excuse::Foreign(&forced.name)
                 } else {
                     Excuse::Forced(&forced.name)
