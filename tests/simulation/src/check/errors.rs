@@ -116,9 +116,10 @@ pub(super) fn refused(
                 None
             }
         }
-        // A first request that has no answer by then: nothing is known.
+        // A first request that has no answer by then: nothing is known. It may wait for a batch that is under way, go with the
+        // next, and then alone, and the scripts of all three may have to be loaded first.
         (LockError::Unavailable { .. }, Call::Within(limit))
-            if Duration::from_millis(*limit) <= asked.delay * 4 + Duration::from_millis(2) =>
+            if Duration::from_millis(*limit) <= asked.delay * 12 + Duration::from_millis(2) =>
         {
             None
         }
