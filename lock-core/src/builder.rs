@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::LockError;
-use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, ENDLESS};
 use crate::manager::LockManager;
 use crate::session::Session;
 use crate::store::{
     AnyStore, MemoryStore, QuorumStore, RedisStore, Rules, StoreError, UserConnection, node_urls,
 };
+use crate::time::{Clock, SystemClock};
 
 /// Sets up a [`LockManager`]. Made by [`LockManager::builder`].
 ///

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::LockError;
 use crate::key::check_prefix;
-use crate::session::Terms;
+use crate::terms::Terms;
 
 /// Shorter leases are shorter than a scheduling hiccup.
 const MIN_TTL: Duration = Duration::from_millis(10);

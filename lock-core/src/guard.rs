@@ -8,10 +8,10 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::clock::Moment;
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::session::{Hold, Session, Status, Then, confirmed};
+use crate::time::Moment;
 use crate::view::LockView;
 
 /// Proof that a lock is held, and the way to let go of it.

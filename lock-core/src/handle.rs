@@ -9,7 +9,6 @@ use tracing::Instrument;
 use tracing::field::Empty;
 
 use crate::LockError;
-use crate::clock::Span;
 use crate::config::{check_at_least, check_max_hold};
 use crate::guard::LockGuard;
 use crate::inspect::LockInfo;
@@ -18,6 +17,7 @@ use crate::owner::Owner;
 use crate::queue::{Limit, acquire};
 use crate::session::{Request, Session};
 use crate::store::{Forced, Store, StoreError};
+use crate::time::Span;
 
 #[derive(Clone)]
 pub(crate) struct Handle {

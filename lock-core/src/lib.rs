@@ -187,9 +187,7 @@
     )
 )]
 
-mod alarm;
 mod builder;
-mod clock;
 mod config;
 mod error;
 mod fencing;
@@ -215,6 +213,8 @@ pub mod sim;
 mod slot;
 mod store;
 mod sync;
+mod terms;
+mod time;
 mod token;
 mod view;
 

@@ -47,7 +47,8 @@ use crate::session::Session;
 /// A request that a broken connection delivers more than a second after its caller has gone is counted for nobody. It ends with
 /// the leases of its process for this owner.
 ///
-/// Where the server does not let us subscribe (an ACL), a warning says so, and a waiter asks when the lease ends and every 3 s.
+/// Where the server does not let us subscribe (an ACL), a warning says so, and a waiter asks every
+/// [`poll_interval`](crate::LockManagerBuilder::poll_interval).
 ///
 /// # Examples
 ///

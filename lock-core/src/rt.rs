@@ -1,14 +1,10 @@
 //! What comes from outside: tasks, and the seeds of hashes. A simulation (`--cfg lock_sim`) brings its own.
 
 #[cfg(not(lock_sim))]
-pub(crate) use {
-    std::hash::RandomState,
-    tokio::runtime::{Handle, Id},
-    tokio::spawn,
-};
+pub(crate) use {std::hash::RandomState, tokio::runtime::Handle, tokio::spawn};
 
 #[cfg(lock_sim)]
-pub(crate) use crate::sim::{Handle, Id, RandomState, spawn, uuid};
+pub(crate) use crate::sim::{Handle, RandomState, spawn, uuid};
 
 /// A name that nobody else has.
 #[cfg(not(lock_sim))]

@@ -13,7 +13,7 @@ use super::state::Step;
 use super::trouble::Trouble;
 use crate::LockError;
 use crate::error::Cause;
-use crate::session::{Contender, Granted, Hold, Request, Session, Shared, Status};
+use crate::session::{Asker, Contender, Hold, Outstanding, Request, Session, Shared, Status};
 use crate::store::{Answer, Mode, Store, StoreError};
 use crate::sync::lock;
 
@@ -89,7 +89,6 @@ async fn once_in_line(
         session,
         line,
         hold: Some(hold),
-        asking: None,
     };
     Acquisition {
         shared: &session.shared,
@@ -106,8 +105,6 @@ struct Place<'a> {
     session: &'a Arc<Session>,
     line: Arc<Line>,
     hold: Option<Arc<Hold>>,
-    /// The contender whose request is under way.
-    asking: Option<Arc<Contender>>,
 }
 
 impl Place<'_> {
@@ -134,18 +131,9 @@ impl Place<'_> {
     /// Leaves the line. Returns the contender if nobody needs it any more, or the hold if it was handed to us just now.
     fn leave(&mut self) -> Option<Arc<Contender>> {
         let hold = self.hold.take()?;
-        let asking = self.asking.take();
-        if let Some(asking) = &asking {
-            // Its request may still be carried out, and nobody will see the answer.
-            asking.request_unanswered();
-        }
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
             self.session.end(&hold);
-            // Or passed over long ago: a request that goes out only now comes behind the clean-up.
-            if let Some(asking) = asking.filter(|asking| asking.is_over()) {
-                self.session.shared.undo_again(&asking);
-            }
             return None;
         }
         let contender = self.line.leave(&hold);
@@ -164,7 +152,6 @@ impl Place<'_> {
             session: self.session,
             contender: Some(Arc::clone(&contender)),
             sent: true,
-            asking: false,
         };
         let shared = &self.session.shared;
         let release = Box::pin(async {
@@ -208,7 +195,7 @@ impl Acquisition<'_> {
                 Step::Ask { contender, spare } => self.ask(&contender, spare).await?,
                 Step::TooLate(contender) => {
                     let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
-                    self.after(&contender, late).await?;
+                    self.failed(&contender, late).await?;
                 }
                 Step::Wait => {
                     let waited = self.wait().await;
@@ -229,7 +216,7 @@ impl Acquisition<'_> {
             // A caller that gives up before there is a connection leaves nothing behind.
             let connected = match within(self.patience.end(), connecting).await {
                 Some(Ok(())) => Ok(()),
-                Some(Err(error)) => self.after(contender, error).await,
+                Some(Err(error)) => self.failed(contender, error).await,
                 None => Err(self.unanswered()),
             };
             // Then it asks.
@@ -237,48 +224,41 @@ impl Acquisition<'_> {
             self.place.line.answered(contender, self.place.hold());
             return connected;
         }
-        let sent_at = self.shared.now();
-        self.place.asking = Some(Arc::clone(contender));
-        let call = pin!(async {
-            let token = self.shared.token(contender);
-            let attempt = contender.attempt(&token, Mode::Wait, spare);
-            self.shared.store.acquire(attempt).await
-        });
-        let Some(answer) = within(self.patience.end(), call).await else {
+        let terms = self.place.hold().request.terms;
+        let request = Outstanding::begin(self.shared, contender, terms, spare);
+        let answer = {
+            let call = pin!(async {
+                let token = self.shared.token(contender);
+                let attempt = request.attempt(&token, Mode::Wait);
+                self.shared.store.acquire(attempt).await
+            });
+            within(self.patience.end(), call).await
+        };
+        let Some(answer) = answer else {
             return Err(self.unanswered());
         };
-        self.place.asking = None;
         let line = Arc::clone(&self.place.line);
         line.heard(answer.is_ok());
         if self.place.hold().phase() != Status::Pending {
             // The caller was passed over while it did not run, and another one may ask by now.
-            if contender.is_over() {
-                self.shared.undo_again(contender);
-            }
+            request.settle_late();
             return Ok(());
         }
+        request.read(&answer, Asker::Waiter);
         let mut parked = None;
         let outcome = match answer {
-            Ok(Answer::Granted { fence, .. }) => {
-                let terms = self.place.hold().request.terms;
-                let granted = Granted::by_answer(fence, spare, sent_at, terms);
-                lock(&contender.wait).answered(granted);
-                Ok(())
-            }
+            Ok(Answer::Granted { .. }) => Ok(()),
             Ok(Answer::Queued(place)) => {
                 self.trouble.over();
-                let terms = self.place.hold().request.terms;
-                lock(&contender.wait).queued(sent_at, terms, place.last_fence);
                 // Before the check is set: one that falls due while somebody asks is dropped.
                 line.answered(contender, self.place.hold());
                 self.shared.check_line(&line, terms, place.remaining);
-                tracing::trace!(depth = place.depth, "waiting in the queue");
+                tracing::trace!("waiting in the queue");
                 Ok(())
             }
             // Only where the server keeps no queue.
             Ok(Answer::Busy { remaining }) => {
                 self.trouble.over();
-                lock(&contender.wait).parked();
                 parked = Some(remaining);
                 self.subscribe(contender).await
             }
@@ -371,26 +351,31 @@ impl Acquisition<'_> {
         }
     }
 
+    /// Nothing came of an attempt, though no request has failed.
+    async fn failed(
+        &mut self,
+        contender: &Arc<Contender>,
+        error: StoreError,
+    ) -> Result<(), LockError> {
+        {
+            let mut wait = lock(&contender.wait);
+            wait.failed(self.shared.now(), error.clone());
+            wait.interrupted();
+        }
+        self.after(contender, error).await
+    }
+
     /// Decides what a failed request means: try again after a pause, or give up.
     async fn after(
         &mut self,
         contender: &Arc<Contender>,
         error: StoreError,
     ) -> Result<(), LockError> {
-        if let StoreError::Ambiguous(_) = error {
-            contender.request_unanswered();
-        }
-        let now = self.shared.now();
         let patience = match self.patience.limit {
             Limit::Forever => Some(self.place.hold().request.terms.ttl()),
             Limit::Try | Limit::Within(_) => None,
         };
-        let hopeless = {
-            let mut wait = lock(&contender.wait);
-            wait.failed(now, error.clone());
-            wait.interrupted();
-            wait.hopeless(now, patience)
-        };
+        let hopeless = lock(&contender.wait).hopeless(self.shared.now(), patience);
         let pause = self.trouble.again();
         let end = self.patience.end();
         if hopeless.is_some() || end.is_some_and(|end| Instant::now() + pause >= end) {

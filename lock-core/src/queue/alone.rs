@@ -7,11 +7,11 @@ use tokio::time::{Instant, sleep};
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
 use super::trouble::Trouble;
 use crate::LockError;
-use crate::clock::Moment;
 use crate::error::{Cause, LossReason};
-use crate::session::{Contender, Granted, Hold, Request, Session, Taken};
+use crate::session::{Contender, Granted, Hold, Outstanding, Request, Session, Taken};
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 use crate::sync::lock;
+use crate::time::Moment;
 
 /// One try beside the line.
 pub(super) async fn alone(
@@ -27,7 +27,6 @@ pub(super) async fn alone(
         session,
         contender: Some(Arc::clone(&contender)),
         sent: false,
-        asking: false,
     };
     let mut trouble = Trouble::new();
     let mut last = None;
@@ -51,10 +50,9 @@ pub(super) async fn alone(
                 LockError::unavailable(NoAnswer)
             });
         };
-        attempt.asking = false;
         *answered = answer.is_ok();
         let error = match answer {
-            Ok(Answer::Granted { fence, .. }) => {
+            Ok(Answer::Granted { fence }) => {
                 let granted = Granted::by_answer(fence, 0, sent_at, hold.request.terms);
                 match shared.take_alone(&contender, granted, &hold) {
                     Taken::Held => {
@@ -88,9 +86,6 @@ pub(super) async fn alone(
             Ok(Answer::Foreign { kind }) => return Err(foreign(&contender, kind)),
             Err(error) => error,
         };
-        if let StoreError::Ambiguous(_) = error {
-            contender.request_unanswered();
-        }
         if shared.is_closing() {
             // Where it was the runtime that ended, its connection is broken, and `acquire` says so.
             return Err(LockError::ShutDown);
@@ -123,13 +118,17 @@ async fn try_once(
     {
         return Some((shared.now(), Err(error)));
     }
-    let sent_at = shared.now();
     let token = shared.token(contender);
-    (attempt.sent, attempt.asking) = (true, true);
-    let call = shared
-        .store
-        .acquire(contender.attempt(&token, Mode::Try, 0));
-    Some((sent_at, within(end, call).await?))
+    let request = Outstanding::begin(shared, contender, contender.terms(), 0);
+    attempt.sent = true;
+    let answer = within(
+        end,
+        shared.store.acquire(request.attempt(&token, Mode::Try)),
+    )
+    .await?;
+    let sent_at = request.sent_at();
+    request.settle(&answer);
+    Some((sent_at, answer))
 }
 
 /// Undoes a try when dropped, unless it was completed or came to nothing.
@@ -137,17 +136,11 @@ pub(super) struct Attempted<'a> {
     pub(super) session: &'a Arc<Session>,
     pub(super) contender: Option<Arc<Contender>>,
     pub(super) sent: bool,
-    /// A request is under way.
-    pub(super) asking: bool,
 }
 
 impl Drop for Attempted<'_> {
     fn drop(&mut self) {
         if let Some(contender) = self.contender.take() {
-            if self.asking {
-                // It may still be carried out, and nobody will see the answer.
-                contender.request_unanswered();
-            }
             self.session.abandon(contender, self.sent);
         }
     }

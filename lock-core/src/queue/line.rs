@@ -18,12 +18,13 @@ use std::time::Duration;
 
 use super::state::{Asking, Limits, LineCheck, Seeker, State, Step};
 use super::way::Way;
-use crate::clock::Moment;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Status, Taken, Terms};
+use crate::session::{Contender, Granted, Hold, Status, Taken};
 use crate::store::{StoreError, Subscription};
 use crate::sync::lock;
+use crate::terms::Terms;
+use crate::time::Moment;
 
 #[derive(Debug)]
 pub(crate) struct Line {

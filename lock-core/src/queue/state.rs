@@ -7,11 +7,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::way::Way;
-use crate::clock::Moment;
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Next, Taken, Terms};
+use crate::session::{Contender, Granted, Hold, Next, Taken};
 use crate::store::Subscription;
 use crate::sync::lock;
+use crate::terms::Terms;
+use crate::time::Moment;
 
 /// Fencing tokens that a line asks for at once: few where one waits, more where many do, and twice as many each time they
 /// ran out; but not more than microseconds have passed. The server's clock in microseconds is the floor under its counter, and
@@ -429,9 +430,9 @@ impl State {
 mod tests {
     use super::super::way::PAUSE;
     use super::*;
-    use crate::clock::Span;
     use crate::key::LockKey;
     use crate::session::Request;
+    use crate::time::Span;
 
     const T0: Moment = Moment(1 << 50);
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use crate::clock::Moment;
+use crate::time::Moment;
 
 /// How long others have to ask for a lock that was let go: some round trips on a local network.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);

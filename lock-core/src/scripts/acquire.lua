@@ -8,10 +8,8 @@
 -- Returns one of
 --   n                                   granted, with this fencing token
 --   {'busy', pttl}                      held by another, and we do not wait
---   {'queued', pttl, joined, depth, last, own}
---                                       we wait; `joined` is 1 where this call put us into the queue; every
---                                       later grant mints above `last`; `own` is the holder where it is a
---                                       token of the same client, else ''
+--   {'queued', pttl, last, own}         we wait; every later grant mints above `last`; `own` is the holder where
+--                                       it is a token of the same client, else ''
 --   {'foreign', kind}                   the name is taken by something that is not a lock
 --
 -- Atomic because it is one script. The step that a server short of memory refuses is always the first write, since a script
@@ -59,8 +57,7 @@ local client = string.sub(token, 1, 36)
 -- removed with the command that was allowed for this.
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
-local joined = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7))
-if joined == 1 then
+if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7)) == 1 then
   local pushed = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.
   if type(pushed) == 'table' then
@@ -79,7 +76,6 @@ if type(kept) == 'table' then
   return kept
 end
 redis.call('PEXPIRE', waiters, 30000)
-local depth = redis.call('LLEN', queue)
 local own = ''
 if string.sub(holder, 1, 36) == client then
   own = holder
@@ -88,11 +84,11 @@ elseif redis.call('LINDEX', queue, 0) == token then
   redis.pcall('PUBLISH', 'lock-core:client:' .. string.sub(holder, 1, 36), 'contended ' .. holder)
 end
 -- Clients that have gone leave their field behind as long as others queue. Rarely, and all at once, they are removed.
-if redis.call('HLEN', waiters) > 2 * depth + 100 then
+if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then
   local fields = redis.pcall('HGETALL', waiters)
   for i = 1, #fields, 2 do
     local seen = #fields[i] == 36 and string.match(fields[i + 1], '^(%d+) ')
     if seen and tonumber(seen) < now then redis.call('HDEL', waiters, fields[i]) end
   end
 end
-return {'queued', pttl, joined, depth, redis.call('GET', fence) or '0', own}
+return {'queued', pttl, redis.call('GET', fence) or '0', own}

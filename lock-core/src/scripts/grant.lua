@@ -3,21 +3,6 @@
 -- The waiters hash holds, for each queued token, "<ttl, ms> <spare>", and for each client (the first 36
 -- characters of its tokens) "<alive until, ms> <channel>". A client that polls has no channel.
 
--- A lock was reserved for a waiter that polls, for less than its ttl. The first behind it that does not poll asks now, and so
--- learns when that ends. A few are looked at: any other finds out with its next refresh.
-local function hurry(queue, waiters)
-  for at = 0, 7 do
-    local token = redis.call('LINDEX', queue, at)
-    if not token then return end
-    local known = redis.call('HMGET', waiters, string.sub(token, 1, 36))
-    local channel = string.match(known[1] or '', '^%d+ (.+)$')
-    if channel then
-      redis.pcall('PUBLISH', channel, 'free ' .. token)
-      return
-    end
-  end
-end
-
 -- The token that was taken off the queue last and that has no lock yet, and what the waiters hash said of it and its client.
 local off, said
 
@@ -70,7 +55,20 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
         end
       end
       if live then
-        if lease < tonumber(ttl) and contended == 1 then hurry(queue, waiters) end
+        if lease < tonumber(ttl) and contended == 1 then
+          -- The waiter polls, and has less than its ttl. The first behind it that does not poll asks now, and so learns when
+          -- that ends. A few are looked at: any other finds out with its next refresh.
+          for at = 0, 7 do
+            local behind = redis.call('LINDEX', queue, at)
+            if not behind then break end
+            local of = redis.call('HMGET', waiters, string.sub(behind, 1, 36))
+            local hears = string.match(of[1] or '', '^%d+ (.+)$')
+            if hears then
+              redis.pcall('PUBLISH', hears, 'free ' .. behind)
+              break
+            end
+          end
+        end
         return {
           token = head, minted = minted, last = last, ttl = lease, now = now, others = others,
         }
@@ -82,28 +80,25 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
   return nil
 end
 
--- Puts a waiter back to the front of the queue, with commands that are needed to queue. Others that wait have given the queue
--- its ttl; where it would stay without one, the waiter joins anew when it refreshes.
-local function put_back(queue, waiters, token, known)
-  local waiting = redis.call('RPUSH', queue, token)
+-- As grant_next. Where a step is refused (an ACL), the waiter is put back to the front of the queue, with commands that are needed
+-- to queue, and the reason is the second result. Others that wait have given the queue its ttl; where it would stay without one,
+-- the waiter joins anew when it refreshes.
+local function grant_first(lock, queue, waiters, ...)
+  local done, grant = pcall(grant_next, lock, queue, waiters, ...)
+  if done then return grant end
+  if not off then return nil, grant end
+  local waiting = redis.call('RPUSH', queue, off)
   if waiting == 1 and type(redis.pcall('PEXPIRE', queue, 30000)) == 'table' then
     redis.call('LPOP', queue)
-    return
+    return nil, grant
   end
   for _ = 2, waiting do
     redis.call('RPUSH', queue, redis.call('LPOP', queue))
   end
-  if known and known[1] and known[2] then
-    redis.call('HSET', waiters, token, known[1], string.sub(token, 1, 36), known[2])
+  if said and said[1] and said[2] then
+    redis.call('HSET', waiters, off, said[1], string.sub(off, 1, 36), said[2])
   end
   if waiting == 1 then redis.call('PEXPIRE', waiters, 30000) end
-end
-
--- As grant_next. Where a step is refused (an ACL), the waiter keeps its place, and why is the second result.
-local function grant_first(lock, queue, waiters, ...)
-  local done, grant = pcall(grant_next, lock, queue, waiters, ...)
-  if done then return grant end
-  if off then put_back(queue, waiters, off, said) end
   return nil, grant
 end
 

@@ -2,12 +2,14 @@
 -- a process hands the lock to the next process and takes the last place of the queue.
 --
 -- KEYS  as acquire
--- ARGV  as acquire, and 7 the token that lets go
--- Returns what acquire returns, or {'lost'} where that token did not hold the lock; then nothing was asked
+-- ARGV  as acquire (3 is not read), and 7 the token that lets go
+-- Returns a fencing token or 'queued' as acquire does, or {'lost'} where that token did not hold the lock; then nothing was
+--         asked
 --
 -- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows. Every
--- process that waits hears of its grant when this has ended, so nothing is asked for that is known: whoever is granted the
--- lock has all of its ttl. The token is new, as a rule; where its client has asked with it meanwhile, it has a place already.
+-- process that waits hears of its grant when this has ended, so nothing is asked for that is known: a waiter that is
+-- granted the lock by a message has all of its ttl. The token is new, as a rule; where its client has asked with it
+-- meanwhile, it has a place already.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
@@ -32,17 +34,13 @@ local client = string.sub(token, 1, 36)
 -- 13 digits, all of which a text keeps.
 local alive_until = grant.now + ARGV[4]
 local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, alive_until .. ' ' .. ARGV[5])
-local joined = added > 0 and 1 or 0
-local depth
-if joined == 1 then
-  depth = redis.pcall('RPUSH', queue, token)
+if added > 0 then
+  local pushed = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.
-  if type(depth) == 'table' then
+  if type(pushed) == 'table' then
     if grant.others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
-    return depth
+    return pushed
   end
-else
-  depth = redis.call('LLEN', queue)
 end
 if grant.others == 0 then
   -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself. Others who wait have done
@@ -55,4 +53,4 @@ if grant.others == 0 then
   redis.call('PEXPIRE', waiters, 30000)
 end
 local own = string.sub(grant.token, 1, 36) == client and grant.token or ''
-return {'queued', grant.ttl, joined, depth, grant.last, own}
+return {'queued', grant.ttl, grant.last, own}

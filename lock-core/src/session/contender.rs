@@ -6,16 +6,17 @@ use std::time::Duration;
 
 use super::REFRESH;
 use super::hold::Hold;
-use super::lease::{Joined, Lease, Start, Terms};
+use super::lease::{Joined, Lease, Start};
 use super::phase::Status;
 use super::wait::{Granted, Wait};
 use crate::LossReason;
-use crate::clock::Moment;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
 use crate::queue::Line;
 use crate::store::{Attempt, Mode};
 use crate::sync::lock;
+use crate::terms::Terms;
+use crate::time::Moment;
 use crate::token::Token;
 
 /// What became of a grant.
@@ -425,7 +426,8 @@ impl Contender {
         self.wake();
     }
 
-    fn wake(&self) {
+    /// Wakes the waiter that is first in the line.
+    pub(crate) fn wake(&self) {
         if let Some(line) = self.line() {
             line.wake_first();
         }

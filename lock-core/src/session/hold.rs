@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::contender::Contender;
-use super::lease::Terms;
 use super::phase::{Phase, Status};
 use super::woken::Woken;
 use crate::LossReason;
-use crate::clock::{Moment, Span};
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Owner;
+use crate::terms::Terms;
+use crate::time::{Moment, Span};
 
 /// What the user asked for.
 #[derive(Debug, Clone)]

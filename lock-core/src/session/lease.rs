@@ -12,54 +12,9 @@ use tokio::sync::futures::Notified;
 
 use super::phase::{Phase, Status};
 use crate::LossReason;
-use crate::clock::Moment;
 use crate::sync::lock;
-
-/// How long a lease is, and how much of it is not trusted; in whole milliseconds, as the server counts, so at most 49 days.
-/// Small, since every lock that is held has a few of them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Terms {
-    ttl: u32,
-    /// The ttl that the user asked for, before the jitter.
-    asked: u32,
-    drift: u32,
-}
-
-impl Terms {
-    /// A fraction of a millisecond makes the drift longer.
-    pub(crate) fn new(ttl: Duration, asked: Duration, drift: Duration) -> Self {
-        let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
-        Self {
-            ttl: millis(ttl),
-            asked: millis(asked),
-            drift: millis(drift.saturating_add(Duration::from_nanos(999_999))),
-        }
-    }
-
-    pub(crate) fn ttl(self) -> Duration {
-        Duration::from_millis(u64::from(self.ttl))
-    }
-
-    pub(crate) fn drift(self) -> Duration {
-        Duration::from_millis(u64::from(self.drift))
-    }
-
-    /// Until when a lease granted by a request is believed. It counts from before the request was sent: the
-    /// server's lease can only have begun later. Redis, "Distributed Locks": `ttl - elapsed - drift`.
-    pub(crate) fn deadline(self, sent_at: Moment) -> Moment {
-        sent_at + self.ttl().saturating_sub(self.drift())
-    }
-
-    /// Whether a lease on these terms is what was asked for on the others.
-    pub(crate) fn serve(self, wanted: Self) -> bool {
-        self.asked == wanted.asked
-    }
-
-    /// A third of the ttl: when a lease wants renewal.
-    pub(crate) fn third(self) -> Duration {
-        self.ttl() / 3
-    }
-}
+use crate::terms::Terms;
+use crate::time::Moment;
 
 /// How a request became a lease.
 #[derive(Debug, Clone, Copy)]
@@ -153,7 +108,7 @@ impl Lease {
             return Joined::Over;
         }
         users.all += 1;
-        let longer = terms.ttl > users.terms.ttl;
+        let longer = terms.ttl() > users.terms.ttl();
         if longer {
             users.terms = terms;
         }
@@ -291,7 +246,7 @@ impl Lease {
 
 /// Spread out, so that locks taken together are not renewed at one instant.
 fn first_renewal(terms: Terms, sent_at: Moment) -> Moment {
-    let third = u64::from(terms.ttl) * 1_000_000 / 3;
+    let third = terms.third().as_nanos() as u64;
     sent_at + Duration::from_nanos(third - fastrand::u64(..=third / 10))
 }
 

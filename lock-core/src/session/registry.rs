@@ -7,10 +7,10 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::contender::Contender;
-use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::owner::Owner;
 use crate::queue::{Line, LineCheck, PAUSE, Way};
+use crate::time::Moment;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {

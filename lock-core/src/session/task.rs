@@ -12,17 +12,17 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::Instrument;
 
 use super::contender::Contender;
-use super::lease::Terms;
 use super::phase::Status;
-use super::wait::{Granted, Wait};
-use super::{Errand, Shared, undo};
+use super::wait::Wait;
+use super::{Asker, Errand, Outstanding, Shared, undo};
 use crate::LossReason;
-use crate::alarm::Alarm;
-use crate::clock::Moment;
 use crate::key::LockKey;
 use crate::queue::{Line, LineCheck};
-use crate::store::{Answer, Attempt, Mode, Renewal, Store, StoreError};
+use crate::store::{Answer, Mode, Renewal, Store};
 use crate::sync::lock;
+use crate::terms::Terms;
+use crate::time::BootTimer;
+use crate::time::Moment;
 use crate::token::Token;
 
 /// Locks in one renewal call. One call holds the server for about 1.7 µs a lock, and others must not feel it; but each call
@@ -38,10 +38,10 @@ const PACE: Duration = Duration::from_millis(20);
 type Job = BoxFuture<'static, ()>;
 
 pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Errand>) {
-    let mut alarm = if shared.store.is_driven_here() {
-        shared.clock.alarm()
+    let mut timer = if shared.store.is_driven_here() {
+        shared.clock.timer()
     } else {
-        Alarm::Heartbeat
+        BootTimer::Heartbeat
     };
     let mut jobs: FuturesUnordered<Job> = FuturesUnordered::new();
     loop {
@@ -58,7 +58,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Erra
             },
             Some(()) = jobs.next(), if !jobs.is_empty() => {}
             () = shared.wake.notified() => {}
-            () = alarm.wait(now, next) => {}
+            () = timer.wait(now, next) => {}
         }
     }
     // Every handle is gone: finish what was queued, and clean up behind the locks that were lost a moment ago.
@@ -349,42 +349,23 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, contender: &Arc<Contend
         return contender.tell(Wait::interrupted);
     }
     let spare = line.spare(contender, shared.limits(line));
-    let sent_at = shared.now();
     let terms = contender.terms();
+    let request = Outstanding::begin(shared, contender, terms, spare);
     let token = shared.token(contender);
-    let attempt = Attempt {
-        // Whoever is first in line by now may ask on other terms at this moment.
-        ttl: terms.ttl(),
-        ..contender.attempt(&token, Mode::Wait, spare)
-    };
+    let attempt = request.attempt(&token, Mode::Wait);
     let answer = shared.store.acquire(attempt).await;
     line.heard(answer.is_ok());
+    request.read(&answer, Asker::Refresh);
     let mut remaining = Duration::MAX;
     match answer {
-        Ok(Answer::Granted { fence, .. }) => {
-            let granted = Granted::by_answer(fence, spare, sent_at, terms);
-            contender.tell(|wait| wait.answered(granted));
-        }
         Ok(Answer::Queued(place)) => {
-            lock(&contender.wait).refreshed(sent_at, terms, place.last_fence);
             if let Some(own) = place.own_holder {
                 shared.check_own_holder(own, contender.key.lock(), place.remaining);
             }
             remaining = place.remaining;
         }
-        Ok(Answer::Busy { remaining: left }) => {
-            lock(&contender.wait).parked();
-            remaining = left;
-        }
-        // The waiter finds out for itself what is wrong.
-        Ok(Answer::Foreign { .. }) => contender.tell(Wait::interrupted),
-        Err(error) => {
-            if let StoreError::Ambiguous(_) = error {
-                contender.request_unanswered();
-            }
-            let now = shared.now();
-            contender.tell(|wait| wait.failed(now, error.clone()));
-        }
+        Ok(Answer::Busy { remaining: left }) => remaining = left,
+        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => contender.wake(),
     }
     clean_up_if_gone(shared, contender).await;
     shared.check_line(line, terms, remaining.min(terms.ttl()));

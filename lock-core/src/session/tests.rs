@@ -4,14 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Contender, Hold, Request, Session, Shared};
-use crate::clock::manual::ManualClock;
-use crate::clock::{Clock, Span};
 use crate::config::Config;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::queue::{Limit, acquire};
 use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
 use crate::sync::lock;
+use crate::time::manual::ManualClock;
+use crate::time::{Clock, Span};
 use crate::{LockError, LossReason};
 
 const TTL: Duration = Duration::from_secs(9);

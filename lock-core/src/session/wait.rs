@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use super::lease::Terms;
-use crate::clock::Moment;
 use crate::store::{Grant, StoreError};
+use crate::terms::Terms;
+use crate::time::Moment;
 
 /// The state of one contender. Fed by answers and messages, in any order; read by whoever waits first in line.
 #[derive(Debug)]

@@ -53,8 +53,6 @@ pub(crate) struct Attempt<'a> {
 pub(crate) enum Answer {
     Granted {
         fence: u64,
-        /// How often the server counts this owner; always 1 for an exclusive lock.
-        holds: u64,
     },
     /// What is left of the holder's lease; [`NO_TTL`] where it has none.
     Busy {
@@ -71,10 +69,6 @@ pub(crate) enum Answer {
 pub(crate) struct Place {
     /// What is left of the holder's lease.
     pub(crate) remaining: Duration,
-    /// Whether this call put us into the queue: false where we had a place already.
-    pub(crate) joined: bool,
-    /// How many wait, we among them.
-    pub(crate) depth: u64,
     /// Grants made after this answer carry a larger fencing token.
     pub(crate) last_fence: u64,
     /// The holder's sequence number, where the holder is an acquisition of this same client.

@@ -87,8 +87,6 @@ async fn every_node_counts_every_request_whatever_comes_of_it() {
         for node in &quorum.nodes {
             node.reset_stats().await;
         }
-        // Without a script, and then with one; with one only where that is not the first attempt here: after a vote that was
-        // refused scripts are asked at once for a while.
         token(&locks).await;
         assert!(locks.lock("b").try_acquire().await.unwrap().is_none());
         token(&locks).await;
@@ -105,6 +103,6 @@ async fn counted_evenly(quorum: &Quorum) -> bool {
         let stats = node.commandstats().await;
         counted.push(stats.get("incrby").copied().unwrap_or(0));
     }
-    // Three locks. A fourth request, where one of them was asked for without a script in vain.
+    // Three locks; an attempt whose votes were split is made again.
     counted[0] >= 3 && counted.windows(2).all(|pair| pair[0] == pair[1])
 }

@@ -16,9 +16,9 @@ struct Rig {
     locks: LockManager,
 }
 
-/// A vote with or without a script, as both begin with the name of the lock.
+/// A vote.
 fn is_vote(request: &Request) -> bool {
-    request.has(KEY) && (request.name() == "SET" || request.args().len() >= 10)
+    request.has(KEY) && request.args().len() >= 10
 }
 
 fn is_undo(request: &Request) -> bool {

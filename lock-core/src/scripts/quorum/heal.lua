@@ -3,7 +3,7 @@
 --
 -- KEYS  1 lock
 -- ARGV  1 token  2 ttl, ms
--- Returns 1 where the vote is ours now, else 0
+-- Returns 1 where the vote was free and is ours now, else 0
 --
 -- Atomic because SET NX is.
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end

@@ -6,7 +6,7 @@
 -- ARGV  1 owner  2 token  3 ttl, ms
 --       4 how many fencing tokens the client wants to give out itself, should a tenure begin
 -- Returns one of
---   {n, count}         granted, with this fencing token, and the owner holds it so often
+--   n                  granted, with this fencing token
 --   {'busy', pttl}     another owner holds it; -1 where its lease has no end
 --   {'foreign', kind}  the name is taken by something that is not a lock
 --
@@ -40,11 +40,11 @@ if holder then
       if refused then return refused end
       local counted = tenure[3]
       if not counted then
-        count = redis.call('HINCRBY', lock, owner, 1)
+        redis.call('HINCRBY', lock, owner, 1)
         counted = redis.pcall('HSET', holds, token, 1)
       end
       refused = type(counted) == 'table' and counted or prolong(lock, holds, ttl)
-      if not refused then return {tonumber(tenure[2]), count} end
+      if not refused then return tonumber(tenure[2]) end
       if not tenure[3] then
         -- In this order: a token that stays, and is not counted, would take the count of another one with it.
         if type(counted) ~= 'table' then redis.call('HDEL', holds, token) end
@@ -69,8 +69,7 @@ if type(done) == 'number' then
   if holder then
     done = redis.pcall('HSET', lock, TENURE, 1)
     if type(done) == 'number' then
-      count = redis.pcall('HINCRBY', lock, owner, 1)
-      done = count
+      done = redis.pcall('HINCRBY', lock, owner, 1)
     end
     if type(done) == 'number' then
       local refusal = prolong(lock, holds, ttl)
@@ -81,7 +80,6 @@ if type(done) == 'number' then
       end
     end
   else
-    count = 1
     done = redis.pcall('HSET', lock, owner, 1, TENURE, 1)
     if type(done) == 'number' then
       done = redis.pcall('PEXPIRE', lock, ttl)
@@ -94,4 +92,4 @@ if type(done) == 'table' then
   redis.call('DEL', holds)
   return done
 end
-return {tonumber(minted), count}
+return tonumber(minted)

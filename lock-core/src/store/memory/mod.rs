@@ -14,9 +14,9 @@ use super::{
     Answer, Attempt, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed, Place, Released,
     Renewal, Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
-use crate::clock::{Clock, Moment};
 use crate::key::{Kind, LockKey};
 use crate::sync::lock;
+use crate::time::{Clock, Moment};
 use crate::token::{ClientId, Token};
 
 /// Named servers, so that several managers of one process can share locks as several processes would.
@@ -284,7 +284,7 @@ fn acquire(
     outbox: &mut Vec<Message>,
 ) -> Answer {
     let (key, token) = (attempt.key, attempt.token);
-    let granted = |fence| Answer::Granted { fence, holds: 1 };
+    let granted = |fence| Answer::Granted { fence };
     if key.kind() == Kind::Reentrant {
         return state.reenter(now, attempt);
     }
@@ -330,9 +330,7 @@ fn acquire(
         ttl: attempt.ttl,
         spare: attempt.spare.max(SPARE_IF_QUEUED),
     };
-    let known = slot.queue.iter_mut().find(|known| known.token == *token);
-    let joined = known.is_none();
-    match known {
+    match slot.queue.iter_mut().find(|known| known.token == *token) {
         Some(known) => *known = waiter,
         None => slot.queue.push_back(waiter),
     }
@@ -340,8 +338,6 @@ fn acquire(
         .insert(token.client().into(), now + attempt.alive_for);
     let place = Place {
         remaining,
-        joined,
-        depth: slot.queue.len() as u64,
         last_fence,
         own_holder,
     };

@@ -5,8 +5,9 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::causes::{not_ours, silent};
+use super::nodes::Nodes;
 use super::peer::Peers;
-use super::round::{How, Nodes, ask};
+use super::round::{How, ask};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
@@ -23,17 +24,9 @@ impl QuorumStore {
     pub(super) async fn take(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         self.peers.asked_for(attempt.ttl);
         let began = Instant::now();
-        // A token that was asked for before may be in the nodes' queues, which takes a script to leave.
-        let never_asked_for = self.peers.never_asked_for(attempt.token);
-        let is_new = never_asked_for.len() == self.peers.all.len();
-        let mut plain = is_new && self.manner.is_plain();
         let mut splits = 0;
         loop {
-            let verdict = self.vote(attempt, plain).await;
-            if std::mem::replace(&mut plain, false) && matches!(verdict, Ok(Verdict::Refused)) {
-                self.manner.refused();
-                continue;
-            }
+            let verdict = self.vote(attempt).await;
             let pause = match &verdict {
                 Ok(Verdict::Split) => {
                     splits += 1;
@@ -51,14 +44,9 @@ impl QuorumStore {
                 continue;
             }
             return Ok(match verdict? {
-                Verdict::Won { largest, .. } => Answer::Granted {
-                    fence: largest,
-                    holds: 1,
-                },
+                Verdict::Won { largest, .. } => Answer::Granted { fence: largest },
                 Verdict::Busy { left } => wait_or_leave(attempt.mode, left),
-                Verdict::Split | Verdict::Refused => {
-                    wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64()))
-                }
+                Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64())),
                 Verdict::Foreign { kind } => Answer::Foreign { kind },
             });
         }
@@ -73,17 +61,12 @@ impl QuorumStore {
         (unit * 2_u32.pow(tries)).mul_f64(fastrand::f64())
     }
 
-    /// One round. What it leaves on the nodes is the attempt's if it is won, votes that the next round finds if it was
-    /// `plain` and refused, a place in the queues if the attempt waits, and else nothing.
-    async fn vote(&self, attempt: Attempt<'_>, plain: bool) -> Result<Verdict, StoreError> {
+    /// One round. What it leaves on the nodes is the attempt's if it is won, a place in the queues if the attempt waits, and
+    /// else nothing.
+    async fn vote(&self, attempt: Attempt<'_>) -> Result<Verdict, StoreError> {
         let peers = &self.peers;
         let now = Instant::now();
-        let ballot = if plain {
-            Ballot::plain(attempt)
-        } else {
-            Ballot::acquire(attempt, self.pushes())
-        };
-        let ballot = ballot.ok_or_else(only_exclusive)?;
+        let ballot = Ballot::acquire(attempt, self.pushes()).ok_or_else(only_exclusive)?;
         self.hints.used(attempt.token.as_str());
 
         let skip = left_out(peers, now);
@@ -109,13 +92,7 @@ impl QuorumStore {
             let Some((node, answer)) = round.next().await else {
                 break Err(silent());
             };
-            let vote = answer.and_then(|value| {
-                if plain {
-                    Vote::read_plain(&value, attempt.token, attempt.spare)
-                } else {
-                    Vote::read(&value)
-                }
-            });
+            let vote = answer.and_then(|value| Vote::read(&value));
             tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
         };
         match verdict {
@@ -127,8 +104,6 @@ impl QuorumStore {
                 }
                 claim.won();
             }
-            // The votes that are ours are given again to the script.
-            Ok(Verdict::Refused) => round.finish_what_is_sent(&self.hints),
             _ => {
                 // For the same reason: a request that is on its way is carried out, and then undone.
                 let sent_on = round.sent_on();
@@ -185,8 +160,6 @@ fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
         Mode::Try => Answer::Busy { remaining },
         Mode::Wait => Answer::Queued(Place {
             remaining,
-            joined: false,
-            depth: 0,
             last_fence: 0,
             own_holder: None,
         }),

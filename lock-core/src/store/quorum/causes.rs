@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::nodes::majority;
 use crate::error::Cause;
 use crate::store::StoreError;
 
@@ -48,7 +49,7 @@ impl Failure {
 pub(super) fn together(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
     failures.sort_by_key(|failure| failure.node);
     let wrong = |failure: &&Failure| matches!(failure.error, StoreError::Misconfigured(_));
-    let hopeless = failures.iter().filter(wrong).count() > nodes - super::majority(nodes);
+    let hopeless = failures.iter().filter(wrong).count() > nodes - majority(nodes);
     let ambiguous = |failure: &Failure| matches!(failure.error, StoreError::Ambiguous(_));
     let ambiguous = failures.iter().any(ambiguous);
     let no_majority = NoMajority { nodes, failures };

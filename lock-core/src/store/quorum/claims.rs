@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::round::Nodes;
+use super::nodes::Nodes;
 use crate::sync::lock;
 use crate::token::Token;
 

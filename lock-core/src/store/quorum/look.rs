@@ -3,12 +3,13 @@
 use std::time::Duration;
 
 use super::causes::{Failure, together};
-use super::round::{How, Nodes, ask};
-use super::{QuorumStore, majority, only_exclusive};
+use super::nodes::{Nodes, majority};
+use super::round::{How, ask};
+use super::{QuorumStore, only_exclusive};
 use crate::error::Cause;
 use crate::key::LockKey;
 use crate::rt::HashMap;
-use crate::store::redis::{Ballot, looked};
+use crate::store::redis::{Ballot, inspected};
 use crate::store::{NodeSnapshot, Snapshot, SnapshotState, StoreError};
 
 impl QuorumStore {
@@ -20,7 +21,7 @@ impl QuorumStore {
         let mut answers: Vec<Option<Result<Snapshot, Failure>>> = vec![None; nodes];
         let mut answered = 0;
         while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
-            let answer = answer.and_then(looked);
+            let answer = answer.and_then(inspected);
             answered += usize::from(answer.is_ok());
             answers[node] = Some(answer.map_err(|error| peers.all[node].failed(error)));
         }

@@ -6,12 +6,11 @@
 //! behind the request that may have left it.
 
 mod acquire;
-mod alarm;
 mod causes;
 mod claims;
 mod hints;
 mod look;
-mod manner;
+mod nodes;
 mod peer;
 mod pulse;
 mod release;
@@ -31,9 +30,8 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
 
 use self::hints::{Hints, Sink};
-use self::manner::Manner;
+use self::nodes::{Nodes, majority};
 use self::peer::Peers;
-use self::round::Nodes;
 pub(crate) use self::urls::node_urls;
 use super::redis::Node;
 use super::{
@@ -45,11 +43,6 @@ use crate::key::{Kind, LockKey};
 use crate::rt::Handle;
 use crate::sync::lock;
 use crate::token::{ClientId, Token};
-
-/// How many of so many nodes decide.
-fn majority(nodes: usize) -> usize {
-    nodes / 2 + 1
-}
 
 /// The settings of a quorum.
 #[derive(Debug, Clone, Copy)]
@@ -68,8 +61,6 @@ pub(crate) struct QuorumStore {
     hints: Arc<Hints>,
     /// What the nodes send their messages to. Kept here, because they hold it weakly.
     sink: Arc<dyn Events>,
-    /// Whether scripts are asked first.
-    manner: Manner,
     books: Arc<Books>,
 }
 
@@ -120,7 +111,6 @@ impl QuorumStore {
             peers: Arc::new(Peers::new(nodes, rules)),
             sink: Arc::new(Sink(Arc::clone(&hints))),
             hints,
-            manner: Manner::default(),
             books: Arc::default(),
         })
     }

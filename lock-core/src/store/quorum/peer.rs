@@ -13,11 +13,10 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::Rules;
-use super::alarm::Alarms;
 use super::causes::{Failure, in_quarantine, late, reconnected};
 use super::claims::Claims;
+use super::nodes::{Nodes, majority};
 use super::pulse::Pulse;
-use super::round::Nodes;
 use crate::rt::{self, Handle};
 use crate::store::StoreError;
 use crate::store::redis::{Ballot, Node, Run};
@@ -59,7 +58,6 @@ pub(super) struct Peers {
     /// The longest ttl that was asked for, in ms: so long a vote may last that a node has forgotten.
     longest: AtomicU64,
     pub(super) runtime: OnceCell<Handle>,
-    pub(super) alarms: Arc<Alarms>,
     pub(super) claims: Arc<Claims>,
 }
 
@@ -83,13 +81,12 @@ impl Peers {
         });
         let all: Vec<_> = peers.collect();
         Self {
-            majority: super::majority(all.len()),
+            majority: majority(all.len()),
             all,
             limit: rules.limit,
             quarantine: rules.quarantine,
             longest: AtomicU64::new(rules.ttl.as_millis() as u64),
             runtime: OnceCell::new(),
-            alarms: Arc::default(),
             claims: Arc::default(),
         }
     }

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use super::causes::together;
-use super::round::{How, MOST, Nodes, ask};
+use super::nodes::{MAXIMUM_NODES, Nodes};
+use super::round::{How, ask};
 use super::{QuorumStore, only_exclusive};
 use crate::key::LockKey;
-use crate::store::redis::{Ballot, taken, yes};
+use crate::store::redis::{Ballot, forced, yes};
 use crate::store::{Forced, Released, SnapshotState, StoreError};
 use crate::token::Token;
 
@@ -31,7 +32,7 @@ impl QuorumStore {
         let mut round = ask(peers, ballot, How::Tell, spared, self.patience());
         // A node that was never asked has nothing of it.
         let (mut held, mut not_held) = (0, spared.len());
-        let mut failures = [const { None }; MOST];
+        let mut failures = [const { None }; MAXIMUM_NODES];
         let outcome = loop {
             if held >= majority {
                 break Ok(Released::Free);
@@ -73,7 +74,7 @@ impl QuorumStore {
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
         while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
             failures[node] = None;
-            match answer.and_then(taken) {
+            match answer.and_then(forced) {
                 Ok(Forced::TakenAway) => taken_away = true,
                 Ok(Forced::NotHeld) => {}
                 Ok(Forced::Foreign { kind }) => foreign = Some(kind),
@@ -99,7 +100,7 @@ impl QuorumStore {
     /// How long any node is waited for where its answer is not a vote. It follows the nodes that do answer.
     pub(super) fn patience(&self) -> Duration {
         let nodes = self.peers.all.len();
-        let mut limits = [Duration::ZERO; MOST];
+        let mut limits = [Duration::ZERO; MAXIMUM_NODES];
         for (limit, peer) in limits.iter_mut().zip(&self.peers.all) {
             *limit = peer.pulse.limit(self.peers.limit);
         }

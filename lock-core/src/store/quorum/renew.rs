@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tokio::time::Instant;
 
 use super::causes::together;
-use super::round::{How, Nodes, ask};
+use super::nodes::Nodes;
+use super::round::{How, ask};
 use super::{Books, QuorumStore, only_exclusive};
 use crate::key::Kind;
 use crate::store::redis::{Ballot, extended};

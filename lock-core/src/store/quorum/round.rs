@@ -10,11 +10,11 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use redis::Value;
 use tokio::task::unconstrained;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-use super::alarm::Alarm;
 use super::causes::late;
 use super::hints::Hints;
+use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::peer::{NONE, Peers};
 use crate::store::StoreError;
 use crate::store::redis::Ballot;
@@ -22,9 +22,6 @@ use crate::token::Token;
 
 /// What one node answered.
 pub(super) type Answered = (usize, Result<Value, StoreError>);
-
-/// So many nodes are a quorum at most.
-pub(super) const MOST: usize = 9;
 
 /// How a question is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,18 +43,18 @@ struct Question {
     /// Nothing is sent any more: what is not on its way by now would come behind a release.
     closed: AtomicBool,
     /// The connection that each vote was sent on.
-    sent_on: [AtomicU64; MOST],
+    sent_on: [AtomicU64; MAXIMUM_NODES],
 }
 
 pub(super) struct Round<F> {
     question: Arc<Question>,
     pending: Pending<F>,
     /// Until when the answer of each node is waited for; `None` where there is nothing to wait for any more.
-    until: [Option<Instant>; MOST],
+    until: [Option<Instant>; MAXIMUM_NODES],
     /// Asked and not heard of, whether they are waited for or not.
     open: Nodes,
-    /// For the time of the next node. Taken when there is something to wait for.
-    alarm: Option<Alarm>,
+    /// For the time of the next node. Made when there is something to wait for.
+    timer: Option<Pin<Box<Sleep>>>,
 }
 
 /// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
@@ -77,10 +74,10 @@ pub(super) fn ask(
         how,
         sent,
         closed: AtomicBool::new(false),
-        sent_on: [const { AtomicU64::new(NONE) }; MOST],
+        sent_on: [const { AtomicU64::new(NONE) }; MAXIMUM_NODES],
     });
-    let mut pending = Pending([const { Expected::Nothing }; MOST]);
-    let (mut until, mut open) = ([None; MOST], Nodes::default());
+    let mut pending = Pending([const { Expected::Nothing }; MAXIMUM_NODES]);
+    let (mut until, mut open) = ([None; MAXIMUM_NODES], Nodes::default());
     for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
         let limit = match how {
             How::Vote => peer.pulse.limit(most.min(peers.limit)),
@@ -98,14 +95,14 @@ pub(super) fn ask(
         pending,
         until,
         open,
-        alarm: None,
+        timer: None,
     }
 }
 
 /// Requests whose answers are to come. All are polled whenever one of them wakes the task: they are so few that to find
 /// out which it was would cost more. One that is answered at once does not keep the others from being sent: a lock would
 /// be won with a bare majority of votes, and the death of one more node would take it away.
-struct Pending<F>([Expected<F>; MOST]);
+struct Pending<F>([Expected<F>; MAXIMUM_NODES]);
 
 /// What is to come from one node.
 #[derive(Default)]
@@ -186,18 +183,16 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
 
     /// The next answer that comes until then.
     async fn answer_until(&mut self, until: Instant) -> Option<Answered> {
-        let Self {
-            question,
-            pending,
-            alarm,
-            ..
-        } = self;
+        let Self { pending, timer, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(answered) = pending.poll_next(cx) {
                 return Poll::Ready(Some(answered));
             }
-            let alarm = alarm.get_or_insert_with(|| question.peers.alarms.take(until));
-            alarm.poll_until(until, cx).map(|()| None)
+            let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            if timer.deadline() != until {
+                timer.as_mut().reset(until);
+            }
+            timer.as_mut().poll(cx).map(|()| None)
         })
         .await
     }
@@ -246,7 +241,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     }
 
     /// The connections that the votes were sent on.
-    pub(super) fn sent_on(&self) -> [u64; MOST] {
+    pub(super) fn sent_on(&self) -> [u64; MAXIMUM_NODES] {
         let sent_on = &self.question.sent_on;
         std::array::from_fn(|node| sent_on[node].load(Ordering::Relaxed))
     }
@@ -262,7 +257,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             return;
         }
         // It belongs to the caller's runtime, which may end before the other.
-        self.alarm = None;
+        self.timer = None;
         let end = Instant::now() + self.question.peers.limit;
         hints.spawn(async move {
             while !self.pending.is_empty() {
@@ -281,36 +276,6 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     }
 }
 
-/// A set of nodes.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Nodes(u16);
-
-impl Nodes {
-    pub(super) fn with(self, index: usize) -> Self {
-        Self(self.0 | 1 << index)
-    }
-
-    pub(super) fn and(self, others: Self) -> Self {
-        Self(self.0 | others.0)
-    }
-
-    pub(super) fn without(self, index: usize) -> Self {
-        Self(self.0 & !(1 << index))
-    }
-
-    pub(super) fn has(self, index: usize) -> bool {
-        self.0 & 1 << index != 0
-    }
-
-    pub(super) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-
-    pub(super) fn len(self) -> usize {
-        self.0.count_ones() as usize
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,7 +283,7 @@ mod tests {
     #[test]
     fn an_answer_that_comes_at_once_keeps_no_request_from_being_sent() {
         let sent = Arc::new(AtomicU64::new(0));
-        let mut pending = Pending([const { Expected::Nothing }; MOST]);
+        let mut pending = Pending([const { Expected::Nothing }; MAXIMUM_NODES]);
         for node in 0..3 {
             let sent = Arc::clone(&sent);
             pending.0[node] = Expected::Open(Box::pin(async move {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::causes::{Failure, together};
-use super::majority;
+use super::nodes::majority;
 use crate::rt::HashMap;
 use crate::store::StoreError;
 use crate::store::redis::Vote;
@@ -32,8 +32,6 @@ pub(super) enum Verdict {
     Foreign {
         kind: String,
     },
-    /// It can not be won without scripts.
-    Refused,
 }
 
 impl Tally {
@@ -78,7 +76,7 @@ impl Tally {
         let mut left = Vec::new();
         let mut clients: HashMap<&str, usize> = HashMap::default();
         let mut foreign = None;
-        let (mut failed, mut refused) = (0, false);
+        let mut failed = 0;
         for vote in self.votes.iter().flatten() {
             match vote {
                 Ok(Vote::Granted { .. }) => {}
@@ -87,13 +85,8 @@ impl Tally {
                     *clients.entry(client).or_default() += 1;
                 }
                 Ok(Vote::Foreign { kind }) => foreign = Some(kind),
-                Ok(Vote::Refused) => refused = true,
                 Err(_) => failed += 1,
             }
-        }
-        // Who has failed so far does not keep the scripts from a majority.
-        if refused && failed <= self.nodes - majority {
-            return Some(Ok(Verdict::Refused));
         }
         let heard = self.nodes - open;
         if heard - failed >= majority {
@@ -196,23 +189,6 @@ mod tests {
             verdict(&votes).unwrap().unwrap(),
             Verdict::Busy { left: MS * 20 }
         );
-    }
-
-    #[test]
-    fn a_refusal_counts_only_when_it_stands_in_the_way() {
-        let refused = || Ok(Vote::Refused);
-        assert!(verdict(&[refused(), granted(1), refused()]).is_none());
-        let won = verdict(&[refused(), granted(1), refused(), granted(1), granted(1)]);
-        assert!(matches!(won, Some(Ok(Verdict::Won { .. }))));
-        for votes in [
-            [refused(), refused(), refused()],
-            [refused(), granted(1), failed()],
-        ] {
-            let votes = [&votes[..], &[failed()]].concat();
-            assert_eq!(verdict(&votes).unwrap().unwrap(), Verdict::Refused);
-        }
-        let gone = verdict(&[failed(), refused(), failed(), failed()]);
-        assert!(matches!(gone, Some(Err(StoreError::NotNow(_)))));
     }
 
     #[test]

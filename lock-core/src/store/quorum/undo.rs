@@ -7,8 +7,9 @@ use tokio::time::sleep;
 
 use super::QuorumStore;
 use super::hints::Hints;
+use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::peer::Peers;
-use super::round::{Answered, How, MOST, Nodes, Round, ask};
+use super::round::{Answered, How, Round, ask};
 use crate::store::Attempt;
 use crate::store::redis::Ballot;
 use crate::token::Token;
@@ -22,7 +23,7 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(10), LATE);
 impl QuorumStore {
     /// Takes back votes, behind the requests for them, without waiting for the answers. Where another attempt for the token
     /// has begun meanwhile they are left to that.
-    pub(super) fn undo(&self, attempt: Attempt<'_>, left: Nodes, sent_on: [u64; MOST]) {
+    pub(super) fn undo(&self, attempt: Attempt<'_>, left: Nodes, sent_on: [u64; MAXIMUM_NODES]) {
         let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
             return;
         };
@@ -55,7 +56,7 @@ struct Undo {
     ttl: Duration,
     began: Instant,
     /// The connections that the votes were sent on.
-    sent_on: [u64; MOST],
+    sent_on: [u64; MAXIMUM_NODES],
     /// Nodes that have not confirmed it.
     failed: Nodes,
     /// Nodes that have, but on another connection: the vote may arrive behind it.

@@ -1,6 +1,6 @@
 //! The URLs of a quorum's nodes.
 
-use super::round::MOST;
+use super::nodes::MAXIMUM_NODES;
 use crate::LockError;
 
 /// The node URLs in `redis+quorum://a,b,c` or `rediss+quorum://a,b,c`; `None` for any other URL.
@@ -25,7 +25,7 @@ pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
 /// Refuses a number of nodes that is no quorum, and a node that would vote twice.
 pub(super) fn check(addresses: &[&str]) -> Result<(), LockError> {
     let count = addresses.len();
-    if !(3..=MOST).contains(&count) || count.is_multiple_of(2) {
+    if !(3..=MAXIMUM_NODES).contains(&count) || count.is_multiple_of(2) {
         return Err(LockError::config(format!(
             "a quorum of {count} nodes: name 3, 5, 7 or 9 masters, which do not replicate each other"
         )));

@@ -60,7 +60,7 @@ pub(super) fn classify(error: RedisError) -> StoreError {
 }
 
 /// Whether the server said so: then it is not for want of an answer.
-pub(super) fn is_reply(error: &RedisError) -> bool {
+fn is_reply(error: &RedisError) -> bool {
     !matches!(
         error.kind(),
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::script;
-use super::{Arg, FENCE};
+use super::wire::{Arg, FENCE};
 use crate::key::{LockKey, Name, Names};
 use crate::store::StoreError;
 use crate::sync::lock;

@@ -5,9 +5,10 @@ use redis::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use super::RedisStore;
 use super::error::{fault_of_script, garbled, passed_on};
 use super::script::Script;
-use super::{Arg, RedisStore};
+use super::wire::Arg;
 use crate::key::{Name, Names};
 use crate::store::{GuardedCall, StoreError};
 use crate::sync::lock;

@@ -1,5 +1,6 @@
 //! One connection of our own: made when needed, made again when it breaks, with our messages on it.
 
+use std::borrow::Borrow;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -8,24 +9,23 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, ConnectionInfo, ErrorKind, IntoConnectionInfo, ProtocolVersion,
-    PushInfo, PushKind, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo,
+    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
 use super::dial::Dial;
 use super::error::{bad_url, is_from_replica};
 use super::listen::Ears;
-use super::request::Request;
 use super::script::Script;
 use super::socket::{self, Socket};
-use super::{Arg, CHANNELS};
+use super::wire::{Arg, CHANNELS, deliver, payload};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use crate::LockError;
 use crate::key::Name;
 use crate::rt::{self, Handle};
-use crate::store::{EventSink, Events, Grant};
+use crate::store::{EventSink, Events};
 use crate::sync::lock;
 
 /// A silence that is no reason yet to replace a connection, however short the leases are that depend on it.
@@ -124,10 +124,10 @@ impl Link {
         self.pushes.load(Ordering::Relaxed)
     }
 
-    pub(super) fn request<R: Request>(
+    pub(super) fn request<C: Borrow<Cmd> + Send + Sync>(
         self: &Arc<Self>,
-        request: R,
-    ) -> impl Future<Output = RedisResult<Value>> + Send + use<R> {
+        command: C,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
         let link = Arc::clone(self);
         async move {
             let current = link.current();
@@ -138,7 +138,7 @@ impl Link {
             };
             let _under_way = live.socket.load.request();
             let at_once = link.writer == Writer::Sender && link.is_at_home();
-            let result = live.socket.request(&request, at_once).await;
+            let result = live.socket.request(command.borrow(), at_once).await;
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
@@ -403,82 +403,6 @@ fn is_due(refused_at: &mut Option<Instant>, now: Instant) -> bool {
         }
         _ => false,
     }
-}
-
-fn payload(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
-}
-
-/// What the scripts send, and anybody could: what is not understood is not for us.
-///
-/// - `granted <token> <fence> <spare> <0|1 others queue> <ttl, ms> <lock>`
-/// - `contended <token>`
-/// - `soon <token>`: it is first in the queue, and the turn of the holder's process will end with the hold that has begun
-/// - `revoked <token>`
-/// - `free <token>`, from a node of a quorum, or where the lock was reserved for a waiter that may be dead: ask now
-/// - `behind`, which says nothing: it lets the server write to the client that was granted a lock before it writes to us
-fn deliver(events: &dyn Events, message: &str) {
-    // The name of a lock may hold spaces, so it is last.
-    let mut words = message.splitn(7, ' ');
-    let mut next = || words.next();
-    let words = [(); 7].map(|()| next());
-    let understood = match words {
-        [
-            Some("granted"),
-            Some(token),
-            fence,
-            spare,
-            others,
-            ttl,
-            Some(lock),
-        ] => {
-            let grant = granted(fence, spare, others, ttl);
-            if let Some(grant) = grant {
-                events.granted(token, grant, lock);
-            }
-            grant.is_some()
-        }
-        [Some("contended"), Some(token), None, ..] => {
-            events.contended(token);
-            true
-        }
-        [Some("soon"), Some(token), None, ..] => {
-            events.soon(token);
-            true
-        }
-        [Some("revoked"), Some(token), None, ..] => {
-            events.revoked(token);
-            true
-        }
-        [Some("free"), Some(token), None, ..] => {
-            events.freed(token);
-            true
-        }
-        [Some("behind"), None, ..] => true,
-        _ => false,
-    };
-    if !understood {
-        tracing::debug!("a message on our channel is not understood");
-    }
-}
-
-/// The numbers of a grant.
-fn granted(
-    fence: Option<&str>,
-    spare: Option<&str>,
-    others: Option<&str>,
-    ttl: Option<&str>,
-) -> Option<Grant> {
-    Some(Grant {
-        fence: fence?.parse().ok()?,
-        spare: spare?.parse().ok()?,
-        contended: others? == "1",
-        ttl: Duration::from_millis(ttl?.parse().ok()?),
-    })
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ mod coalesce;
 mod dial;
 mod drive;
 mod error;
+mod exclusive;
 mod gather;
 mod guarded;
 mod link;
@@ -12,10 +13,10 @@ mod listen;
 mod node;
 mod reentrant;
 mod reply;
-mod request;
 mod script;
 mod socket;
 mod user;
+mod wire;
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,11 +28,13 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use self::error::{classify, garbled, no_reply};
-use self::gather::{Gather, Want};
+use self::gather::Gather;
 use self::link::{Link, Writer};
-pub(crate) use self::node::{Ballot, Node, Run, Vote, extended, looked, taken, yes};
+pub(crate) use self::node::{Ballot, Node, Run, Vote, yes};
+pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
+use self::wire::{Arg, CHANNELS};
 use super::{
     Answer, Attempt, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal, Snapshot,
     Store, StoreError, Subscription,
@@ -41,12 +44,6 @@ use crate::config::Config;
 use crate::key::{Kind, LockKey, Name, Names};
 use crate::rt::Handle;
 use crate::token::{ClientId, Token};
-
-/// One counter for the whole database: a counter for each lock would stay for ever.
-const FENCE: Name<'static> = Name::fixed("lock-core:fence");
-
-/// What the channel of every client begins with; its id follows.
-const CHANNELS: &str = "lock-core:client:";
 
 /// A lock store on a Redis server.
 pub(crate) struct RedisStore {
@@ -180,86 +177,11 @@ impl RedisStore {
         result
     }
 
-    /// The arguments of an attempt.
-    fn args<'a>(&'a self, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
-        let channel = self.channel();
-        let alive_for = if channel.is_empty() {
-            self.polls_for
-        } else {
-            attempt.alive_for
-        };
-        [
-            Arg::Bytes(attempt.token.as_bytes()),
-            Arg::Millis(attempt.ttl),
-            Arg::Text(match attempt.mode {
-                Mode::Try => "try",
-                Mode::Wait => "wait",
-            }),
-            Arg::Millis(alive_for),
-            Arg::Text(channel),
-            Arg::Number(attempt.spare),
-        ]
-    }
-
-    async fn ask_for(
-        &self,
-        attempt: Attempt<'_>,
-        queue: Name<'_>,
-        waiters: Name<'_>,
-    ) -> Result<Answer, StoreError> {
-        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
-        let args = self.args(attempt);
-        let value = self.run(&script::ACQUIRE, &keys, &args).await?;
-        reply::acquired(value)
-    }
-
-    async fn let_go(
-        &self,
-        key: &LockKey,
-        token: &Token,
-        queue: Name<'_>,
-        waiters: Name<'_>,
-    ) -> Result<Released, StoreError> {
-        let keys = [key.lock().into(), queue, waiters, FENCE];
-        let args = [Arg::Bytes(token.as_bytes())];
-        let value = self.run(&script::RELEASE, &keys, &args).await?;
-        reply::released(&value)
-    }
-
-    async fn extend_exclusive(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        let (keys, args) = renewed(renewals);
-        let value = self
-            .run_renewal(renewals, &script::EXTEND, &keys, &args)
-            .await?;
-        reply::extended(value, renewals.len())
-    }
-
     /// A renewal without an answer must leave time for another one.
     fn renewal_limit(&self, renewals: &[Renewal<'_>]) -> Duration {
         let ttls = renewals.iter().map(|renewal| renewal.ttl);
         let shortest = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
         shortest.map_or(self.limit, |third| third.min(self.limit))
-    }
-
-    /// Asks together with others who ask at this moment: see [`gather`]. `None` for a caller who is alone.
-    ///
-    /// In a box, so that the future of a caller who is alone stays small.
-    fn together<'a>(
-        &'a self,
-        want: Want,
-        key: &'a Arc<LockKey>,
-        token: &'a Token,
-        ttl: Duration,
-    ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
-        let Conduit::Link(link, gather) = &self.conduit else {
-            return None;
-        };
-        if !link.is_busy() {
-            return None;
-        }
-        Some(Box::pin(
-            gather.ask(link, self.limit, want, key, token, ttl),
-        ))
     }
 
     fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
@@ -274,30 +196,6 @@ impl RedisStore {
 /// it is less than a second, but some polls: one that comes late loses its place to those behind it.
 fn polls_for(config: &Config) -> Duration {
     (config.poll_interval * 4).max(Duration::from_millis(750))
-}
-
-/// An argument of a script. Numbers are written without an allocation each.
-#[derive(Clone, Copy)]
-enum Arg<'a> {
-    Text(&'a str),
-    Bytes(&'a [u8]),
-    Millis(Duration),
-    Number(u64),
-}
-
-/// The keys and the arguments of `extend`. Hundreds are renewed in a call, most of them for the same ttl.
-fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'a>>) {
-    let keys = renewals.iter().map(|r| r.key.lock().into()).collect();
-    let mut args = Vec::with_capacity(renewals.len() + 1);
-    args.extend(renewals.iter().map(|r| Arg::Bytes(r.token.as_bytes())));
-    let mut ttls = renewals.iter().map(|r| r.ttl);
-    let first = ttls.next();
-    if ttls.all(|ttl| Some(ttl) == first) {
-        args.extend(first.map(Arg::Millis));
-    } else {
-        args.extend(renewals.iter().map(|r| Arg::Millis(r.ttl)));
-    }
-    (keys, args)
 }
 
 impl Store for RedisStore {
@@ -326,32 +224,19 @@ impl Store for RedisStore {
         }
         match attempt.key.names() {
             Names::Exclusive { queue, waiters } => {
-                // Spare fencing tokens are for those who wait, and who waits is not alone with a free lock.
-                if attempt.spare == 0
-                    && let Some(call) =
-                        self.together(Want::Acquire, attempt.key, attempt.token, attempt.ttl)
-                {
-                    let fence = call.await?;
-                    if fence > 0 {
-                        return Ok(Answer::Granted { fence, holds: 1 });
-                    }
-                }
-                Box::pin(self.ask_for(attempt, queue, waiters)).await
+                self.acquire_exclusive(attempt, queue, waiters).await
             }
             Names::Reentrant { holds, .. } => Box::pin(self.reenter(attempt, holds)).await,
         }
     }
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        let Names::Exclusive { queue, waiters } = attempt.key.names() else {
-            return Err(garbled());
-        };
-        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
-        let [token, ttl, mode, alive_for, channel, spare] = self.args(attempt);
-        let from = Arg::Bytes(from.as_bytes());
-        let args = [token, ttl, mode, alive_for, channel, spare, from];
-        let value = self.run(&script::PASS, &keys, &args).await?;
-        reply::passed(value)
+        match attempt.key.names() {
+            Names::Exclusive { queue, waiters } => {
+                self.pass_exclusive(attempt, from, queue, waiters).await
+            }
+            Names::Reentrant { .. } => Err(garbled()),
+        }
     }
 
     async fn release(
@@ -360,25 +245,15 @@ impl Store for RedisStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        let (queue, waiters) = match key.names() {
-            Names::Exclusive { queue, waiters } => (queue, waiters),
+        match key.names() {
+            Names::Exclusive { queue, waiters } => {
+                self.release_exclusive(key, token, queue, waiters).await
+            }
             Names::Reentrant { holds, channel } => {
                 let keys = [key.lock().into(), holds, channel];
-                return Box::pin(self.leave(keys, token, owner)).await;
+                Box::pin(self.leave(keys, token, owner)).await
             }
-        };
-        if let Conduit::Link(_, gather) = &self.conduit
-            && gather.is_unsettled(token)
-        {
-            // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
-            let _ = timeout(self.limit, Box::pin(gather.settled(token))).await;
         }
-        if let Some(call) = self.together(Want::Release, key, token, Duration::ZERO)
-            && call.await? > 0
-        {
-            return Ok(Released::Free);
-        }
-        Box::pin(self.let_go(key, token, queue, waiters)).await
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
@@ -413,32 +288,20 @@ impl Store for RedisStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        let Names::Exclusive { queue, .. } = key.names() else {
-            return self.inspect_reentrant(key.lock()).await;
-        };
-        let value = self
-            .run(&script::INSPECT, &[key.lock().into(), queue], &[])
-            .await?;
-        reply::inspected(value)
+        match key.names() {
+            Names::Exclusive { queue, .. } => self.inspect_exclusive(key, queue).await,
+            Names::Reentrant { .. } => self.inspect_reentrant(key.lock()).await,
+        }
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        let (queue, waiters) = match key.names() {
-            Names::Exclusive { queue, waiters } => (queue, waiters),
+        match key.names() {
+            Names::Exclusive { queue, waiters } => self.force_exclusive(key, queue, waiters).await,
             Names::Reentrant { holds, channel } => {
-                return self
-                    .force_reentrant([key.lock().into(), holds, channel])
-                    .await;
+                let keys = [key.lock().into(), holds, channel];
+                self.force_reentrant(keys).await
             }
-        };
-        let value = self
-            .run(
-                &script::FORCE_RELEASE,
-                &[key.lock().into(), queue, waiters, FENCE],
-                &[Arg::Text(CHANNELS)],
-            )
-            .await?;
-        reply::forced(value)
+        }
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {

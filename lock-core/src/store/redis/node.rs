@@ -3,7 +3,6 @@
 //! A request is made once and sent to every node; its future borrows nothing, so that it can be finished in the
 //! background when the others have decided.
 
-use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +10,16 @@ use once_cell::sync::Lazy;
 use redis::{Cmd, IntoConnectionInfo, Value, cmd};
 use tokio::time::timeout;
 
-use super::error::{bad_url, classify, garbled, is_reply, no_reply};
+use super::error::{bad_url, classify, garbled, no_reply};
 use super::link::{Link, Writer};
-use super::reply::{forced, inspected, millis, number, text, word};
-use super::request::InARow;
+use super::reply::{millis, number, text, word};
 use super::script::{self, Script};
-use super::{Arg, CHANNELS, FENCE, renewed};
+use super::wire::{Arg, CHANNELS, FENCE, renewed};
 use crate::LockError;
 use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
 use crate::rt::Handle;
-use crate::store::{Attempt, EventSink, Forced, Mode, Renewal, Snapshot, StoreError};
+use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
 use crate::token::{ClientId, Token};
 
 /// Since when a server belongs to the quorum.
@@ -52,45 +50,16 @@ static RAISE: Lazy<Script> = quorum_script!("raise", "raise.lua");
 static CATCH_UP: Lazy<Script> = quorum_script!("catch_up", "catch_up.lua");
 static ENLIST: Lazy<Script> = quorum_script!("enlist", "enlist.lua");
 
-/// What a counter stands at that was begun with a clock, in microseconds, and that no script rounds.
-const COUNTED: RangeInclusive<i64> = 1_000_000_000_000_000..=9_000_000_000_000_000;
-
 /// A request to any number of nodes.
-pub(crate) struct Ballot(Question);
-
-enum Question {
-    Script(&'static Script, Cmd),
-    /// A vote without a script, which costs a node less than half as much.
-    Plain(InARow),
+pub(crate) struct Ballot {
+    script: &'static Script,
+    command: Cmd,
 }
 
 impl Ballot {
     fn new(script: &'static Script, keys: &[Name<'_>], args: &[Arg<'_>]) -> Arc<Self> {
         let command = script.by_hash(keys, args);
-        Arc::new(Self(Question::Script(script, command)))
-    }
-
-    /// As [`acquire`](Self::acquire), for a lock that is free and a token that was asked for nowhere. Whatever stands in the
-    /// way, a node refuses, and changes nothing but its counter; where that can not be counted on, the vote is left to the
-    /// script, which finds it ours. A vote that is kept for a waiter stands in the way; a queue alone does not, but then
-    /// nothing is kept for whoever is the first in it.
-    ///
-    /// The node may do something else between these commands, and so somebody may take the vote away as soon as it is given.
-    /// Whoever gets it then must count further than we did: so it is a vote only if it is ours still when we have counted.
-    pub(crate) fn plain(attempt: Attempt<'_>) -> Option<Arc<Self>> {
-        let Names::Exclusive { .. } = attempt.key.names() else {
-            return None;
-        };
-        let (lock, token) = (attempt.key.lock(), attempt.token.as_str());
-        let mut set = cmd("SET");
-        set.arg(lock).arg(token).arg("NX");
-        set.arg("PX").arg(attempt.ttl.as_millis() as u64);
-        let mut count = cmd("INCRBY");
-        count.arg(FENCE.head).arg(attempt.spare + 1);
-        let mut held = cmd("GET");
-        held.arg(lock);
-        let vote = InARow::of([set, count, held]);
-        Some(Arc::new(Self(Question::Plain(vote))))
+        Arc::new(Self { script, command })
     }
 
     /// The vote for a lock, by a client that gets messages or polls. `None` for a kind that is not over a quorum.
@@ -171,46 +140,15 @@ fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
     }
 }
 
-/// One node's answer to [`Ballot::acquire`] or [`Ballot::plain`].
+/// One node's answer to [`Ballot::acquire`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Vote {
-    Granted {
-        minted: u64,
-    },
-    Busy {
-        left: Duration,
-        client: String,
-    },
-    Foreign {
-        kind: String,
-    },
-    /// Not without the script, which knows why.
-    Refused,
+    Granted { minted: u64 },
+    Busy { left: Duration, client: String },
+    Foreign { kind: String },
 }
 
 impl Vote {
-    /// The answer to a vote without a script, for this token and so many fencing tokens beside the first.
-    pub(crate) fn read_plain(value: &Value, token: &Token, spare: u64) -> Result<Self, StoreError> {
-        let parts = match value {
-            Value::Array(parts) => &parts[..],
-            // It was answered with an error.
-            Value::Nil => return Ok(Self::Refused),
-            _ => return Err(garbled()),
-        };
-        match parts {
-            [Value::Okay, Value::Int(last), Value::BulkString(holder)] => {
-                let minted = last.checked_sub_unsigned(spare);
-                let minted = minted.filter(|minted| COUNTED.contains(minted));
-                let minted = minted.filter(|_| holder == token.as_bytes());
-                Ok(minted.map_or(Self::Refused, |minted| Self::Granted {
-                    minted: minted as u64,
-                }))
-            }
-            [Value::Okay | Value::Nil, Value::Int(_), _] => Ok(Self::Refused),
-            _ => Err(garbled()),
-        }
-    }
-
     pub(crate) fn read(value: &Value) -> Result<Self, StoreError> {
         match value {
             Value::Int(minted) if *minted > 0 => Ok(Self::Granted {
@@ -240,21 +178,6 @@ pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
         Value::Int(1) => Ok(true),
         _ => Err(garbled()),
     }
-}
-
-/// Reads the answer to [`Ballot::extend`].
-pub(crate) fn extended(value: Value, expected: usize) -> Result<Vec<bool>, StoreError> {
-    super::reply::extended(value, expected)
-}
-
-/// Reads the answer to [`Ballot::inspect`].
-pub(crate) fn looked(value: Value) -> Result<Snapshot, StoreError> {
-    inspected(value)
-}
-
-/// Reads the answer to [`Ballot::force_release`].
-pub(crate) fn taken(value: Value) -> Result<Forced, StoreError> {
-    forced(value)
 }
 
 /// Which run of a server answers.
@@ -331,18 +254,10 @@ impl Node {
         ballot: &Ballot,
         wanted: impl Fn() -> bool,
     ) -> Result<Value, StoreError> {
-        let answer = match &ballot.0 {
-            Question::Script(script, command) => {
-                let answer = self.link.request(command).await;
-                let again = || wanted().then(|| self.link.request(by_text(script, command)));
-                script::unless_lost(answer, again).await
-            }
-            Question::Plain(vote) => match self.link.request(vote).await {
-                // The script will be told the same, or do without.
-                Err(error) if is_reply(&error) => Ok(Value::Nil),
-                answer => answer,
-            },
-        };
+        let Ballot { script, command } = ballot;
+        let answer = self.link.request(command).await;
+        let again = || wanted().then(|| self.link.request(by_text(script, command)));
+        let answer = script::unless_lost(answer, again).await;
         answer.map_err(classify)
     }
 
@@ -453,47 +368,6 @@ mod tests {
         assert_eq!(read(&busy).unwrap(), Vote::Busy { left, client });
         for garbage in [Value::Nil, Value::Int(0), Value::Array(vec![bulk("busy")])] {
             assert!(read(&garbage).is_err(), "{garbage:?}");
-        }
-    }
-
-    #[test]
-    fn a_plain_vote_is_ours_still_and_counts_from_a_clock() {
-        let (client, base) = (ClientId::random(), *COUNTED.start());
-        let (ours, theirs) = (client.token(1), client.token(2));
-        let read = |value: &Value, spare| Vote::read_plain(value, &ours, spare);
-        let vote = |first, last, holder: &Token, spare| {
-            let parts = vec![first, Value::Int(last), bulk(holder.as_str())];
-            read(&Value::Array(parts), spare).unwrap()
-        };
-        let minted = base as u64;
-        let granted = Vote::Granted { minted };
-        assert_eq!(vote(Value::Okay, base, &ours, 0), granted);
-        assert_eq!(vote(Value::Okay, base + 9, &ours, 9), granted);
-        for (first, last, holder, spare) in [
-            (Value::Nil, base, &theirs, 0),
-            // Asked for before.
-            (Value::Nil, base, &ours, 0),
-            // Taken away meanwhile.
-            (Value::Okay, base, &theirs, 0),
-            // A counter that has just begun, one that was set by hand, and one that began while it was asked.
-            (Value::Okay, 1, &ours, 0),
-            (Value::Okay, i64::MAX, &ours, 0),
-            (Value::Okay, -5, &ours, 0),
-            (Value::Okay, base, &ours, 1),
-        ] {
-            assert_eq!(vote(first, last, holder, spare), Vote::Refused, "{last}");
-        }
-        let gone = vec![Value::Okay, Value::Int(base), Value::Nil];
-        let list = vec![Value::Nil, Value::Int(base), Value::Nil];
-        for refused in [Value::Array(gone), Value::Array(list), Value::Nil] {
-            assert_eq!(read(&refused, 0).unwrap(), Vote::Refused, "{refused:?}");
-        }
-        for garbage in [
-            Value::Okay,
-            Value::Int(base),
-            Value::Array(vec![Value::Okay]),
-        ] {
-            assert!(read(&garbage, 0).is_err(), "{garbage:?}");
         }
     }
 }

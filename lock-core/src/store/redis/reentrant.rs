@@ -1,20 +1,15 @@
 //! The reentrant kind: Redisson's `RLock` on the wire, with the scripts of `scripts/reentrant`.
 
-use std::time::Duration;
-
 use redis::Value;
 
 use super::error::garbled;
-use super::reply::{millis, number, text, word};
+use super::reply::{Parsed, lease, number, text, word};
 use super::script::reentrant as script;
-use super::{Arg, CHANNELS, FENCE, RedisStore, reply};
+use super::wire::{Arg, CHANNELS, FENCE};
+use super::{RedisStore, reply};
 use crate::key::{Name, Names};
-use crate::store::{
-    Answer, Attempt, Forced, NO_TTL, Released, Renewal, Snapshot, SnapshotState, StoreError,
-};
+use crate::store::{Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState};
 use crate::token::Token;
-
-type Parsed<T> = Result<T, StoreError>;
 
 /// How a release is announced.
 const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");
@@ -38,7 +33,7 @@ impl RedisStore {
                 ],
             )
             .await?;
-        acquired(&value)
+        reply::acquired(value)
     }
 
     pub(super) async fn leave(
@@ -93,23 +88,6 @@ impl RedisStore {
     }
 }
 
-fn acquired(value: &Value) -> Parsed<Answer> {
-    let Value::Array(parts) = value else {
-        return Err(garbled());
-    };
-    match (text(parts.first()), &parts[..]) {
-        (None, [Value::Int(fence), holds]) if *fence > 0 => Ok(Answer::Granted {
-            fence: *fence as u64,
-            holds: at_least_one(holds)?,
-        }),
-        (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
-            remaining: lease(pttl)?,
-        }),
-        (Some("foreign"), [_, kind]) => Ok(Answer::Foreign { kind: word(kind)? }),
-        _ => Err(garbled()),
-    }
-}
-
 fn released(value: &Value) -> Parsed<Released> {
     match value {
         Value::Int(-1) => Ok(Released::NotHeld),
@@ -153,14 +131,6 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
     })
 }
 
-/// A PTTL of a lock that Java users may have made to last for ever.
-fn lease(pttl: &Value) -> Parsed<Duration> {
-    match pttl {
-        Value::Int(-1) => Ok(NO_TTL),
-        other => millis(other),
-    }
-}
-
 fn at_least_one(holds: &Value) -> Parsed<u64> {
     number(holds)?
         .checked_sub(1)
@@ -170,6 +140,7 @@ fn at_least_one(holds: &Value) -> Parsed<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::NO_TTL;
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -177,17 +148,6 @@ mod tests {
 
     #[test]
     fn every_answer_is_understood() {
-        let granted = Value::Array(vec![Value::Int(7), Value::Int(2)]);
-        let expected = Answer::Granted { fence: 7, holds: 2 };
-        assert_eq!(acquired(&granted).unwrap(), expected);
-        let busy = |pttl| Value::Array(vec![bulk("busy"), Value::Int(pttl)]);
-        let remaining = |pttl| match acquired(&busy(pttl)).unwrap() {
-            Answer::Busy { remaining } => remaining,
-            other => panic!("{other:?}"),
-        };
-        assert_eq!(remaining(1500), Duration::from_millis(1500));
-        assert_eq!(remaining(-1), NO_TTL, "no ttl, no end");
-        assert_eq!(remaining(-2), Duration::ZERO, "over by now");
         assert_eq!(released(&Value::Int(-1)).unwrap(), Released::NotHeld);
         let free = Released::Announced { heard: 2 };
         let answer = Value::Array(vec![Value::Int(2)]);
@@ -217,15 +177,10 @@ mod tests {
             Value::Int(9),
             Value::Array(vec![]),
             Value::Array(vec![Value::Int(9)]),
-            Value::Array(vec![Value::Int(9), Value::Int(0)]),
-            Value::Array(vec![Value::Int(9), Value::Int(-1)]),
-            Value::Array(vec![Value::Int(0), Value::Int(1)]),
-            Value::Array(vec![bulk("9"), Value::Int(1)]),
             Value::Array(vec![bulk("held"), Value::Int(9), bulk("me"), Value::Int(0)]),
             bulk("1"),
         ];
         for value in garbage {
-            assert!(acquired(&value).is_err(), "{value:?}");
             assert!(inspected(&value).is_err(), "{value:?}");
         }
         assert!(released(&Value::Int(-2)).is_err());

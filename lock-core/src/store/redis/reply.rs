@@ -5,24 +5,23 @@ use std::time::Duration;
 use redis::Value;
 
 use super::error::garbled;
-use crate::store::{Answer, Forced, Passed, Place, Released, Snapshot, SnapshotState, StoreError};
+use crate::store::{
+    Answer, Forced, NO_TTL, Passed, Place, Released, Snapshot, SnapshotState, StoreError,
+};
 
-type Parsed<T> = Result<T, StoreError>;
+pub(super) type Parsed<T> = Result<T, StoreError>;
 
 pub(super) fn acquired(value: Value) -> Parsed<Answer> {
     match value {
         Value::Int(fence) if fence > 0 => Ok(Answer::Granted {
             fence: fence as u64,
-            holds: 1,
         }),
         Value::Array(parts) => match (text(parts.first()), &parts[..]) {
             (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
-                remaining: millis(pttl)?,
+                remaining: lease(pttl)?,
             }),
-            (Some("queued"), [_, pttl, joined, depth, last, own]) => Ok(Answer::Queued(Place {
+            (Some("queued"), [_, pttl, last, own]) => Ok(Answer::Queued(Place {
                 remaining: millis(pttl)?,
-                joined: number(joined)? == 1,
-                depth: number(depth)?,
                 last_fence: number(last)?,
                 own_holder: text(Some(own))
                     .and_then(|token| token.rsplit_once(':'))
@@ -51,7 +50,7 @@ pub(super) fn released(value: &Value) -> Parsed<Released> {
     }
 }
 
-pub(super) fn extended(value: Value, expected: usize) -> Parsed<Vec<bool>> {
+pub(crate) fn extended(value: Value, expected: usize) -> Parsed<Vec<bool>> {
     match value {
         Value::Int(all) if usize::try_from(all) == Ok(expected) => Ok(vec![true; expected]),
         Value::Array(flags) if flags.len() == expected => flags
@@ -62,7 +61,7 @@ pub(super) fn extended(value: Value, expected: usize) -> Parsed<Vec<bool>> {
     }
 }
 
-pub(super) fn inspected(value: Value) -> Parsed<Snapshot> {
+pub(crate) fn inspected(value: Value) -> Parsed<Snapshot> {
     let Value::Array(parts) = value else {
         return Err(garbled());
     };
@@ -94,7 +93,7 @@ pub(super) fn inspected(value: Value) -> Parsed<Snapshot> {
     })
 }
 
-pub(super) fn forced(value: Value) -> Parsed<Forced> {
+pub(crate) fn forced(value: Value) -> Parsed<Forced> {
     match value {
         Value::Int(0) => Ok(Forced::NotHeld),
         Value::Int(1) => Ok(Forced::TakenAway),
@@ -134,6 +133,14 @@ pub(super) fn millis(value: &Value) -> Parsed<Duration> {
     }
 }
 
+/// A PTTL of a lock that Java users may have made to last for ever.
+pub(super) fn lease(pttl: &Value) -> Parsed<Duration> {
+    match pttl {
+        Value::Int(-1) => Ok(NO_TTL),
+        other => millis(other),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,13 +153,19 @@ mod tests {
     fn every_answer_of_acquire_is_understood() {
         assert_eq!(
             acquired(Value::Int(9)).unwrap(),
-            Answer::Granted { fence: 9, holds: 1 }
+            Answer::Granted { fence: 9 }
         );
+        let busy = |pttl| Value::Array(vec![bulk("busy"), Value::Int(pttl)]);
+        let remaining = |pttl| match acquired(busy(pttl)).unwrap() {
+            Answer::Busy { remaining } => remaining,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(remaining(1500), Duration::from_millis(1500));
+        assert_eq!(remaining(-1), NO_TTL, "no ttl, no end");
+        assert_eq!(remaining(-2), Duration::ZERO, "over by now");
         let queued = Value::Array(vec![
             bulk("queued"),
             Value::Int(1500),
-            Value::Int(1),
-            Value::Int(3),
             bulk("1763700000000000"),
             bulk("0a-b:42"),
         ]);
@@ -160,7 +173,6 @@ mod tests {
             panic!("queued expected")
         };
         assert_eq!(place.remaining, Duration::from_millis(1500));
-        assert!(place.joined && place.depth == 3);
         assert_eq!(place.last_fence, 1_763_700_000_000_000);
         assert_eq!(place.own_holder, Some(42));
     }

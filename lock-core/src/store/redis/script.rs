@@ -6,7 +6,7 @@ use std::io::Write;
 use once_cell::sync::Lazy;
 use redis::{Cmd, RedisResult, RedisWrite, Value};
 
-use super::Arg;
+use super::wire::Arg;
 use crate::key::Name;
 
 /// Digits of the largest `u64`.

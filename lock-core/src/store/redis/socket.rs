@@ -8,7 +8,9 @@ use std::sync::{Arc, Weak};
 #[cfg(not(lock_sim))]
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ConnectionAddr, ConnectionInfo, RedisResult, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, RedisResult, Value,
+};
 #[cfg(not(lock_sim))]
 use redis::{ErrorKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -18,7 +20,6 @@ use tokio::task::AbortHandle;
 
 use super::coalesce::{Coalesced, Load};
 use super::drive::Drive;
-use super::request::Request;
 use crate::rt;
 #[cfg(lock_sim)]
 use crate::sim::tcp;
@@ -56,12 +57,8 @@ impl Socket {
 
     /// Sends a request, and waits for its reply. Only on the runtime of the connection it may be written `at_once`: what a
     /// runtime that nobody drives has sent, it could not take back.
-    pub(super) async fn request(
-        &mut self,
-        request: &impl Request,
-        at_once: bool,
-    ) -> RedisResult<Value> {
-        let mut reply = pin!(request.send(&mut self.requests));
+    pub(super) async fn request(&mut self, command: &Cmd, at_once: bool) -> RedisResult<Value> {
+        let mut reply = pin!(self.requests.send_packed_command(command));
         let mut driver = self.driver.as_deref().filter(|_| at_once);
         poll_fn(|cx| {
             // The first time it is sent.

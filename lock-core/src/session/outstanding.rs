@@ -1,0 +1,125 @@
+//! Requests that may still take effect.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::contender::Contender;
+use super::wait::Granted;
+use crate::store::{Answer, Attempt, Mode, StoreError};
+use crate::sync::lock;
+use crate::terms::Terms;
+use crate::time::Moment;
+use crate::token::Token;
+
+/// A request for an acquisition, from just before it is sent until its answer is read. Dropped before that, it counts as a request
+/// that the server may still carry out, and the clean-up of the acquisition waits for it.
+#[must_use = "dropped, it counts as a request without an answer"]
+pub(crate) struct Outstanding<'a> {
+    shared: &'a Shared,
+    contender: &'a Arc<Contender>,
+    terms: Terms,
+    spare: u64,
+    sent_at: Moment,
+    answered: bool,
+}
+
+/// Who made the request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asker {
+    /// The first waiter of the line, for itself.
+    Waiter,
+    /// The task, for the line.
+    Refresh,
+    /// The release of the holder before, for the line.
+    Release,
+}
+
+impl<'a> Outstanding<'a> {
+    /// A request for a lease on these terms, with `spare` fencing tokens beside the first.
+    pub(crate) fn begin(
+        shared: &'a Shared,
+        contender: &'a Arc<Contender>,
+        terms: Terms,
+        spare: u64,
+    ) -> Self {
+        Self {
+            shared,
+            contender,
+            terms,
+            spare,
+            sent_at: shared.now(),
+            answered: false,
+        }
+    }
+
+    /// Before the request was sent, on the lease clock.
+    pub(crate) fn sent_at(&self) -> Moment {
+        self.sent_at
+    }
+
+    /// What is sent.
+    pub(crate) fn attempt<'b>(&'b self, token: &'b Token, mode: Mode) -> Attempt<'b> {
+        Attempt {
+            // The acquisition may be asked for on other terms at this moment.
+            ttl: self.terms.ttl(),
+            ..self.contender.attempt(token, mode, self.spare)
+        }
+    }
+
+    /// The answer came, and what it says is the caller's. An ambiguous error leaves the request outstanding.
+    pub(crate) fn settle<T>(mut self, answer: &Result<T, StoreError>) {
+        self.answered = true;
+        if let Err(StoreError::Ambiguous(_)) = answer {
+            self.contender.request_unanswered();
+        }
+    }
+
+    /// The answer came, but the waiter did not run for too long, and lost its place.
+    pub(crate) fn settle_late(mut self) {
+        self.answered = true;
+        self.undo_if_over();
+    }
+
+    /// The answer came: what it says goes into the inbox of the acquisition.
+    pub(crate) fn read(self, answer: &Result<Answer, StoreError>, asker: Asker) {
+        let (sent_at, terms) = (self.sent_at, self.terms);
+        let mut wait = lock(&self.contender.wait);
+        match answer {
+            Ok(Answer::Granted { fence }) => {
+                wait.answered(Granted::by_answer(*fence, self.spare, sent_at, terms));
+            }
+            Ok(Answer::Queued(place)) if asker == Asker::Refresh => {
+                wait.refreshed(sent_at, terms, place.last_fence);
+            }
+            Ok(Answer::Queued(place)) => wait.queued(sent_at, terms, place.last_fence),
+            Ok(Answer::Busy { .. }) => wait.parked(),
+            // The waiter finds out for itself what is wrong.
+            Ok(Answer::Foreign { .. }) => wait.interrupted(),
+            Err(error) => {
+                wait.failed(self.shared.now(), error.clone());
+                // The task repeats a refresh by itself.
+                if asker != Asker::Refresh {
+                    wait.interrupted();
+                }
+            }
+        }
+        drop(wait);
+        self.settle(answer);
+    }
+
+    /// The acquisition was cleaned up while this request was not sent yet: then it comes behind the clean-up.
+    fn undo_if_over(&self) {
+        if self.contender.is_over() {
+            self.shared.undo_again(self.contender);
+        }
+    }
+}
+
+impl Drop for Outstanding<'_> {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.contender.request_unanswered();
+            self.undo_if_over();
+        }
+    }
+}

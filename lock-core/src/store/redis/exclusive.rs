@@ -1,0 +1,176 @@
+//! The exclusive kind: a string, and a queue of waiters beside it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::time::timeout;
+
+use super::gather::Want;
+use super::wire::{Arg, CHANNELS, FENCE, renewed};
+use super::{Conduit, RedisStore, reply, script};
+use crate::key::{LockKey, Name};
+use crate::store::{
+    Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError,
+};
+use crate::token::Token;
+
+impl RedisStore {
+    // A script call of its own is large, so it is in a box: a request that goes out with others does without.
+    pub(super) async fn acquire_exclusive(
+        &self,
+        attempt: Attempt<'_>,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Answer, StoreError> {
+        // Spare fencing tokens are for those who wait, and who waits is not alone with a free lock.
+        if attempt.spare == 0
+            && let Some(call) =
+                self.together(Want::Acquire, attempt.key, attempt.token, attempt.ttl)
+        {
+            let fence = call.await?;
+            if fence > 0 {
+                return Ok(Answer::Granted { fence });
+            }
+        }
+        Box::pin(self.ask_alone(attempt, queue, waiters)).await
+    }
+
+    pub(super) async fn pass_exclusive(
+        &self,
+        attempt: Attempt<'_>,
+        from: &Token,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Passed, StoreError> {
+        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
+        let [token, ttl, mode, alive_for, channel, spare] = self.args(attempt);
+        let from = Arg::Bytes(from.as_bytes());
+        let args = [token, ttl, mode, alive_for, channel, spare, from];
+        let value = self.run(&script::PASS, &keys, &args).await?;
+        reply::passed(value)
+    }
+
+    pub(super) async fn release_exclusive(
+        &self,
+        key: &Arc<LockKey>,
+        token: &Token,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Released, StoreError> {
+        if let Conduit::Link(_, gather) = &self.conduit
+            && gather.is_unsettled(token)
+        {
+            // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
+            let _ = timeout(self.limit, Box::pin(gather.settled(token))).await;
+        }
+        if let Some(call) = self.together(Want::Release, key, token, Duration::ZERO)
+            && call.await? > 0
+        {
+            return Ok(Released::Free);
+        }
+        Box::pin(self.release_alone(key, token, queue, waiters)).await
+    }
+
+    pub(super) async fn inspect_exclusive(
+        &self,
+        key: &LockKey,
+        queue: Name<'_>,
+    ) -> Result<Snapshot, StoreError> {
+        let value = self
+            .run(&script::INSPECT, &[key.lock().into(), queue], &[])
+            .await?;
+        reply::inspected(value)
+    }
+
+    pub(super) async fn force_exclusive(
+        &self,
+        key: &LockKey,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Forced, StoreError> {
+        let keys = [key.lock().into(), queue, waiters, FENCE];
+        let value = self
+            .run(&script::FORCE_RELEASE, &keys, &[Arg::Text(CHANNELS)])
+            .await?;
+        reply::forced(value)
+    }
+
+    /// The arguments of an attempt.
+    fn args<'a>(&'a self, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
+        let channel = self.channel();
+        let alive_for = if channel.is_empty() {
+            self.polls_for
+        } else {
+            attempt.alive_for
+        };
+        [
+            Arg::Bytes(attempt.token.as_bytes()),
+            Arg::Millis(attempt.ttl),
+            Arg::Text(match attempt.mode {
+                Mode::Try => "try",
+                Mode::Wait => "wait",
+            }),
+            Arg::Millis(alive_for),
+            Arg::Text(channel),
+            Arg::Number(attempt.spare),
+        ]
+    }
+
+    async fn ask_alone(
+        &self,
+        attempt: Attempt<'_>,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Answer, StoreError> {
+        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
+        let args = self.args(attempt);
+        let value = self.run(&script::ACQUIRE, &keys, &args).await?;
+        reply::acquired(value)
+    }
+
+    async fn release_alone(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        queue: Name<'_>,
+        waiters: Name<'_>,
+    ) -> Result<Released, StoreError> {
+        let keys = [key.lock().into(), queue, waiters, FENCE];
+        let args = [Arg::Bytes(token.as_bytes())];
+        let value = self.run(&script::RELEASE, &keys, &args).await?;
+        reply::released(&value)
+    }
+
+    pub(super) async fn extend_exclusive(
+        &self,
+        renewals: &[Renewal<'_>],
+    ) -> Result<Vec<bool>, StoreError> {
+        let (keys, args) = renewed(renewals);
+        let value = self
+            .run_renewal(renewals, &script::EXTEND, &keys, &args)
+            .await?;
+        reply::extended(value, renewals.len())
+    }
+
+    /// Asks together with others who ask at this moment: see [`gather`]. `None` for a caller who is alone.
+    ///
+    /// In a box, so that the future of a caller who is alone stays small.
+    fn together<'a>(
+        &'a self,
+        want: Want,
+        key: &'a Arc<LockKey>,
+        token: &'a Token,
+        ttl: Duration,
+    ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
+        let Conduit::Link(link, gather) = &self.conduit else {
+            return None;
+        };
+        if !link.is_busy() {
+            return None;
+        }
+        Some(Box::pin(
+            gather.ask(link, self.limit, want, key, token, ttl),
+        ))
+    }
+}

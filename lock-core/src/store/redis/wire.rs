@@ -1,0 +1,116 @@
+//! What goes over the wire beside the scripts and their replies: keys, arguments, messages. The whole of it is told in
+//! `docs/wire.md`.
+
+use std::time::Duration;
+
+use redis::Value;
+
+use crate::key::Name;
+use crate::store::{Events, Grant, Renewal};
+
+/// One counter for the whole database: a counter for each lock would stay for ever.
+pub(super) const FENCE: Name<'static> = Name::fixed("lock-core:fence");
+
+/// What the channel of every client begins with; its id follows.
+pub(super) const CHANNELS: &str = "lock-core:client:";
+
+/// An argument of a script. Numbers are written without an allocation each.
+#[derive(Clone, Copy)]
+pub(super) enum Arg<'a> {
+    Text(&'a str),
+    Bytes(&'a [u8]),
+    Millis(Duration),
+    Number(u64),
+}
+
+/// The keys and the arguments of `extend`. Hundreds are renewed in a call, most of them for the same ttl.
+pub(super) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'a>>) {
+    let keys = renewals.iter().map(|r| r.key.lock().into()).collect();
+    let mut args = Vec::with_capacity(renewals.len() + 1);
+    args.extend(renewals.iter().map(|r| Arg::Bytes(r.token.as_bytes())));
+    let mut ttls = renewals.iter().map(|r| r.ttl);
+    let first = ttls.next();
+    if ttls.all(|ttl| Some(ttl) == first) {
+        args.extend(first.map(Arg::Millis));
+    } else {
+        args.extend(renewals.iter().map(|r| Arg::Millis(r.ttl)));
+    }
+    (keys, args)
+}
+
+/// The text of a part of a message.
+pub(super) fn payload(value: &Value) -> Option<&str> {
+    match value {
+        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
+        Value::SimpleString(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// What the scripts send, and anybody could: what is not understood is not for us.
+///
+/// - `granted <token> <fence> <spare> <0|1 others queue> <ttl, ms> <lock>`
+/// - `contended <token>`
+/// - `soon <token>`: it is first in the queue, and the turn of the holder's process will end with the hold that has begun
+/// - `revoked <token>`
+/// - `free <token>`, from a node of a quorum, or where the lock was reserved for a waiter that may be dead: ask now
+/// - `behind`, which says nothing: it lets the server write to the client that was granted a lock before it writes to us
+pub(super) fn deliver(events: &dyn Events, message: &str) {
+    // The name of a lock may hold spaces, so it is last.
+    let mut words = message.splitn(7, ' ');
+    let mut next = || words.next();
+    let words = [(); 7].map(|()| next());
+    let understood = match words {
+        [
+            Some("granted"),
+            Some(token),
+            fence,
+            spare,
+            others,
+            ttl,
+            Some(lock),
+        ] => {
+            let grant = granted(fence, spare, others, ttl);
+            if let Some(grant) = grant {
+                events.granted(token, grant, lock);
+            }
+            grant.is_some()
+        }
+        [Some("contended"), Some(token), None, ..] => {
+            events.contended(token);
+            true
+        }
+        [Some("soon"), Some(token), None, ..] => {
+            events.soon(token);
+            true
+        }
+        [Some("revoked"), Some(token), None, ..] => {
+            events.revoked(token);
+            true
+        }
+        [Some("free"), Some(token), None, ..] => {
+            events.freed(token);
+            true
+        }
+        [Some("behind"), None, ..] => true,
+        _ => false,
+    };
+    if !understood {
+        tracing::debug!("a message on our channel is not understood");
+    }
+}
+
+/// The numbers of a grant.
+fn granted(
+    fence: Option<&str>,
+    spare: Option<&str>,
+    others: Option<&str>,
+    ttl: Option<&str>,
+) -> Option<Grant> {
+    Some(Grant {
+        fence: fence?.parse().ok()?,
+        spare: spare?.parse().ok()?,
+        contended: others? == "1",
+        ttl: Duration::from_millis(ttl?.parse().ok()?),
+    })
+}

@@ -1,0 +1,131 @@
+//! Rules for the source of lock-core that the compiler does not know.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Words that were private to this library, and the words of the field that are used instead.
+const PRIVATE_WORDS: [(&str, &str); 11] = [
+    ("contender", "acquisition"),
+    ("ear", "subscriber"),
+    ("ears", "subscriptions"),
+    ("errand", "command"),
+    ("gather", "batch"),
+    ("manner", "fast path"),
+    ("peer", "node"),
+    ("peers", "nodes"),
+    ("pulse", "RTT estimator"),
+    ("seeker", "pending acquisition"),
+    ("spare", "reserve"),
+];
+
+/// Maximum lines of a file.
+const LINES: usize = 500;
+
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/src")
+}
+
+/// All files below a folder with one of these extensions, by their path from the root of the source.
+fn files(extensions: &[&str]) -> BTreeMap<String, String> {
+    let mut found = BTreeMap::new();
+    let mut folders = vec![source()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path
+                .extension()
+                .is_some_and(|e| extensions.iter().any(|x| e == *x))
+            {
+                let name = path.strip_prefix(source()).unwrap();
+                let text = fs::read_to_string(&path).unwrap();
+                found.insert(name.to_str().unwrap().to_owned(), text);
+            }
+        }
+    }
+    assert!(!found.is_empty());
+    found
+}
+
+/// The words that a text is made of: of `RttEstimator` and `rtt_estimator` both are `rtt` and `estimator`.
+fn words(text: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    let mut before = ' ';
+    for letter in text.chars() {
+        let begins =
+            !letter.is_ascii_alphabetic() || letter.is_uppercase() && before.is_lowercase();
+        if begins {
+            words.push(String::new());
+        }
+        if letter.is_ascii_alphabetic() {
+            words.last_mut().unwrap().push(letter.to_ascii_lowercase());
+        }
+        before = letter;
+    }
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+#[test]
+fn words_are_found_in_names_of_every_form() {
+    let found = words("let the_peer = PeerSet::of(0); // a peer's");
+    assert_eq!(
+        found,
+        ["let", "the", "peer", "peer", "set", "of", "a", "peer", "s"]
+    );
+}
+
+#[test]
+fn no_private_word_is_left() {
+    let mut left = Vec::new();
+    for (file, text) in files(&["rs", "lua"]) {
+        for (number, line) in text.lines().enumerate() {
+            let words = words(line);
+            for (private, of_the_field) in PRIVATE_WORDS {
+                if words.iter().any(|word| word == private) {
+                    left.push(format!(
+                        "{file}:{}: `{private}`, say {of_the_field}",
+                        number + 1
+                    ));
+                }
+            }
+        }
+    }
+    assert!(left.is_empty(), "{}", left.join("\n"));
+}
+
+#[test]
+fn a_type_name_occurs_once() {
+    let mut known: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (file, text) in files(&["rs"]) {
+        // The simulation's stand-ins have the names of what they stand for.
+        if file == "sim.rs" || file.ends_with("tests.rs") {
+            continue;
+        }
+        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
+        for line in code.lines() {
+            let mut words = line
+                .trim_start_matches("pub")
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .filter(|word| !["", "crate", "super", "in"].contains(word));
+            let is_item = !line.starts_with([' ', '/', '#']);
+            if is_item && matches!(words.next(), Some("struct" | "enum" | "trait" | "type")) {
+                let name = words.next().unwrap().to_owned();
+                known.entry(name).or_default().push(file.clone());
+            }
+        }
+    }
+    assert!(known.contains_key("LockGuard"), "the search finds nothing");
+    known.retain(|_, files| files.len() > 1);
+    assert!(known.is_empty(), "{known:#?}");
+}
+
+#[test]
+fn no_file_is_longer_than_five_hundred_lines() {
+    let mut long = files(&["rs", "lua"]);
+    long.retain(|_, text| text.lines().count() > LINES);
+    let names: Vec<_> = long.keys().collect();
+    assert!(names.is_empty(), "{names:?}");
+}
