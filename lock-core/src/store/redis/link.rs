@@ -52,16 +52,6 @@ pub(super) struct Link {
     refused_at: Mutex<Option<Instant>>,
     attached: OnceCell<Attached>,
     pub(super) ears: Ears,
-    writer: Writer,
-}
-
-/// Who writes a request to the socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Writer {
-    /// Whoever sends it.
-    Sender,
-    /// The task of the connection. Where one question goes to several servers, their tasks write at the same time.
-    Task,
 }
 
 /// What the link learns from the session that uses it.
@@ -81,11 +71,7 @@ pub(super) struct Live {
 }
 
 impl Link {
-    pub(super) fn open(
-        url: &str,
-        connect_limit: Duration,
-        writer: Writer,
-    ) -> Result<Arc<Self>, LockError> {
+    pub(super) fn open(url: &str, connect_limit: Duration) -> Result<Arc<Self>, LockError> {
         let info = url
             .into_connection_info()
             .map_err(|error| bad_url(&error))?;
@@ -107,7 +93,6 @@ impl Link {
             refused_at: Mutex::default(),
             attached: OnceCell::new(),
             ears: Ears::default(),
-            writer,
         }))
     }
 
@@ -136,9 +121,7 @@ impl Link {
                 // Rare and large, so in a box: every request would carry the room for it.
                 None => Box::pin(link.connection()).await?,
             };
-            let _under_way = live.socket.load.request();
-            let at_once = link.writer == Writer::Sender && link.is_at_home();
-            let result = live.socket.request(command.borrow(), at_once).await;
+            let result = live.socket.request(command.borrow()).await;
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
@@ -163,7 +146,7 @@ impl Link {
     /// Whether a request is under way.
     pub(super) fn is_busy(&self) -> bool {
         let live = lock(&self.live);
-        live.as_ref().is_some_and(|live| live.socket.load.is_busy())
+        live.as_ref().is_some_and(|live| live.socket.is_busy())
     }
 
     /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a silence of twice the limit

@@ -1,9 +1,7 @@
 //! Locks on one Redis or Valkey master.
 
 mod channels;
-mod coalesce;
 mod dial;
-mod drive;
 mod error;
 mod exclusive;
 mod gather;
@@ -29,7 +27,7 @@ use tokio::time::{Instant, timeout};
 
 use self::error::{classify, garbled, no_reply};
 use self::gather::Gather;
-use self::link::{Link, Writer};
+use self::link::Link;
 pub(crate) use self::node::{Ballot, Node, Run, Vote, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
@@ -75,7 +73,7 @@ impl RedisStore {
     pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
         let limit = config.command_deadline;
         Ok(Self {
-            conduit: Conduit::Link(Link::open(url, limit, Writer::Sender)?, Arc::default()),
+            conduit: Conduit::Link(Link::open(url, limit)?, Arc::default()),
             limit,
             polls_for: polls_for(config),
             channel: OnceCell::new(),

@@ -11,7 +11,7 @@ use redis::{Cmd, IntoConnectionInfo, Value, cmd};
 use tokio::time::timeout;
 
 use super::error::{bad_url, classify, garbled, no_reply};
-use super::link::{Link, Writer};
+use super::link::Link;
 use super::reply::{millis, number, text, word};
 use super::script::{self, Script};
 use super::wire::{Arg, CHANNELS, FENCE, renewed};
@@ -202,7 +202,7 @@ impl Node {
             .into_connection_info()
             .map_err(|error| bad_url(&error))?;
         Ok(Self {
-            link: Link::open(url, limit, Writer::Task)?,
+            link: Link::open(url, limit)?,
             address: info.addr().to_string(),
             limit,
         })

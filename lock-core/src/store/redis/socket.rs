@@ -1,9 +1,7 @@
 //! A connection of the `redis` crate over a stream of ours.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 #[cfg(not(lock_sim))]
 use futures_util::future::select_ok;
@@ -18,8 +16,6 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
 
-use super::coalesce::{Coalesced, Load};
-use super::drive::Drive;
 use crate::rt;
 #[cfg(lock_sim)]
 use crate::sim::tcp;
@@ -31,13 +27,13 @@ const REQUESTS_READY: usize = 1024;
 #[derive(Clone)]
 pub(super) struct Socket {
     pub(super) requests: MultiplexedConnection,
-    pub(super) load: Load,
+    /// Requests under way.
+    load: Arc<AtomicUsize>,
     driver: Option<Arc<Driver>>,
 }
 
 /// Ends the task that drives the connection with the last handle, as the crate does for the connections that it makes itself.
 struct Driver {
-    drive: Weak<Drive>,
     task: AbortHandle,
     is_over: Arc<AtomicBool>,
 }
@@ -48,6 +44,22 @@ impl Drop for Driver {
     }
 }
 
+/// A request under way.
+struct Counted<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn begin(load: &'a AtomicUsize) -> Self {
+        load.fetch_add(1, Ordering::Relaxed);
+        Self(load)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 impl Socket {
     /// Whether the connection is known to have ended.
     pub(super) fn is_over(&self) -> bool {
@@ -55,19 +67,15 @@ impl Socket {
         driver.is_some_and(|driver| driver.is_over.load(Ordering::SeqCst))
     }
 
-    /// Sends a request, and waits for its reply. Only on the runtime of the connection it may be written `at_once`: what a
-    /// runtime that nobody drives has sent, it could not take back.
-    pub(super) async fn request(&mut self, command: &Cmd, at_once: bool) -> RedisResult<Value> {
-        let mut reply = pin!(self.requests.send_packed_command(command));
-        let mut driver = self.driver.as_deref().filter(|_| at_once);
-        poll_fn(|cx| {
-            // The first time it is sent.
-            match driver.take().and_then(|driver| driver.drive.upgrade()) {
-                Some(drive) => drive.send(|| reply.as_mut().poll(cx)),
-                None => reply.as_mut().poll(cx),
-            }
-        })
-        .await
+    /// Whether a request is under way.
+    pub(super) fn is_busy(&self) -> bool {
+        self.load.load(Ordering::Relaxed) > 0
+    }
+
+    /// Sends a request, and waits for its reply.
+    pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let _counted = Counted::begin(&self.load);
+        self.requests.send_packed_command(command).await
     }
 }
 
@@ -101,7 +109,7 @@ pub(super) async fn connect(
                 requests: Client::open(info.clone())?
                     .get_multiplexed_async_connection_with_config(&config)
                     .await?,
-                load: Load::default(),
+                load: Arc::default(),
                 driver: None,
             })
         }
@@ -145,27 +153,22 @@ async fn over<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let load = Load::default();
-    let stream = Coalesced::new(stream, load.clone());
     let (requests, driver) =
         MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
-    let drive = Arc::new(Drive::new(driver));
-    let (running, drive) = (Arc::clone(&drive).run(), Arc::downgrade(&drive));
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let task = rt::spawn(async move {
-        running.await;
+        driver.await;
         over.store(true, Ordering::SeqCst);
         ended();
     });
     let driver = Driver {
-        drive,
         task: task.abort_handle(),
         is_over,
     };
     Ok(Socket {
         requests,
-        load,
+        load: Arc::default(),
         driver: Some(Arc::new(driver)),
     })
 }
