@@ -66,16 +66,14 @@
 //! # Waiting
 //!
 //! Waiters stand in a queue on the server. A release gives the lock to the first of them that lives, in the same step,
-//! and sends one message, to that waiter; and before it an empty one to the client that lets go, so that the server writes
-//! to the waiter first. So a hand-over costs the same however many wait, and a newcomer does not overtake. A waiter that
-//! is cancelled leaves the queue at once; one that has crashed is skipped.
+//! and sends one message, to that waiter. So a hand-over costs the same however many wait, and a newcomer does not overtake.
+//! A waiter that is cancelled leaves the queue at once; one that has crashed is skipped.
 //!
 //! Inside a process the lock goes from one waiter to the next without the server, within
-//! [limits](LockManagerBuilder::handover_limit). When such a row is about to end, one more message wakes the process that is
-//! next, where a hold takes a millisecond or longer: it has slept meanwhile, and would be slow to begin.
+//! [limits](LockManagerBuilder::handover_limit).
 //!
 //! Waiters ask again every few seconds (at least three times in a ttl), and when the holder's lease should have ended.
-//! So a message that is lost costs a moment and not a ttl. Where the server can not push messages to us
+//! So a message that is lost costs a moment and not a ttl. Where the server cannot push messages to us
 //! ([`from_connection`](LockManager::from_connection), RESP2), waiters ask every
 //! [`poll_interval`](LockManagerBuilder::poll_interval).
 //!

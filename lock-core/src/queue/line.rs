@@ -34,14 +34,6 @@ pub(crate) struct Line {
     answered: AtomicBool,
 }
 
-/// What became of a lease that was handed over inside the process.
-#[derive(Debug)]
-pub(crate) struct HandOver {
-    pub(crate) next: Arc<Hold>,
-    /// Whoever has it now is likely the last one here before another process has its turn.
-    pub(crate) turn_ends: bool,
-}
-
 impl Line {
     pub(crate) fn new(key: Arc<LockKey>, way: Way) -> Arc<Self> {
         let state = State {
@@ -186,7 +178,7 @@ impl Line {
         ended: &Arc<Hold>,
         now: Moment,
         limits: Limits,
-    ) -> Option<HandOver> {
+    ) -> Option<Arc<Hold>> {
         let contender = ended.contender()?;
         let mut state = lock(&self.state);
         if state.shut_down || contender.explicit_owner.is_some() || !state.is_held_by(contender) {
@@ -208,14 +200,11 @@ impl Line {
             let fence = state.spare.next()?;
             let next = state.waiting.pop_front()?;
             if contender.hand_to(now, &next, fence) {
-                // Once in a turn: who was told too early is warmer than one that was not told.
-                let turn_ends = !state.forewarned && state.turn_ends_after_next(now, limits);
-                state.forewarned |= turn_ends;
                 state.row += 1;
                 if state.waiting.is_empty() {
                     state.subscription = None;
                 }
-                return Some(HandOver { next, turn_ends });
+                return Some(next);
             }
         }
         None

@@ -14,7 +14,7 @@ mod trouble;
 mod way;
 
 pub(crate) use self::acquire::acquire;
-pub(crate) use self::line::{HandOver, Line};
+pub(crate) use self::line::Line;
 pub(crate) use self::patience::Limit;
 pub(crate) use self::state::{Limits, LineCheck};
 pub(crate) use self::way::{PAUSE, Way};

@@ -21,9 +21,6 @@ const SPARE_FOR_ONE: u64 = 7;
 const SPARE_FOR_MANY: u64 = 63;
 const SPARE_AT_MOST: u64 = 1023;
 
-/// A hold that leaves the processors time to fall asleep.
-const LONG: Duration = Duration::from_millis(1);
-
 /// How long the line keeps a lock to itself while another process waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
@@ -44,8 +41,6 @@ pub(super) struct State {
     pub(super) row_since: Option<Moment>,
     /// Another process waits for the lock that we hold.
     pub(super) contended: bool,
-    /// It was told that our turn is about to end.
-    pub(super) forewarned: bool,
     /// Fencing tokens that the holder may still give out.
     pub(super) spare: Range<u64>,
     /// How many were asked for the last time.
@@ -342,7 +337,6 @@ impl State {
             }
         }
         self.way.taken();
-        self.forewarned = false;
         self.row = 1;
         self.row_since = Some(now);
         let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));
@@ -375,15 +369,6 @@ impl State {
         } else {
             wanted
         }
-    }
-
-    /// Whether another process has its turn after the waiter that is served now, if that one takes as long as those before it.
-    /// Where they take next to no time, there is none to prepare for it either.
-    pub(super) fn turn_ends_after_next(&self, now: Moment, limits: Limits) -> bool {
-        let lasted = self.row_lasted(now);
-        let each = lasted / self.row.max(1);
-        let used_up = self.row + 1 >= limits.row || lasted + each >= limits.time;
-        self.contended && each >= LONG && (used_up || self.waiting.is_empty())
     }
 
     pub(super) fn row_lasted(&self, now: Moment) -> Duration {
@@ -436,25 +421,6 @@ mod tests {
 
     const T0: Moment = Moment(1 << 50);
 
-    /// After three holds that took so long together, while another process waits and nobody else here.
-    fn after(lasted: Duration) -> (State, Moment) {
-        let state = State {
-            contended: true,
-            row: 3,
-            row_since: Some(T0),
-            ..State::default()
-        };
-        (state, T0 + lasted)
-    }
-
-    fn limits(row: u32, time: Duration) -> Limits {
-        Limits {
-            row,
-            time,
-            always: false,
-        }
-    }
-
     fn waiter() -> Arc<Hold> {
         let ttl = Duration::from_secs(30);
         Arc::new(Hold::new(Request {
@@ -483,38 +449,5 @@ mod tests {
         let passed_over = state.due(T0 + PAUSE * 2, long);
         assert!(matches!(passed_over, Some(LineCheck::PassedOver(None))));
         assert_eq!(state.waiting.len(), 1);
-    }
-
-    #[test]
-    fn a_turn_ends_with_those_who_wait_here_or_when_it_is_used_up() {
-        let wide = limits(64, Duration::from_secs(1));
-        let (mut state, now) = after(Duration::from_millis(9));
-        assert!(state.turn_ends_after_next(now, wide), "nobody waits here");
-        state.waiting.push_back(waiter());
-        assert!(!state.turn_ends_after_next(now, wide));
-        let few = limits(4, Duration::from_secs(1));
-        assert!(
-            state.turn_ends_after_next(now, few),
-            "the fourth is the last"
-        );
-        let brief = limits(64, Duration::from_millis(12));
-        assert!(
-            state.turn_ends_after_next(now, brief),
-            "3 ms each, and 3 are left"
-        );
-        assert!(!state.turn_ends_after_next(now, limits(5, Duration::from_millis(13))));
-    }
-
-    #[test]
-    fn nobody_is_told_of_a_turn_where_nobody_else_waits_or_it_takes_no_time() {
-        let wide = limits(64, Duration::from_secs(1));
-        let (state, now) = after(Duration::from_millis(2));
-        assert!(
-            !state.turn_ends_after_next(now, wide),
-            "two thirds of a millisecond each"
-        );
-        let (mut state, now) = after(Duration::from_millis(9));
-        state.contended = false;
-        assert!(!state.turn_ends_after_next(now, wide));
     }
 }

@@ -48,13 +48,6 @@ impl Events for Shared {
         }
     }
 
-    fn soon(&self, token: &str) {
-        if let Some(line) = self.contender_of(token).and_then(|c| c.line()) {
-            // Whoever is woken finds that nothing has changed.
-            line.wake_first();
-        }
-    }
-
     fn revoked(&self, token: &str) {
         if let Some(contender) = self.contender_of(token)
             && contender.revoke()

@@ -39,7 +39,7 @@ use crate::LockError;
 use crate::config::{Config, MAX_TTL};
 use crate::error::LossReason;
 use crate::key::{Kind, LockKey};
-use crate::queue::{HandOver, Limits, Line};
+use crate::queue::{Limits, Line};
 use crate::rt::Handle;
 use crate::store::{AnyStore, Store};
 use crate::sync::lock;
@@ -66,8 +66,6 @@ enum Errand {
     Release(Arc<Contender>),
     /// The same, and to drop something once that is confirmed.
     ReleaseThen(Arc<Contender>, Then),
-    /// To tell the process that is next in the queue of a lock that its turn will come soon.
-    Forewarn(Arc<LockKey>),
 }
 
 /// What the handle, the task and the store's messages share.
@@ -355,12 +353,8 @@ impl Shared {
         if contender.keep_for(now).is_none()
             && !contender.may_run_scripts()
             && let Some(line) = contender.line()
-            && let Some(HandOver { next, turn_ends }) =
-                line.hand_over(hold, now, self.limits(&line))
+            && let Some(next) = line.hand_over(hold, now, self.limits(&line))
         {
-            if turn_ends && let Some(errands) = self.errands.upgrade() {
-                let _ = errands.send(Errand::Forewarn(Arc::clone(&line.key)));
-            }
             if next.cap() != Moment::NEVER {
                 self.lease_due_at(next.cap());
             }

@@ -16,7 +16,6 @@ use super::phase::Status;
 use super::wait::Wait;
 use super::{Asker, Errand, Outstanding, Shared, undo};
 use crate::LossReason;
-use crate::key::LockKey;
 use crate::queue::{Line, LineCheck};
 use crate::store::{Answer, Mode, Renewal, Store};
 use crate::sync::lock;
@@ -53,7 +52,6 @@ pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Erra
                 Some(Errand::ReleaseThen(contender, then)) => {
                     jobs.push(Box::pin(undo::until_confirmed_then(Arc::clone(&shared), contender, then)));
                 }
-                Some(Errand::Forewarn(key)) => jobs.push(Box::pin(forewarn(Arc::clone(&shared), key))),
                 None => break,
             },
             Some(()) = jobs.next(), if !jobs.is_empty() => {}
@@ -87,18 +85,6 @@ fn release(shared: &Arc<Shared>, contender: Arc<Contender>, jobs: &mut FuturesUn
             Arc::clone(shared),
             contender,
         )));
-    }
-}
-
-/// The waiter that is next runs through what it will run through when it has the lock, so that its processor and its caches
-/// are awake by then: a hand-over to a process that has slept for 30 ms takes half as long again.
-async fn forewarn(shared: Arc<Shared>, key: Arc<LockKey>) {
-    if let Err(error) = shared.store.forewarn(&key).await {
-        tracing::debug!(
-            key = key.name(),
-            ?error,
-            "the next process could not be forewarned"
-        );
     }
 }
 

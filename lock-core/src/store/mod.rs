@@ -203,8 +203,6 @@ pub(crate) trait Events: Send + Sync {
     fn granted(&self, token: &str, grant: Grant, lock: &str);
     /// Somebody queues for the lock that this token holds.
     fn contended(&self, token: &str);
-    /// The lock that this token waits for is about to be handed over to it, as far as anybody can tell.
-    fn soon(&self, _token: &str) {}
     /// Somebody force-released the lock that this token held.
     fn revoked(&self, token: &str);
     /// The lock that this token waits for may be free: ask again.
@@ -258,11 +256,6 @@ pub(crate) trait Store: Send + Sync {
         &self,
         renewals: &[Renewal<'_>],
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
-
-    /// Tells the client of the first in the queue that its turn will come soon. Where a store has nothing to tell, nobody misses it.
-    fn forewarn(&self, _key: &LockKey) -> impl Future<Output = Result<(), StoreError>> + Send {
-        std::future::ready(Ok(()))
-    }
 
     fn inspect(&self, key: &LockKey) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
 
@@ -351,10 +344,6 @@ impl Store for AnyStore {
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         on_store!(self, store => store.extend(renewals).await)
-    }
-
-    async fn forewarn(&self, key: &LockKey) -> Result<(), StoreError> {
-        on_store!(self, store => store.forewarn(key).await)
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {

@@ -7,7 +7,6 @@ mod bounds;
 mod cancel;
 mod cost;
 mod fencing;
-mod forewarned;
 mod lease;
 mod loss;
 mod support;

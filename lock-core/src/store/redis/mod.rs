@@ -277,14 +277,6 @@ impl Store for RedisStore {
         Ok(answers.collect())
     }
 
-    async fn forewarn(&self, key: &LockKey) -> Result<(), StoreError> {
-        if let Names::Exclusive { queue, .. } = key.names() {
-            self.run(&script::FOREWARN, &[queue], &[Arg::Text(CHANNELS)])
-                .await?;
-        }
-        Ok(())
-    }
-
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         match key.names() {
             Names::Exclusive { queue, .. } => self.inspect_exclusive(key, queue).await,

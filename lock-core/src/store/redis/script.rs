@@ -43,7 +43,6 @@ pub(super) static PASS: Lazy<Script> = script!("pass", "mint.lua", "grant.lua", 
 pub(super) static TOGETHER: Lazy<Script> = script!("together", "together.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
-pub(super) static FOREWARN: Lazy<Script> = script!("forewarn", "forewarn.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
     "force_release",
     "mint.lua",

@@ -51,7 +51,6 @@ pub(super) fn payload(value: &Value) -> Option<&str> {
 ///
 /// - `granted <token> <fence> <spare> <0|1 others queue> <ttl, ms> <lock>`
 /// - `contended <token>`
-/// - `soon <token>`: it is first in the queue, and the turn of the holder's process will end with the hold that has begun
 /// - `revoked <token>`
 /// - `free <token>`, from a node of a quorum, or where the lock was reserved for a waiter that may be dead: ask now
 /// - `behind`, which says nothing: it lets the server write to the client that was granted a lock before it writes to us
@@ -78,10 +77,6 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
         }
         [Some("contended"), Some(token), None, ..] => {
             events.contended(token);
-            true
-        }
-        [Some("soon"), Some(token), None, ..] => {
-            events.soon(token);
             true
         }
         [Some("revoked"), Some(token), None, ..] => {

@@ -34,7 +34,6 @@ const KINDS: [&[(&str, &str)]; 3] = [
         ("extend", "2 L L2 tok tok ttl"),
         ("extend", "2 L L2 tok tok ttl ttl"),
         ("inspect", "2 L Q"),
-        ("forewarn", "1 Q prefix"),
         ("mint grant force_release", "4 L Q W F prefix"),
     ],
     &[
