@@ -174,25 +174,3 @@ async fn a_release_whose_caller_does_not_run_keeps_nobody_in_the_process_waiting
     in_time("the release", release).await.unwrap();
     until_clean(&server).await;
 }
-
-#[tokio::test]
-async fn a_request_that_goes_out_as_its_callers_time_ends_leaves_nothing() {
-    // A server that does not know the script: what takes effect is a second request, which the caller sends when it runs.
-    let server = TestServer::start().await;
-    let lock = direct_within_a_second(&server).await.lock(NAME).ttl(LONG);
-    let limit = ms(5_000);
-    let end = tokio::time::Instant::now() + limit;
-    let theirs = lock.clone();
-    let mut sleeper: Waiting = Box::pin(async move { theirs.acquire_within(limit).await });
-    let pending = std::future::poll_fn(|cx| Poll::Ready(sleeper.as_mut().poll(cx))).await;
-    assert!(pending.is_pending());
-    // It is passed over, and what it may have left is cleaned up.
-    taken(spawned(&lock)).await.release().await.unwrap();
-    until_clean(&server).await;
-    // The time of its wait is over when it runs again, and so is its place in the line.
-    tokio::time::sleep_until(end).await;
-    let outcome = std::future::poll_fn(|cx| Poll::Ready(sleeper.as_mut().poll(cx))).await;
-    assert!(matches!(outcome, Poll::Ready(Err(_))), "{outcome:?}");
-    until_clean(&server).await;
-    taken(spawned(&lock)).await.release().await.unwrap();
-}
