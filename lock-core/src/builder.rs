@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crate::LockError;
 use crate::config::{Config, ENDLESS};
+use crate::engine::Engine;
 use crate::manager::LockManager;
-use crate::session::Session;
 use crate::store::{
     AnyStore, MemoryStore, QuorumStore, RedisStore, Rules, StoreError, UserConnection, node_urls,
 };
@@ -292,17 +292,17 @@ impl LockManagerBuilder {
                 "locks are kept in the memory of this process: other processes do not see them"
             );
             let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&clock)));
-            return Ok(LockManager::new(Session::start(self.config, store, clock)?));
+            return Ok(LockManager::new(Engine::start(self.config, store, clock)?));
         }
         if let Some(nodes) = node_urls(url) {
             return self.quorum(nodes).await;
         }
         let store = RedisStore::open(url, &self.config)?;
-        let session = Session::start(self.config, AnyStore::Redis(store), clock)?;
-        if let AnyStore::Redis(store) = &session.shared.store {
+        let engine = Engine::start(self.config, AnyStore::Redis(store), clock)?;
+        if let AnyStore::Redis(store) = &engine.shared.store {
             store.ready().await.map_err(StoreError::into_lock_error)?;
         }
-        Ok(LockManager::new(session))
+        Ok(LockManager::new(engine))
     }
 
     /// Connects to a quorum: 3, 5, 7 or 9 masters that know nothing of each other. A lock is held by whoever has it on a
@@ -348,11 +348,11 @@ impl LockManagerBuilder {
             quarantine: self.config.restart_quarantine,
         };
         let store = AnyStore::Quorum(QuorumStore::open(&urls, rules)?);
-        let session = Session::start(self.config, store, Arc::new(SystemClock))?;
-        if let AnyStore::Quorum(store) = &session.shared.store {
+        let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
+        if let AnyStore::Quorum(store) = &engine.shared.store {
             store.ready().await.map_err(StoreError::into_lock_error)?;
         }
-        Ok(LockManager::new(session))
+        Ok(LockManager::new(engine))
     }
 
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or
@@ -382,7 +382,7 @@ impl LockManagerBuilder {
         self.config.check()?;
         let connection = UserConnection::new(connection);
         let store = AnyStore::Redis(RedisStore::over(connection, &self.config));
-        let session = Session::start(self.config, store, Arc::new(SystemClock))?;
-        Ok(LockManager::new(session))
+        let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
+        Ok(LockManager::new(engine))
     }
 }

@@ -34,7 +34,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the caller asked not to wait.
-    #[error("lock `{key}` is held by another: try again{}", Later(*retry_after))]
+    #[error("lock `{key}` is held by another: try again{}", RetryAfter(*retry_after))]
     Busy {
         /// The key as the caller wrote it.
         key: String,
@@ -233,9 +233,9 @@ impl StdError for Cause {
 }
 
 /// " in 1.5s", or " later" where the server did not say when.
-struct Later(Option<Duration>);
+struct RetryAfter(Option<Duration>);
 
-impl fmt::Display for Later {
+impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(after) => write!(f, " in {after:?} at the latest if it does not renew"),

@@ -8,9 +8,9 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::engine::{Engine, Hold, Status, Then, confirmed};
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
-use crate::session::{Hold, Session, Status, Then, confirmed};
 use crate::time::Moment;
 use crate::view::LockView;
 
@@ -66,9 +66,9 @@ impl fmt::Debug for LockGuard {
 }
 
 impl LockGuard {
-    pub(crate) fn new(session: Arc<Session>, hold: Arc<Hold>) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>) -> Self {
         let mut guard = Self {
-            view: LockView { session, hold },
+            view: LockView { engine, hold },
             traced: None,
         };
         // After the guard, so that a subscriber that panics leaves somebody to release the lock.
@@ -80,7 +80,7 @@ impl LockGuard {
             held_ms = Empty
         );
         if !span.is_disabled() {
-            let since = guard.view.session.shared.now();
+            let since = guard.view.engine.shared.now();
             guard.traced = Some(Box::new(Traced { span, since }));
         }
         guard
@@ -286,18 +286,18 @@ impl LockGuard {
     /// Lets go as a drop does. `then` is dropped once the release is confirmed, or nothing more can be done about it.
     pub(crate) fn end_then(&mut self, then: Then) {
         self.end_trace();
-        self.view.session.end_then(&self.view.hold, then);
+        self.view.engine.end_then(&self.view.hold, then);
     }
 
     async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {
         use tracing::Instrument;
         let span = tracing::debug_span!("lock.release", key = self.key(), outcome = Empty);
-        let LockView { session, hold } = &self.view;
+        let LockView { engine, hold } = &self.view;
         // As for the acquisition: a span that nobody sees costs no move.
         let result = if span.is_disabled() {
-            confirmed(session, hold, most_tries).await
+            confirmed(engine, hold, most_tries).await
         } else {
-            let releasing = Box::pin(confirmed(session, hold, most_tries));
+            let releasing = Box::pin(confirmed(engine, hold, most_tries));
             releasing.instrument(span.clone()).await
         };
         span.record(
@@ -339,8 +339,8 @@ impl LockGuard {
             return;
         };
         let Traced { span, since } = *traced;
-        let LockView { session, hold } = &self.view;
-        let now = session.shared.now();
+        let LockView { engine, hold } = &self.view;
+        let now = engine.shared.now();
         span.record("held_ms", since.until(now).as_millis() as u64);
         span.record(
             "outcome",
@@ -356,6 +356,6 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.end_trace();
-        self.view.session.end(&self.view.hold);
+        self.view.engine.end(&self.view.hold);
     }
 }

@@ -121,13 +121,13 @@ impl Guarded<'_> {
     /// guard with a call that was not answered lets go on the server, and hands nothing over inside the process.
     pub async fn run<T: FromRedisValue>(self) -> Result<T, LockError> {
         let view = self.guard.view();
-        let shared = &view.session.shared;
+        let shared = &view.engine.shared;
         let lost = |reason| Err(view.lost_error(reason));
-        let contender = match view.hold.contender() {
-            Some(contender) if view.is_held() => contender,
+        let acquisition = match view.hold.acquisition() {
+            Some(acquisition) if view.is_held() => acquisition,
             _ => return lost(view.lost().await),
         };
-        let lock = contender.key.lock();
+        let lock = acquisition.key.lock();
         if let Some(stray) = self.keys.iter().find(|key| slot(key) != slot(lock)) {
             return Err(LockError::InvalidKey {
                 key: stray.chars().take(64).collect(),
@@ -135,14 +135,14 @@ impl Guarded<'_> {
             });
         }
         let call = GuardedCall {
-            key: &contender.key,
-            token: &shared.token(contender),
-            owner: contender.owner(),
+            key: &acquisition.key,
+            token: &shared.token(acquisition),
+            owner: acquisition.owner(),
             body: &self.script.body,
             keys: &self.keys,
             args: &self.args,
         };
-        let outstanding = contender.script_sent();
+        let outstanding = acquisition.script_sent();
         let answer = shared.store.guarded(call).await;
         if !matches!(answer, Err(StoreError::Ambiguous(_))) {
             outstanding.answered();
@@ -152,7 +152,7 @@ impl Guarded<'_> {
                 reason: error.to_string(),
             }),
             Ok(Ok(None)) => {
-                if let Some(lease) = contender.lease()
+                if let Some(lease) = acquisition.lease()
                     && lease.lose(LossReason::Taken)
                 {
                     shared.lease_due_at(shared.now());

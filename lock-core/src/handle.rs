@@ -10,18 +10,18 @@ use tracing::field::Empty;
 
 use crate::LockError;
 use crate::config::{check_at_least, check_max_hold};
+use crate::engine::{Engine, LockRequest};
+use crate::engine::{Limit, acquire};
 use crate::guard::LockGuard;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
 use crate::owner::Owner;
-use crate::queue::{Limit, acquire};
-use crate::session::{Request, Session};
 use crate::store::{Forced, Store, StoreError};
 use crate::time::Span;
 
 #[derive(Clone)]
-pub(crate) struct Handle {
-    pub(crate) session: Arc<Session>,
+pub(crate) struct LockHandle {
+    pub(crate) engine: Arc<Engine>,
     key: Result<Arc<LockKey>, Arc<Refused>>,
     pub(crate) ttl: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
@@ -35,10 +35,10 @@ struct Refused {
     error: LockError,
 }
 
-impl Handle {
-    pub(crate) fn new(session: Arc<Session>, name: &str, key: Result<LockKey, LockError>) -> Self {
+impl LockHandle {
+    pub(crate) fn new(engine: Arc<Engine>, name: &str, key: Result<LockKey, LockError>) -> Self {
         Self {
-            session,
+            engine,
             key: checked(name, key),
             ttl: None,
             max_hold: None,
@@ -113,12 +113,12 @@ impl Handle {
         let started = (!span.is_disabled()).then(Instant::now);
         // To put a future into a span is to move all of it, so that is done only where the span is seen.
         let result = if span.is_disabled() {
-            acquire(&self.session, request, limit).await
+            acquire(&self.engine, request, limit).await
         } else {
-            let acquiring = Box::pin(acquire(&self.session, request, limit));
+            let acquiring = Box::pin(acquire(&self.engine, request, limit));
             acquiring.instrument(span.clone()).await
         };
-        let result = result.map(|hold| LockGuard::new(Arc::clone(&self.session), hold));
+        let result = result.map(|hold| LockGuard::new(Arc::clone(&self.engine), hold));
         if let Some(started) = started {
             span.record("waited_ms", started.elapsed().as_millis() as u64);
             span.record("outcome", outcome(&result));
@@ -139,7 +139,7 @@ impl Handle {
 
     pub(crate) async fn inspect(&self) -> Result<LockInfo, LockError> {
         let key = self.key()?;
-        let shared = &self.session.shared;
+        let shared = &self.engine.shared;
         match shared.store.inspect(key).await {
             Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(key))),
             Err(error) => Err(self.blame(error)),
@@ -148,7 +148,7 @@ impl Handle {
 
     pub(crate) async fn force_release(&self) -> Result<bool, LockError> {
         let key = self.key()?;
-        match self.session.shared.store.force_release(key).await {
+        match self.engine.shared.store.force_release(key).await {
             Ok(Forced::TakenAway) => Ok(true),
             Ok(Forced::NotHeld) => Ok(false),
             Ok(Forced::Foreign { kind }) => Err(LockError::ForeignKey {
@@ -161,21 +161,21 @@ impl Handle {
 
     /// A connection whose runtime has ended is broken, and that is not the server's fault.
     fn blame(&self, error: StoreError) -> LockError {
-        match self.session.check_alive() {
+        match self.engine.check_alive() {
             Ok(()) => error.into_lock_error(),
             Err(ended) => ended,
         }
     }
 
-    fn request(&self, owner: Option<Owner>) -> Result<Request, LockError> {
-        let config = &self.session.shared.config;
+    fn request(&self, owner: Option<Owner>) -> Result<LockRequest, LockError> {
+        let config = &self.engine.shared.config;
         let max_hold = self.max_hold.or(config.max_hold);
         if let Some(most) = max_hold {
             check_max_hold(most)?;
         }
         let ttl = self.ttl.unwrap_or(config.default_ttl);
         check_at_least(self.at_least, max_hold, (!self.renew).then_some(ttl))?;
-        Ok(Request {
+        Ok(LockRequest {
             key: Arc::clone(self.key()?),
             terms: config.terms(ttl)?,
             renew: self.renew,

@@ -187,6 +187,7 @@
 
 mod builder;
 mod config;
+mod engine;
 mod error;
 mod fencing;
 mod global;
@@ -198,13 +199,11 @@ mod key;
 mod lock;
 mod manager;
 mod owner;
-mod queue;
 #[cfg(feature = "macros")]
 pub mod recipes;
 mod reentrant;
 mod rt;
 mod segmented;
-mod session;
 #[cfg(lock_sim)]
 #[doc(hidden)]
 pub mod sim;

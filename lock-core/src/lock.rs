@@ -5,12 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::LockError;
+use crate::engine::Engine;
+use crate::engine::Limit;
 use crate::guard::LockGuard;
-use crate::handle::Handle;
+use crate::handle::LockHandle;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
-use crate::queue::Limit;
-use crate::session::Session;
 
 /// A name that one holder at a time can hold, across all processes that use the same server.
 ///
@@ -50,7 +50,7 @@ use crate::session::Session;
 #[derive(Clone)]
 #[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
 pub struct Lock {
-    handle: Handle,
+    handle: LockHandle,
 }
 
 impl fmt::Debug for Lock {
@@ -60,10 +60,10 @@ impl fmt::Debug for Lock {
 }
 
 impl Lock {
-    pub(crate) fn new(session: Arc<Session>, key: &str) -> Self {
-        let checked = LockKey::new(&session.shared.config.prefix, key);
+    pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
+        let checked = LockKey::new(&engine.shared.config.prefix, key);
         Self {
-            handle: Handle::new(session, key, checked),
+            handle: LockHandle::new(engine, key, checked),
         }
     }
 

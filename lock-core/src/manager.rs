@@ -1,14 +1,14 @@
-//! The entry point: a connection, its settings, and the session behind all its locks.
+//! The entry point: a connection, its settings, and the engine behind all its locks.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::LockError;
 use crate::builder::LockManagerBuilder;
+use crate::engine::Engine;
 use crate::lock::Lock;
 use crate::reentrant::ReentrantLock;
 use crate::segmented::SegmentedLock;
-use crate::session::Session;
 
 /// Makes [`Lock`]s on one server, and keeps those that are held alive.
 ///
@@ -31,12 +31,12 @@ use crate::session::Session;
 /// ```
 #[derive(Debug, Clone)]
 pub struct LockManager {
-    session: Arc<Session>,
+    engine: Arc<Engine>,
 }
 
 impl LockManager {
-    pub(crate) fn new(session: Arc<Session>) -> Self {
-        Self { session }
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self { engine }
     }
 
     /// Connects with the default settings. See [`LockManagerBuilder::connect`] for URLs and errors.
@@ -138,7 +138,7 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
-        Lock::new(Arc::clone(&self.session), key.as_ref())
+        Lock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
     /// A handle to the reentrant lock named `key`, which Redisson knows as `RLock`. No I/O; a key that can not be used is
@@ -156,7 +156,7 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub fn reentrant_lock(&self, key: impl AsRef<str>) -> ReentrantLock {
-        ReentrantLock::new(Arc::clone(&self.session), key.as_ref())
+        ReentrantLock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
     /// A handle to a lock in `segments` segments, 1 to 1024: so many holders may have one each. No I/O.
@@ -201,6 +201,6 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub async fn shutdown(&self, limit: Duration) -> usize {
-        self.session.shutdown(limit).await
+        self.engine.shutdown(limit).await
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::LockError;
+use crate::engine::Engine;
+use crate::engine::Limit;
 use crate::guard::LockGuard;
-use crate::handle::Handle;
+use crate::handle::LockHandle;
 use crate::inspect::LockInfo;
 use crate::key::{LockKey, check_prefix};
 use crate::owner::Owner;
-use crate::queue::Limit;
-use crate::session::Session;
 
 /// A lock that its owner can take again and again, and shares with Redisson's `RLock` of the same name.
 ///
@@ -70,7 +70,7 @@ use crate::session::Session;
 #[derive(Clone)]
 #[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
 pub struct ReentrantLock {
-    handle: Handle,
+    handle: LockHandle,
     owner: Option<Owner>,
 }
 
@@ -81,9 +81,9 @@ impl fmt::Debug for ReentrantLock {
 }
 
 impl ReentrantLock {
-    pub(crate) fn new(session: Arc<Session>, key: &str) -> Self {
+    pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
         Self {
-            handle: Handle::new(session, key, LockKey::reentrant("", key)),
+            handle: LockHandle::new(engine, key, LockKey::reentrant("", key)),
             owner: None,
         }
     }

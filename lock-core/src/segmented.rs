@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
 
-use self::seats::{Holds, Place, Seats, Trust};
+use self::seats::{Holds, SeatTaken, Seats, Trust};
 use crate::{Lock, LockError, LockGuard, LockManager};
 
 /// A segment is a lock of its own. Who needs more of them than this needs no lock.
@@ -298,7 +298,7 @@ impl SegmentedLock {
     /// reported as exhausted.
     async fn wait(
         &self,
-        place: Place,
+        place: SeatTaken,
         deadline: Option<Instant>,
     ) -> Result<Option<SegmentGuard>, LockError> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
@@ -440,7 +440,7 @@ fn name(key: &str, segment: usize) -> String {
 pub struct SegmentGuard {
     guard: LockGuard,
     /// Given up when the release is confirmed: a waiter of this handle that hears of it earlier finds the segment busy.
-    place: Option<Place>,
+    place: Option<SeatTaken>,
     segment: usize,
 }
 
@@ -454,7 +454,7 @@ impl fmt::Debug for SegmentGuard {
 }
 
 impl SegmentGuard {
-    fn new(guard: LockGuard, mut place: Place) -> Self {
+    fn new(guard: LockGuard, mut place: SeatTaken) -> Self {
         let view = guard.view();
         place.taken(Holds::new(move || view.is_held()));
         Self {

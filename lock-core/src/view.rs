@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::engine::{Engine, Hold, Lease, Status};
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
-use crate::session::{Hold, Lease, Session, Status};
 
 /// Watches a hold without deciding when it ends: dropping a view releases nothing.
 ///
@@ -27,7 +27,7 @@ use crate::session::{Hold, Lease, Session, Status};
 /// ```
 #[derive(Clone)]
 pub struct LockView {
-    pub(crate) session: Arc<Session>,
+    pub(crate) engine: Arc<Engine>,
     pub(crate) hold: Arc<Hold>,
 }
 
@@ -59,8 +59,8 @@ impl LockView {
     pub fn hold_count(&self) -> u32 {
         let lease = self
             .hold
-            .contender()
-            .and_then(|contender| contender.lease());
+            .acquisition()
+            .and_then(|acquisition| acquisition.lease());
         match self.status() {
             Status::Held => lease.map_or(0, Lease::users),
             _ => 0,
@@ -77,7 +77,7 @@ impl LockView {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.status() {
-            Status::Held => self.session.shared.now().until(self.hold.end()),
+            Status::Held => self.engine.shared.now().until(self.hold.end()),
             _ => Duration::ZERO,
         }
     }
@@ -89,14 +89,17 @@ impl LockView {
     /// Cancel-safe: it only watches.
     pub async fn lost(&self) -> LossReason {
         let hold = &self.hold;
-        let Some(lease) = hold.contender().and_then(|contender| contender.lease()) else {
+        let Some(lease) = hold
+            .acquisition()
+            .and_then(|acquisition| acquisition.lease())
+        else {
             // A view is made of a hold that has begun.
             return std::future::pending().await;
         };
         loop {
             let mut changed = pin!(lease.changed());
             changed.as_mut().enable();
-            let now = self.session.shared.now();
+            let now = self.engine.shared.now();
             match hold.status(now) {
                 Status::Lost(reason) => return reason,
                 Status::Held => {
@@ -115,6 +118,6 @@ impl LockView {
     }
 
     fn status(&self) -> Status {
-        self.hold.status(self.session.shared.now())
+        self.hold.status(self.engine.shared.now())
     }
 }

@@ -9,7 +9,7 @@
 //!         key.finish()
 //!     };
 //!     let options = &const { __lock_core::Options { function: .., ttl: .., .. } };
-//!     let hold = &__lock_core::Hold::new();
+//!     let hold = &__lock_core::BodyHold::new();
 //!     let entering = __lock_core::enter(None, options, None, keys);
 //!     let body = pin!(Some(async move { .. }));
 //!     let error = 'lock: {
@@ -149,7 +149,7 @@ impl Lock<'_> {
             #find_owner
             #keys
             #options
-            let hold = &__lock_core::Hold::new();
+            let hold = &__lock_core::BodyHold::new();
             let entering = __lock_core::#enter(#manager, options, #owner, keys);
             #early
             let error = 'lock: {

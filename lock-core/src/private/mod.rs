@@ -52,9 +52,9 @@ pub type Guards = Box<[LockGuard]>;
 
 /// Where the function keeps its locks.
 #[derive(Debug, Default)]
-pub struct Hold(OnceLock<Guards>);
+pub struct BodyHold(OnceLock<Guards>);
 
-impl Hold {
+impl BodyHold {
     /// Holds nothing yet.
     #[must_use]
     pub fn new() -> Self {
@@ -133,7 +133,7 @@ type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
     reason = "an async fn stores its arguments twice"
 )]
 pub fn run<'a, F: Future>(
-    hold: &'a Hold,
+    hold: &'a BodyHold,
     body: Pin<&'a mut Option<F>>,
 ) -> impl Future<Output = Result<F::Output, LockError>> {
     async move {
@@ -143,7 +143,7 @@ pub fn run<'a, F: Future>(
     }
 }
 
-impl Hold {
+impl BodyHold {
     /// Polls a body that was made and not yet dropped.
     fn poll<F: Future>(
         &self,
@@ -169,14 +169,17 @@ impl Hold {
 
 /// Runs a body until it ends or a lock is lost.
 struct WhileHeld<'a, F> {
-    hold: &'a Hold,
+    hold: &'a BodyHold,
     body: Pin<&'a mut Option<F>>,
     /// Made when the body waits for the first time: one that never waits needs no timer.
     lost: Option<Boxed<'a, LockError>>,
 }
 
 impl<'a, F: Future> WhileHeld<'a, F> {
-    fn current(hold: &'a Hold, body: Pin<&'a mut Option<F>>) -> TaskLocalFuture<LockView, Self> {
+    fn current(
+        hold: &'a BodyHold,
+        body: Pin<&'a mut Option<F>>,
+    ) -> TaskLocalFuture<LockView, Self> {
         hold.guard().as_current(Self {
             hold,
             body,
@@ -206,7 +209,7 @@ impl<F: Future> Future for WhileHeld<'_, F> {
 
 /// Runs the body to its end, whatever happens to the locks, and releases them.
 pub async fn run_to_end<F: Future>(
-    hold: &Hold,
+    hold: &BodyHold,
     options: &Options,
     mut body: Pin<&mut Option<F>>,
 ) -> F::Output {

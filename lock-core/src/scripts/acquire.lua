@@ -15,7 +15,7 @@
 -- Atomic because it is one script. The step that a server short of memory refuses is always the first write, since a script
 -- does not roll back. What else is refused (an ACL) leaves the queue as it was, and no key without a ttl.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
+local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
@@ -23,7 +23,7 @@ if type(holder) == 'table' then
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 if holder == token then
-  local minted = mint(fence, spare)
+  local minted = mint(fence, reserve)
   -- Never shorter: an ask that was long under way may be older than the grant that its client believes.
   if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
   return tonumber(minted)
@@ -32,10 +32,10 @@ end
 if not holder then
   -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
   local head = redis.call('LPOP', queue)
-  local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, spare, ARGV[5])
+  local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, reserve, ARGV[5])
   if refusal then return refused(refusal) end
   if not grant then
-    local minted = mint(fence, spare)
+    local minted = mint(fence, reserve)
     redis.call('SET', lock, token, 'PX', ttl)
     return tonumber(minted)
   end
@@ -57,7 +57,7 @@ local client = string.sub(token, 1, 36)
 -- removed with the command that was allowed for this.
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
-if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7)) == 1 then
+if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, 7)) == 1 then
   local pushed = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.
   if type(pushed) == 'table' then

@@ -1,18 +1,18 @@
 -- Helpers in front of every script that may grant the exclusive lock. `mint` stands before them.
 --
--- The waiters hash holds, for each queued token, "<ttl, ms> <spare>", and for each client (the first 36
+-- The waiters hash holds, for each queued token, "<ttl, ms> <reserve>", and for each client (the first 36
 -- characters of its tokens) "<alive until, ms> <channel>". A client that polls has no channel.
 
 -- The token that was taken off the queue last and that has no lock yet, and what the waiters hash said of it and its client.
 local off, said
 
 -- Gives the lock to the first live waiter, and drops the dead ones in front of it. `head` is who was taken off the queue last,
--- and `asking` a token that is live because it is asking right now, for `spare` fencing tokens beside the first; `joins` says
+-- and `asking` a token that is live because it is asking right now, for `reserve` fencing tokens beside the first; `joins` says
 -- that somebody will queue behind in this same script; `caller` is the channel of the client that runs this, or ''. Returns
 -- the token that holds the lock now, its fencing token and the last one that is its client's to give out, both as text, its
 -- ttl, the time, and whether others are queued (0 or 1); or nil where nobody live waits. The first write, which is the one
 -- that takes the head off, is one that a server short of memory still allows; after it, Redis lets a script finish.
-local function grant_next(lock, queue, waiters, fence, head, asking, spare, caller, joins)
+local function grant_next(lock, queue, waiters, fence, head, asking, reserve, caller, joins)
   off, said = head, nil
   if not head then return nil end
   local t = redis.call('TIME')
@@ -30,7 +30,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, spare, call
     local live = ttl and (head == asking or (alive_until and tonumber(alive_until) > now))
     if live then
       local contended = joins and 1 or others
-      local minted, last = mint(fence, head == asking and spare or tonumber(wanted), t)
+      local minted, last = mint(fence, head == asking and reserve or tonumber(wanted), t)
       -- Before it is told: this may be refused. The lock of a waiter that is not reached goes to the next, or to the caller.
       local lease = tonumber(ttl)
       if head ~= asking and channel == '' then

@@ -1,11 +1,11 @@
 -- The next fencing token. The server's clock is its floor, so tokens keep growing when the counter itself is lost. The counter
--- is kept `gap` ahead, for tokens that a client gives out by itself. Returns the token, and where the counter stands; both as
+-- is kept `reserve` ahead, for tokens that a client gives out by itself. Returns the token, and where the counter stands; both as
 -- text, since to format a number of 16 digits costs as much as a command. '%.0f' because tostring() drops digits above 10^14.
 -- `t` is what TIME said in this script, if it was asked.
-local function mint(fence, gap, t)
+local function mint(fence, reserve, t)
   t = t or redis.call('TIME')
   local minted = t[1] .. string.sub('00000' .. t[2], -6)
-  local counter = gap == 0 and minted or string.format('%.0f', minted + gap)
+  local counter = reserve == 0 and minted or string.format('%.0f', minted + reserve)
   local last = redis.pcall('SET', fence, counter, 'GET')
   if type(last) == 'table' then
     -- Something that is no counter is replaced. Any other refusal comes again.
@@ -16,7 +16,7 @@ local function mint(fence, gap, t)
   if last and (#last ~= #minted or last >= minted) then
     last = tonumber(last) or 0
     if last >= tonumber(minted) then
-      minted, counter = string.format('%.0f', last + 1), string.format('%.0f', last + 1 + gap)
+      minted, counter = string.format('%.0f', last + 1), string.format('%.0f', last + 1 + reserve)
       redis.call('SET', fence, counter)
     end
   end

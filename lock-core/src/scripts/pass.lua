@@ -11,7 +11,7 @@
 -- granted the lock by a message has all of its ttl. The token is new, as a rule; where its client has asked with it
 -- meanwhile, it has a place already.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, spare = ARGV[1], ARGV[2], tonumber(ARGV[6])
+local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
 local from = redis.pcall('GET', lock)
 if type(from) == 'table' and not string.find(from.err, 'WRONGTYPE', 1, true) then return from end
@@ -21,7 +21,7 @@ local head = redis.call('LPOP', queue)
 local grant, refusal = grant_first(lock, queue, waiters, fence, head, '', 0, ARGV[5], true)
 if refusal then return refused(refusal) end
 if not grant then
-  local minted = mint(fence, spare)
+  local minted = mint(fence, reserve)
   redis.call('SET', lock, token, 'PX', ttl)
   return tonumber(minted)
 end
@@ -33,7 +33,7 @@ local client = string.sub(token, 1, 36)
 -- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token. The time has
 -- 13 digits, all of which a text keeps.
 local alive_until = grant.now + ARGV[4]
-local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(spare, 7), client, alive_until .. ' ' .. ARGV[5])
+local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, 7), client, alive_until .. ' ' .. ARGV[5])
 if added > 0 then
   local pushed = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.

@@ -87,7 +87,7 @@ impl Seats {
     }
 
     /// A place at this segment, to ask for it, unless a look with this trust passes it over.
-    pub(super) fn take_idle(self: &Arc<Self>, segment: usize, trust: Trust) -> Option<Place> {
+    pub(super) fn take_idle(self: &Arc<Self>, segment: usize, trust: Trust) -> Option<SeatTaken> {
         let mut table = lock(&self.table);
         let seat = &mut table[segment];
         if seat.is_passed_over(trust) {
@@ -99,7 +99,7 @@ impl Seats {
 
     /// A place at the segment that the fewest here are at; of equals, the first from `start` on. `None` where all are
     /// exhausted.
-    pub(super) fn take_least_crowded(self: &Arc<Self>, start: usize) -> Option<Place> {
+    pub(super) fn take_least_crowded(self: &Arc<Self>, start: usize) -> Option<SeatTaken> {
         let mut table = lock(&self.table);
         let count = table.len();
         let segment = (0..count)
@@ -150,8 +150,8 @@ impl Seats {
         self.freed.notified().await;
     }
 
-    fn place(self: &Arc<Self>, segment: usize) -> Place {
-        Place {
+    fn place(self: &Arc<Self>, segment: usize) -> SeatTaken {
+        SeatTaken {
             seats: Arc::clone(self),
             segment,
             guard: None,
@@ -161,13 +161,13 @@ impl Seats {
 
 /// Somebody here holds a segment, waits for it or asks for it.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct SeatTaken {
     seats: Arc<Seats>,
     segment: usize,
     guard: Option<Holds>,
 }
 
-impl Place {
+impl SeatTaken {
     pub(super) fn segment(&self) -> usize {
         self.segment
     }
@@ -192,7 +192,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for SeatTaken {
     fn drop(&mut self) {
         let mut table = lock(&self.seats.table);
         let seat = &mut table[self.segment];
@@ -302,7 +302,7 @@ mod tests {
         let places: Vec<_> = (0..4)
             .map(|_| seats.take_least_crowded(1).unwrap())
             .collect();
-        let segments: Vec<_> = places.iter().map(Place::segment).collect();
+        let segments: Vec<_> = places.iter().map(SeatTaken::segment).collect();
         assert_eq!(segments, [2, 0, 2, 0]);
         assert!(!seats.are_all_exhausted());
         seats.exhaust(0);

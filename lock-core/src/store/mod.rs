@@ -45,7 +45,7 @@ pub(crate) struct Attempt<'a> {
     /// Who asks for a reentrant lock; without one the token is its own owner. Nothing for an exclusive lock.
     pub(crate) owner: Option<&'a str>,
     /// How many fencing tokens after the first we would like to give out ourselves.
-    pub(crate) spare: u64,
+    pub(crate) reserve: u64,
 }
 
 /// The answer to an [`Attempt`].
@@ -58,7 +58,7 @@ pub(crate) enum Answer {
     Busy {
         remaining: Duration,
     },
-    Queued(Place),
+    Queued(QueuePlace),
     Foreign {
         kind: String,
     },
@@ -66,7 +66,7 @@ pub(crate) enum Answer {
 
 /// A place in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct QueuePlace {
     /// What is left of the holder's lease.
     pub(crate) remaining: Duration,
     /// Grants made after this answer carry a larger fencing token.
@@ -108,7 +108,7 @@ pub(crate) enum Passed {
 pub(crate) struct Grant {
     pub(crate) fence: u64,
     /// So many fencing tokens after it are the grantee's, to give out itself.
-    pub(crate) spare: u64,
+    pub(crate) reserve: u64,
     /// Others are queued behind.
     pub(crate) contended: bool,
     /// What the server gave the lock: that of the ask that it knew by then.
@@ -219,7 +219,7 @@ pub(crate) trait Events: Send + Sync {
     }
 }
 
-/// Where a store sends its events. Weak, because the session owns the store.
+/// Where a store sends its events. Weak, because the engine owns the store.
 pub(crate) type EventSink = Weak<dyn Events>;
 
 /// The operations on a lock, each atomic and each safe to repeat with the same token; and its announcements.
@@ -301,7 +301,7 @@ macro_rules! on_store {
 }
 
 impl AnyStore {
-    /// Whether the session's runtime drives connections of the store, and so I/O.
+    /// Whether the engine's runtime drives connections of the store, and so I/O.
     pub(crate) fn is_driven_here(&self) -> bool {
         match self {
             Self::Memory(_) => false,

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use self::reentrant::{Listeners, Tenure};
+use self::reentrant::{Listeners, ReentrantHold};
 use super::{
-    Answer, Attempt, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed, Place, Released,
-    Renewal, Snapshot, SnapshotState, Store, StoreError, Subscription,
+    Answer, Attempt, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed, QueuePlace,
+    Released, Renewal, Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
 use crate::key::{Kind, LockKey};
 use crate::sync::lock;
@@ -74,15 +74,15 @@ impl Drop for MemoryStore {
 
 struct Server {
     clock: Arc<dyn Clock>,
-    state: Mutex<State>,
+    state: Mutex<MemoryState>,
 }
 
 #[derive(Default)]
-struct State {
+struct MemoryState {
     /// The exclusive locks.
     locks: HashMap<Box<str>, Slot>,
     /// The reentrant locks that are held.
-    tenures: HashMap<Box<str>, Tenure>,
+    tenures: HashMap<Box<str>, ReentrantHold>,
     listeners: Listeners,
     clients: HashMap<Box<str>, EventSink>,
     fence: u64,
@@ -93,7 +93,7 @@ struct State {
 #[derive(Default)]
 struct Slot {
     holder: Option<Holder>,
-    queue: VecDeque<Waiter>,
+    queue: VecDeque<QueuedWaiter>,
     /// Until when each client counts as alive.
     alive: HashMap<Box<str>, Moment>,
 }
@@ -103,13 +103,13 @@ struct Holder {
     expires: Moment,
 }
 
-/// Whoever has to queue is given so many spare tokens at least: others may have come to wait behind it by then.
-const SPARE_IF_QUEUED: u64 = 7;
+/// Whoever has to queue is given so many reserved tokens at least: others may have come to wait behind it by then.
+const RESERVE_IF_QUEUED: u64 = 7;
 
-struct Waiter {
+struct QueuedWaiter {
     token: Token,
     ttl: Duration,
-    spare: u64,
+    reserve: u64,
 }
 
 /// Events to send once the state is unlocked.
@@ -157,17 +157,17 @@ impl Server {
 }
 
 /// Whom a lock went to.
-enum Granted {
+enum Promotion {
     ToTheOneThatAsks { fence: u64 },
     ToAnother,
 }
 
-impl State {
-    /// The next fencing token, and `spare` behind it that the client gives out itself.
-    fn mint(&mut self, now: Moment, spare: u64) -> u64 {
+impl MemoryState {
+    /// The next fencing token, and `reserve` behind it that the client gives out itself.
+    fn mint(&mut self, now: Moment, reserve: u64) -> u64 {
         // Below 2^53 like the server's: microseconds, with the last token as the floor.
         let minted = (self.fence + 1).max(now.0 / 1000);
-        self.fence = minted + spare;
+        self.fence = minted + reserve;
         minted
     }
 
@@ -200,7 +200,7 @@ impl State {
         now: Moment,
         asking: Option<&Attempt<'_>>,
         outbox: &mut Vec<Message>,
-    ) -> Option<Granted> {
+    ) -> Option<Promotion> {
         while let Some(waiter) = self.locks.get_mut(key.lock())?.queue.pop_front() {
             let slot = self.locks.get_mut(key.lock())?;
             let ours = asking.filter(|attempt| *attempt.token == waiter.token);
@@ -212,9 +212,9 @@ impl State {
             }
             let contended = !slot.queue.is_empty();
             // The queue knows the terms of an earlier ask.
-            let asked = (waiter.ttl, waiter.spare);
-            let (ttl, spare) = ours.map_or(asked, |attempt| (attempt.ttl, attempt.spare));
-            let fence = self.mint(now, spare);
+            let asked = (waiter.ttl, waiter.reserve);
+            let (ttl, reserve) = ours.map_or(asked, |attempt| (attempt.ttl, attempt.reserve));
+            let fence = self.mint(now, reserve);
             let slot = self.locks.get_mut(key.lock())?;
             slot.holder = Some(Holder {
                 token: waiter.token,
@@ -224,16 +224,16 @@ impl State {
                 if contended {
                     outbox.push(Message::Contended(waiter.token));
                 }
-                return Some(Granted::ToTheOneThatAsks { fence });
+                return Some(Promotion::ToTheOneThatAsks { fence });
             }
             let grant = Grant {
                 fence,
-                spare,
+                reserve,
                 contended,
                 ttl,
             };
             outbox.push(Message::Granted(waiter.token, grant, key.lock().into()));
-            return Some(Granted::ToAnother);
+            return Some(Promotion::ToAnother);
         }
         None
     }
@@ -268,7 +268,10 @@ impl Slot {
 
 impl MemoryStore {
     /// Runs one operation on the state, then sends what it wants sent.
-    fn run<T>(&self, operation: impl FnOnce(&mut State, Moment, &mut Vec<Message>) -> T) -> T {
+    fn run<T>(
+        &self,
+        operation: impl FnOnce(&mut MemoryState, Moment, &mut Vec<Message>) -> T,
+    ) -> T {
         let now = self.server.clock.now();
         let mut outbox = Vec::new();
         let result = operation(&mut lock(&self.server.state), now, &mut outbox);
@@ -278,7 +281,7 @@ impl MemoryStore {
 }
 
 fn acquire(
-    state: &mut State,
+    state: &mut MemoryState,
     now: Moment,
     attempt: Attempt<'_>,
     outbox: &mut Vec<Message>,
@@ -294,10 +297,10 @@ fn acquire(
     let slot = state.slot(key, now);
     if slot.holder.is_none() {
         match state.grant_next(key, now, Some(&attempt), outbox) {
-            Some(Granted::ToTheOneThatAsks { fence }) => return granted(fence),
-            Some(Granted::ToAnother) => {}
+            Some(Promotion::ToTheOneThatAsks { fence }) => return granted(fence),
+            Some(Promotion::ToAnother) => {}
             None => {
-                let fence = state.mint(now, attempt.spare);
+                let fence = state.mint(now, attempt.reserve);
                 state.slot(key, now).holder = Some(Holder {
                     token: *token,
                     expires: now + attempt.ttl,
@@ -307,7 +310,7 @@ fn acquire(
             }
         }
     } else if slot.held_by(token) {
-        let fence = state.mint(now, attempt.spare);
+        let fence = state.mint(now, attempt.reserve);
         if let Some(holder) = &mut state.slot(key, now).holder {
             // Never shorter: an ask that was long under way may be older than the grant that its client believes.
             holder.expires = holder.expires.max(now + attempt.ttl);
@@ -325,10 +328,10 @@ fn acquire(
     let own_holder = holder
         .filter(|holder| holder.token.client() == token.client())
         .and_then(|holder| holder.token.as_str().rsplit(':').next()?.parse().ok());
-    let waiter = Waiter {
+    let waiter = QueuedWaiter {
         token: *token,
         ttl: attempt.ttl,
-        spare: attempt.spare.max(SPARE_IF_QUEUED),
+        reserve: attempt.reserve.max(RESERVE_IF_QUEUED),
     };
     match slot.queue.iter_mut().find(|known| known.token == *token) {
         Some(known) => *known = waiter,
@@ -336,7 +339,7 @@ fn acquire(
     }
     slot.alive
         .insert(token.client().into(), now + attempt.alive_for);
-    let place = Place {
+    let place = QueuePlace {
         remaining,
         last_fence,
         own_holder,

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::{MemoryStore, Message, Server, State};
+use super::{MemoryState, MemoryStore, Message, Server};
 use crate::key::{LockKey, Names};
 use crate::store::{
     Announcer, Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState, Subscription,
@@ -13,7 +13,7 @@ use crate::time::Moment;
 use crate::token::Token;
 
 /// From the first acquisition of an owner to its last release.
-pub(super) struct Tenure {
+pub(super) struct ReentrantHold {
     owner: Box<str>,
     fence: u64,
     /// The acquisitions that are counted.
@@ -21,7 +21,7 @@ pub(super) struct Tenure {
     expires: Moment,
 }
 
-impl Tenure {
+impl ReentrantHold {
     pub(super) fn is_over(&self, now: Moment) -> bool {
         self.expires <= now
     }
@@ -48,9 +48,9 @@ fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> &'a str {
     owner.unwrap_or_else(|| token.as_str())
 }
 
-impl State {
+impl MemoryState {
     /// The tenure of a lock, where it is not over.
-    pub(super) fn tenure(&mut self, name: &str, now: Moment) -> Option<&mut Tenure> {
+    pub(super) fn tenure(&mut self, name: &str, now: Moment) -> Option<&mut ReentrantHold> {
         if self.tenures.get(name)?.is_over(now) {
             self.tenures.remove(name);
         }
@@ -85,8 +85,8 @@ impl State {
             return Answer::Granted { fence };
         }
         self.sweep(now);
-        let fence = self.mint(now, attempt.spare);
-        let tenure = Tenure {
+        let fence = self.mint(now, attempt.reserve);
+        let tenure = ReentrantHold {
             owner: owner.into(),
             fence,
             counted: vec![*token],
@@ -211,7 +211,7 @@ impl MemoryStore {
             .entry(channel.as_str().into())
             .or_default();
         *listeners.entry(listener).or_default() += 1;
-        let announcer = Arc::new(Ear {
+        let announcer = Arc::new(Subscriber {
             server: Arc::clone(&self.server),
             client,
         });
@@ -220,12 +220,12 @@ impl MemoryStore {
 }
 
 /// One client of the server that listens.
-struct Ear {
+struct Subscriber {
     server: Arc<Server>,
     client: Box<str>,
 }
 
-impl Announcer for Ear {
+impl Announcer for Subscriber {
     fn left(&self, channel: &str, name: &str) {
         let mut state = lock(&self.server.state);
         let Some(listeners) = state.listeners.0.get_mut(channel) else {
@@ -325,7 +325,7 @@ mod tests {
                 mode: Mode::Wait,
                 alive_for: TTL,
                 owner: Some(owner.as_str()),
-                spare: 0,
+                reserve: 0,
             };
             self.store.acquire(attempt).await.unwrap()
         }
@@ -443,7 +443,7 @@ mod tests {
             mode: Mode::Try,
             alive_for: TTL,
             owner: None,
-            spare: 0,
+            reserve: 0,
         };
         granted(&rig.store.acquire(attempt(&token)).await.unwrap());
         let second = rig.client.token(2);

@@ -5,13 +5,13 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::causes::{not_ours, silent};
+use super::node::Members;
 use super::nodes::Nodes;
-use super::peer::Peers;
 use super::round::{How, ask};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
-use crate::store::{Answer, Attempt, Mode, Place, Store, StoreError};
+use crate::store::{Answer, Attempt, Mode, QueuePlace, Store, StoreError};
 use crate::token::Token;
 
 /// How often votes that were split are cast again before the caller hears of it.
@@ -21,8 +21,8 @@ const SPLITS: u32 = 3;
 const AGAIN: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
-    pub(super) async fn take(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        self.peers.asked_for(attempt.ttl);
+    pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        self.members.asked_for(attempt.ttl);
         let began = Instant::now();
         let mut splits = 0;
         loop {
@@ -35,7 +35,7 @@ impl QuorumStore {
                 // Perhaps the nodes are slower than they used to be: the next round waits longer for them. A node that
                 // refuses does not become any better by that.
                 Err(StoreError::Ambiguous(_)) => {
-                    (began.elapsed() < self.peers.limit / 2).then_some(Duration::ZERO)
+                    (began.elapsed() < self.members.limit / 2).then_some(Duration::ZERO)
                 }
                 _ => None,
             };
@@ -54,7 +54,7 @@ impl QuorumStore {
 
     /// Full jitter over a few round trips, and over twice as many each time.
     fn jitter(&self, tries: u32) -> Duration {
-        let slowest = self.peers.all.iter().map(|peer| peer.pulse.usual()).max();
+        let slowest = self.members.all.iter().map(|node| node.rtt.usual()).max();
         let unit = slowest
             .unwrap_or_default()
             .clamp(Duration::from_millis(1), Duration::from_millis(100));
@@ -64,21 +64,21 @@ impl QuorumStore {
     /// One round. What it leaves on the nodes is the attempt's if it is won, a place in the queues if the attempt waits, and
     /// else nothing.
     async fn vote(&self, attempt: Attempt<'_>) -> Result<Verdict, StoreError> {
-        let peers = &self.peers;
+        let members = &self.members;
         let now = Instant::now();
         let ballot = Ballot::acquire(attempt, self.pushes()).ok_or_else(only_exclusive)?;
         self.hints.used(attempt.token.as_str());
 
-        let skip = left_out(peers, now);
+        let skip = left_out(members, now);
         let most = (attempt.ttl / 10).max(Duration::from_millis(1));
-        for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
-            peer.asked_for(attempt.token);
+        for node in members.all.iter().filter(|node| !skip.has(node.index)) {
+            node.asked_for(attempt.token);
         }
-        let claim = peers.claims.begin(attempt.token);
-        let mut round = ask(peers, ballot, How::Vote, skip, most);
-        let mut tally = Tally::new(peers.all.len());
-        for peer in peers.all.iter().filter(|peer| skip.has(peer.index)) {
-            tally.count(peer.index, Err(peer.failed(silent())));
+        let claim = members.claims.begin(attempt.token);
+        let mut round = ask(members, ballot, How::Vote, skip, most);
+        let mut tally = Tally::new(members.all.len());
+        for node in members.all.iter().filter(|node| skip.has(node.index)) {
+            tally.count(node.index, Err(node.failed(silent())));
         }
         let verdict = loop {
             let verdict = tally.verdict();
@@ -93,14 +93,14 @@ impl QuorumStore {
                 break Err(silent());
             };
             let vote = answer.and_then(|value| Vote::read(&value));
-            tally.count(node, vote.map_err(|error| peers.all[node].failed(error)));
+            tally.count(node, vote.map_err(|error| members.all[node].failed(error)));
         };
         match verdict {
             Ok(Verdict::Won { largest, smallest }) => {
                 // The slower nodes vote for us, too; what has not left yet must not come behind the release.
                 round.finish_what_is_sent(&self.hints);
                 if largest > smallest {
-                    self.raise(attempt, largest + attempt.spare).await?;
+                    self.raise(attempt, largest + attempt.reserve).await?;
                 }
                 claim.won();
             }
@@ -118,36 +118,36 @@ impl QuorumStore {
 
     /// The nodes on which an attempt may have got a vote, or may still get one.
     fn may_be_left(&self, token: &Token, tally: &Tally) -> Nodes {
-        let never = self.peers.never_asked_for(token);
+        let never = self.members.never_asked_for(token);
         // Who has refused holds nothing of ours, except a place in the queue.
         let left = |node: &usize| !never.has(*node) && !tally.refused(*node);
-        let nodes = (0..self.peers.all.len()).filter(left);
+        let nodes = (0..self.members.all.len()).filter(left);
         nodes.fold(Nodes::default(), Nodes::with)
     }
 
     /// Makes sure that no majority will mint a token up to this one again: a majority of those that have voted for us
     /// must have raised their counters. Whoever comes after us needs the vote of one of them, and gets it after ours.
     async fn raise(&self, attempt: Attempt<'_>, last: u64) -> Result<(), StoreError> {
-        let peers = &self.peers;
+        let members = &self.members;
         let ballot = Ballot::raise(attempt.key, attempt.token, last);
-        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), peers.limit);
+        let mut round = ask(members, ballot, How::Tell, Nodes::default(), members.limit);
         let (mut raised, mut failures) = (0, Vec::new());
         while let Some((node, answer)) = round.next().await {
             match answer.and_then(|value| yes(&value)) {
                 Ok(true) => raised += 1,
-                Ok(false) => failures.push(peers.all[node].failed(not_ours())),
-                Err(error) => failures.push(peers.all[node].failed(error)),
+                Ok(false) => failures.push(members.all[node].failed(not_ours())),
+                Err(error) => failures.push(members.all[node].failed(error)),
             }
-            if raised >= peers.majority {
+            if raised >= members.majority {
                 round.finish(&self.hints, |_| ());
                 return Ok(());
             }
-            if failures.len() > peers.all.len() - peers.majority {
+            if failures.len() > members.all.len() - members.majority {
                 break;
             }
         }
         // The votes are ours, and the next try finds them so.
-        Err(match super::causes::together(peers.all.len(), failures) {
+        Err(match super::causes::combined(members.all.len(), failures) {
             StoreError::NotNow(cause) => StoreError::Ambiguous(cause),
             other => other,
         })
@@ -158,7 +158,7 @@ impl QuorumStore {
 fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
     match mode {
         Mode::Try => Answer::Busy { remaining },
-        Mode::Wait => Answer::Queued(Place {
+        Mode::Wait => Answer::Queued(QueuePlace {
             remaining,
             last_fence: 0,
             own_holder: None,
@@ -167,10 +167,10 @@ fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
 }
 
 /// The nodes not to ask, because they have not answered of late. Nobody is left out where the others are too few.
-fn left_out(peers: &Peers, now: Instant) -> Nodes {
-    let silent = peers.all.iter().filter(|peer| peer.pulse.is_silent(now));
-    let silent = silent.fold(Nodes::default(), |nodes, peer| nodes.with(peer.index));
-    if peers.all.len() - silent.len() < peers.majority {
+fn left_out(members: &Members, now: Instant) -> Nodes {
+    let silent = members.all.iter().filter(|node| node.rtt.is_silent(now));
+    let silent = silent.fold(Nodes::default(), |nodes, node| nodes.with(node.index));
+    if members.all.len() - silent.len() < members.majority {
         return Nodes::default();
     }
     silent

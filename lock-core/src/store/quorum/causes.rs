@@ -46,7 +46,7 @@ impl Failure {
 
 /// One error for what several nodes said. It is ambiguous where any request may have been carried out, and for good
 /// only where the nodes that are set up wrong are enough to make a majority impossible.
-pub(super) fn together(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
+pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
     failures.sort_by_key(|failure| failure.node);
     let wrong = |failure: &&Failure| matches!(failure.error, StoreError::Misconfigured(_));
     let hopeless = failures.iter().filter(wrong).count() > nodes - majority(nodes);
@@ -133,7 +133,7 @@ mod tests {
     fn an_error_names_each_node_and_what_it_said() {
         let late = late(Duration::from_millis(5));
         let wrong = StoreError::Misconfigured("WRONGPASS".to_owned());
-        let error = together(
+        let error = combined(
             5,
             vec![failure(4, late), failure(1, wrong), failure(2, silent())],
         );
@@ -150,9 +150,9 @@ mod tests {
     #[test]
     fn a_set_up_that_makes_a_majority_impossible_is_hopeless() {
         let wrong = |node| failure(node, StoreError::Misconfigured("no".to_owned()));
-        let some = together(5, vec![wrong(0), wrong(1), failure(2, silent())]);
+        let some = combined(5, vec![wrong(0), wrong(1), failure(2, silent())]);
         assert!(matches!(some, StoreError::NotNow(_)));
-        let most = together(5, vec![wrong(0), wrong(1), wrong(2)]);
+        let most = combined(5, vec![wrong(0), wrong(1), wrong(2)]);
         assert!(matches!(most, StoreError::Misconfigured(_)));
     }
 }

@@ -26,14 +26,14 @@ pub(super) struct Claims(Mutex<Book>);
 
 #[derive(Debug, Default)]
 struct Book {
-    tokens: HashMap<u64, State>,
+    tokens: HashMap<u64, ClaimState>,
     /// With how many tokens the next look is due.
     look_at: usize,
 }
 
 /// What is known about one token.
 #[derive(Debug, Default)]
-struct State {
+struct ClaimState {
     /// How many attempts go on.
     attempts: u32,
     /// When one was won, where the lock has not been released since.
@@ -50,7 +50,7 @@ struct Won {
     spares: u32,
 }
 
-impl State {
+impl ClaimState {
     fn is_claimed(&self) -> bool {
         self.attempts > 0 || self.won.is_some()
     }
@@ -104,7 +104,7 @@ impl Claims {
     pub(super) fn unless_claimed<T>(&self, token: &Token, act: impl FnOnce() -> T) -> Option<T> {
         let book = lock(&self.0);
         let state = book.tokens.get(&sequence_of(token));
-        (!state.is_some_and(State::is_claimed)).then(act)
+        (!state.is_some_and(ClaimState::is_claimed)).then(act)
     }
 }
 

@@ -11,12 +11,12 @@ use crate::store::{EventSink, Events, Grant};
 use crate::sync::lock;
 
 /// How long the first node that says "free" waits for the others to say so, too.
-const GATHER: Duration = Duration::from_millis(3);
+const COLLECT: Duration = Duration::from_millis(3);
 
-/// Takes the messages of all nodes and passes them on to the session.
+/// Takes the messages of all nodes and passes them on to the engine.
 pub(super) struct Hints {
     majority: usize,
-    session: OnceCell<(EventSink, Handle)>,
+    engine: OnceCell<(EventSink, Handle)>,
     /// How many nodes have told a token of ours that its lock is free, since it asked last.
     told: Mutex<HashMap<Box<str>, usize>>,
 }
@@ -25,18 +25,18 @@ impl Hints {
     pub(super) fn new(majority: usize) -> Arc<Self> {
         Arc::new(Self {
             majority,
-            session: OnceCell::new(),
+            engine: OnceCell::new(),
             told: Mutex::default(),
         })
     }
 
     pub(super) fn attach(&self, sink: EventSink, runtime: Handle) {
-        let _ = self.session.set((sink, runtime));
+        let _ = self.engine.set((sink, runtime));
     }
 
-    /// Runs something on the session's runtime.
+    /// Runs something on the engine's runtime.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        match self.session.get() {
+        match self.engine.get() {
             Some((_, runtime)) => drop(runtime.spawn(task)),
             None => drop(rt::spawn(task)),
         }
@@ -51,8 +51,8 @@ impl Hints {
     }
 
     fn tell(&self, event: impl FnOnce(&dyn Events)) {
-        if let Some(session) = self.session.get().and_then(|(sink, _)| sink.upgrade()) {
-            event(&*session);
+        if let Some(engine) = self.engine.get().and_then(|(sink, _)| sink.upgrade()) {
+            event(&*engine);
         }
     }
 }
@@ -65,11 +65,11 @@ impl Events for Sink {
     fn granted(&self, _: &str, _: Grant, _: &str) {}
 
     fn contended(&self, token: &str) {
-        self.0.tell(|session| session.contended(token));
+        self.0.tell(|engine| engine.contended(token));
     }
 
     fn revoked(&self, token: &str) {
-        self.0.tell(|session| session.revoked(token));
+        self.0.tell(|engine| engine.revoked(token));
     }
 
     /// A waiter asks when a majority is free: sooner it would be refused by those that have yet to hear of the release.
@@ -84,28 +84,28 @@ impl Events for Sink {
         if count == 1 {
             let (hints, token): (_, Box<str>) = (Arc::clone(&self.0), token.into());
             self.0.spawn(async move {
-                tokio::time::sleep(GATHER.mul_f64(0.5 + fastrand::f64())).await;
+                tokio::time::sleep(COLLECT.mul_f64(0.5 + fastrand::f64())).await;
                 if lock(&hints.told).remove(&token).is_some() {
-                    hints.tell(|session| session.freed(&token));
+                    hints.tell(|engine| engine.freed(&token));
                 }
             });
         } else if count == self.0.majority {
             lock(&self.0.told).remove(token);
-            self.0.tell(|session| session.freed(token));
+            self.0.tell(|engine| engine.freed(token));
         }
     }
 
     fn unlocked(&self, _: &str) {}
 
     fn interrupted(&self) {
-        self.0.tell(|session| session.interrupted());
+        self.0.tell(|engine| engine.interrupted());
     }
 
     // One node that was away for a moment is no reason to doubt a lease: what it would have said, the others say.
     fn reconnected(&self) {}
 
     fn is_in_use(&self) -> bool {
-        let session = self.0.session.get().and_then(|(sink, _)| sink.upgrade());
-        session.is_some_and(|session| session.is_in_use())
+        let engine = self.0.engine.get().and_then(|(sink, _)| sink.upgrade());
+        engine.is_some_and(|engine| engine.is_in_use())
     }
 }

@@ -8,14 +8,14 @@
 mod acquire;
 mod causes;
 mod claims;
+mod extend;
 mod hints;
-mod look;
+mod inspect;
+mod node;
 mod nodes;
-mod peer;
-mod pulse;
 mod release;
-mod renew;
 mod round;
+mod rtt;
 mod tally;
 mod undo;
 mod urls;
@@ -30,10 +30,10 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
 
 use self::hints::{Hints, Sink};
+use self::node::Members;
 use self::nodes::{Nodes, majority};
-use self::peer::Peers;
 pub(crate) use self::urls::node_urls;
-use super::redis::Node;
+use super::redis::Master;
 use super::{
     Answer, Attempt, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal, Snapshot,
     Store, StoreError, Subscription,
@@ -57,7 +57,7 @@ pub(crate) struct Rules {
 
 /// A lock store over several masters.
 pub(crate) struct QuorumStore {
-    peers: Arc<Peers>,
+    members: Arc<Members>,
     hints: Arc<Hints>,
     /// What the nodes send their messages to. Kept here, because they hold it weakly.
     sink: Arc<dyn Events>,
@@ -99,16 +99,16 @@ impl Books {
 impl QuorumStore {
     /// A store over the nodes behind these URLs. Nothing is sent before [`ready`](Self::ready).
     pub(crate) fn open(urls: &[String], rules: Rules) -> Result<Self, LockError> {
-        let nodes: Result<Vec<Node>, LockError> = urls
+        let nodes: Result<Vec<Master>, LockError> = urls
             .iter()
-            .map(|url| Node::open(url, rules.limit))
+            .map(|url| Master::open(url, rules.limit))
             .collect();
         let nodes = nodes?;
-        let addresses: Vec<&str> = nodes.iter().map(Node::address).collect();
+        let addresses: Vec<&str> = nodes.iter().map(Master::address).collect();
         urls::check(&addresses)?;
         let hints = Hints::new(majority(nodes.len()));
         Ok(Self {
-            peers: Arc::new(Peers::new(nodes, rules)),
+            members: Arc::new(Members::new(nodes, rules)),
             sink: Arc::new(Sink(Arc::clone(&hints))),
             hints,
             books: Arc::default(),
@@ -116,45 +116,45 @@ impl QuorumStore {
     }
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        for peer in &self.peers.all {
-            peer.node
+        for node in &self.members.all {
+            node.master
                 .attach(client, Arc::downgrade(&self.sink), runtime.clone());
         }
         self.hints.attach(sink, runtime.clone());
-        let _ = self.peers.runtime.set(runtime);
+        let _ = self.members.runtime.set(runtime);
     }
 
     /// Connects to every node that answers, so that a wrong address or password shows at start-up. A majority is enough.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        let peers = &self.peers;
+        let members = &self.members;
         let began = Instant::now();
-        let mut admissions: FuturesUnordered<_> = peers
+        let mut admissions: FuturesUnordered<_> = members
             .all
             .iter()
-            .map(async |peer| (peer, Peers::admit(peers, peer).await))
+            .map(async |node| (node, Members::admit(members, node).await))
             .collect();
-        let (mut end, mut admitted) = (began + peers.limit, Nodes::default());
+        let (mut end, mut admitted) = (began + members.limit, Nodes::default());
         let mut failures = Vec::new();
-        while let Ok(Some((peer, outcome))) = timeout_at(end, admissions.next()).await {
+        while let Ok(Some((node, outcome))) = timeout_at(end, admissions.next()).await {
             match outcome {
                 Ok(_) => {
-                    peer.pulse.answered(began.elapsed());
-                    admitted = admitted.with(peer.index);
+                    node.rtt.answered(began.elapsed());
+                    admitted = admitted.with(node.index);
                 }
-                Err(error) => failures.push(peer.failed(error)),
+                Err(error) => failures.push(node.failed(error)),
             }
-            if admitted.len() == peers.majority {
+            if admitted.len() == members.majority {
                 // The others get as long again; then they join while the work goes on.
                 let again = began.elapsed().max(Duration::from_millis(50));
                 end = end.min(Instant::now() + again);
             }
         }
         let heard_of = |node| failures.iter().any(|failure| failure.node == node);
-        let late: Vec<_> = peers
+        let late: Vec<_> = members
             .all
             .iter()
-            .filter(|peer| !admitted.has(peer.index) && !heard_of(peer.index))
-            .map(|peer| peer.failed(causes::late(peers.limit)))
+            .filter(|node| !admitted.has(node.index) && !heard_of(node.index))
+            .map(|node| node.failed(causes::late(members.limit)))
             .collect();
         failures.extend(late);
         for failure in &failures {
@@ -169,8 +169,8 @@ impl QuorumStore {
             .iter()
             .filter(|failure| !causes::is_quarantine(&failure.error))
             .count();
-        if unreachable > self.peers.all.len() - self.peers.majority {
-            return Err(causes::together(self.peers.all.len(), failures));
+        if unreachable > self.members.all.len() - self.members.majority {
+            return Err(causes::combined(self.members.all.len(), failures));
         }
         Ok(())
     }
@@ -187,7 +187,7 @@ fn only_exclusive() -> StoreError {
 // Boxed, so that the futures of other stores, which share a type with these, stay small.
 impl Store for QuorumStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        Box::pin(self.take(attempt)).await
+        Box::pin(self.acquire(attempt)).await
     }
 
     async fn release(
@@ -196,15 +196,15 @@ impl Store for QuorumStore {
         token: &Token,
         _owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        Box::pin(self.give_back(key, token)).await
+        Box::pin(self.release(key, token)).await
     }
 
     /// Two steps: nobody gets in between where nobody waits, and for whoever waits on a node its vote is kept.
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        match Box::pin(self.give_back(attempt.key, from)).await? {
+        match Box::pin(self.release(attempt.key, from)).await? {
             Released::NotHeld => Ok(Passed::Lost),
             // It is let go, whatever comes now: an error here would be taken for one of the release.
-            _ => match Box::pin(self.take(attempt)).await {
+            _ => match Box::pin(self.acquire(attempt)).await {
                 Ok(answer) => Ok(Passed::On(answer)),
                 Err(_) => Ok(Passed::On(Answer::Busy {
                     remaining: Duration::ZERO,
@@ -214,15 +214,15 @@ impl Store for QuorumStore {
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        Box::pin(self.renew(renewals)).await
+        Box::pin(self.extend(renewals)).await
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        Box::pin(self.look(key)).await
+        Box::pin(self.inspect(key)).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        Box::pin(self.take_away(key)).await
+        Box::pin(self.force_release(key)).await
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
@@ -242,7 +242,7 @@ impl Store for QuorumStore {
     }
 
     fn pushes(&self) -> bool {
-        let pushing = self.peers.all.iter().filter(|peer| peer.node.pushes());
-        pushing.count() >= self.peers.majority
+        let pushing = self.members.all.iter().filter(|node| node.master.pushes());
+        pushing.count() >= self.members.majority
     }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::causes::together;
+use super::causes::combined;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
 use super::{QuorumStore, only_exclusive};
@@ -17,19 +17,19 @@ const PATIENCE: u32 = 4;
 impl QuorumStore {
     /// Tells every node that was asked for the token, also those that gave no answer. It is released when no majority has
     /// it any more; the other nodes hear of it in the background.
-    pub(super) async fn give_back(
+    pub(super) async fn release(
         &self,
         key: &LockKey,
         token: &Token,
     ) -> Result<Released, StoreError> {
-        let peers = &self.peers;
-        let (nodes, majority) = (peers.all.len(), peers.majority);
+        let members = &self.members;
+        let (nodes, majority) = (members.all.len(), members.majority);
         let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
         self.books.release(token);
-        peers.claims.release(token);
-        let spared = peers.never_asked_for(token);
+        members.claims.release(token);
+        let spared = members.never_asked_for(token);
         self.hints.used(token.as_str());
-        let mut round = ask(peers, ballot, How::Tell, spared, self.patience());
+        let mut round = ask(members, ballot, How::Tell, spared, self.patience());
         // A node that was never asked has nothing of it.
         let (mut held, mut not_held) = (0, spared.len());
         let mut failures = [const { None }; MAXIMUM_NODES];
@@ -41,13 +41,13 @@ impl QuorumStore {
                 break Ok(Released::NotHeld);
             }
             let Some((node, answer)) = round.next_or_late(false).await else {
-                break Err(together(nodes, failures.into_iter().flatten().collect()));
+                break Err(combined(nodes, failures.into_iter().flatten().collect()));
             };
             failures[node] = None;
             match answer.and_then(|value| yes(&value)) {
                 Ok(true) => held += 1,
                 Ok(false) => not_held += 1,
-                Err(error) => failures[node] = Some(peers.all[node].failed(error)),
+                Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         };
         round.finish(&self.hints, |_| ());
@@ -59,35 +59,41 @@ impl QuorumStore {
     }
 
     /// For operators: every node is heard.
-    pub(super) async fn take_away(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        let peers = &self.peers;
-        let nodes = peers.all.len();
+    pub(super) async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        let members = &self.members;
+        let nodes = members.all.len();
         // From its holder, and from nobody who has it by the time that the slowest node is told.
-        let holder = match self.look(key).await?.state {
+        let holder = match self.inspect(key).await?.state {
             // A name that is no text was replaced in parts, and would match nobody.
             SnapshotState::Held { client, .. } if !client.contains('\u{FFFD}') => Some(client),
             _ => None,
         };
         let ballot = Ballot::force_release(key, holder.as_deref()).ok_or_else(only_exclusive)?;
-        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), self.patience());
+        let mut round = ask(
+            members,
+            ballot,
+            How::Tell,
+            Nodes::default(),
+            self.patience(),
+        );
         let (mut taken_away, mut answered, mut foreign) = (false, 0, None);
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
-        while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
+        while let Some((node, answer)) = round.next_or_late(answered >= members.majority).await {
             failures[node] = None;
             match answer.and_then(forced) {
                 Ok(Forced::TakenAway) => taken_away = true,
                 Ok(Forced::NotHeld) => {}
                 Ok(Forced::Foreign { kind }) => foreign = Some(kind),
                 Err(error) => {
-                    failures[node] = Some(peers.all[node].failed(error));
+                    failures[node] = Some(members.all[node].failed(error));
                     continue;
                 }
             }
             answered += 1;
         }
         round.finish(&self.hints, |_| ());
-        if answered < peers.majority {
-            return Err(together(nodes, failures.into_iter().flatten().collect()));
+        if answered < members.majority {
+            return Err(combined(nodes, failures.into_iter().flatten().collect()));
         }
         Ok(match foreign {
             // One vote is enough to say so: a holder that hears of the first gives the others back by itself.
@@ -99,14 +105,14 @@ impl QuorumStore {
 
     /// How long any node is waited for where its answer is not a vote. It follows the nodes that do answer.
     pub(super) fn patience(&self) -> Duration {
-        let nodes = self.peers.all.len();
+        let nodes = self.members.all.len();
         let mut limits = [Duration::ZERO; MAXIMUM_NODES];
-        for (limit, peer) in limits.iter_mut().zip(&self.peers.all) {
-            *limit = peer.pulse.limit(self.peers.limit);
+        for (limit, node) in limits.iter_mut().zip(&self.members.all) {
+            *limit = node.rtt.limit(self.members.limit);
         }
         limits[..nodes].sort_unstable();
-        (limits[self.peers.majority - 1] * PATIENCE)
+        (limits[self.members.majority - 1] * PATIENCE)
             .max(Duration::from_millis(100))
-            .min(self.peers.limit)
+            .min(self.members.limit)
     }
 }

@@ -14,8 +14,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::causes::late;
 use super::hints::Hints;
+use super::node::{Members, NONE};
 use super::nodes::{MAXIMUM_NODES, Nodes};
-use super::peer::{NONE, Peers};
 use crate::store::StoreError;
 use crate::store::redis::Ballot;
 use crate::token::Token;
@@ -36,7 +36,7 @@ pub(super) enum How {
 
 /// What all nodes are asked.
 struct Question {
-    peers: Arc<Peers>,
+    members: Arc<Members>,
     ballot: Arc<Ballot>,
     how: How,
     sent: Instant,
@@ -61,7 +61,7 @@ pub(super) struct Round<F> {
 /// usually take. Nothing is sent before the round is polled; then everything is that can be, however busy the task has been:
 /// what is held back by tokio's budget for a task would come behind what is sent later.
 pub(super) fn ask(
-    peers: &Arc<Peers>,
+    members: &Arc<Members>,
     ballot: Arc<Ballot>,
     how: How,
     skip: Nodes,
@@ -69,7 +69,7 @@ pub(super) fn ask(
 ) -> Round<impl Future<Output = Answered> + Send + 'static> {
     let sent = Instant::now();
     let question = Arc::new(Question {
-        peers: Arc::clone(peers),
+        members: Arc::clone(members),
         ballot,
         how,
         sent,
@@ -78,16 +78,16 @@ pub(super) fn ask(
     });
     let mut pending = Pending([const { Expected::Nothing }; MAXIMUM_NODES]);
     let (mut until, mut open) = ([None; MAXIMUM_NODES], Nodes::default());
-    for peer in peers.all.iter().filter(|peer| !skip.has(peer.index)) {
+    for node in members.all.iter().filter(|node| !skip.has(node.index)) {
         let limit = match how {
-            How::Vote => peer.pulse.limit(most.min(peers.limit)),
+            How::Vote => node.rtt.limit(most.min(members.limit)),
             How::Tell | How::Undo(_) => most,
         };
-        until[peer.index] = Some(sent + limit);
-        open = open.with(peer.index);
-        pending.0[peer.index] = Expected::Open(Box::pin(unconstrained(put(
+        until[node.index] = Some(sent + limit);
+        open = open.with(node.index);
+        pending.0[node.index] = Expected::Open(Box::pin(unconstrained(put(
             Arc::clone(&question),
-            peer.index,
+            node.index,
         ))));
     }
     Round {
@@ -145,21 +145,21 @@ impl<F: Future<Output = Answered>> Pending<F> {
 
 async fn put(question: Arc<Question>, index: usize) -> Answered {
     let Question {
-        peers,
+        members,
         ballot,
         how,
         sent,
         closed,
         sent_on,
     } = &*question;
-    let peer = &peers.all[index];
+    let node = &members.all[index];
     let answer = match how {
         How::Vote => {
             let sent_on = &sent_on[index];
-            peer.vote(peers, ballot, *sent, closed, sent_on).await
+            node.vote(members, ballot, *sent, closed, sent_on).await
         }
-        How::Tell => peer.send(ballot, *sent).await,
-        How::Undo(token) => peer.undo(peers, ballot, *sent, token).await,
+        How::Tell => node.send(ballot, *sent).await,
+        How::Undo(token) => node.undo(members, ballot, *sent, token).await,
     };
     (index, answer)
 }
@@ -177,7 +177,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             return answered;
         }
         self.until[node] = None;
-        self.question.peers.all[node].pulse.missed();
+        self.question.members.all[node].rtt.missed();
         Some((node, Err(late(until - self.question.sent))))
     }
 
@@ -216,8 +216,8 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     pub(super) async fn next_or_late(&mut self, enough: bool) -> Option<Answered> {
         match self.next().await {
             None if !enough => {
-                let Question { peers, sent, .. } = &*self.question;
-                let end = *sent + peers.limit;
+                let Question { members, sent, .. } = &*self.question;
+                let end = *sent + members.limit;
                 self.straggler(end).await
             }
             next => next,
@@ -258,7 +258,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         }
         // It belongs to the caller's runtime, which may end before the other.
         self.timer = None;
-        let end = Instant::now() + self.question.peers.limit;
+        let end = Instant::now() + self.question.members.limit;
         hints.spawn(async move {
             while !self.pending.is_empty() {
                 let Some((index, answer)) = self.answer_until(end).await else {
@@ -267,10 +267,10 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
                 self.heard_of(index);
                 see((index, answer));
             }
-            let peers = &self.question.peers.all;
-            for peer in peers.iter().filter(|peer| self.open.has(peer.index)) {
-                peer.pulse.missed();
-                peer.node.went_silent();
+            let members = &self.question.members.all;
+            for node in members.iter().filter(|node| self.open.has(node.index)) {
+                node.rtt.missed();
+                node.master.went_silent();
             }
         });
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::causes::{Failure, together};
+use super::causes::{Failure, combined};
 use super::nodes::majority;
 use crate::rt::HashMap;
 use crate::store::StoreError;
@@ -115,7 +115,7 @@ impl Tally {
         if failed > self.nodes - majority {
             let failures = self.votes.iter().flatten();
             let failures = failures.filter_map(|vote| vote.as_ref().err().cloned());
-            return Some(Err(together(self.nodes, failures.collect())));
+            return Some(Err(combined(self.nodes, failures.collect())));
         }
         None
     }

@@ -7,8 +7,8 @@ use tokio::time::sleep;
 
 use super::QuorumStore;
 use super::hints::Hints;
+use super::node::Members;
 use super::nodes::{MAXIMUM_NODES, Nodes};
-use super::peer::Peers;
 use super::round::{Answered, How, Round, ask};
 use crate::store::Attempt;
 use crate::store::redis::Ballot;
@@ -29,7 +29,7 @@ impl QuorumStore {
         };
         self.books.release(attempt.token);
         let mut undo = Undo {
-            peers: Arc::clone(&self.peers),
+            members: Arc::clone(&self.members),
             hints: Arc::clone(&self.hints),
             ballot,
             token: *attempt.token,
@@ -49,7 +49,7 @@ impl QuorumStore {
 
 /// Votes that are taken back until the nodes have confirmed it, or the ttl has done the work.
 struct Undo {
-    peers: Arc<Peers>,
+    members: Arc<Members>,
     hints: Arc<Hints>,
     ballot: Arc<Ballot>,
     token: Token,
@@ -65,11 +65,11 @@ struct Undo {
 
 impl Undo {
     fn ask(&self, nodes: Nodes) -> Round<impl Future<Output = Answered> + Send + 'static> {
-        let peers = &self.peers;
-        let others = (0..peers.all.len()).filter(|node| !nodes.has(*node));
+        let members = &self.members;
+        let others = (0..members.all.len()).filter(|node| !nodes.has(*node));
         let skip = others.fold(Nodes::default(), Nodes::with);
         let how = How::Undo(self.token);
-        ask(peers, Arc::clone(&self.ballot), how, skip, peers.limit)
+        ask(members, Arc::clone(&self.ballot), how, skip, members.limit)
     }
 
     /// `late` is whether it was asked so late that no vote arrives behind it.
@@ -77,7 +77,7 @@ impl Undo {
         let Ok(value) = answer else { return };
         self.failed = self.failed.without(*node);
         self.doubtful = self.doubtful.without(*node);
-        let same = self.peers.all[*node].node.generation() == Some(self.sent_on[*node]);
+        let same = self.members.all[*node].master.generation() == Some(self.sent_on[*node]);
         // Nothing was asked where another attempt goes on.
         if !(late || same || *value == redis::Value::Nil) {
             self.doubtful = self.doubtful.with(*node);

@@ -49,7 +49,7 @@ pub(super) struct Listening {
 
 /// What the worker does next.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum ChannelStep {
     /// There is something to tell the server. Only a subscription is worth a new connection.
     Work { connect: bool },
     /// Nothing to do until something changes.
@@ -60,7 +60,7 @@ pub(super) enum Step {
 
 /// A batch for one connection.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Batch {
+pub(super) struct Changes {
     pub(super) subscribe: Vec<Box<str>>,
     pub(super) unsubscribe: Vec<Box<str>>,
 }
@@ -107,21 +107,21 @@ impl Channels {
         locks.map(|(lock, _)| lock.clone()).collect()
     }
 
-    pub(super) fn next(&mut self) -> Step {
+    pub(super) fn next(&mut self) -> ChannelStep {
         let connect = self.known.values().any(Channel::wants_in);
         if connect || self.known.values().any(Channel::wants_out) {
-            Step::Work { connect }
+            ChannelStep::Work { connect }
         } else if self.known.is_empty() {
             self.worker_runs = false;
-            Step::End
+            ChannelStep::End
         } else {
-            Step::Rest
+            ChannelStep::Rest
         }
     }
 
     /// What to send now on the connection of this generation; nothing where that is no longer the one.
-    pub(super) fn batch(&mut self, generation: u64) -> Batch {
-        let mut batch = Batch::default();
+    pub(super) fn batch(&mut self, generation: u64) -> Changes {
+        let mut batch = Changes::default();
         if self.generation != Some(generation) {
             return batch;
         }
@@ -286,7 +286,7 @@ mod tests {
         let mut first = channels.listen("c", "a");
         let mut second = channels.listen("c", "a");
         assert!(first.start_worker && !second.start_worker);
-        assert_eq!(channels.next(), Step::Work { connect: true });
+        assert_eq!(channels.next(), ChannelStep::Work { connect: true });
         assert_eq!(sent(&mut channels, ON), ["+c"]);
         assert_eq!(outcome(&mut first), None, "not before the acknowledgement");
         channels.subscribed(ON, "c");
@@ -295,13 +295,13 @@ mod tests {
         assert!(channels.listen("c", "a").answer.is_none());
         for _ in 0..2 {
             channels.left("c", "a");
-            assert_eq!(channels.next(), Step::Rest);
+            assert_eq!(channels.next(), ChannelStep::Rest);
         }
         channels.left("c", "a");
-        assert_eq!(channels.next(), Step::Work { connect: false });
+        assert_eq!(channels.next(), ChannelStep::Work { connect: false });
         assert_eq!(sent(&mut channels, ON), ["-c"]);
         channels.unsubscribed(ON, "c");
-        assert_eq!(channels.next(), Step::End);
+        assert_eq!(channels.next(), ChannelStep::End);
         assert!(channels.listen("c", "a").start_worker);
     }
 
@@ -319,7 +319,7 @@ mod tests {
         assert_eq!(sent(&mut channels, ON), ["+c"]);
         channels.subscribed(ON, "c");
         assert_eq!(outcome(&mut late), Some(true));
-        assert_eq!(channels.next(), Step::Rest);
+        assert_eq!(channels.next(), ChannelStep::Rest);
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
         channels.subscribed(ON, "c");
         assert_eq!(sent(&mut channels, ON), ["-c"]);
         channels.unsubscribed(ON, "c");
-        assert_eq!(channels.next(), Step::End);
+        assert_eq!(channels.next(), ChannelStep::End);
     }
 
     #[test]
@@ -342,7 +342,11 @@ mod tests {
         channels.failed("c", StoreError::Misconfigured(String::new()));
         let answer = listening.answer.as_mut().unwrap().try_recv();
         assert!(matches!(answer, Ok(Err(_))));
-        assert_eq!(channels.next(), Step::Rest, "nobody waits for it now");
+        assert_eq!(
+            channels.next(),
+            ChannelStep::Rest,
+            "nobody waits for it now"
+        );
         channels.left("c", "a");
         assert_eq!(sent(&mut channels, ON), ["-c"]);
     }
@@ -360,7 +364,11 @@ mod tests {
         let mut wanted = channels.wanted();
         wanted.sort();
         assert_eq!(wanted, ["b", "c"].map(Box::from));
-        assert_eq!(channels.next(), Step::Rest, "who asks for a lock connects");
+        assert_eq!(
+            channels.next(),
+            ChannelStep::Rest,
+            "who asks for a lock connects"
+        );
         // One listener goes and one comes while the connection is being made.
         channels.prepare(2, wanted);
         channels.left("c", "c");
@@ -399,7 +407,7 @@ mod tests {
         channels.subscribed(2, "c");
         channels.lost(ON);
         assert_eq!(outcome(&mut listening), Some(true));
-        assert_eq!(channels.next(), Step::Rest);
+        assert_eq!(channels.next(), ChannelStep::Rest);
     }
 
     #[test]
@@ -410,7 +418,7 @@ mod tests {
         channels.denied(ON, "c");
         assert_eq!(outcome(&mut listening), Some(false));
         channels.left("c", "a");
-        assert_eq!(channels.next(), Step::End);
+        assert_eq!(channels.next(), ChannelStep::End);
     }
 
     #[test]
@@ -434,6 +442,6 @@ mod tests {
         channels.subscribed(ON, "c");
         channels.left("c", "a");
         channels.lost(ON);
-        assert_eq!(channels.next(), Step::End);
+        assert_eq!(channels.next(), ChannelStep::End);
     }
 }

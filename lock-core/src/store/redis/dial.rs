@@ -1,6 +1,6 @@
 //! Making the connection: one attempt at a time, by one task of the link, however many callers ask for it.
 //!
-//! The task runs while a caller waits for the connection, or while the session holds or waits for a lock, and ends with the
+//! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock, and ends with the
 //! connection. An attempt belongs to the link: a caller that gives up leaves it to the next ones.
 
 use std::pin::pin;
@@ -23,7 +23,7 @@ const CALLERS_PAUSE: Duration = Duration::from_millis(100);
 
 #[derive(Default)]
 pub(super) struct Dial {
-    state: Mutex<State>,
+    state: Mutex<DialState>,
     /// An attempt is over.
     over: Notify,
     /// A caller waits: the pause may be shorter now.
@@ -31,7 +31,7 @@ pub(super) struct Dial {
 }
 
 #[derive(Default)]
-struct State {
+struct DialState {
     /// The task runs.
     running: bool,
     /// Callers that wait for the outcome of an attempt.
@@ -47,7 +47,7 @@ struct State {
     due: Option<[Instant; 2]>,
 }
 
-impl State {
+impl DialState {
     /// An attempt is over: the next one comes after a pause.
     fn attempted(&mut self) {
         let pause = pause_after(self.in_vain);

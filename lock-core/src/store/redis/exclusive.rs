@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
-use super::gather::Want;
+use super::batch::Want;
 use super::wire::{Arg, CHANNELS, FENCE, renewed};
 use super::{Conduit, RedisStore, reply, script};
 use crate::key::{LockKey, Name};
@@ -23,10 +23,9 @@ impl RedisStore {
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Answer, StoreError> {
-        // Spare fencing tokens are for those who wait, and who waits is not alone with a free lock.
-        if attempt.spare == 0
-            && let Some(call) =
-                self.together(Want::Acquire, attempt.key, attempt.token, attempt.ttl)
+        // Reserved fencing tokens are for those who wait, and who waits is not alone with a free lock.
+        if attempt.reserve == 0
+            && let Some(call) = self.batched(Want::Acquire, attempt.key, attempt.token, attempt.ttl)
         {
             let fence = call.await?;
             if fence > 0 {
@@ -44,9 +43,9 @@ impl RedisStore {
         waiters: Name<'_>,
     ) -> Result<Passed, StoreError> {
         let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
-        let [token, ttl, mode, alive_for, channel, spare] = self.args(attempt);
+        let [token, ttl, mode, alive_for, channel, reserve] = self.args(attempt);
         let from = Arg::Bytes(from.as_bytes());
-        let args = [token, ttl, mode, alive_for, channel, spare, from];
+        let args = [token, ttl, mode, alive_for, channel, reserve, from];
         let value = self.run(&script::PASS, &keys, &args).await?;
         reply::passed(value)
     }
@@ -58,13 +57,13 @@ impl RedisStore {
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Released, StoreError> {
-        if let Conduit::Link(_, gather) = &self.conduit
-            && gather.is_unsettled(token)
+        if let Conduit::Link(_, batcher) = &self.conduit
+            && batcher.is_unsettled(token)
         {
             // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
-            let _ = timeout(self.limit, Box::pin(gather.settled(token))).await;
+            let _ = timeout(self.limit, Box::pin(batcher.settled(token))).await;
         }
-        if let Some(call) = self.together(Want::Release, key, token, Duration::ZERO)
+        if let Some(call) = self.batched(Want::Release, key, token, Duration::ZERO)
             && call.await? > 0
         {
             return Ok(Released::Free);
@@ -113,7 +112,7 @@ impl RedisStore {
             }),
             Arg::Millis(alive_for),
             Arg::Text(channel),
-            Arg::Number(attempt.spare),
+            Arg::Number(attempt.reserve),
         ]
     }
 
@@ -153,24 +152,24 @@ impl RedisStore {
         reply::extended(value, renewals.len())
     }
 
-    /// Asks together with others who ask at this moment: see [`gather`]. `None` for a caller who is alone.
+    /// Asks together with others who ask at this moment: see [`batch`]. `None` for a caller who is alone.
     ///
     /// In a box, so that the future of a caller who is alone stays small.
-    fn together<'a>(
+    fn batched<'a>(
         &'a self,
         want: Want,
         key: &'a Arc<LockKey>,
         token: &'a Token,
         ttl: Duration,
     ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
-        let Conduit::Link(link, gather) = &self.conduit else {
+        let Conduit::Link(link, batcher) = &self.conduit else {
             return None;
         };
         if !link.is_busy() {
             return None;
         }
         Some(Box::pin(
-            gather.ask(link, self.limit, want, key, token, ttl),
+            batcher.ask(link, self.limit, want, key, token, ttl),
         ))
     }
 }

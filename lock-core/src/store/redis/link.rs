@@ -15,9 +15,9 @@ use redis::{
 
 use super::dial::Dial;
 use super::error::{bad_url, is_from_replica};
-use super::listen::Ears;
 use super::script::Script;
 use super::socket::{self, Socket};
+use super::subscriptions::Subscriptions;
 use super::wire::{Arg, CHANNELS, deliver, payload};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -51,10 +51,10 @@ pub(super) struct Link {
     /// When the subscription was refused last.
     refused_at: Mutex<Option<Instant>>,
     attached: OnceCell<Attached>,
-    pub(super) ears: Ears,
+    pub(super) subscriptions: Subscriptions,
 }
 
-/// What the link learns from the session that uses it.
+/// What the link learns from the engine that uses it.
 struct Attached {
     channel: String,
     sink: EventSink,
@@ -92,7 +92,7 @@ impl Link {
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
             attached: OnceCell::new(),
-            ears: Ears::default(),
+            subscriptions: Subscriptions::default(),
         }))
     }
 
@@ -191,12 +191,12 @@ impl Link {
         }
     }
 
-    /// Whether the session holds or waits for a lock.
+    /// Whether the engine holds or waits for a lock.
     pub(super) fn is_in_use(&self) -> bool {
         self.events().is_some_and(|events| events.is_in_use())
     }
 
-    /// Runs something on the session's runtime.
+    /// Runs something on the engine's runtime.
     pub(super) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -207,7 +207,7 @@ impl Link {
         }
     }
 
-    /// Whether the caller is on the session's runtime.
+    /// Whether the caller is on the engine's runtime.
     pub(super) fn is_at_home(&self) -> bool {
         let home = self.attached.get().map(|attached| attached.runtime.id());
         home.is_none() || Handle::try_current().ok().map(|here| here.id()) == home
@@ -336,7 +336,7 @@ impl Link {
                         if channel.starts_with(CHANNELS) {
                             deliver(&*events, message);
                         } else {
-                            link.ears.heard(&*events, channel, message);
+                            link.subscriptions.heard(&*events, channel, message);
                         }
                     }
                 }
@@ -364,7 +364,7 @@ impl Link {
             }
             *live = None;
             self.discarded.fetch_max(generation + 1, Ordering::SeqCst);
-            self.ears.lost(generation);
+            self.subscriptions.lost(generation);
         }
         tracing::debug!(generation, "lost the connection to the lock server");
         self.dial.lost();

@@ -1,18 +1,18 @@
 //! Locks on one Redis or Valkey master.
 
+mod batch;
 mod channels;
 mod dial;
 mod error;
 mod exclusive;
-mod gather;
 mod guarded;
 mod link;
-mod listen;
-mod node;
+mod master;
 mod reentrant;
 mod reply;
 mod script;
 mod socket;
+mod subscriptions;
 mod user;
 mod wire;
 
@@ -25,10 +25,10 @@ use once_cell::sync::OnceCell;
 use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
+use self::batch::Batcher;
 use self::error::{classify, garbled, no_reply};
-use self::gather::Gather;
 use self::link::Link;
-pub(crate) use self::node::{Ballot, Node, Run, Vote, yes};
+pub(crate) use self::master::{Ballot, Master, Run, Vote, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
 pub(crate) use self::user::UserConnection;
@@ -57,7 +57,7 @@ pub(crate) struct RedisStore {
 /// How requests reach the server.
 enum Conduit {
     /// A connection of our own, made again when it breaks; grants arrive on it.
-    Link(Arc<Link>, Arc<Gather>),
+    Link(Arc<Link>, Arc<Batcher>),
     /// The user's connection. We can not subscribe on it, so grants are found by asking.
     User(UserConnection),
 }

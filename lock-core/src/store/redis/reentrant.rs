@@ -29,7 +29,7 @@ impl RedisStore {
                     or_token(attempt.owner, attempt.token),
                     Arg::Text(attempt.token.as_str()),
                     Arg::Millis(attempt.ttl),
-                    Arg::Number(attempt.spare),
+                    Arg::Number(attempt.reserve),
                 ],
             )
             .await?;

@@ -6,7 +6,7 @@ use redis::Value;
 
 use super::error::garbled;
 use crate::store::{
-    Answer, Forced, NO_TTL, Passed, Place, Released, Snapshot, SnapshotState, StoreError,
+    Answer, Forced, NO_TTL, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError,
 };
 
 pub(super) type Parsed<T> = Result<T, StoreError>;
@@ -20,7 +20,7 @@ pub(super) fn acquired(value: Value) -> Parsed<Answer> {
             (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
                 remaining: lease(pttl)?,
             }),
-            (Some("queued"), [_, pttl, last, own]) => Ok(Answer::Queued(Place {
+            (Some("queued"), [_, pttl, last, own]) => Ok(Answer::Queued(QueuePlace {
                 remaining: millis(pttl)?,
                 last_fence: number(last)?,
                 own_holder: text(Some(own))

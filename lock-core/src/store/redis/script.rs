@@ -40,7 +40,7 @@ pub(super) static RELEASE: Lazy<Script> = script!(
     "release.lua"
 );
 pub(super) static PASS: Lazy<Script> = script!("pass", "mint.lua", "grant.lua", "pass.lua");
-pub(super) static TOGETHER: Lazy<Script> = script!("together", "together.lua");
+pub(super) static BATCH: Lazy<Script> = script!("batch", "batch.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(

@@ -9,7 +9,7 @@ use redis::{Cmd, RedisResult, Value};
 
 /// Any asynchronous connection of the `redis` crate, with its type forgotten.
 #[derive(Clone)]
-pub(crate) struct UserConnection(Arc<dyn Request>);
+pub(crate) struct UserConnection(Arc<dyn AnyConnection>);
 
 impl fmt::Debug for UserConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -30,11 +30,11 @@ impl UserConnection {
     }
 }
 
-trait Request: Send + Sync {
+trait AnyConnection: Send + Sync {
     fn request(&self, command: Cmd) -> BoxFuture<'static, RedisResult<Value>>;
 }
 
-impl<C> Request for C
+impl<C> AnyConnection for C
 where
     C: ConnectionLike + Clone + Send + Sync + 'static,
 {

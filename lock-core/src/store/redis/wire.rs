@@ -49,7 +49,7 @@ pub(super) fn payload(value: &Value) -> Option<&str> {
 
 /// What the scripts send, and anybody could: what is not understood is not for us.
 ///
-/// - `granted <token> <fence> <spare> <0|1 others queue> <ttl, ms> <lock>`
+/// - `granted <token> <fence> <reserve> <0|1 others queue> <ttl, ms> <lock>`
 /// - `contended <token>`
 /// - `revoked <token>`
 /// - `free <token>`, from a node of a quorum, or where the lock was reserved for a waiter that may be dead: ask now
@@ -64,12 +64,12 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
             Some("granted"),
             Some(token),
             fence,
-            spare,
+            reserve,
             others,
             ttl,
             Some(lock),
         ] => {
-            let grant = granted(fence, spare, others, ttl);
+            let grant = granted(fence, reserve, others, ttl);
             if let Some(grant) = grant {
                 events.granted(token, grant, lock);
             }
@@ -98,13 +98,13 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
 /// The numbers of a grant.
 fn granted(
     fence: Option<&str>,
-    spare: Option<&str>,
+    reserve: Option<&str>,
     others: Option<&str>,
     ttl: Option<&str>,
 ) -> Option<Grant> {
     Some(Grant {
         fence: fence?.parse().ok()?,
-        spare: spare?.parse().ok()?,
+        reserve: reserve?.parse().ok()?,
         contended: others? == "1",
         ttl: Duration::from_millis(ttl?.parse().ok()?),
     })

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!              first in line asks               granted
-//!   waiting ----------------------> contender ----------> holder ---+
+//!   waiting ----------------------> acquisition ----------> holder ---+
 //!      ^                                ^                   |       | handed on, no command
 //!      |                                +-------------------+ <-----+
 //!    joins                          lets go and asks again, one command
 //! ```
-//! However many wait here, the server sees one contender of this process. Its place in the server's queue belongs to
+//! However many wait here, the server sees one acquisition of this process. Its place in the server's queue belongs to
 //! the line: a waiter that leaves takes nothing with it unless it was the last.
 //!
 //! No I/O in here: the callers ask, answer and wake.
@@ -16,11 +16,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::state::{Asking, Limits, LineCheck, Seeker, State, Step};
-use super::way::Way;
+use super::line_state::{AskedBy, Limits, LineCheck, LineState, PendingAcquisition, Step};
+use super::yield_turn::YieldTurn;
+use crate::engine::{Acquisition, Granted, Hold, Status, Taken};
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Status, Taken};
 use crate::store::{StoreError, Subscription};
 use crate::sync::lock;
 use crate::terms::Terms;
@@ -29,16 +29,16 @@ use crate::time::Moment;
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) key: Arc<LockKey>,
-    state: Mutex<State>,
+    state: Mutex<LineState>,
     /// The server has answered the last request of this line.
     answered: AtomicBool,
 }
 
 impl Line {
-    pub(crate) fn new(key: Arc<LockKey>, way: Way) -> Arc<Self> {
-        let state = State {
-            way,
-            ..State::default()
+    pub(crate) fn new(key: Arc<LockKey>, yield_turn: YieldTurn) -> Arc<Self> {
+        let state = LineState {
+            yield_turn,
+            ..LineState::default()
         };
         Arc::new(Self {
             key,
@@ -47,28 +47,28 @@ impl Line {
         })
     }
 
-    /// A line behind a contender that had the lock for itself.
-    pub(crate) fn behind(key: Arc<LockKey>, holder: &Arc<Contender>) -> Arc<Self> {
-        let line = Self::new(key, Way::default());
+    /// A line behind an acquisition that had the lock for itself.
+    pub(crate) fn behind(key: Arc<LockKey>, holder: &Arc<Acquisition>) -> Arc<Self> {
+        let line = Self::new(key, YieldTurn::default());
         holder.stands_for(Arc::downgrade(&line));
         line.heard(true);
         let mut state = lock(&line.state);
         // After the line is known to the holder: whoever says so from now on says it to the line.
         state.contended = holder.contended.load(Ordering::SeqCst);
         state.holder = Some(Arc::clone(holder));
-        state.row = 1;
+        state.handovers = 1;
         drop(state);
         line
     }
 
-    /// The contender that has the lock, if nobody else needs this line for now.
-    pub(crate) fn lone_holder(&self) -> Option<Arc<Contender>> {
+    /// The acquisition that has the lock, if nobody else needs this line for now.
+    pub(crate) fn lone_holder(&self) -> Option<Arc<Acquisition>> {
         let state = lock(&self.state);
-        let alone = state.waiting.is_empty() && state.seeker.is_none() && state.knows_nothing();
+        let alone = state.waiting.is_empty() && state.pending.is_none() && state.knows_nothing();
         state.holder.clone().filter(|_| alone)
     }
 
-    /// A caller joins. Returns the terms of the first where the session has to be made to look at this line.
+    /// A caller joins. Returns the terms of the first where the engine has to be made to look at this line.
     pub(crate) fn join(&self, hold: Arc<Hold>) -> Option<Terms> {
         let mut state = lock(&self.state);
         state.waiting.push_back(hold);
@@ -94,46 +94,55 @@ impl Line {
         }
     }
 
-    /// The first in line has made a contender. False if somebody else leads by now.
-    pub(crate) fn lead(&self, hold: &Arc<Hold>, contender: &Arc<Contender>, now: Moment) -> bool {
+    /// The first in line has made an acquisition. False if somebody else leads by now.
+    pub(crate) fn lead(
+        &self,
+        hold: &Arc<Hold>,
+        acquisition: &Arc<Acquisition>,
+        now: Moment,
+    ) -> bool {
         let mut state = lock(&self.state);
-        let leads = state.is_first(hold) && state.seeker.is_none() && state.holder.is_none();
+        let leads = state.is_first(hold) && state.pending.is_none() && state.holder.is_none();
         if leads {
-            state.seeker = Some(Seeker::new(Arc::clone(contender), Asking::Nobody, now));
+            state.pending = Some(PendingAcquisition::new(
+                Arc::clone(acquisition),
+                AskedBy::Nobody,
+                now,
+            ));
         }
         leads
     }
 
-    /// Whether the first in line waits for the release that asks for this contender.
-    pub(crate) fn waits_for_release(&self, contender: &Arc<Contender>) -> bool {
+    /// Whether the first in line waits for the release that asks for this acquisition.
+    pub(crate) fn waits_for_release(&self, acquisition: &Arc<Acquisition>) -> bool {
         let mut state = lock(&self.state);
-        let seeker = state.seeker_of(contender);
-        seeker.is_some_and(|seeker| seeker.asking == Asking::Release)
+        let pending = state.pending_of(acquisition);
+        pending.is_some_and(|pending| pending.asked_by == AskedBy::Release)
     }
 
-    /// The request of this contender was answered, or came to nothing.
-    pub(crate) fn answered(&self, contender: &Arc<Contender>, hold: &Arc<Hold>) {
+    /// The request of this acquisition was answered, or came to nothing.
+    pub(crate) fn answered(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>) {
         let mut state = lock(&self.state);
         // Not where the caller was passed over: another one asks by now.
         if state.is_first(hold)
-            && let Some(seeker) = state.seeker_of(contender)
+            && let Some(pending) = state.pending_of(acquisition)
         {
-            seeker.asking = Asking::Nobody;
+            pending.asked_by = AskedBy::Nobody;
         }
     }
 
-    /// The release that asked for this contender was answered, or came to nothing.
-    pub(crate) fn release_answered(&self, contender: &Arc<Contender>) {
-        if let Some(seeker) = lock(&self.state).seeker_of(contender)
-            && seeker.asking == Asking::Release
+    /// The release that asked for this acquisition was answered, or came to nothing.
+    pub(crate) fn release_answered(&self, acquisition: &Arc<Acquisition>) {
+        if let Some(pending) = lock(&self.state).pending_of(acquisition)
+            && pending.asked_by == AskedBy::Release
         {
-            seeker.asking = Asking::Nobody;
-            seeker.releases = None;
+            pending.asked_by = AskedBy::Nobody;
+            pending.releases = None;
         }
     }
 
-    /// A caller leaves. Returns the contender if nobody needs it any more.
-    pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
+    /// A caller leaves. Returns the acquisition if nobody needs it any more.
+    pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
         lock(&self.state).remove(hold)
     }
 
@@ -151,21 +160,21 @@ impl Line {
     /// moment share a lease.
     pub(crate) fn adopt(
         self: &Arc<Self>,
-        contender: &Arc<Contender>,
+        acquisition: &Arc<Acquisition>,
         granted: Granted,
         hold: &Arc<Hold>,
         now: Moment,
     ) -> Taken {
         let mut state = lock(&self.state);
-        let owner = contender.explicit_owner.as_ref();
+        let owner = acquisition.explicit_owner.as_ref();
         let owners = owner.and_then(|owner| state.holder_for(owner));
-        let taken = contender.take(now, granted, hold, owners);
+        let taken = acquisition.take(now, granted, hold, owners);
         if taken == Taken::Held {
             self.heard(true);
-            contender.stands_for(Arc::downgrade(self));
+            acquisition.stands_for(Arc::downgrade(self));
             // An owner that enters again has the lease already.
-            if !state.is_held_by(contender) {
-                state.hold_by(Arc::clone(contender), now, None);
+            if !state.is_held_by(acquisition) {
+                state.hold_by(Arc::clone(acquisition), now, None);
             }
         }
         taken
@@ -179,16 +188,17 @@ impl Line {
         now: Moment,
         limits: Limits,
     ) -> Option<Arc<Hold>> {
-        let contender = ended.contender()?;
+        let acquisition = ended.acquisition()?;
         let mut state = lock(&self.state);
-        if state.shut_down || contender.explicit_owner.is_some() || !state.is_held_by(contender) {
+        if state.shut_down || acquisition.explicit_owner.is_some() || !state.is_held_by(acquisition)
+        {
             return None;
         }
-        let lease = contender.lease()?;
+        let lease = acquisition.lease()?;
         let terms = lease.terms();
         let fresh = lease.status(now) == Status::Held && now + terms.third() < lease.end();
         let our_turn = !(state.contended || limits.always)
-            || (state.row < limits.row && state.row_lasted(now) < limits.time);
+            || (state.handovers < limits.handovers && state.turn_lasted(now) < limits.time);
         if !(fresh && our_turn && ended.request.renew) {
             return None;
         }
@@ -197,10 +207,10 @@ impl Line {
             if !terms.serve(request.terms) || !request.renew || request.owner.is_some() {
                 return None;
             }
-            let fence = state.spare.next()?;
+            let fence = state.reserve.next()?;
             let next = state.waiting.pop_front()?;
-            if contender.hand_to(now, &next, fence) {
-                state.row += 1;
+            if acquisition.hand_to(now, &next, fence) {
+                state.handovers += 1;
                 if state.waiting.is_empty() {
                     state.subscription = None;
                 }
@@ -211,63 +221,63 @@ impl Line {
     }
 
     /// The waiter for whom a holder that lets go should ask again in the same command.
-    pub(crate) fn next_after(&self, contender: &Arc<Contender>) -> Option<Arc<Hold>> {
+    pub(crate) fn next_after(&self, acquisition: &Arc<Acquisition>) -> Option<Arc<Hold>> {
         let state = lock(&self.state);
         let next = state.waiting.front()?;
-        let ours = state.is_held_by(contender)
-            && state.seeker.is_none()
+        let ours = state.is_held_by(acquisition)
+            && state.pending.is_none()
             && !state.shut_down
             && self.key.kind() == Kind::Exclusive;
         ours.then(|| Arc::clone(next))
     }
 
-    /// Puts a new contender in the place of the holder, which lets go and asks for it in one command. Returns the spare
+    /// Puts a new acquisition in the place of the holder, which lets go and asks for it in one command. Returns the reserve
     /// tokens to ask for; `None` if the line has changed since.
     pub(crate) fn replace(
         &self,
-        holder: &Arc<Contender>,
-        contender: &Arc<Contender>,
+        holder: &Arc<Acquisition>,
+        acquisition: &Arc<Acquisition>,
         next: &Arc<Hold>,
         now: Moment,
         limits: Limits,
     ) -> Option<u64> {
         let mut state = lock(&self.state);
-        if !state.is_held_by(holder) || state.seeker.is_some() || !state.is_first(next) {
+        if !state.is_held_by(holder) || state.pending.is_some() || !state.is_first(next) {
             return None;
         }
-        let spare = state.spare_wanted(limits, Some(now));
-        lock(&contender.wait).asking(next.request.terms);
-        let mut seeker = Seeker::new(Arc::clone(contender), Asking::Release, now);
-        seeker.releases = state.holder.take();
-        state.seeker = Some(seeker);
-        Some(spare)
+        let reserve = state.reserve_wanted(limits, Some(now));
+        lock(&acquisition.inbox).asking(next.request.terms);
+        let mut pending = PendingAcquisition::new(Arc::clone(acquisition), AskedBy::Release, now);
+        pending.releases = state.holder.take();
+        state.pending = Some(pending);
+        Some(reserve)
     }
 
-    /// The contender has neither the lock nor a place any more. Whoever is first in line asks anew.
-    pub(crate) fn gone(&self, contender: &Arc<Contender>) {
+    /// The acquisition has neither the lock nor a place any more. Whoever is first in line asks anew.
+    pub(crate) fn gone(&self, acquisition: &Arc<Acquisition>) {
         let mut state = lock(&self.state);
         // Guards of the same owner may still have the lease.
-        let held = state.is_held_by(contender) && contender.is_lease_over();
+        let held = state.is_held_by(acquisition) && acquisition.is_lease_over();
         if held {
             state.holder = None;
         }
-        let sought = state.seeker_of(contender).is_some();
+        let sought = state.pending_of(acquisition).is_some();
         if sought {
-            state.seeker = None;
+            state.pending = None;
         }
         if held || sought {
             state.wake_first();
         }
     }
 
-    /// Another process waits for the lock that this contender holds.
-    pub(crate) fn contended(&self, contender: &Arc<Contender>, now: Moment) {
+    /// Another process waits for the lock that this acquisition holds.
+    pub(crate) fn contended(&self, acquisition: &Arc<Acquisition>, now: Moment) {
         let mut state = lock(&self.state);
-        if state.is_held_by(contender) && !state.contended {
+        if state.is_held_by(acquisition) && !state.contended {
             state.contended = true;
             // The row counts from when somebody else began to wait.
-            state.row = 1;
-            state.row_since = Some(now);
+            state.handovers = 1;
+            state.turn_started = Some(now);
         }
     }
 
@@ -278,8 +288,8 @@ impl Line {
     /// Whether the first in line has been kept waiting by a server that did not answer, at `since` or later.
     pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
         let state = lock(&self.state);
-        let seeker = state.seeker.as_ref()?;
-        lock(&seeker.contender.wait).trouble(since)
+        let pending = state.pending.as_ref()?;
+        lock(&pending.acquisition.inbox).trouble(since)
     }
 
     /// The error that makes waiting on pointless for the caller that is first in line.
@@ -290,17 +300,17 @@ impl Line {
         patience: Option<Duration>,
     ) -> Option<StoreError> {
         let state = lock(&self.state);
-        let seeker = state.seeker.as_ref().filter(|_| state.is_first(hold))?;
-        lock(&seeker.contender.wait).hopeless(now(), patience)
+        let pending = state.pending.as_ref().filter(|_| state.is_first(hold))?;
+        lock(&pending.acquisition.inbox).hopeless(now(), patience)
     }
 
-    /// Whether the session looks at this line at `moment` or before.
+    /// Whether the engine looks at this line at `moment` or before.
     pub(crate) fn is_checked_by(&self, moment: Moment) -> bool {
         let check = lock(&self.state).check_at;
         check.is_some_and(|(at, _)| at <= moment)
     }
 
-    /// The session looks at this line at that moment, under this number, and not at the one that is returned.
+    /// The engine looks at this line at that moment, under this number, and not at the one that is returned.
     pub(crate) fn check_at(&self, moment: Moment, number: u64) -> Option<(Moment, u64)> {
         lock(&self.state).check_at.replace((moment, number))
     }
@@ -310,7 +320,7 @@ impl Line {
         lock(&self.state).check_at.take()
     }
 
-    /// Whether several wait and nothing would make the session look at them.
+    /// Whether several wait and nothing would make the engine look at them.
     pub(crate) fn wants_check(&self) -> Option<Terms> {
         lock(&self.state).wants_check()
     }
@@ -322,16 +332,16 @@ impl Line {
         state.due(now, limit)
     }
 
-    /// A request of the session on behalf of this contender has ended.
-    pub(crate) fn refreshed(&self, contender: &Arc<Contender>) {
-        if let Some(seeker) = lock(&self.state).seeker_of(contender) {
-            seeker.refreshing = false;
+    /// A request of the engine on behalf of this acquisition has ended.
+    pub(crate) fn refreshed(&self, acquisition: &Arc<Acquisition>) {
+        if let Some(pending) = lock(&self.state).pending_of(acquisition) {
+            pending.refreshing = false;
         }
     }
 
-    /// How many spare tokens a refresh asks for.
-    pub(crate) fn spare(&self, contender: &Contender, limits: Limits) -> u64 {
-        contender.spare(lock(&self.state).spare_wanted(limits, None))
+    /// How many reserved tokens a refresh asks for.
+    pub(crate) fn reserve(&self, acquisition: &Acquisition, limits: Limits) -> u64 {
+        acquisition.reserve(lock(&self.state).reserve_wanted(limits, None))
     }
 
     /// Whether a message would tell of a release.
@@ -365,43 +375,43 @@ impl Line {
 
     /// We are about to let go of a lock for which the server keeps no queue. Others who wait for it come before those who
     /// wait here, and before one that comes now.
-    pub(crate) fn give_way(&self, now: Moment) {
+    pub(crate) fn start_yielding(&self, now: Moment) {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
-        state.way.give(now, listening);
+        state.yield_turn.start(now, listening);
     }
 
     /// What came of it: `heard` connections were told, or `None` where the lock was not let go. Where nobody stands in this line
     /// any more, what it knows of others is returned.
-    pub(crate) fn gave_way(&self, heard: Option<u64>) -> Option<Way> {
+    pub(crate) fn yielded(&self, heard: Option<u64>) -> Option<YieldTurn> {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
         let lifted = match heard {
-            Some(connections) => state.way.heard(connections, listening),
-            None => state.way.over(),
+            Some(connections) => state.yield_turn.subscribers_heard(connections, listening),
+            None => state.yield_turn.cancel(),
         };
         if lifted {
             state.wake_first();
         }
-        (state.waiting.is_empty() && state.way.is_wanted()).then(|| state.way.clone())
+        (state.waiting.is_empty() && state.yield_turn.is_wanted()).then(|| state.yield_turn.clone())
     }
 
     /// For how long it is the turn of other processes.
-    pub(crate) fn gives_way(&self, now: Moment) -> Option<Duration> {
-        lock(&self.state).way.pause(now)
+    pub(crate) fn yields(&self, now: Moment) -> Option<Duration> {
+        lock(&self.state).yield_turn.pause(now)
     }
 
     /// A message says that the lock was let go.
     pub(crate) fn announced(&self) {
-        lock(&self.state).way.announced();
+        lock(&self.state).yield_turn.another_released();
         self.interrupted();
     }
 
     /// Messages may have been missed, or the lock was let go: ask again.
     pub(crate) fn interrupted(&self) {
         let state = lock(&self.state);
-        if let Some(seeker) = &state.seeker {
-            lock(&seeker.contender.wait).interrupted();
+        if let Some(pending) = &state.pending {
+            lock(&pending.acquisition.inbox).interrupted();
         }
         state.wake_first();
     }
@@ -411,18 +421,18 @@ impl Line {
         let mut state = lock(&self.state);
         state.shut_down = true;
         for hold in &state.waiting {
-            hold.woken.wake();
+            hold.wake_cell.wake();
         }
     }
 
     /// How many callers wait here beside the one that asks: that one has a place on the server, or its answer is still to come.
     pub(crate) fn waiting_behind(&self) -> u64 {
         let state = lock(&self.state);
-        let asks = match (&state.seeker, self.key.kind()) {
-            (None, _) => state.holder.is_none() && !state.way.is_given(),
+        let asks = match (&state.pending, self.key.kind()) {
+            (None, _) => state.holder.is_none() && !state.yield_turn.is_yielding(),
             (Some(_), Kind::Exclusive) => true,
             // The server keeps no queue of these: who has been answered is known here only.
-            (Some(seeker), Kind::Reentrant) => seeker.asking != Asking::Nobody,
+            (Some(pending), Kind::Reentrant) => pending.asked_by != AskedBy::Nobody,
         };
         let waiting = state.waiting.len();
         waiting.saturating_sub(usize::from(asks)) as u64
@@ -430,11 +440,11 @@ impl Line {
 
     pub(crate) fn is_idle(&self) -> bool {
         let state = lock(&self.state);
-        state.waiting.is_empty() && state.seeker.is_none() && state.holder.is_none()
+        state.waiting.is_empty() && state.pending.is_none() && state.holder.is_none()
     }
 
     /// The holder, if it has the lock for this owner.
-    pub(crate) fn holder_for(&self, owner: &Owner) -> Option<Arc<Contender>> {
+    pub(crate) fn holder_for(&self, owner: &Owner) -> Option<Arc<Acquisition>> {
         lock(&self.state).holder_for(owner).cloned()
     }
 

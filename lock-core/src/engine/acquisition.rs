@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use super::REFRESH;
 use super::hold::Hold;
+use super::inbox::{Granted, Inbox};
 use super::lease::{Joined, Lease, Start};
 use super::phase::Status;
-use super::wait::{Granted, Wait};
 use crate::LossReason;
+use crate::engine::Line;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
-use crate::queue::Line;
 use crate::store::{Attempt, Mode};
 use crate::sync::lock;
 use crate::terms::Terms;
@@ -33,23 +33,23 @@ pub(crate) enum Taken {
 
 /// Asks for a lock on behalf of those in this process who wait for it, and holds it for them one after the other.
 ///
-/// Registered with the session before the first request is sent, so that whatever the request leaves on the
+/// Registered with the engine before the first request is sent, so that whatever the request leaves on the
 /// server has somebody to clean it up.
 #[derive(Debug)]
-pub(crate) struct Contender {
+pub(crate) struct Acquisition {
     /// What its token is made of.
     pub(crate) sequence: u64,
     pub(crate) key: Arc<LockKey>,
     /// Who takes the lock, where that is more than one acquisition.
     pub(crate) explicit_owner: Option<Owner>,
-    lease: OnceLock<Tenure>,
-    pub(crate) wait: Mutex<Wait>,
+    lease: OnceLock<LeaseOf>,
+    pub(crate) inbox: Mutex<Inbox>,
     serves: Mutex<Serves>,
     /// End of what the user allows the guard: `max_hold`.
     cap: AtomicU64,
     keep_until: AtomicU64,
     /// How many fencing tokens the first request asked for, where each must ask for as many.
-    spare: AtomicU32,
+    reserve: AtomicU32,
     /// A request was made, which may be on its way.
     asked: AtomicBool,
     /// Requests that had no clear answer: they may still take effect. No more are counted than fit: it matters whether there
@@ -66,7 +66,7 @@ pub(crate) struct Contender {
     pub(crate) undoing: AtomicBool,
     /// It was handed to a caller that may not have run since.
     handed: AtomicBool,
-    /// Its guard had ended, and the caller had not released it, when the session last looked at the leases.
+    /// Its guard had ended, and the caller had not released it, when the engine last looked at the leases.
     pub(crate) unreleased: AtomicBool,
     /// A refresh that was answered late has released, too: the holder's own release may come second and find nothing.
     pub(crate) released_by_refresh: AtomicBool,
@@ -80,12 +80,12 @@ struct Serves {
     hold: Option<Arc<Hold>>,
 }
 
-/// The lease of a contender.
+/// The lease of an acquisition.
 #[derive(Debug)]
-enum Tenure {
-    Own(Lease),
-    /// That of another contender, which came first: both are of one owner.
-    Shared(Arc<Contender>),
+enum LeaseOf {
+    Itself(Lease),
+    /// That of another acquisition, which came first: both are of one owner.
+    Other(Arc<Acquisition>),
 }
 
 /// No request has asked for fencing tokens so far.
@@ -94,39 +94,39 @@ const UNASKED: u32 = u32::MAX;
 /// A guarded script without an answer. It counts for as long as the token lives, unless it is answered: a call whose future
 /// was dropped or whose connection broke may reach the server at any time.
 #[must_use = "the script may still run"]
-pub(crate) struct Outstanding<'a>(&'a Contender);
+pub(crate) struct OutstandingScript<'a>(&'a Acquisition);
 
-impl Outstanding<'_> {
+impl OutstandingScript<'_> {
     /// The server has answered: the script has run, or never will.
     pub(crate) fn answered(self) {
         self.0.scripts.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// What a contender is made for.
+/// What an acquisition is made for.
 #[derive(Debug)]
-pub(crate) struct Cause {
+pub(crate) struct Purpose {
     pub(crate) key: Arc<LockKey>,
     pub(crate) terms: Terms,
     pub(crate) owner: Option<Owner>,
     pub(crate) line: Option<Weak<Line>>,
 }
 
-impl Contender {
-    pub(crate) fn new(sequence: u64, cause: Cause) -> Self {
+impl Acquisition {
+    pub(crate) fn new(sequence: u64, purpose: Purpose) -> Self {
         Self {
             sequence,
-            key: cause.key,
-            explicit_owner: cause.owner,
+            key: purpose.key,
+            explicit_owner: purpose.owner,
             lease: OnceLock::new(),
-            wait: Mutex::new(Wait::new(cause.terms)),
+            inbox: Mutex::new(Inbox::new(purpose.terms)),
             serves: Mutex::new(Serves {
-                line: cause.line.unwrap_or_default(),
+                line: purpose.line.unwrap_or_default(),
                 hold: None,
             }),
             cap: AtomicU64::new(Moment::NEVER.0),
             keep_until: AtomicU64::new(0),
-            spare: AtomicU32::new(UNASKED),
+            reserve: AtomicU32::new(UNASKED),
             asked: AtomicBool::new(false),
             unanswered: AtomicU8::new(0),
             scripts: AtomicU32::new(0),
@@ -142,34 +142,34 @@ impl Contender {
     /// The lease, once there was a grant that somebody took.
     pub(crate) fn lease(&self) -> Option<&Lease> {
         match self.lease.get()? {
-            Tenure::Own(lease) => Some(lease),
-            Tenure::Shared(first) => first.lease(),
+            LeaseOf::Itself(lease) => Some(lease),
+            LeaseOf::Other(first) => first.lease(),
         }
     }
 
     /// Another user of the lease that `first` has, or else a lease of its own. `None` where the grant is over.
-    fn tenure(
+    fn lease_of(
         first: Option<&Arc<Self>>,
         now: Moment,
         terms: Terms,
         start: Start,
-    ) -> Option<Tenure> {
+    ) -> Option<LeaseOf> {
         if let Some(first) = first
             && let Some(lease) = first.lease()
         {
             match lease.join(now, terms, start) {
                 // Not a chain: whose lease it is goes as soon as nobody shares it any more.
                 Joined::Shares => {
-                    return Some(Tenure::Shared(match first.lease.get()? {
-                        Tenure::Own(_) => Arc::clone(first),
-                        Tenure::Shared(first) => Arc::clone(first),
+                    return Some(LeaseOf::Other(match first.lease.get()? {
+                        LeaseOf::Itself(_) => Arc::clone(first),
+                        LeaseOf::Other(first) => Arc::clone(first),
                     }));
                 }
                 Joined::Outdated => return None,
                 Joined::Over => {}
             }
         }
-        Lease::begin(now, terms, start).map(Tenure::Own)
+        Lease::begin(now, terms, start).map(LeaseOf::Itself)
     }
 
     pub(crate) fn line(&self) -> Option<Arc<Line>> {
@@ -206,7 +206,7 @@ impl Contender {
         owners: Option<&Arc<Self>>,
     ) -> Taken {
         // Under the lock, so that a revocation is seen either here or by the lease.
-        let mut wait = lock(&self.wait);
+        let mut wait = lock(&self.inbox);
         if wait.is_shut_down() {
             return Taken::ShutDown;
         }
@@ -219,10 +219,10 @@ impl Contender {
             renew: hold.request.renew,
             fence: granted.fence,
         };
-        let Some(tenure) = Self::tenure(owners, now, granted.terms, start) else {
+        let Some(lease) = Self::lease_of(owners, now, granted.terms, start) else {
             return Taken::TooLate;
         };
-        if self.is_over() || self.lease.set(tenure).is_err() {
+        if self.is_over() || self.lease.set(lease).is_err() {
             return Taken::Abandoned;
         }
         if self.serve(now, hold, granted.fence) {
@@ -299,7 +299,7 @@ impl Contender {
 
     /// The terms of the last request.
     pub(crate) fn terms(&self) -> Terms {
-        lock(&self.wait).terms()
+        lock(&self.inbox).terms()
     }
 
     /// The status of the lease; Pending before there is one.
@@ -313,7 +313,7 @@ impl Contender {
 
     /// The lock was taken away by force. True if it was held.
     pub(crate) fn revoke(&self) -> bool {
-        let mut wait = lock(&self.wait);
+        let mut wait = lock(&self.inbox);
         if let Some(lease) = self.lease() {
             return lease.lose(LossReason::ForceReleased);
         }
@@ -341,9 +341,9 @@ impl Contender {
         }
     }
 
-    /// How many spare tokens to ask for, where `wanted` would be of use. A reentrant lock has one fencing token for a tenure,
+    /// How many reserved tokens to ask for, where `wanted` would be of use. A reentrant lock has one fencing token for a tenure,
     /// so a request that is repeated must ask for as many; and an owner gives out none.
-    pub(crate) fn spare(&self, wanted: u64) -> u64 {
+    pub(crate) fn reserve(&self, wanted: u64) -> u64 {
         match self.key.kind() {
             Kind::Exclusive => wanted,
             Kind::Reentrant if self.explicit_owner.is_some() => 0,
@@ -351,15 +351,15 @@ impl Contender {
                 let wanted = u32::try_from(wanted).unwrap_or(UNASKED - 1);
                 let relaxed = Ordering::Relaxed;
                 let first = self
-                    .spare
+                    .reserve
                     .compare_exchange(UNASKED, wanted, relaxed, relaxed);
                 u64::from(first.map_or_else(|asked| asked, |_| wanted))
             }
         }
     }
 
-    /// One request for this contender, for a lease with `spare` fencing tokens beside the first.
-    pub(crate) fn attempt<'a>(&'a self, token: &'a Token, mode: Mode, spare: u64) -> Attempt<'a> {
+    /// One request for this acquisition, for a lease with `reserve` fencing tokens beside the first.
+    pub(crate) fn attempt<'a>(&'a self, token: &'a Token, mode: Mode, reserve: u64) -> Attempt<'a> {
         self.asked.store(true, Ordering::Relaxed);
         let terms = self.terms();
         // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
@@ -371,7 +371,7 @@ impl Contender {
             mode,
             alive_for,
             owner: self.owner(),
-            spare,
+            reserve,
         }
     }
 
@@ -409,9 +409,9 @@ impl Contender {
     }
 
     /// A guarded script is about to be sent.
-    pub(crate) fn script_sent(&self) -> Outstanding<'_> {
+    pub(crate) fn script_sent(&self) -> OutstandingScript<'_> {
         self.scripts.fetch_add(1, Ordering::SeqCst);
-        Outstanding(self)
+        OutstandingScript(self)
     }
 
     /// Whether a guarded script may still run. The server tells guards apart by this token alone, so no other guard may
@@ -421,8 +421,8 @@ impl Contender {
     }
 
     /// News: applies it, then wakes whoever waits for it.
-    pub(crate) fn tell(&self, news: impl FnOnce(&mut Wait)) {
-        news(&mut lock(&self.wait));
+    pub(crate) fn tell(&self, news: impl FnOnce(&mut Inbox)) {
+        news(&mut lock(&self.inbox));
         self.wake();
     }
 

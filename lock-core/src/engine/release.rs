@@ -1,4 +1,4 @@
-//! Giving back what a contender has on the server.
+//! Giving back what an acquisition has on the server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -6,23 +6,23 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::contender::Contender;
+use super::acquisition::Acquisition;
 use super::hold::Hold;
 use super::phase::Status;
-use super::{Session, Shared, Then, replace};
+use super::{Engine, Shared, Then, pass};
 use crate::LockError;
+use crate::engine::YieldTurn;
 use crate::key::Kind;
-use crate::queue::Way;
 use crate::store::{Released, Renewal, Store, StoreError};
 use crate::sync::lock;
 
 /// Requests of a connection that broke are carried out within this time, if at all. Longer would only hold up a shutdown.
 const ZOMBIE: Duration = Duration::from_secs(1);
 
-/// Cleans up behind a request of a contender that was over, and perhaps forgotten, when the request was answered.
-pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
-    shared.remember(&contender);
-    until_confirmed(shared, contender).await;
+/// Cleans up behind a request of an acquisition that was over, and perhaps forgotten, when the request was answered.
+pub(super) async fn again(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
+    shared.remember(&acquisition);
+    until_confirmed(shared, acquisition).await;
 }
 
 /// How long a release with an owner is tried at least while its process lives: what that acquires for the owner later keeps
@@ -30,30 +30,30 @@ pub(super) async fn again(shared: Arc<Shared>, contender: Arc<Contender>) {
 const OWNED: Duration = Duration::from_secs(3600);
 
 /// Releases until the server has confirmed it, or until the ttl has done the work.
-pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contender>) {
-    contender.let_go();
-    let ttl = contender.terms().ttl();
-    let lasts = shared.lasts(&contender);
+pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
+    acquisition.let_go();
+    let ttl = acquisition.terms().ttl();
+    let lasts = shared.lasts(&acquisition);
     let begun = Instant::now();
     let mut give_up = begun + lasts;
     let mut pause = Duration::from_millis(10);
     loop {
-        let answer = let_go(&shared, &contender).await;
-        if contender.explicit_owner.is_some() && shared.is_used() && begun.elapsed() < OWNED {
+        let answer = let_go(&shared, &acquisition).await;
+        if acquisition.explicit_owner.is_some() && shared.is_used() && begun.elapsed() < OWNED {
             give_up = Instant::now() + lasts;
         }
         match answer {
             // Acquires that nobody saw answered may still be under way on a connection that broke.
-            Ok(released) if contender.take_unanswered() > known(&contender, released) => {
+            Ok(released) if acquisition.take_unanswered() > known(&acquisition, released) => {
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
             Ok(released) => {
-                tracing::debug!(key = contender.key.name(), ?released, "released");
+                tracing::debug!(key = acquisition.key.name(), ?released, "released");
                 break;
             }
             Err(error) if Instant::now() >= give_up => {
                 tracing::warn!(
-                    key = contender.key.name(),
+                    key = acquisition.key.name(),
                     ?error,
                     "the lock could not be released: it was left to its ttl"
                 );
@@ -66,54 +66,54 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, contender: Arc<Contende
             }
         }
     }
-    shared.forget(&contender);
+    shared.forget(&acquisition);
 }
 
 /// As [`until_confirmed`], and drops `then` after it. Another release of the same token may be under way; a second one finds
 /// nothing left to do.
 pub(super) async fn until_confirmed_then(
     shared: Arc<Shared>,
-    contender: Arc<Contender>,
+    acquisition: Arc<Acquisition>,
     then: Then,
 ) {
-    contender.undoing.store(true, Ordering::Relaxed);
-    until_confirmed(shared, contender).await;
+    acquisition.undoing.store(true, Ordering::Relaxed);
+    until_confirmed(shared, acquisition).await;
     drop(then);
 }
 
 impl Shared {
     /// How long the lock lasts after it was last granted or renewed: with an owner, as long as the longest of all who share it.
-    fn lasts(&self, contender: &Contender) -> Duration {
-        if contender.explicit_owner.is_some() {
+    fn lasts(&self, acquisition: &Acquisition) -> Duration {
+        if acquisition.explicit_owner.is_some() {
             Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
         } else {
-            lock(&contender.wait).lasts()
+            lock(&acquisition.inbox).lasts()
         }
     }
 
     /// Whether a handle of the manager is left, through which somebody may still acquire.
     fn is_used(&self) -> bool {
-        self.errands.upgrade().is_some()
+        self.commands.upgrade().is_some()
     }
 }
 
 /// Of how many requests without an answer it is known what became of them: where the lock was ours and no answer has brought
 /// it, one of them took it.
-fn known(contender: &Contender, released: Released) -> u8 {
-    let served = contender.lease().is_some() || lock(&contender.wait).was_served();
+fn known(acquisition: &Acquisition, released: Released) -> u8 {
+    let served = acquisition.lease().is_some() || lock(&acquisition.inbox).was_served();
     u8::from(released != Released::NotHeld && !served)
 }
 
 /// The holder releases and waits for the answer.
 ///
 /// A call whose reply was lost is repeated, and a refresh that was under way may release as well; that the token is
-/// gone then is success, as long as the lease was not over. On an error the session goes on trying in the background.
+/// gone then is success, as long as the lease was not over. On an error the engine goes on trying in the background.
 pub(crate) async fn confirmed(
-    session: &Session,
+    engine: &Engine,
     hold: &Arc<Hold>,
     most_tries: u32,
 ) -> Result<(), LockError> {
-    let shared = &session.shared;
+    let shared = &engine.shared;
     let now = shared.now();
     let before = hold.release(now);
     let lost = |reason| LockError::Lost {
@@ -121,24 +121,24 @@ pub(crate) async fn confirmed(
         reason,
     };
     if let Status::Lost(reason) = before {
-        // The session cleans up after a loss; nothing is left to confirm.
+        // The engine cleans up after a loss; nothing is left to confirm.
         return Err(lost(reason));
     }
     let lease_end = hold.end();
-    let Some(contender) = shared.pass_on(hold, now) else {
+    let Some(acquisition) = shared.pass_on(hold, now) else {
         return Ok(());
     };
     let unfinished = Unfinished {
-        session,
-        contender: Some(Arc::clone(&contender)),
+        engine,
+        acquisition: Some(Arc::clone(&acquisition)),
     };
     let (mut tries, mut perhaps_done) = (0, false);
     loop {
         tries += 1;
-        let answer = let_go(shared, &contender).await;
+        let answer = let_go(shared, &acquisition).await;
         match answer {
             Ok(Released::NotHeld)
-                if (perhaps_done || contender.released_by_refresh.load(Ordering::SeqCst))
+                if (perhaps_done || acquisition.released_by_refresh.load(Ordering::SeqCst))
                     && shared.now() < lease_end =>
             {
                 break;
@@ -164,75 +164,78 @@ pub(crate) async fn confirmed(
 
 /// Releases the lock, or leaves it to its ttl where it has to be kept for a while. Where others wait here, the same command
 /// asks for them.
-async fn let_go(shared: &Arc<Shared>, contender: &Arc<Contender>) -> Result<Released, StoreError> {
+async fn let_go(
+    shared: &Arc<Shared>,
+    acquisition: &Arc<Acquisition>,
+) -> Result<Released, StoreError> {
     let now = shared.now();
-    let token = shared.token(contender);
-    if let Some(left) = contender.keep_for(now) {
+    let token = shared.token(acquisition);
+    if let Some(left) = acquisition.keep_for(now) {
         let keep = Renewal {
-            key: &contender.key,
+            key: &acquisition.key,
             token: &token,
             ttl: left,
-            owner: contender.owner(),
+            owner: acquisition.owner(),
         };
         let kept = Box::pin(shared.store.extend(&[keep])).await?;
         return Ok(if kept == [true] {
-            lock(&shared.registry).keep(contender.sequence, now, now + left);
+            lock(&shared.registry).keep(acquisition.sequence, now, now + left);
             Released::Kept
         } else {
             Released::NotHeld
         });
     }
-    if let Some(line) = contender.line()
-        && let Some(answer) = Box::pin(replace::replace(shared, &line, contender)).await
+    if let Some(line) = acquisition.line()
+        && let Some(answer) = Box::pin(pass::replace(shared, &line, acquisition)).await
     {
         return answer;
     }
     // Not for a clean-up, nor while guards of the same owner keep the lock.
-    let lets_go = contender.lease().is_some() && contender.is_lease_over();
-    let gives_way = lets_go && contender.key.kind() == Kind::Reentrant;
-    let line = contender.line().filter(|_| gives_way);
+    let lets_go = acquisition.lease().is_some() && acquisition.is_lease_over();
+    let yields = lets_go && acquisition.key.kind() == Kind::Reentrant;
+    let line = acquisition.line().filter(|_| yields);
     if let Some(line) = &line {
-        line.give_way(now);
+        line.start_yielding(now);
     }
     // Whoever comes now asks behind our release.
-    lock(&shared.registry).gone(contender);
-    let (key, owner) = (&contender.key, contender.owner());
+    lock(&shared.registry).gone(acquisition);
+    let (key, owner) = (&acquisition.key, acquisition.owner());
     let released = shared.store.release(key, &token, owner).await;
     let heard = match released {
         Ok(Released::Announced { heard }) => Some(heard),
         _ => None,
     };
-    let way = match (line, heard) {
-        (Some(line), heard) => line.gave_way(heard),
-        (None, Some(heard)) if gives_way && heard > 0 => Some(Way::wanted_by(heard)),
+    let yield_turn = match (line, heard) {
+        (Some(line), heard) => line.yielded(heard),
+        (None, Some(heard)) if yields && heard > 0 => Some(YieldTurn::wanted_by(heard)),
         (None, _) => None,
     };
-    if let Some(way) = way {
-        lock(&shared.registry).keep_way(&contender.key, shared.now(), way);
+    if let Some(yield_turn) = yield_turn {
+        lock(&shared.registry).keep_yield(&acquisition.key, shared.now(), yield_turn);
     }
     released
 }
 
-/// Gives an unfinished release to the session, also when the releasing future is dropped.
+/// Gives an unfinished release to the engine, also when the releasing future is dropped.
 struct Unfinished<'a> {
-    session: &'a Session,
-    contender: Option<Arc<Contender>>,
+    engine: &'a Engine,
+    acquisition: Option<Arc<Acquisition>>,
 }
 
 impl Unfinished<'_> {
     fn done(mut self) {
         // A request that was never answered may still land: then the background releases once more.
-        let clear = |c: &mut Arc<Contender>| !c.has_unanswered();
-        if let Some(contender) = self.contender.take_if(clear) {
-            self.session.shared.forget(&contender);
+        let clear = |c: &mut Arc<Acquisition>| !c.has_unanswered();
+        if let Some(acquisition) = self.acquisition.take_if(clear) {
+            self.engine.shared.forget(&acquisition);
         }
     }
 }
 
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
-        if let Some(contender) = self.contender.take() {
-            self.session.undo_later(contender);
+        if let Some(acquisition) = self.acquisition.take() {
+            self.engine.undo_later(acquisition);
         }
     }
 }

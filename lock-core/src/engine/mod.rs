@@ -1,19 +1,32 @@
-//! What keeps held locks alive and cleans up after them: one session, with one task, for each manager.
+//! Everything between a handle and a store: the acquisitions of this process, the local waiting lines, the watchdog.
+//!
+//! The idea of the waiting line is that of lock cohorting (Dice, Marathe, Shavit: "Lock Cohorting: A General Technique for
+//! Designing NUMA Locks", 2012): one acquisition of this process stands in the server's queue for all its waiters, and the lock
+//! is passed on locally a bounded number of times.
 
-mod contender;
+mod acquire;
+mod acquisition;
+mod beside;
 mod events;
 mod hold;
+mod inbox;
 mod lease;
+mod line;
+mod line_state;
 mod outstanding;
+mod pass;
+mod patience;
 mod phase;
+#[cfg(test)]
+mod reentrant_tests;
 mod registry;
-mod replace;
+mod release;
+mod retries;
 mod task;
 #[cfg(test)]
 mod tests;
-mod undo;
-mod wait;
-mod woken;
+mod wake_cell;
+mod yield_turn;
 
 use std::any::Any;
 use std::fmt;
@@ -26,20 +39,24 @@ use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedSender, WeakUnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
-use self::contender::Cause;
-pub(crate) use self::contender::{Contender, Taken};
-pub(crate) use self::hold::{Hold, Request};
+pub(crate) use self::acquire::acquire;
+use self::acquisition::Purpose;
+pub(crate) use self::acquisition::{Acquisition, Taken};
+pub(crate) use self::hold::{Hold, LockRequest};
+pub(crate) use self::inbox::{Granted, Next};
 pub(crate) use self::lease::Lease;
+use self::line::Line;
+use self::line_state::{Limits, LineCheck};
 pub(crate) use self::outstanding::{Asker, Outstanding};
+pub(crate) use self::patience::Limit;
 pub(crate) use self::phase::Status;
 use self::registry::Registry;
-pub(crate) use self::undo::confirmed;
-pub(crate) use self::wait::{Granted, Next};
+pub(crate) use self::release::confirmed;
+use self::yield_turn::{PAUSE, YieldTurn};
 use crate::LockError;
 use crate::config::{Config, MAX_TTL};
 use crate::error::LossReason;
 use crate::key::{Kind, LockKey};
-use crate::queue::{Limits, Line};
 use crate::rt::Handle;
 use crate::store::{AnyStore, Store};
 use crate::sync::lock;
@@ -51,9 +68,9 @@ use crate::token::{ClientId, Token};
 const REFRESH: Duration = Duration::from_secs(3);
 
 /// The handle that managers and guards hold. When the last one goes, the task finishes what is queued and ends.
-pub(crate) struct Session {
+pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
-    errands: UnboundedSender<Errand>,
+    commands: UnboundedSender<Command>,
 }
 
 /// What is dropped when a release is over.
@@ -61,11 +78,11 @@ pub(crate) type Then = Box<dyn Any + Send>;
 
 /// What the task is asked to do.
 #[derive(Debug)]
-enum Errand {
-    /// To give back what a contender has on the server.
-    Release(Arc<Contender>),
+enum Command {
+    /// To give back what an acquisition has on the server.
+    Release(Arc<Acquisition>),
     /// The same, and to drop something once that is confirmed.
-    ReleaseThen(Arc<Contender>, Then),
+    ReleaseThen(Arc<Acquisition>, Then),
 }
 
 /// What the handle, the task and the store's messages share.
@@ -83,17 +100,17 @@ pub(crate) struct Shared {
     lines_due: AtomicU64,
     wake: Notify,
     idle: Notify,
-    errands: WeakUnboundedSender<Errand>,
+    commands: WeakUnboundedSender<Command>,
 }
 
-impl fmt::Debug for Session {
+impl fmt::Debug for Engine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Session").finish_non_exhaustive()
+        f.debug_struct("Engine").finish_non_exhaustive()
     }
 }
 
-impl Session {
-    /// Starts the session's task on the current runtime.
+impl Engine {
+    /// Starts the engine's task on the current runtime.
     pub(crate) fn start(
         config: Config,
         store: AnyStore,
@@ -104,7 +121,7 @@ impl Session {
                 "there is no tokio runtime here: connect inside one, it keeps the locks alive",
             )
         })?;
-        let (errands, queued) = unbounded_channel();
+        let (commands, queued) = unbounded_channel();
         let client = ClientId::random();
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             store.attach(&client, shared.clone(), runtime.clone());
@@ -120,7 +137,7 @@ impl Session {
                 lines_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
                 idle: Notify::new(),
-                errands: errands.downgrade(),
+                commands: commands.downgrade(),
             }
         });
         let ended = Ended(Arc::clone(&shared));
@@ -129,12 +146,12 @@ impl Session {
             let _ended = ended;
             task.await;
         });
-        Ok(Arc::new(Self { shared, errands }))
+        Ok(Arc::new(Self { shared, commands }))
     }
 
     /// Refuses to take a lock that nobody would renew.
     pub(crate) fn check_alive(&self) -> Result<(), LockError> {
-        if self.errands.is_closed() {
+        if self.commands.is_closed() {
             return Err(LockError::config(
                 "the runtime in which this lock manager was made has ended, and nothing would renew its locks: make one in the runtime that uses it",
             ));
@@ -142,27 +159,27 @@ impl Session {
         Ok(())
     }
 
-    /// Hands the clean-up of a contender to the task. From any thread, at any time, without I/O.
-    pub(crate) fn undo_later(&self, contender: Arc<Contender>) {
-        if let Err(SendError(Errand::Release(contender))) =
-            self.errands.send(Errand::Release(contender))
+    /// Hands the clean-up of an acquisition to the task. From any thread, at any time, without I/O.
+    pub(crate) fn undo_later(&self, acquisition: Arc<Acquisition>) {
+        if let Err(SendError(Command::Release(acquisition))) =
+            self.commands.send(Command::Release(acquisition))
         {
             tracing::warn!(
-                key = contender.key.name(),
+                key = acquisition.key.name(),
                 "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
             );
-            contender.let_go();
-            self.shared.forget(&contender);
+            acquisition.let_go();
+            self.shared.forget(&acquisition);
         }
     }
 
-    /// Nobody wants what this contender has asked for, if it has asked.
-    pub(crate) fn abandon(&self, contender: Arc<Contender>, asked: bool) {
-        contender.let_go();
-        if asked && contender.was_asked() {
-            self.undo_later(contender);
+    /// Nobody wants what this acquisition has asked for, if it has asked.
+    pub(crate) fn abandon(&self, acquisition: Arc<Acquisition>, asked: bool) {
+        acquisition.let_go();
+        if asked && acquisition.was_asked() {
+            self.undo_later(acquisition);
         } else {
-            self.shared.forget(&contender);
+            self.shared.forget(&acquisition);
         }
     }
 
@@ -173,26 +190,26 @@ impl Session {
         }
         let now = self.shared.now();
         if hold.release(now) == Status::Held
-            && let Some(contender) = self.shared.pass_on(hold, now)
+            && let Some(acquisition) = self.shared.pass_on(hold, now)
         {
-            self.undo_later(contender);
+            self.undo_later(acquisition);
         }
     }
 
     /// As [`end`](Self::end), and drops `then` once the release is confirmed, or nothing more can be done about it.
     pub(crate) fn end_then(&self, hold: &Arc<Hold>, then: Then) {
         let now = self.shared.now();
-        let contender = match hold.release(now) {
+        let acquisition = match hold.release(now) {
             Status::Held => self.shared.pass_on(hold, now),
             // A release that was not awaited to its end goes on in the background.
-            Status::Released => hold.contender().filter(|c| c.is_over()).cloned(),
+            Status::Released => hold.acquisition().filter(|c| c.is_over()).cloned(),
             Status::Pending | Status::Lost(_) => None,
         };
-        if let Some(contender) = contender
-            && let Err(refused) = self.errands.send(Errand::ReleaseThen(contender, then))
-            && let Errand::ReleaseThen(contender, _) = refused.0
+        if let Some(acquisition) = acquisition
+            && let Err(refused) = self.commands.send(Command::ReleaseThen(acquisition, then))
+            && let Command::ReleaseThen(acquisition, _) = refused.0
         {
-            self.undo_later(contender);
+            self.undo_later(acquisition);
         }
     }
 
@@ -207,29 +224,29 @@ impl Session {
         let grace = (limit / 4).min(Duration::from_secs(1));
         if timeout_at(end - grace, shared.until_idle()).await.is_err() {
             let left: Vec<_> = lock(&shared.registry)
-                .contenders
+                .acquisitions
                 .values()
                 .cloned()
                 .collect();
-            for contender in left {
-                if let Some(lease) = contender.lease() {
+            for acquisition in left {
+                if let Some(lease) = acquisition.lease() {
                     let lost = lease.lose(LossReason::ShutDown);
-                    if lost || matches!(contender.status(shared.now()), Status::Lost(_)) {
+                    if lost || matches!(acquisition.status(shared.now()), Status::Lost(_)) {
                         // `at_least` holds for a hold that is cut short, too.
-                        if let Some(hold) = contender.hold() {
-                            contender.keep_as_asked(&hold);
+                        if let Some(hold) = acquisition.hold() {
+                            acquisition.keep_as_asked(&hold);
                         }
-                        self.undo_later(contender);
+                        self.undo_later(acquisition);
                     }
                 }
             }
             let _ = timeout_at(end, shared.until_idle()).await;
         }
-        lock(&shared.registry).contenders.len()
+        lock(&shared.registry).acquisitions.len()
     }
 }
 
-/// The task of a session, for those who wait on other runtimes: when it ends, they must hear of it.
+/// The task of a engine, for those who wait on other runtimes: when it ends, they must hear of it.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
@@ -248,7 +265,7 @@ impl Shared {
     }
 
     /// Puts a caller into the line of its lock.
-    pub(crate) fn join(&self, request: Request) -> Result<(Arc<Line>, Arc<Hold>), LockError> {
+    pub(crate) fn join(&self, request: LockRequest) -> Result<(Arc<Line>, Arc<Hold>), LockError> {
         let hold = Arc::new(Hold::new(request));
         let mut registry = lock(&self.registry);
         if registry.closing {
@@ -262,38 +279,40 @@ impl Shared {
         Ok((line, hold))
     }
 
-    /// A new contender, known before anything of it is sent.
-    pub(crate) fn contender(
+    /// A new acquisition, known before anything of it is sent.
+    pub(crate) fn acquisition(
         &self,
-        request: &Request,
+        request: &LockRequest,
         line: Option<&Arc<Line>>,
-    ) -> Result<Arc<Contender>, LockError> {
+    ) -> Result<Arc<Acquisition>, LockError> {
         let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
         if request.owner.is_some() {
             let ttl = request.terms.ttl().as_millis() as u64;
             self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
         }
-        let cause = Cause {
+        let purpose = Purpose {
             key: Arc::clone(&request.key),
             terms: request.terms,
             owner: request.owner.clone(),
             line: line.map(Arc::downgrade),
         };
-        let contender = Contender::new(sequence, cause);
-        let contender = Arc::new(contender);
+        let acquisition = Acquisition::new(sequence, purpose);
+        let acquisition = Arc::new(acquisition);
         let mut registry = lock(&self.registry);
         if registry.closing {
             return Err(LockError::ShutDown);
         }
-        registry.contenders.insert(sequence, Arc::clone(&contender));
-        Ok(contender)
+        registry
+            .acquisitions
+            .insert(sequence, Arc::clone(&acquisition));
+        Ok(acquisition)
     }
 
     /// The first in line asks the server, in the name of all.
     pub(crate) fn lead(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Result<(), LockError> {
-        let contender = self.contender(&hold.request, Some(line))?;
-        if !line.lead(hold, &contender, self.now()) {
-            self.forget(&contender);
+        let acquisition = self.acquisition(&hold.request, Some(line))?;
+        if !line.lead(hold, &acquisition, self.now()) {
+            self.forget(&acquisition);
         }
         Ok(())
     }
@@ -301,16 +320,16 @@ impl Shared {
     /// A grant for somebody who did not stand in line.
     pub(crate) fn take_alone(
         &self,
-        contender: &Arc<Contender>,
+        acquisition: &Arc<Acquisition>,
         granted: Granted,
         hold: &Arc<Hold>,
     ) -> Taken {
         let now = self.now();
         let mut registry = lock(&self.registry);
-        let line = registry.line(&contender.key);
-        let owner = contender.explicit_owner.as_ref();
+        let line = registry.line(&acquisition.key);
+        let owner = acquisition.explicit_owner.as_ref();
         let before = owner.and_then(|owner| line.holder_for(owner));
-        let taken = line.adopt(contender, granted, hold, now);
+        let taken = line.adopt(acquisition, granted, hold, now);
         registry.rest(&line);
         // Not before: an idle line may be forgotten at any moment, and then somebody makes another.
         registry.tidy(&line);
@@ -326,33 +345,33 @@ impl Shared {
     }
 
     /// Who has the lock for this owner in this process, if one is named.
-    pub(crate) fn holder_for(&self, request: &Request) -> Option<Arc<Contender>> {
+    pub(crate) fn holder_for(&self, request: &LockRequest) -> Option<Arc<Acquisition>> {
         let owner = request.owner.as_ref()?;
         lock(&self.registry).holder_for(&request.key, owner)
     }
 
-    /// What this contender proves itself with.
-    pub(crate) fn token(&self, contender: &Contender) -> Token {
-        self.client.token(contender.sequence)
+    /// What this acquisition proves itself with.
+    pub(crate) fn token(&self, acquisition: &Acquisition) -> Token {
+        self.client.token(acquisition.sequence)
     }
 
     /// What is known about hand-overs in this line.
     pub(crate) fn limits(&self, line: &Line) -> Limits {
         Limits {
-            row: self.config.handover_limit,
+            handovers: self.config.handover_limit,
             time: self.config.handover_time,
             always: line.key.kind() == Kind::Reentrant || !self.store.pushes(),
         }
     }
 
-    /// A guard has ended: the next in line has its lease, or the contender is returned, to be released.
-    pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Contender>> {
-        let contender = Arc::clone(hold.contender()?);
-        contender.keep_as_asked(hold);
+    /// A guard has ended: the next in line has its lease, or the acquisition is returned, to be released.
+    pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Acquisition>> {
+        let acquisition = Arc::clone(hold.acquisition()?);
+        acquisition.keep_as_asked(hold);
         // A guarded script that may still run must find another token once the next guard holds.
-        if contender.keep_for(now).is_none()
-            && !contender.may_run_scripts()
-            && let Some(line) = contender.line()
+        if acquisition.keep_for(now).is_none()
+            && !acquisition.may_run_scripts()
+            && let Some(line) = acquisition.line()
             && let Some(next) = line.hand_over(hold, now, self.limits(&line))
         {
             if next.cap() != Moment::NEVER {
@@ -360,18 +379,18 @@ impl Shared {
             }
             // Last, since a thread of a multi-threaded runtime turns first to the task that it woke last: to the one that has
             // the lock now, and not to ours.
-            next.woken.wake();
+            next.wake_cell.wake();
             return None;
         }
-        contender.let_go();
-        Some(contender)
+        acquisition.let_go();
+        Some(acquisition)
     }
 
-    /// Nothing of this contender is left on the server, or nothing more can be done about it.
-    pub(crate) fn forget(&self, contender: &Arc<Contender>) {
+    /// Nothing of this acquisition is left on the server, or nothing more can be done about it.
+    pub(crate) fn forget(&self, acquisition: &Arc<Acquisition>) {
         let mut registry = lock(&self.registry);
-        registry.forget(contender);
-        if registry.closing && registry.contenders.is_empty() {
+        registry.forget(acquisition);
+        if registry.closing && registry.acquisitions.is_empty() {
             self.idle.notify_waiters();
         }
     }
@@ -383,8 +402,8 @@ impl Shared {
     }
 
     /// For how long it is the turn of other processes to ask for this lock.
-    pub(crate) fn gives_way(&self, key: &LockKey) -> Option<Duration> {
-        lock(&self.registry).gives_way(key, self.now())
+    pub(crate) fn yields(&self, key: &LockKey) -> Option<Duration> {
+        lock(&self.registry).yields(key, self.now())
     }
 
     /// Nobody else needs this line for now.
@@ -401,29 +420,31 @@ impl Shared {
             let idle = self.idle.notified();
             tokio::pin!(idle);
             idle.as_mut().enable();
-            if lock(&self.registry).contenders.is_empty() {
+            if lock(&self.registry).acquisitions.is_empty() {
                 return;
             }
             idle.await;
         }
     }
 
-    /// Makes a contender count again that was forgotten, until it is cleaned up.
-    fn remember(&self, contender: &Arc<Contender>) {
+    /// Makes an acquisition count again that was forgotten, until it is cleaned up.
+    fn remember(&self, acquisition: &Arc<Acquisition>) {
         let mut registry = lock(&self.registry);
         registry
-            .contenders
-            .insert(contender.sequence, Arc::clone(contender));
+            .acquisitions
+            .insert(acquisition.sequence, Arc::clone(acquisition));
     }
 
-    /// Cleans up once more behind a contender that was given up before a question about it was answered.
-    pub(crate) fn undo_again(&self, contender: &Arc<Contender>) {
-        if let Some(errands) = self.errands.upgrade() {
-            self.remember(contender);
+    /// Cleans up once more behind an acquisition that was given up before a question about it was answered.
+    pub(crate) fn undo_again(&self, acquisition: &Arc<Acquisition>) {
+        if let Some(commands) = self.commands.upgrade() {
+            self.remember(acquisition);
             // It may overtake the release of a holder that was quick, which must not take that for a loss.
-            contender.released_by_refresh.store(true, Ordering::SeqCst);
-            contender.undoing.store(false, Ordering::Relaxed);
-            let _ = errands.send(Errand::Release(Arc::clone(contender)));
+            acquisition
+                .released_by_refresh
+                .store(true, Ordering::SeqCst);
+            acquisition.undoing.store(false, Ordering::Relaxed);
+            let _ = commands.send(Command::Release(Arc::clone(acquisition)));
         }
     }
 
@@ -440,13 +461,15 @@ impl Shared {
 
     /// A hold has begun: its renewal and its end are the task's business from now on.
     pub(crate) fn watch(&self, hold: &Hold) {
-        let lease = hold.contender().and_then(|contender| contender.lease());
+        let lease = hold
+            .acquisition()
+            .and_then(|acquisition| acquisition.lease());
         if let Some(lease) = lease {
             self.lease_due_at(lease.renew_at().min(hold.end()));
         }
     }
 
-    /// The contender of this line waits: it is asked for again after the refresh interval, or just after the holder's lease
+    /// The acquisition of this line waits: it is asked for again after the refresh interval, or just after the holder's lease
     /// ends, which no message tells. The spread keeps processes that wait for the same lease apart.
     pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
         let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
@@ -486,18 +509,18 @@ impl Shared {
         let terms = self
             .config
             .terms(ttl.clamp(self.config.default_ttl, MAX_TTL));
-        if let (Some(key), Ok(terms), Some(errands)) = (key, terms, self.errands.upgrade()) {
-            let cause = Cause {
+        if let (Some(key), Ok(terms), Some(commands)) = (key, terms, self.commands.upgrade()) {
+            let purpose = Purpose {
                 key: Arc::new(key),
                 terms,
                 owner: None,
                 line: None,
             };
-            let contender = Contender::new(sequence, cause);
-            let contender = Arc::new(contender);
-            contender.let_go();
-            self.remember(&contender);
-            let _ = errands.send(Errand::Release(contender));
+            let acquisition = Acquisition::new(sequence, purpose);
+            let acquisition = Arc::new(acquisition);
+            acquisition.let_go();
+            self.remember(&acquisition);
+            let _ = commands.send(Command::Release(acquisition));
         }
     }
 

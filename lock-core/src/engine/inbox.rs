@@ -1,4 +1,4 @@
-//! What one contender knows: when it last asked, and what it was told since.
+//! What one acquisition knows: when it last asked, and what it was told since.
 
 use std::time::Duration;
 
@@ -6,23 +6,23 @@ use crate::store::{Grant, StoreError};
 use crate::terms::Terms;
 use crate::time::Moment;
 
-/// The state of one contender. Fed by answers and messages, in any order; read by whoever waits first in line.
+/// The state of one acquisition. Fed by answers and messages, in any order; read by whoever waits first in line.
 #[derive(Debug)]
-pub(crate) struct Wait {
+pub(crate) struct Inbox {
     terms: Terms,
     /// Nothing once the lock is held: there may be thousands of those.
-    news: Option<Box<News>>,
+    news: Option<Box<Received>>,
     ask_again: bool,
     /// A request was answered with the lock or with a place in the queue, which brings the lock later.
     served: bool,
-    standing: Standing,
+    admission: Admission,
     /// The longest ttl of any request, in milliseconds, as the exponent of the next power of two: a byte for each lock.
     longest: u8,
 }
 
 /// Whether a grant may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Standing {
+enum Admission {
     Open,
     /// The grant that is being answered or announced was taken back by force.
     Revoked,
@@ -31,16 +31,16 @@ enum Standing {
 
 /// What was answered and said.
 #[derive(Debug, Default)]
-struct News {
+struct Received {
     asked: Option<Asked>,
     pushed: Option<Grant>,
     answered: Option<Granted>,
-    trouble: Option<Trouble>,
+    trouble: Option<Failures>,
 }
 
 /// Requests that fail, one after the other.
 #[derive(Debug)]
-struct Trouble {
+struct Failures {
     last: StoreError,
     at: Moment,
     since: Moment,
@@ -60,7 +60,7 @@ struct Asked {
 pub(crate) struct Granted {
     pub(crate) fence: u64,
     /// How many fencing tokens after the first are ours to give out.
-    pub(crate) spare: u64,
+    pub(crate) reserve: u64,
     /// Before the request was sent that the lease counts from, and the terms it asked for.
     pub(crate) sent_at: Moment,
     pub(crate) terms: Terms,
@@ -70,10 +70,10 @@ pub(crate) struct Granted {
 
 impl Granted {
     /// The answer to a request that was sent at `sent_at`.
-    pub(crate) fn by_answer(fence: u64, spare: u64, sent_at: Moment, terms: Terms) -> Self {
+    pub(crate) fn by_answer(fence: u64, reserve: u64, sent_at: Moment, terms: Terms) -> Self {
         Self {
             fence,
-            spare,
+            reserve,
             sent_at,
             terms,
             pushed: false,
@@ -89,7 +89,7 @@ pub(crate) enum Next {
     AskAgain,
 }
 
-impl Wait {
+impl Inbox {
     pub(crate) fn new(terms: Terms) -> Self {
         Self {
             terms,
@@ -97,7 +97,7 @@ impl Wait {
             // Nobody has asked yet.
             ask_again: true,
             served: false,
-            standing: Standing::Open,
+            admission: Admission::Open,
             longest: exponent(terms),
         }
     }
@@ -154,8 +154,8 @@ impl Wait {
     pub(crate) fn asking(&mut self, terms: Terms) {
         self.terms = terms;
         self.longest = self.longest.max(exponent(terms));
-        if self.standing == Standing::Revoked {
-            self.standing = Standing::Open;
+        if self.admission == Admission::Revoked {
+            self.admission = Admission::Open;
         }
         self.ask_again = false;
     }
@@ -165,18 +165,18 @@ impl Wait {
         let news = self.news();
         news.pushed = None;
         news.answered = None;
-        if self.standing == Standing::Open {
-            self.standing = Standing::Revoked;
+        if self.admission == Admission::Open {
+            self.admission = Admission::Revoked;
         }
         self.ask_again = true;
     }
 
     pub(crate) fn is_revoked(&self) -> bool {
-        self.standing == Standing::Revoked
+        self.admission == Admission::Revoked
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
-        self.standing == Standing::ShutDown
+        self.admission == Admission::ShutDown
     }
 
     /// A message says that we were granted the lock.
@@ -201,14 +201,14 @@ impl Wait {
     }
 
     pub(crate) fn shut_down(&mut self) {
-        self.standing = Standing::ShutDown;
+        self.admission = Admission::ShutDown;
     }
 
     /// A request on our behalf failed.
     pub(crate) fn failed(&mut self, now: Moment, error: StoreError) {
         let news = self.news();
         let since = news.trouble.as_ref().map_or(now, |trouble| trouble.since);
-        news.trouble = Some(Trouble {
+        news.trouble = Some(Failures {
             last: error,
             at: now,
             since,
@@ -254,7 +254,7 @@ impl Wait {
                     }
                     return Next::Take(Granted {
                         fence: grant.fence,
-                        spare: grant.spare,
+                        reserve: grant.reserve,
                         sent_at: asked.sent_at,
                         terms: asked.terms,
                         pushed: true,
@@ -273,7 +273,7 @@ impl Wait {
         self.news = None;
     }
 
-    fn news(&mut self) -> &mut News {
+    fn news(&mut self) -> &mut Received {
         self.news.get_or_insert_default()
     }
 }
@@ -303,17 +303,17 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// A contender that has asked, and has no answer yet.
-    fn waiting() -> Wait {
-        let mut wait = Wait::new(terms());
-        wait.asking(terms());
-        wait
+    /// An acquisition that has asked, and has no answer yet.
+    fn waiting() -> Inbox {
+        let mut inbox = Inbox::new(terms());
+        inbox.asking(terms());
+        inbox
     }
 
     fn grant(fence: u64) -> Grant {
         Grant {
             fence,
-            spare: 0,
+            reserve: 0,
             contended: false,
             ttl: terms().ttl(),
         }
@@ -322,7 +322,7 @@ mod tests {
     fn pushed(fence: u64, sent_at: Moment) -> Granted {
         Granted {
             fence,
-            spare: 0,
+            reserve: 0,
             sent_at,
             terms: terms(),
             pushed: true,
@@ -330,138 +330,138 @@ mod tests {
     }
 
     #[test]
-    fn a_contender_that_nobody_asked_for_yet_is_asked_for() {
-        assert_eq!(Wait::new(terms()).next(T0, terms()), Next::AskAgain);
+    fn a_acquisition_that_nobody_asked_for_yet_is_asked_for() {
+        assert_eq!(Inbox::new(terms()).next(T0, terms()), Next::AskAgain);
         assert_eq!(waiting().next(T0, terms()), Next::Wait);
     }
 
     #[test]
     fn it_lasts_as_long_as_the_longest_that_was_asked_for() {
-        let mut wait = Wait::new(of(2));
-        wait.asking(of(600));
-        wait.asking(of(1));
-        assert!(wait.lasts() >= of(600).ttl() && wait.lasts() <= of(600).ttl() * 2);
+        let mut inbox = Inbox::new(of(2));
+        inbox.asking(of(600));
+        inbox.asking(of(1));
+        assert!(inbox.lasts() >= of(600).ttl() && inbox.lasts() <= of(600).ttl() * 2);
     }
 
     #[test]
     fn a_grant_counts_from_the_last_call_that_was_answered_queued() {
-        let mut wait = waiting();
-        wait.queued(T0, terms(), 10);
-        wait.queued(T0 + ms(500), terms(), 11);
-        wait.queued(T0 + ms(200), terms(), 10);
-        wait.pushed(grant(12));
+        let mut inbox = waiting();
+        inbox.queued(T0, terms(), 10);
+        inbox.queued(T0 + ms(500), terms(), 11);
+        inbox.queued(T0 + ms(200), terms(), 10);
+        inbox.pushed(grant(12));
         let granted = pushed(12, T0 + ms(500));
-        assert_eq!(wait.next(T0 + ms(600), terms()), Next::Take(granted));
-        assert_eq!(wait.next(T0 + ms(600), terms()), Next::Wait);
+        assert_eq!(inbox.next(T0 + ms(600), terms()), Next::Take(granted));
+        assert_eq!(inbox.next(T0 + ms(600), terms()), Next::Wait);
     }
 
     #[test]
     fn a_message_that_overtakes_the_answer_is_kept() {
-        let mut wait = waiting();
-        wait.pushed(grant(12));
-        assert_eq!(wait.next(T0, terms()), Next::Wait);
-        wait.queued(T0, terms(), 11);
-        assert!(matches!(wait.next(T0, terms()), Next::Take(_)));
+        let mut inbox = waiting();
+        inbox.pushed(grant(12));
+        assert_eq!(inbox.next(T0, terms()), Next::Wait);
+        inbox.queued(T0, terms(), 11);
+        assert!(matches!(inbox.next(T0, terms()), Next::Take(_)));
     }
 
     #[test]
     fn a_message_older_than_the_answer_is_dropped() {
         // Granted, expired, queued again, and only then the message of the first grant arrives.
-        let mut wait = waiting();
-        wait.queued(T0, terms(), 20);
-        wait.pushed(grant(12));
-        assert_eq!(wait.next(T0, terms()), Next::Wait);
+        let mut inbox = waiting();
+        inbox.queued(T0, terms(), 20);
+        inbox.pushed(grant(12));
+        assert_eq!(inbox.next(T0, terms()), Next::Wait);
     }
 
     #[test]
     fn a_grant_after_a_long_wait_is_confirmed_first() {
-        let mut wait = waiting();
-        wait.queued(T0, terms(), 10);
-        wait.pushed(grant(12));
-        assert_eq!(wait.next(T0 + ms(1001), terms()), Next::AskAgain);
+        let mut inbox = waiting();
+        inbox.queued(T0, terms(), 10);
+        inbox.pushed(grant(12));
+        assert_eq!(inbox.next(T0 + ms(1001), terms()), Next::AskAgain);
     }
 
     #[test]
     fn a_grant_on_other_terms_than_are_wanted_is_asked_for_again() {
         let wanted = of(9);
-        let mut wait = waiting();
-        wait.queued(T0, terms(), 10);
-        wait.pushed(grant(12));
-        assert_eq!(wait.next(T0, wanted), Next::AskAgain);
-        wait.answered(pushed(13, T0));
-        assert_eq!(wait.next(T0, wanted), Next::AskAgain);
+        let mut inbox = waiting();
+        inbox.queued(T0, terms(), 10);
+        inbox.pushed(grant(12));
+        assert_eq!(inbox.next(T0, wanted), Next::AskAgain);
+        inbox.answered(pushed(13, T0));
+        assert_eq!(inbox.next(T0, wanted), Next::AskAgain);
     }
 
     #[test]
     fn a_grant_is_on_the_terms_of_the_call_that_queued_for_it() {
         // A refresh is under way when the first in line leaves; the next one asks for longer, and gets no answer.
         let longer = of(9);
-        let mut wait = waiting();
-        wait.asking(longer);
-        wait.refreshed(T0, terms(), 10);
-        wait.pushed(grant(12));
-        assert_eq!(wait.next(T0, longer), Next::AskAgain);
+        let mut inbox = waiting();
+        inbox.asking(longer);
+        inbox.refreshed(T0, terms(), 10);
+        inbox.pushed(grant(12));
+        assert_eq!(inbox.next(T0, longer), Next::AskAgain);
     }
 
     #[test]
     fn a_grant_for_the_ttl_of_another_ask_is_asked_for_again() {
         // The first in line leaves; the next asks for 1 s, which the server stores, and leaves before the answer.
-        let mut wait = waiting();
-        wait.queued(T0, terms(), 10);
-        wait.asking(of(1));
-        wait.interrupted();
+        let mut inbox = waiting();
+        inbox.queued(T0, terms(), 10);
+        inbox.asking(of(1));
+        inbox.interrupted();
         let shorter = Grant {
             ttl: of(1).ttl(),
             ..grant(12)
         };
-        wait.pushed(shorter);
-        assert_eq!(wait.next(T0, terms()), Next::AskAgain);
+        inbox.pushed(shorter);
+        assert_eq!(inbox.next(T0, terms()), Next::AskAgain);
         // Longer than is believed is no danger.
-        wait.pushed(Grant {
+        inbox.pushed(Grant {
             ttl: of(9).ttl(),
             ..grant(12)
         });
-        assert_eq!(wait.next(T0, terms()), Next::Take(pushed(12, T0)));
+        assert_eq!(inbox.next(T0, terms()), Next::Take(pushed(12, T0)));
     }
 
     #[test]
     fn a_refresh_counts_unless_a_grant_waits_to_be_taken() {
-        let mut wait = waiting();
-        wait.queued(T0, terms(), 10);
-        wait.refreshed(T0 + ms(900), terms(), 15);
-        wait.pushed(grant(16));
+        let mut inbox = waiting();
+        inbox.queued(T0, terms(), 10);
+        inbox.refreshed(T0 + ms(900), terms(), 15);
+        inbox.pushed(grant(16));
         let granted = pushed(16, T0 + ms(900));
         // A grant that waits to be taken keeps the floor it was judged by.
-        wait.refreshed(T0 + ms(950), terms(), 20);
-        assert_eq!(wait.next(T0 + ms(1500), terms()), Next::Take(granted));
+        inbox.refreshed(T0 + ms(950), terms(), 20);
+        assert_eq!(inbox.next(T0 + ms(1500), terms()), Next::Take(granted));
     }
 
     #[test]
     fn a_grant_that_was_taken_back_is_not_taken() {
-        let mut wait = waiting();
-        wait.queued(T0, terms(), 10);
-        wait.pushed(grant(12));
-        wait.revoked();
-        assert!(wait.is_revoked());
-        assert_eq!(wait.next(T0, terms()), Next::AskAgain);
-        wait.asking(terms());
-        assert!(!wait.is_revoked());
+        let mut inbox = waiting();
+        inbox.queued(T0, terms(), 10);
+        inbox.pushed(grant(12));
+        inbox.revoked();
+        assert!(inbox.is_revoked());
+        assert_eq!(inbox.next(T0, terms()), Next::AskAgain);
+        inbox.asking(terms());
+        assert!(!inbox.is_revoked());
     }
 
     #[test]
     fn trouble_is_hopeless_when_it_lasts_or_can_not_end() {
         let cause = || crate::error::Cause::new(std::sync::Arc::new(std::fmt::Error));
-        let mut wait = waiting();
-        wait.failed(T0, StoreError::NotNow(cause()));
-        wait.failed(T0 + ms(900), StoreError::NotNow(cause()));
-        assert!(wait.hopeless(T0 + ms(900), Some(PATIENCE)).is_none());
-        assert!(wait.hopeless(T0 + ms(1001), Some(PATIENCE)).is_some());
-        assert!(wait.hopeless(T0 + ms(1001), None).is_none());
-        assert!(wait.trouble(T0 + ms(900)).is_some());
-        assert!(wait.trouble(T0 + ms(901)).is_none(), "an old one");
-        wait.refreshed(T0 + ms(1001), terms(), 1);
-        assert!(wait.trouble(T0).is_none());
-        wait.failed(T0, StoreError::Misconfigured(String::new()));
-        assert!(wait.hopeless(T0, None).is_some());
+        let mut inbox = waiting();
+        inbox.failed(T0, StoreError::NotNow(cause()));
+        inbox.failed(T0 + ms(900), StoreError::NotNow(cause()));
+        assert!(inbox.hopeless(T0 + ms(900), Some(PATIENCE)).is_none());
+        assert!(inbox.hopeless(T0 + ms(1001), Some(PATIENCE)).is_some());
+        assert!(inbox.hopeless(T0 + ms(1001), None).is_none());
+        assert!(inbox.trouble(T0 + ms(900)).is_some());
+        assert!(inbox.trouble(T0 + ms(901)).is_none(), "an old one");
+        inbox.refreshed(T0 + ms(1001), terms(), 1);
+        assert!(inbox.trouble(T0).is_none());
+        inbox.failed(T0, StoreError::Misconfigured(String::new()));
+        assert!(inbox.hopeless(T0, None).is_some());
     }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::Shared;
-use super::contender::Contender;
-use super::wait::Granted;
+use super::acquisition::Acquisition;
+use super::inbox::Granted;
 use crate::store::{Answer, Attempt, Mode, StoreError};
 use crate::sync::lock;
 use crate::terms::Terms;
@@ -16,9 +16,9 @@ use crate::token::Token;
 #[must_use = "dropped, it counts as a request without an answer"]
 pub(crate) struct Outstanding<'a> {
     shared: &'a Shared,
-    contender: &'a Arc<Contender>,
+    acquisition: &'a Arc<Acquisition>,
     terms: Terms,
-    spare: u64,
+    reserve: u64,
     sent_at: Moment,
     answered: bool,
 }
@@ -35,18 +35,18 @@ pub(crate) enum Asker {
 }
 
 impl<'a> Outstanding<'a> {
-    /// A request for a lease on these terms, with `spare` fencing tokens beside the first.
+    /// A request for a lease on these terms, with `reserve` fencing tokens beside the first.
     pub(crate) fn begin(
         shared: &'a Shared,
-        contender: &'a Arc<Contender>,
+        acquisition: &'a Arc<Acquisition>,
         terms: Terms,
-        spare: u64,
+        reserve: u64,
     ) -> Self {
         Self {
             shared,
-            contender,
+            acquisition,
             terms,
-            spare,
+            reserve,
             sent_at: shared.now(),
             answered: false,
         }
@@ -62,7 +62,7 @@ impl<'a> Outstanding<'a> {
         Attempt {
             // The acquisition may be asked for on other terms at this moment.
             ttl: self.terms.ttl(),
-            ..self.contender.attempt(token, mode, self.spare)
+            ..self.acquisition.attempt(token, mode, self.reserve)
         }
     }
 
@@ -70,7 +70,7 @@ impl<'a> Outstanding<'a> {
     pub(crate) fn settle<T>(mut self, answer: &Result<T, StoreError>) {
         self.answered = true;
         if let Err(StoreError::Ambiguous(_)) = answer {
-            self.contender.request_unanswered();
+            self.acquisition.request_unanswered();
         }
     }
 
@@ -83,10 +83,10 @@ impl<'a> Outstanding<'a> {
     /// The answer came: what it says goes into the inbox of the acquisition.
     pub(crate) fn read(self, answer: &Result<Answer, StoreError>, asker: Asker) {
         let (sent_at, terms) = (self.sent_at, self.terms);
-        let mut wait = lock(&self.contender.wait);
+        let mut wait = lock(&self.acquisition.inbox);
         match answer {
             Ok(Answer::Granted { fence }) => {
-                wait.answered(Granted::by_answer(*fence, self.spare, sent_at, terms));
+                wait.answered(Granted::by_answer(*fence, self.reserve, sent_at, terms));
             }
             Ok(Answer::Queued(place)) if asker == Asker::Refresh => {
                 wait.refreshed(sent_at, terms, place.last_fence);
@@ -109,8 +109,8 @@ impl<'a> Outstanding<'a> {
 
     /// The acquisition was cleaned up while this request was not sent yet: then it comes behind the clean-up.
     fn undo_if_over(&self) {
-        if self.contender.is_over() {
-            self.shared.undo_again(self.contender);
+        if self.acquisition.is_over() {
+            self.shared.undo_again(self.acquisition);
         }
     }
 }
@@ -118,7 +118,7 @@ impl<'a> Outstanding<'a> {
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.contender.request_unanswered();
+            self.acquisition.request_unanswered();
             self.undo_if_over();
         }
     }

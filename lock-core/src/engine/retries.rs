@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 /// A row of failed requests.
-pub(super) struct Trouble {
+pub(super) struct Retries {
     since: Option<Instant>,
     pub(super) count: u32,
 }
 
-impl Trouble {
+impl Retries {
     pub(super) fn new() -> Self {
         Self {
             since: None,

@@ -16,21 +16,21 @@ use super::Rules;
 use super::causes::{Failure, in_quarantine, late, reconnected};
 use super::claims::Claims;
 use super::nodes::{Nodes, majority};
-use super::pulse::Pulse;
+use super::rtt::RttEstimator;
 use crate::rt::{self, Handle};
 use crate::store::StoreError;
-use crate::store::redis::{Ballot, Node, Run};
+use crate::store::redis::{Ballot, Master, Run};
 use crate::sync::lock;
 use crate::token::Token;
 
 /// No connection has this number.
 pub(super) const NONE: u64 = u64::MAX;
 
-pub(super) struct Peer {
+pub(super) struct Node {
     pub(super) index: usize,
     pub(super) address: Arc<str>,
-    pub(super) node: Node,
-    pub(super) pulse: Pulse,
+    pub(super) master: Master,
+    pub(super) rtt: RttEstimator,
     /// The connection on which the server was found to be the same as ever, or its restart was noted.
     vetted: AtomicU64,
     vetting: AtomicBool,
@@ -49,8 +49,8 @@ pub(super) struct Peer {
 }
 
 /// All nodes, and what they have in common.
-pub(super) struct Peers {
-    pub(super) all: Vec<Arc<Peer>>,
+pub(super) struct Members {
+    pub(super) all: Vec<Arc<Node>>,
     pub(super) majority: usize,
     pub(super) limit: Duration,
     /// Whether a node that has restarted is kept from voting.
@@ -61,14 +61,14 @@ pub(super) struct Peers {
     pub(super) claims: Arc<Claims>,
 }
 
-impl Peers {
-    pub(super) fn new(nodes: Vec<Node>, rules: Rules) -> Self {
-        let peers = nodes.into_iter().enumerate().map(|(index, node)| {
-            Arc::new(Peer {
+impl Members {
+    pub(super) fn new(nodes: Vec<Master>, rules: Rules) -> Self {
+        let members = nodes.into_iter().enumerate().map(|(index, node)| {
+            Arc::new(Node {
                 index,
                 address: node.address().into(),
-                node,
-                pulse: Pulse::default(),
+                master: node,
+                rtt: RttEstimator::default(),
                 vetted: AtomicU64::new(NONE),
                 vetting: AtomicBool::new(false),
                 vetting_over: Notify::new(),
@@ -79,7 +79,7 @@ impl Peers {
                 suspect: AtomicBool::new(false),
             })
         });
-        let all: Vec<_> = peers.collect();
+        let all: Vec<_> = members.collect();
         Self {
             majority: majority(all.len()),
             all,
@@ -105,57 +105,57 @@ impl Peers {
 
     /// The nodes on which nothing of this token can be.
     pub(super) fn never_asked_for(&self, token: &Token) -> Nodes {
-        let never = self.all.iter().filter(|peer| {
-            let latest = peer.asked_for.load(Ordering::SeqCst);
+        let never = self.all.iter().filter(|node| {
+            let latest = node.asked_for.load(Ordering::SeqCst);
             token.sequence().is_some_and(|sequence| sequence > latest)
         });
-        never.fold(Nodes::default(), |nodes, peer| nodes.with(peer.index))
+        never.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
     }
 
     /// Whether this node may vote on the connection that it has, whose number is returned.
-    pub(super) async fn admit(self: &Arc<Self>, peer: &Arc<Peer>) -> Result<u64, StoreError> {
-        let generation = match peer.vetted_connection() {
+    pub(super) async fn admit(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
+        let generation = match node.vetted_connection() {
             Some(generation) => generation,
-            None => self.vetted(peer).await?,
+            None => self.vetted(node).await?,
         };
-        let restarted = *lock(&peer.restarted);
+        let restarted = *lock(&node.restarted);
         if let Some(began) = restarted.filter(|_| self.quarantine) {
             let left = self.longest().saturating_sub(began.elapsed());
             if !left.is_zero() {
                 return Err(in_quarantine(left));
             }
             // Its counter catches up with its clock once more: by now that is ahead of those that were ahead of it.
-            peer.node.catch_up().await?;
-            let mut known = lock(&peer.restarted);
+            node.master.catch_up().await?;
+            let mut known = lock(&node.restarted);
             if *known != restarted {
                 // And has restarted once more.
                 return Err(reconnected());
             }
             *known = None;
-            peer.suspect.store(false, Ordering::Release);
+            node.suspect.store(false, Ordering::Release);
         }
         Ok(generation)
     }
 
     /// Waits for the vetting of the connection. It runs by itself: whoever asks may have its majority, and go, long before.
-    async fn vetted(self: &Arc<Self>, peer: &Arc<Peer>) -> Result<u64, StoreError> {
-        let over = peer.vetting_over.notified();
+    async fn vetted(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
+        let over = node.vetting_over.notified();
         tokio::pin!(over);
         over.as_mut().enable();
-        if !peer.vetting.swap(true, Ordering::SeqCst) {
-            let (peers, peer) = (Arc::clone(self), Arc::clone(peer));
+        if !node.vetting.swap(true, Ordering::SeqCst) {
+            let (members, node) = (Arc::clone(self), Arc::clone(node));
             let vetting = async move {
-                let limit = peers.limit;
-                let outcome = match timeout(limit * 2, peers.vet(&peer)).await {
+                let limit = members.limit;
+                let outcome = match timeout(limit * 2, members.vet(&node)).await {
                     Ok(outcome) => outcome,
                     Err(_) => Err(late(limit * 2)),
                 };
                 if outcome.is_err() {
-                    peer.pulse.missed();
+                    node.rtt.missed();
                 }
-                *lock(&peer.refused) = outcome.err();
-                peer.vetting.store(false, Ordering::SeqCst);
-                peer.vetting_over.notify_waiters();
+                *lock(&node.refused) = outcome.err();
+                node.vetting.store(false, Ordering::SeqCst);
+                node.vetting_over.notify_waiters();
             };
             match self.runtime.get() {
                 Some(runtime) => drop(runtime.spawn(vetting)),
@@ -163,59 +163,59 @@ impl Peers {
             }
         }
         over.await;
-        let refused = || lock(&peer.refused).clone();
+        let refused = || lock(&node.refused).clone();
         let broken = || refused().unwrap_or_else(reconnected);
-        peer.vetted_connection().ok_or_else(broken)
+        node.vetted_connection().ok_or_else(broken)
     }
 
     /// Finds out whether the server behind a new connection may have forgotten anything, and gives it the scripts: a call
     /// that had to be repeated for want of them could come behind a later one.
-    async fn vet(&self, peer: &Arc<Peer>) -> Result<(), StoreError> {
-        let generation = peer.node.ready().await?;
-        peer.node.load().await?;
+    async fn vet(&self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let generation = node.master.ready().await?;
+        node.master.load().await?;
         if self.quarantine {
-            self.identify(peer).await?;
+            self.identify(node).await?;
         }
-        peer.node.catch_up().await?;
+        node.master.catch_up().await?;
         // A connection that broke meanwhile was to the server that answered, or to none.
-        if peer.node.generation() != Some(generation) {
+        if node.master.generation() != Some(generation) {
             return Err(reconnected());
         }
-        peer.vetted.store(generation, Ordering::Release);
+        node.vetted.store(generation, Ordering::Release);
         Ok(())
     }
 
-    async fn identify(&self, peer: &Arc<Peer>) -> Result<(), StoreError> {
+    async fn identify(&self, node: &Arc<Node>) -> Result<(), StoreError> {
         let now = Instant::now();
-        let run = peer.node.run().await?;
-        peer.node.enlist().await?;
-        let same = lock(&peer.known).as_ref().map(|known| known.id == run.id);
+        let run = node.master.run().await?;
+        node.master.enlist().await?;
+        let same = lock(&node.known).as_ref().map(|known| known.id == run.id);
         let suspect = match same {
             Some(same) => !same,
             // We meet it for the first time. If the quorum was in use before the server began, it has restarted.
-            None => self.used_before(peer, run.uptime).await,
+            None => self.used_before(node, run.uptime).await,
         };
         if suspect {
             tracing::warn!(
-                node = peer.index,
-                address = &*peer.address,
+                node = node.index,
+                address = &*node.address,
                 "a node of the quorum has restarted: it does not vote until any lock that it may have forgotten has ended"
             );
-            let mut restarted = lock(&peer.restarted);
+            let mut restarted = lock(&node.restarted);
             *restarted = Some(now.checked_sub(run.uptime).unwrap_or(now));
             // Before the connection counts as vetted, so whoever finds it so finds this, too.
-            peer.suspect.store(true, Ordering::Release);
+            node.suspect.store(true, Ordering::Release);
         }
-        *lock(&peer.known) = Some(run);
+        *lock(&node.known) = Some(run);
         Ok(())
     }
 
     /// Whether any other node belonged to the quorum before this server began to run. Both times are whole seconds, so a
     /// quorum that is two seconds old or less looks like a new one. Nodes that do not answer say nothing.
-    async fn used_before(&self, peer: &Arc<Peer>, uptime: Duration) -> bool {
-        let others = self.all.iter().filter(|other| other.index != peer.index);
+    async fn used_before(&self, node: &Arc<Node>, uptime: Duration) -> bool {
+        let others = self.all.iter().filter(|other| other.index != node.index);
         let ages = join_all(others.map(async |other| {
-            let age = timeout(self.limit / 4, other.node.enlisted()).await;
+            let age = timeout(self.limit / 4, other.master.enlisted()).await;
             age.ok().and_then(Result::ok)
         }));
         let ages = ages.await;
@@ -224,7 +224,7 @@ impl Peers {
     }
 }
 
-impl Peer {
+impl Node {
     /// This node is about to be asked for a token.
     pub(super) fn asked_for(&self, token: &Token) {
         let sequence = token.sequence().unwrap_or(u64::MAX);
@@ -232,14 +232,14 @@ impl Peer {
     }
 
     fn vetted_connection(&self) -> Option<u64> {
-        let generation = self.node.generation()?;
+        let generation = self.master.generation()?;
         (generation == self.vetted.load(Ordering::Acquire)).then_some(generation)
     }
 
     /// The vote of this node, which does not count where the server was exchanged on the way.
     pub(super) async fn vote(
         self: &Arc<Self>,
-        peers: &Arc<Peers>,
+        members: &Arc<Members>,
         ballot: &Ballot,
         sent: Instant,
         closed: &AtomicBool,
@@ -248,14 +248,14 @@ impl Peer {
         let before = match self.vetted_connection() {
             Some(generation) if !self.suspect.load(Ordering::Acquire) => generation,
             // Boxed, because it is large and rare.
-            _ => Box::pin(peers.admit(self)).await?,
+            _ => Box::pin(members.admit(self)).await?,
         };
         if closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }
         sent_on.store(before, Ordering::Relaxed);
         let vote = self.send(ballot, sent).await?;
-        if self.node.generation() != Some(before) {
+        if self.master.generation() != Some(before) {
             return Err(reconnected());
         }
         Ok(vote)
@@ -265,24 +265,24 @@ impl Peer {
     /// the answer is nothing.
     pub(super) async fn undo(
         &self,
-        peers: &Peers,
+        members: &Members,
         ballot: &Ballot,
         sent: Instant,
         token: &Token,
     ) -> Result<redis::Value, StoreError> {
-        if self.node.generation().is_none() {
-            Box::pin(self.node.ready()).await?;
+        if self.master.generation().is_none() {
+            Box::pin(self.master.ready()).await?;
         }
         // The first turn has looked already, and may not look again while it is under the lock.
         let is_first = AtomicBool::new(true);
         let wanted = || {
-            let unclaimed = || peers.claims.unless_claimed(token, || ()).is_some();
+            let unclaimed = || members.claims.unless_claimed(token, || ()).is_some();
             is_first.load(Ordering::Relaxed) || unclaimed()
         };
         let mut release = pin!(self.send_while(ballot, sent, wanted));
         // With the first turn it is on its way: whoever begins after that comes behind it.
         let first = poll_fn(|cx| {
-            let claims = &peers.claims;
+            let claims = &members.claims;
             Poll::Ready(claims.unless_claimed(token, || release.as_mut().poll(cx)))
         });
         let first = first.await;
@@ -308,11 +308,11 @@ impl Peer {
         sent: Instant,
         wanted: impl Fn() -> bool,
     ) -> Result<redis::Value, StoreError> {
-        let answer = self.node.send_while(ballot, wanted).await;
+        let answer = self.master.send_while(ballot, wanted).await;
         match &answer {
             // Not even a connection: the next tries are probes.
-            Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.pulse.missed(),
-            Ok(_) | Err(StoreError::Misconfigured(_)) => self.pulse.answered(sent.elapsed()),
+            Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
+            Ok(_) | Err(StoreError::Misconfigured(_)) => self.rtt.answered(sent.elapsed()),
         }
         answer
     }

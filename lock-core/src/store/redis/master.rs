@@ -75,9 +75,9 @@ impl Ballot {
             Arg::Text(attempt.token.as_str()),
             Arg::Millis(attempt.ttl),
             Arg::Text(&waiter),
-            Arg::Number(attempt.spare + 1),
+            Arg::Number(attempt.reserve + 1),
         ];
-        let given = if attempt.spare == 0 { 3 } else { 4 };
+        let given = if attempt.reserve == 0 { 3 } else { 4 };
         let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
         Some(Self::new(&ACQUIRE, &keys, &args[..given]))
     }
@@ -189,13 +189,13 @@ pub(crate) struct Run {
 }
 
 /// The connection to one master of a quorum.
-pub(crate) struct Node {
+pub(crate) struct Master {
     link: Arc<Link>,
     address: String,
     limit: Duration,
 }
 
-impl Node {
+impl Master {
     /// Nothing is sent before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
         let info = url

@@ -1,41 +1,41 @@
-//! Letting go of a lock and asking for it again in one command, for those who wait in this process.
+//! Letting go of a lock and passing for it again in one command, for those who wait in this process.
 
 use std::sync::Arc;
 
 use super::Shared;
-use super::contender::Contender;
+use super::acquisition::Acquisition;
 use super::outstanding::{Asker, Outstanding};
-use crate::queue::Line;
+use crate::engine::Line;
 use crate::store::{Answer, Mode, Passed, Released, Store, StoreError};
 use crate::sync::lock;
 
-/// A new contender takes the place of the holder: it has the lock, or the last place of the server's queue. `None` where
+/// A new acquisition takes the place of the holder: it has the lock, or the last place of the server's queue. `None` where
 /// nobody waits here, or the holder cannot be replaced.
 pub(super) async fn replace(
     shared: &Arc<Shared>,
     line: &Arc<Line>,
-    holder: &Arc<Contender>,
+    holder: &Arc<Acquisition>,
 ) -> Option<Result<Released, StoreError>> {
     let next = line.next_after(holder)?;
-    let contender = shared.contender(&next.request, Some(line)).ok()?;
+    let acquisition = shared.acquisition(&next.request, Some(line)).ok()?;
     let limits = shared.limits(line);
-    let Some(spare) = line.replace(holder, &contender, &next, shared.now(), limits) else {
-        shared.forget(&contender);
+    let Some(reserve) = line.replace(holder, &acquisition, &next, shared.now(), limits) else {
+        shared.forget(&acquisition);
         return None;
     };
     let terms = next.request.terms;
     let mut passing = Passing {
         shared,
         line,
-        contender: &contender,
-        request: Some(Outstanding::begin(shared, &contender, terms, spare)),
+        acquisition: &acquisition,
+        request: Some(Outstanding::begin(shared, &acquisition, terms, reserve)),
     };
-    let (token, from) = (shared.token(&contender), shared.token(holder));
+    let (token, from) = (shared.token(&acquisition), shared.token(holder));
     let attempt = passing.request.as_ref()?.attempt(&token, Mode::Wait);
     let answer = shared.store.pass(attempt, &from).await;
     let request = passing.request.take()?;
     // Where the caller did not run for too long, the first in line asks by now: what was answered is of the past.
-    let awaited = line.waits_for_release(&contender);
+    let awaited = line.waits_for_release(&acquisition);
     let answer = match answer {
         Ok(Passed::Lost) => {
             request.settle(&answer);
@@ -55,12 +55,12 @@ pub(super) async fn replace(
         && awaited
     {
         // Before the check is set: one that falls due while somebody asks is dropped.
-        line.release_answered(&contender);
+        line.release_answered(&acquisition);
         shared.check_line(line, terms, place.remaining);
     }
     let released = match answer {
         Ok(Answer::Granted { .. } | Answer::Queued(_)) => Ok(Released::HandedOver),
-        // Something else has taken the name in between; the one that waits finds out by asking.
+        // Something else has taken the name in between; the one that waits finds out by passing.
         Ok(Answer::Busy { .. } | Answer::Foreign { .. }) => Ok(Released::Free),
         Err(error) => Err(error),
     };
@@ -73,25 +73,25 @@ pub(super) async fn replace(
 struct Passing<'a> {
     shared: &'a Shared,
     line: &'a Arc<Line>,
-    contender: &'a Arc<Contender>,
+    acquisition: &'a Arc<Acquisition>,
     request: Option<Outstanding<'a>>,
 }
 
 impl Passing<'_> {
     fn over(self, ask_again: bool) {
         if ask_again {
-            lock(&self.contender.wait).interrupted();
+            lock(&self.acquisition.inbox).interrupted();
         }
         self.tell();
         // The waiter has left while the request was on its way, or was repeated: its clean-up may have come first.
-        if self.contender.is_over() {
-            self.shared.undo_again(self.contender);
+        if self.acquisition.is_over() {
+            self.shared.undo_again(self.acquisition);
         }
         std::mem::forget(self);
     }
 
     fn tell(&self) {
-        self.line.release_answered(self.contender);
+        self.line.release_answered(self.acquisition);
         self.line.wake_first();
     }
 }
@@ -100,7 +100,7 @@ impl Drop for Passing<'_> {
     /// The release was dropped on its way: it may be carried out all the same.
     fn drop(&mut self) {
         self.request = None;
-        lock(&self.contender.wait).interrupted();
+        lock(&self.acquisition.inbox).interrupted();
         self.tell();
     }
 }

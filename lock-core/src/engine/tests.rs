@@ -1,13 +1,13 @@
-//! The session on a clock that tests move by hand, over a real memory store.
+//! The engine on a clock that tests move by hand, over a real memory store.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Contender, Hold, Request, Session, Shared};
+use super::{Acquisition, Engine, Hold, LockRequest, Shared};
 use crate::config::Config;
+use crate::engine::{Limit, acquire};
 use crate::guard::LockGuard;
 use crate::key::LockKey;
-use crate::queue::{Limit, acquire};
 use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
 use crate::sync::lock;
 use crate::time::manual::ManualClock;
@@ -19,26 +19,26 @@ const TTL: Duration = Duration::from_secs(9);
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Rig {
-    session: Arc<Session>,
+    engine: Arc<Engine>,
     clock: ManualClock,
 }
 
 impl Rig {
-    /// A session over the named memory server. All sessions of one name must share the clock.
+    /// A engine over the named memory server. All engines of one name must share the clock.
     fn new(name: &str, clock: &ManualClock) -> Self {
         let clock = clock.clone();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&shared)));
         Self {
-            session: Session::start(Config::default(), store, shared).unwrap(),
+            engine: Engine::start(Config::default(), store, shared).unwrap(),
             clock,
         }
     }
 
-    fn request(&self, key: &str) -> Result<Request, LockError> {
-        Ok(Request {
+    fn request(&self, key: &str) -> Result<LockRequest, LockError> {
+        Ok(LockRequest {
             key: Arc::new(LockKey::new("lock:", key)?),
-            terms: self.session.shared.config.terms(TTL)?,
+            terms: self.engine.shared.config.terms(TTL)?,
             renew: true,
             max_hold: Span::ENDLESS,
             at_least: Duration::ZERO.into(),
@@ -47,16 +47,16 @@ impl Rig {
     }
 
     async fn hold(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Hold>, LockError> {
-        let request = Request {
+        let request = LockRequest {
             renew,
             ..self.request(key)?
         };
-        acquire(&self.session, request, limit).await
+        acquire(&self.engine, request, limit).await
     }
 
     async fn take(&self, key: &str, renew: bool, limit: Limit) -> Result<LockGuard, LockError> {
         let hold = self.hold(key, renew, limit).await?;
-        Ok(LockGuard::new(Arc::clone(&self.session), hold))
+        Ok(LockGuard::new(Arc::clone(&self.engine), hold))
     }
 }
 
@@ -83,14 +83,14 @@ async fn a_guard_is_not_held_from_its_deadline_on() {
 #[tokio::test]
 async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     let rig = Rig::new("", &ManualClock::new());
-    let shared = &rig.session.shared;
+    let shared = &rig.engine.shared;
     let hold = rig.hold("a", true, Limit::Forever).await.unwrap();
     // The holder lets go, and its thread stands still before the request is out. A refresh that was sent while it
     // waited is answered only now, sees that it has left, and cleans up.
-    let contender = Arc::clone(hold.contender().unwrap());
-    let released = std::pin::pin!(super::confirmed(&rig.session, &hold, 1));
-    contender.let_go();
-    super::task::clean_up_if_gone(shared, &contender).await;
+    let acquisition = Arc::clone(hold.acquisition().unwrap());
+    let released = std::pin::pin!(super::confirmed(&rig.engine, &hold, 1));
+    acquisition.let_go();
+    super::task::clean_up_if_gone(shared, &acquisition).await;
     assert!(rig.take("a", true, Limit::Try).await.is_ok(), "free by now");
     let released = released.await;
     assert!(released.is_ok(), "{released:?}");
@@ -135,7 +135,7 @@ async fn a_waiter_takes_over_from_a_holder_whose_lease_ended() {
     let guard = dead.take("a", false, Limit::Forever).await.unwrap();
     let waiting = alive.take("a", true, Limit::Forever);
     let expiry = async {
-        while alive.session.shared.lines_waiting() == 0 {
+        while alive.engine.shared.lines_waiting() == 0 {
             tokio::task::yield_now().await;
         }
         clock.advance(TTL);
@@ -161,7 +161,7 @@ async fn a_grant_after_a_wait_beyond_patience_has_a_full_lease() {
     let first = one.take("a", true, Limit::Forever).await.unwrap();
     let waiting = two.take("a", true, Limit::Forever);
     let release = async {
-        while two.session.shared.lines_waiting() == 0 {
+        while two.engine.shared.lines_waiting() == 0 {
             tokio::task::yield_now().await;
         }
         // The waiter's last question is now half a lease old.
@@ -181,8 +181,8 @@ async fn nothing_is_left_registered_when_all_is_over() {
     let late = rig.take("a", true, Limit::Within(Duration::from_millis(5)));
     assert!(matches!(late.await, Err(LockError::TimedOut { .. })));
     drop(guard);
-    assert_eq!(rig.session.shutdown(PATIENCE).await, 0);
-    assert_eq!(rig.session.shared.lines_waiting(), 0);
+    assert_eq!(rig.engine.shutdown(PATIENCE).await, 0);
+    assert_eq!(rig.engine.shared.lines_waiting(), 0);
     assert!(matches!(
         rig.take("a", true, Limit::Try).await,
         Err(LockError::ShutDown)
@@ -193,7 +193,7 @@ async fn nothing_is_left_registered_when_all_is_over() {
 async fn shutdown_takes_a_lock_from_a_guard_that_does_not_let_go() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
-    assert_eq!(rig.session.shutdown(Duration::from_millis(100)).await, 0);
+    assert_eq!(rig.engine.shutdown(Duration::from_millis(100)).await, 0);
     assert_eq!(soon(guard.lost()).await, LossReason::ShutDown);
 }
 
@@ -203,10 +203,10 @@ async fn shutdown_ends_those_who_wait() {
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let waiting = rig.take("a", true, Limit::Forever);
     let end = async {
-        while rig.session.shared.lines_waiting() == 0 {
+        while rig.engine.shared.lines_waiting() == 0 {
             tokio::task::yield_now().await;
         }
-        let shutdown = rig.session.shutdown(PATIENCE);
+        let shutdown = rig.engine.shutdown(PATIENCE);
         let release = async {
             tokio::task::yield_now().await;
             guard.release().await.unwrap();
@@ -221,7 +221,7 @@ async fn shutdown_ends_those_who_wait() {
 #[tokio::test]
 async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
     let rig = Rig::new("", &ManualClock::new());
-    let shared = &rig.session.shared;
+    let shared = &rig.engine.shared;
     // What a zombie request leaves behind: the lock is granted to a token that no entry stands for.
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     let token = shared.client.token(999_999);
@@ -232,14 +232,14 @@ async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
         mode: Mode::Try,
         alive_for: TTL,
         owner: None,
-        spare: 0,
+        reserve: 0,
     };
     let Answer::Granted { fence, .. } = shared.store.acquire(attempt).await.unwrap() else {
         panic!("it was free")
     };
     let grant = Grant {
         fence,
-        spare: 0,
+        reserve: 0,
         contended: false,
         ttl: TTL,
     };
@@ -253,7 +253,7 @@ async fn a_forced_release_is_announced_to_the_holder() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
-    rig.session.shared.store.force_release(&key).await.unwrap();
+    rig.engine.shared.store.force_release(&key).await.unwrap();
     assert_eq!(soon(guard.lost()).await, LossReason::ForceReleased);
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
 }
@@ -274,7 +274,7 @@ async fn a_grant_that_was_taken_back_before_it_was_taken_is_never_held() {
     // The waiter is granted the lock and loses it again while nobody polls it.
     first.release().await.unwrap();
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
-    one.session.shared.store.force_release(&key).await.unwrap();
+    one.engine.shared.store.force_release(&key).await.unwrap();
     let third = one.take("a", true, Limit::Try).await.unwrap();
     assert!(
         once(&mut waiting).await.is_pending(),
@@ -292,7 +292,7 @@ async fn shutdown_reaches_an_acquisition_that_was_granted_and_does_not_know_it()
     let mut waiting = Box::pin(rig.take("a", true, Limit::Forever));
     assert!(once(&mut waiting).await.is_pending());
     guard.release().await.unwrap();
-    let (left, waited) = tokio::join!(rig.session.shutdown(PATIENCE), waiting);
+    let (left, waited) = tokio::join!(rig.engine.shutdown(PATIENCE), waiting);
     assert!(matches!(waited, Err(LockError::ShutDown)));
     assert_eq!(left, 0);
 }
@@ -308,15 +308,15 @@ async fn a_line_that_the_server_forgot_is_put_back() {
     for waiter in &mut waiting {
         assert!(once(waiter).await.is_pending());
     }
-    let shared = &two.session.shared;
+    let shared = &two.engine.shared;
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     let token = shared.client.token(1);
     shared.store.release(&key, &token, None).await.unwrap();
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 0);
     // The next refresh finds that the line has no place, and gives it one.
-    let contender = lock(&shared.registry).contenders[&1].clone();
-    let line = contender.line().unwrap();
-    super::task::refresh(Arc::clone(shared), line, contender).await;
+    let acquisition = lock(&shared.registry).acquisitions[&1].clone();
+    let line = acquisition.line().unwrap();
+    super::task::refresh(Arc::clone(shared), line, acquisition).await;
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 1);
     first.release().await.unwrap();
     for waiter in waiting {
@@ -330,7 +330,7 @@ async fn a_lost_lock_is_cleaned_up_though_the_last_handle_goes_at_once() {
     let (one, two) = (Rig::new("handle", &clock), Rig::new("handle", &clock));
     let guard = one.take("a", true, Limit::Forever).await.unwrap();
     let view = guard.view();
-    let lease = view.hold.contender().unwrap().lease().unwrap();
+    let lease = view.hold.acquisition().unwrap().lease().unwrap();
     assert!(lease.lose(LossReason::Taken));
     drop(view);
     drop((guard, one));
@@ -340,7 +340,7 @@ async fn a_lost_lock_is_cleaned_up_though_the_last_handle_goes_at_once() {
 #[tokio::test]
 async fn shutdown_takes_any_limit() {
     let rig = Rig::new("", &ManualClock::new());
-    assert_eq!(rig.session.shutdown(Duration::MAX).await, 0);
+    assert_eq!(rig.engine.shutdown(Duration::MAX).await, 0);
 }
 
 #[test]
@@ -362,12 +362,12 @@ fn a_manager_whose_runtime_has_ended_grants_nothing() {
 #[tokio::test]
 async fn max_hold_is_announced_though_timers_stood_still() {
     let rig = Rig::new("", &ManualClock::new());
-    let request = Request {
+    let request = LockRequest {
         max_hold: (TTL / 2).into(),
         ..rig.request("a").unwrap()
     };
-    let hold = acquire(&rig.session, request, Limit::Forever).await;
-    let guard = LockGuard::new(Arc::clone(&rig.session), hold.unwrap());
+    let hold = acquire(&rig.engine, request, Limit::Forever).await;
+    let guard = LockGuard::new(Arc::clone(&rig.engine), hold.unwrap());
     let lost = async { soon(guard.lost()).await };
     let jump = async {
         tokio::task::yield_now().await;
@@ -383,16 +383,16 @@ async fn max_hold_is_announced_though_timers_stood_still() {
     );
 }
 
-/// Another one finds the lock free; then a request of the contender, which was given up before, takes it, and is undone.
-async fn is_undone_when_it_lands(shared: &Shared, contender: &Contender, other: &Rig) {
+/// Another one finds the lock free; then a request of the acquisition, which was given up before, takes it, and is undone.
+async fn is_undone_when_it_lands(shared: &Shared, acquisition: &Acquisition, other: &Rig) {
     soon(async {
         while other.take("a", true, Limit::Try).await.is_err() {
             tokio::task::yield_now().await;
         }
     })
     .await;
-    let token = shared.token(contender);
-    let late = contender.attempt(&token, Mode::Try, 0);
+    let token = shared.token(acquisition);
+    let late = acquisition.attempt(&token, Mode::Try, 0);
     soon(async {
         while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
             tokio::task::yield_now().await;
@@ -405,13 +405,13 @@ async fn is_undone_when_it_lands(shared: &Shared, contender: &Contender, other: 
 #[tokio::test]
 async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let rig = Rig::new("", &ManualClock::new());
-    let shared = &rig.session.shared;
+    let shared = &rig.engine.shared;
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
-    let contender = Arc::clone(guard.view().hold.contender().unwrap());
+    let acquisition = Arc::clone(guard.view().hold.acquisition().unwrap());
     // A request of it that got no answer may still be on its way, on a connection of the past.
-    contender.request_unanswered();
+    acquisition.request_unanswered();
     drop(guard);
-    is_undone_when_it_lands(shared, &contender, &rig).await;
+    is_undone_when_it_lands(shared, &acquisition, &rig).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -421,35 +421,35 @@ async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
     let first = one.take("a", true, Limit::Forever).await.unwrap();
     let mut waiting = Box::pin(two.take("a", true, Limit::Forever));
     assert!(once(&mut waiting).await.is_pending());
-    let shared = &two.session.shared;
-    let contender = lock(&shared.registry).contenders[&1].clone();
+    let shared = &two.engine.shared;
+    let acquisition = lock(&shared.registry).acquisitions[&1].clone();
     // Its refresh got no answer. The place that it had before brings it the lock, and it leaves without having seen that.
-    contender.request_unanswered();
+    acquisition.request_unanswered();
     first.release().await.unwrap();
     drop(waiting);
     // Time stands still as long as somebody has something to do, so the clean-up has looked once.
-    is_undone_when_it_lands(shared, &contender, &one).await;
+    is_undone_when_it_lands(shared, &acquisition, &one).await;
 }
 
 #[tokio::test]
 async fn a_lock_that_its_taker_never_saw_is_not_kept() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
-    let request = Request {
+    let request = LockRequest {
         at_least: TTL.into(),
         ..rig.request("a").unwrap()
     };
-    // A third one behind them, so that spare tokens are asked for.
+    // A third one behind them, so that reserved tokens are asked for.
     let mut waiting: Vec<_> = (0..3)
         .map(|_| {
             Box::pin(acquire(
-                &rig.session,
+                &rig.engine,
                 rig.request("a").unwrap(),
                 Limit::Forever,
             ))
         })
         .collect();
-    let mut keeper = Box::pin(acquire(&rig.session, request, Limit::Forever));
+    let mut keeper = Box::pin(acquire(&rig.engine, request, Limit::Forever));
     for waiter in &mut waiting {
         assert!(once(waiter).await.is_pending());
     }
@@ -457,7 +457,7 @@ async fn a_lock_that_its_taker_never_saw_is_not_kept() {
     guard.release().await.unwrap();
     for waiter in waiting {
         let hold = soon(waiter).await.unwrap();
-        rig.session.end(&hold);
+        rig.engine.end(&hold);
     }
     // It has been handed the lock by now, and leaves without having seen it.
     drop(keeper);

@@ -9,12 +9,12 @@ use futures_util::task::AtomicWaker;
 /// Wakes the one task that waits, now or at its next wait. Smaller than what any number of tasks may wait for: every lock
 /// that is held has one.
 #[derive(Debug, Default)]
-pub(crate) struct Woken {
+pub(crate) struct WakeCell {
     waiter: AtomicWaker,
     told: AtomicBool,
 }
 
-impl Woken {
+impl WakeCell {
     pub(crate) fn wake(&self) {
         self.told.store(true, Ordering::SeqCst);
         self.waiter.wake();
@@ -52,21 +52,21 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_said_before_the_wait_counts_once() {
-        let woken = Woken::default();
-        woken.wake();
-        woken.wake();
-        woken.wait().await;
-        assert!(woken.wait().now_or_never().is_none());
+        let wake_cell = WakeCell::default();
+        wake_cell.wake();
+        wake_cell.wake();
+        wake_cell.wait().await;
+        assert!(wake_cell.wait().now_or_never().is_none());
     }
 
     #[tokio::test]
     async fn what_is_said_while_nobody_polls_is_not_lost_with_the_wait() {
-        let woken = Woken::default();
+        let wake_cell = WakeCell::default();
         {
-            let mut wait = pin!(woken.wait());
+            let mut wait = pin!(wake_cell.wait());
             assert!(wait.as_mut().now_or_never().is_none());
-            woken.wake();
+            wake_cell.wake();
         }
-        assert!(woken.wait().now_or_never().is_some());
+        assert!(wake_cell.wait().now_or_never().is_some());
     }
 }

@@ -5,45 +5,45 @@ use std::sync::Arc;
 use tokio::time::{Instant, sleep};
 
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
-use super::trouble::Trouble;
+use super::retries::Retries;
 use crate::LockError;
+use crate::engine::{Acquisition, Engine, Granted, Hold, LockRequest, Outstanding, Taken};
 use crate::error::{Cause, LossReason};
-use crate::session::{Contender, Granted, Hold, Outstanding, Request, Session, Taken};
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 use crate::sync::lock;
 use crate::time::Moment;
 
 /// One try beside the line.
 pub(super) async fn alone(
-    session: &Arc<Session>,
-    request: Request,
+    engine: &Arc<Engine>,
+    request: LockRequest,
     patience: Patience,
     answered: &mut bool,
 ) -> Result<Arc<Hold>, LockError> {
-    let shared = &*session.shared;
-    let contender = shared.contender(&request, None)?;
+    let shared = &*engine.shared;
+    let acquisition = shared.acquisition(&request, None)?;
     let hold = Arc::new(Hold::new(request));
     let mut attempt = Attempted {
-        session,
-        contender: Some(Arc::clone(&contender)),
+        engine,
+        acquisition: Some(Arc::clone(&acquisition)),
         sent: false,
     };
-    let mut trouble = Trouble::new();
+    let mut retries = Retries::new();
     let mut last = None;
     loop {
-        lock(&contender.wait).asking(hold.request.terms);
+        lock(&acquisition.inbox).asking(hold.request.terms);
         if shared.is_closing() {
-            session.check_alive()?;
+            engine.check_alive()?;
             return Err(last.map_or(LockError::ShutDown, StoreError::into_lock_error));
         }
         // What the owner has here before we ask.
         let owners = shared.holder_for(&hold.request);
         let end = patience.end();
-        let Some((sent_at, answer)) = try_once(&mut attempt, &contender, end).await else {
+        let Some((sent_at, answer)) = try_once(&mut attempt, &acquisition, end).await else {
             // As in line: a server that has answered is there.
             return Err(if *answered {
                 LockError::TimedOut {
-                    key: contender.key.name().to_owned(),
+                    key: acquisition.key.name().to_owned(),
                     waited: patience.waited(),
                 }
             } else {
@@ -54,10 +54,10 @@ pub(super) async fn alone(
         let error = match answer {
             Ok(Answer::Granted { fence }) => {
                 let granted = Granted::by_answer(fence, 0, sent_at, hold.request.terms);
-                match shared.take_alone(&contender, granted, &hold) {
+                match shared.take_alone(&acquisition, granted, &hold) {
                     Taken::Held => {
                         hold.take();
-                        attempt.contender = None;
+                        attempt.acquisition = None;
                         return Ok(hold);
                     }
                     Taken::ShutDown | Taken::Abandoned => return Err(LockError::ShutDown),
@@ -73,29 +73,29 @@ pub(super) async fn alone(
                     shared.lease_due_at(sent_at);
                 }
                 // The server answered that it holds nothing of this try; unless an earlier request is still out.
-                attempt.sent = contender.has_unanswered();
+                attempt.sent = acquisition.has_unanswered();
                 if shared.is_closing() {
                     return Err(LockError::ShutDown);
                 }
                 return Err(LockError::Busy {
-                    key: contender.key.name().to_owned(),
+                    key: acquisition.key.name().to_owned(),
                     retry_after: (remaining < NO_TTL).then_some(remaining),
                 });
             }
             Ok(Answer::Queued(_)) => return Err(LockError::unavailable(Unasked)),
-            Ok(Answer::Foreign { kind }) => return Err(foreign(&contender, kind)),
+            Ok(Answer::Foreign { kind }) => return Err(foreign(&acquisition, kind)),
             Err(error) => error,
         };
         if shared.is_closing() {
             // Where it was the runtime that ended, its connection is broken, and `acquire` says so.
             return Err(LockError::ShutDown);
         }
-        let pause = trouble.again();
+        let pause = retries.again();
         let give_up = match patience.limit {
             // A broken connection may have swallowed the reply: with the same token a second call finds out.
-            Limit::Try => trouble.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
+            Limit::Try => retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
             Limit::Within(_) => end.is_some_and(|end| Instant::now() + pause >= end),
-            Limit::Forever => trouble.lasted() > hold.request.terms.ttl(),
+            Limit::Forever => retries.lasted() > hold.request.terms.ttl(),
         };
         if give_up || matches!(error, StoreError::Misconfigured(_)) {
             return Err(error.into_lock_error());
@@ -108,18 +108,18 @@ pub(super) async fn alone(
 /// One request of a try, and when it was sent. `None` where the time ran out first.
 async fn try_once(
     attempt: &mut Attempted<'_>,
-    contender: &Arc<Contender>,
+    acquisition: &Arc<Acquisition>,
     end: Option<Instant>,
 ) -> Option<(Moment, Result<Answer, StoreError>)> {
-    let shared = &*attempt.session.shared;
+    let shared = &*attempt.engine.shared;
     // A caller that gives up before there is a connection leaves nothing behind.
     if let Some(connecting) = shared.store.connecting()
         && let Err(error) = within(end, connecting).await?
     {
         return Some((shared.now(), Err(error)));
     }
-    let token = shared.token(contender);
-    let request = Outstanding::begin(shared, contender, contender.terms(), 0);
+    let token = shared.token(acquisition);
+    let request = Outstanding::begin(shared, acquisition, acquisition.terms(), 0);
     attempt.sent = true;
     let answer = within(
         end,
@@ -133,22 +133,22 @@ async fn try_once(
 
 /// Undoes a try when dropped, unless it was completed or came to nothing.
 pub(super) struct Attempted<'a> {
-    pub(super) session: &'a Arc<Session>,
-    pub(super) contender: Option<Arc<Contender>>,
+    pub(super) engine: &'a Arc<Engine>,
+    pub(super) acquisition: Option<Arc<Acquisition>>,
     pub(super) sent: bool,
 }
 
 impl Drop for Attempted<'_> {
     fn drop(&mut self) {
-        if let Some(contender) = self.contender.take() {
-            self.session.abandon(contender, self.sent);
+        if let Some(acquisition) = self.acquisition.take() {
+            self.engine.abandon(acquisition, self.sent);
         }
     }
 }
 
-pub(super) fn foreign(contender: &Contender, kind: String) -> LockError {
+pub(super) fn foreign(acquisition: &Acquisition, kind: String) -> LockError {
     LockError::ForeignKey {
-        key: contender.key.name().to_owned(),
+        key: acquisition.key.name().to_owned(),
         kind,
     }
 }

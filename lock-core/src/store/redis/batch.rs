@@ -53,7 +53,7 @@ pub(super) enum Want {
 
 /// Who waits for the next call.
 #[derive(Default)]
-pub(super) struct Gather {
+pub(super) struct Batcher {
     asks: Mutex<Asks>,
     /// Tokens whose request nobody waits for any more, though it may still be sent or answered. Whoever cleans up behind
     /// such a request must not overtake it.
@@ -129,7 +129,7 @@ struct Ask {
     reply: oneshot::Sender<Result<u64, StoreError>>,
 }
 
-impl Gather {
+impl Batcher {
     /// The fencing token of the lock that was taken, 1 for a lock that was released, and 0 where nothing was done.
     pub(super) async fn ask(
         self: &Arc<Self>,
@@ -153,7 +153,7 @@ impl Gather {
             Add::Fills(call) => drop(link.spawn(self.turn(link, limit, Some(call)).run())),
         }
         let mut waiting = Waiting {
-            gather: self,
+            batcher: self,
             token,
             answer,
             answered: false,
@@ -191,7 +191,7 @@ impl Gather {
 
     fn turn(self: &Arc<Self>, link: &Arc<Link>, limit: Duration, full: Option<Batch>) -> Turn {
         Turn {
-            gather: Arc::clone(self),
+            batcher: Arc::clone(self),
             link: Arc::clone(link),
             limit,
             full,
@@ -231,7 +231,7 @@ impl Gather {
 
 /// One who waits for an answer.
 struct Waiting<'a> {
-    gather: &'a Gather,
+    batcher: &'a Batcher,
     token: &'a Token,
     answer: oneshot::Receiver<Result<u64, StoreError>>,
     answered: bool,
@@ -243,7 +243,7 @@ impl Drop for Waiting<'_> {
             return;
         }
         // Both under the lock: an answer that finds nobody finds the orphan as well.
-        let mut orphans = lock(&self.gather.orphans);
+        let mut orphans = lock(&self.batcher.orphans);
         self.answer.close();
         if self.answer.try_recv().is_err() {
             orphans.push(*self.token);
@@ -254,7 +254,7 @@ impl Drop for Waiting<'_> {
 /// A task that sends what has gathered, again and again until nobody waits. It belongs to none of those who wait, so none of
 /// them can cancel it.
 struct Turn {
-    gather: Arc<Gather>,
+    batcher: Arc<Batcher>,
     link: Arc<Link>,
     limit: Duration,
     /// Those that fill a call: it goes out at once, and nothing comes after it.
@@ -269,14 +269,14 @@ impl Drop for Turn {
             Some(asks) => asks,
             None if self.ended => return,
             None => {
-                let mut asks = lock(&self.gather.asks);
+                let mut asks = lock(&self.batcher.asks);
                 asks.turns -= 1;
                 std::mem::take(&mut asks.waiting)
             }
         };
         for ask in asks {
             let error = StoreError::Ambiguous(no_reply(self.limit));
-            self.gather.settle(ask, Err(error));
+            self.batcher.settle(ask, Err(error));
         }
     }
 }
@@ -297,7 +297,7 @@ impl Turn {
 
     /// Those who wait. Where there is nobody, this turn has ended.
     fn take(&mut self) -> Option<Batch> {
-        let mut asks = lock(&self.gather.asks);
+        let mut asks = lock(&self.batcher.asks);
         if asks.waiting.len() == 0 {
             asks.turns -= 1;
             self.ended = true;
@@ -308,7 +308,7 @@ impl Turn {
 
     async fn send(&self, mut batch: Batch) {
         for gone in batch.given_up() {
-            self.gather.settle(gone, Ok(0));
+            self.batcher.settle(gone, Ok(0));
         }
         if batch.len() == 0 {
             return;
@@ -316,7 +316,7 @@ impl Turn {
         let answers = self.call(&batch).await;
         ANSWERING_MANY.set(batch.len() >= MANY);
         for (place, ask) in batch.into_iter().enumerate() {
-            self.gather.settle(ask, answers.of(place));
+            self.batcher.settle(ask, answers.of(place));
         }
         ANSWERING_MANY.set(false);
     }
@@ -344,7 +344,7 @@ impl Turn {
                     .map(|ask| Arg::Millis(ask.ttl)),
             );
         }
-        let call = self.link.run(&script::TOGETHER, &keys, &args);
+        let call = self.link.run(&script::BATCH, &keys, &args);
         match timeout(self.limit, call).await {
             Ok(Ok(Value::Int(first))) => match u64::try_from(first) {
                 Ok(first) => Answers::All { acquires, first },
@@ -440,13 +440,13 @@ mod tests {
 
     #[test]
     fn each_request_that_was_given_up_is_settled_by_itself() {
-        let gather = Gather::default();
+        let batcher = Batcher::default();
         let key = Arc::new(LockKey::new("", "a").unwrap());
         let token = ClientId::random().token(1);
         let given_up = || {
             let (reply, answer) = oneshot::channel();
             drop(Waiting {
-                gather: &gather,
+                batcher: &batcher,
                 token: &token,
                 answer,
                 answered: false,
@@ -459,9 +459,9 @@ mod tests {
             }
         };
         let (first, second) = (given_up(), given_up());
-        gather.settle(first, Ok(1));
-        assert!(gather.is_unsettled(&token), "the second may be on its way");
-        gather.settle(second, Ok(1));
-        assert!(!gather.is_unsettled(&token));
+        batcher.settle(first, Ok(1));
+        assert!(batcher.is_unsettled(&token), "the second may be on its way");
+        batcher.settle(second, Ok(1));
+        assert!(!batcher.is_unsettled(&token));
     }
 }

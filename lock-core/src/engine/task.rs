@@ -1,4 +1,4 @@
-//! The one task of a session: renews leases in batches, refreshes waiters, announces losses, releases what
+//! The one task of a engine: renews leases in batches, refreshes waiters, announces losses, releases what
 //! guards have dropped.
 
 use std::sync::Arc;
@@ -11,12 +11,12 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::Instrument;
 
-use super::contender::Contender;
+use super::acquisition::Acquisition;
+use super::inbox::Inbox;
 use super::phase::Status;
-use super::wait::Wait;
-use super::{Asker, Errand, Outstanding, Shared, undo};
+use super::{Asker, Command, Outstanding, Shared, release as releases};
 use crate::LossReason;
-use crate::queue::{Line, LineCheck};
+use crate::engine::{Line, LineCheck};
 use crate::store::{Answer, Mode, Renewal, Store};
 use crate::sync::lock;
 use crate::terms::Terms;
@@ -36,7 +36,7 @@ const PACE: Duration = Duration::from_millis(20);
 
 type Job = BoxFuture<'static, ()>;
 
-pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Errand>) {
+pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Command>) {
     let mut timer = if shared.store.is_driven_here() {
         shared.clock.timer()
     } else {
@@ -47,10 +47,10 @@ pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Erra
         let now = shared.now();
         let next = sweep(&shared, now, &mut jobs);
         tokio::select! {
-            errand = errands.recv() => match errand {
-                Some(Errand::Release(contender)) => release(&shared, contender, &mut jobs),
-                Some(Errand::ReleaseThen(contender, then)) => {
-                    jobs.push(Box::pin(undo::until_confirmed_then(Arc::clone(&shared), contender, then)));
+            command = commands.recv() => match command {
+                Some(Command::Release(acquisition)) => release(&shared, acquisition, &mut jobs),
+                Some(Command::ReleaseThen(acquisition, then)) => {
+                    jobs.push(Box::pin(releases::until_confirmed_then(Arc::clone(&shared), acquisition, then)));
                 }
                 None => break,
             },
@@ -62,42 +62,42 @@ pub(super) async fn run(shared: Arc<Shared>, mut errands: UnboundedReceiver<Erra
     // Every handle is gone: finish what was queued, and clean up behind the locks that were lost a moment ago.
     let now = shared.now();
     let left: Vec<_> = lock(&shared.registry)
-        .contenders
+        .acquisitions
         .values()
         .cloned()
         .collect();
-    for contender in left {
-        if is_lost(&contender, now) && !contender.undoing.swap(true, Ordering::Relaxed) {
+    for acquisition in left {
+        if is_lost(&acquisition, now) && !acquisition.undoing.swap(true, Ordering::Relaxed) {
             let shared = Arc::clone(&shared);
             // The pause is part of the job: it must not hold up the releases that are queued.
             jobs.push(Box::pin(async move {
-                tokio::time::sleep(now.until(contender.clean_up_at(now))).await;
-                undo::until_confirmed(shared, contender).await;
+                tokio::time::sleep(now.until(acquisition.clean_up_at(now))).await;
+                releases::until_confirmed(shared, acquisition).await;
             }));
         }
     }
     while jobs.next().await.is_some() {}
 }
 
-fn release(shared: &Arc<Shared>, contender: Arc<Contender>, jobs: &mut FuturesUnordered<Job>) {
-    if !contender.undoing.swap(true, Ordering::Relaxed) {
-        jobs.push(Box::pin(undo::until_confirmed(
+fn release(shared: &Arc<Shared>, acquisition: Arc<Acquisition>, jobs: &mut FuturesUnordered<Job>) {
+    if !acquisition.undoing.swap(true, Ordering::Relaxed) {
+        jobs.push(Box::pin(releases::until_confirmed(
             Arc::clone(shared),
-            contender,
+            acquisition,
         )));
     }
 }
 
-/// Whether what this contender had is lost: the lease to all its guards, or the hold to the one that has it.
-fn is_lost(contender: &Contender, now: Moment) -> bool {
+/// Whether what this acquisition had is lost: the lease to all its guards, or the hold to the one that has it.
+fn is_lost(acquisition: &Acquisition, now: Moment) -> bool {
     let is_capped = || {
-        let hold = contender.hold();
+        let hold = acquisition.hold();
         hold.is_some_and(|hold| matches!(hold.status(now), Status::Lost(_)))
     };
-    match contender.status(now) {
+    match acquisition.status(now) {
         Status::Lost(_) => true,
         // There may be thousands of leases: their guards are looked at only where it matters.
-        Status::Held => contender.cap() <= now && is_capped(),
+        Status::Held => acquisition.cap() <= now && is_capped(),
         Status::Pending | Status::Released => false,
     }
 }
@@ -121,51 +121,53 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     let mut next = Moment::NEVER;
     let mut due = Vec::new();
     let (mut lost, mut over, mut not_taken) = (Vec::new(), Vec::new(), Vec::new());
-    for contender in lock(&shared.registry).contenders.values() {
-        let Some(lease) = contender.lease() else {
+    for acquisition in lock(&shared.registry).acquisitions.values() {
+        let Some(lease) = acquisition.lease() else {
             continue;
         };
-        if is_lost(contender, now) {
-            if contender.undoing.load(Ordering::Relaxed) {
+        if is_lost(acquisition, now) {
+            if acquisition.undoing.load(Ordering::Relaxed) {
                 continue;
             }
-            let clean_up_at = contender.clean_up_at(now);
+            let clean_up_at = acquisition.clean_up_at(now);
             if clean_up_at <= now {
-                over.push(Arc::clone(contender));
+                over.push(Arc::clone(acquisition));
             } else {
                 next = next.min(clean_up_at);
             }
-            lost.push(Arc::clone(contender));
-        } else if contender.status(now) == Status::Held {
+            lost.push(Arc::clone(acquisition));
+        } else if acquisition.status(now) == Status::Held {
             // What is due soon goes along, so that batches are full and sweeps are few.
             let terms = lease.terms();
             if lease.renew_at() <= now + terms.ttl() / 12 {
-                not_taken.extend(contender.not_taken());
+                not_taken.extend(acquisition.not_taken());
                 let prolongs = lease.renewing();
                 due.push(Due {
-                    contender: Arc::clone(contender),
+                    acquisition: Arc::clone(acquisition),
                     terms,
                     prolongs,
                 });
             }
-            let end = lease.end().min(contender.cap());
+            let end = lease.end().min(acquisition.cap());
             next = next.min(lease.renew_at()).min(end);
-        } else if !contender.undoing.load(Ordering::Relaxed) {
+        } else if !acquisition.undoing.load(Ordering::Relaxed) {
             // Its caller releases it. Where that is so at two looks, the caller does not run.
-            if contender.unreleased.swap(true, Ordering::Relaxed) {
-                contender.released_by_refresh.store(true, Ordering::SeqCst);
-                over.push(Arc::clone(contender));
+            if acquisition.unreleased.swap(true, Ordering::Relaxed) {
+                acquisition
+                    .released_by_refresh
+                    .store(true, Ordering::SeqCst);
+                over.push(Arc::clone(acquisition));
             } else {
                 next = next.min(now + shared.config.command_deadline + MAXIMUM_PAUSE);
             }
         }
     }
-    for contender in lost {
-        lock(&shared.registry).gone(&contender);
+    for acquisition in lost {
+        lock(&shared.registry).gone(&acquisition);
     }
-    for contender in over {
-        tracing::debug!(key = contender.key.name(), "lost: cleaning up");
-        release(shared, contender, jobs);
+    for acquisition in over {
+        tracing::debug!(key = acquisition.key.name(), "lost: cleaning up");
+        release(shared, acquisition, jobs);
     }
     for hold in not_taken {
         tracing::debug!(
@@ -173,11 +175,11 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             "a waiter does not run: the next one has the lock"
         );
         if hold.release(now) == Status::Held
-            && let Some(contender) = shared.pass_on(&hold, now)
+            && let Some(acquisition) = shared.pass_on(&hold, now)
         {
-            release(shared, contender, jobs);
+            release(shared, acquisition, jobs);
         }
-        hold.woken.wake();
+        hold.wake_cell.wake();
     }
     // The shortest ttl of a batch bounds how long its answer may take. Within one ttl they stay in their order, which is about
     // that of memory: most of what a renewal costs here is to fetch the lock from there.
@@ -203,22 +205,24 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
     drop(registry);
     for (line, what) in due {
         match what {
-            Some(LineCheck::Refresh(contender)) => {
-                jobs.push(Box::pin(refresh(Arc::clone(shared), line, contender)));
+            Some(LineCheck::Refresh(acquisition)) => {
+                jobs.push(Box::pin(refresh(Arc::clone(shared), line, acquisition)));
             }
             Some(LineCheck::PassedOver(left)) => {
                 tracing::debug!(
                     key = line.key.name(),
                     "a waiter does not run: the next one comes before it"
                 );
-                if let Some(contender) = left {
-                    release(shared, contender, jobs);
+                if let Some(acquisition) = left {
+                    release(shared, acquisition, jobs);
                 }
             }
-            Some(LineCheck::Release(contender)) => {
+            Some(LineCheck::Release(acquisition)) => {
                 // Its own release may come second and find nothing.
-                contender.released_by_refresh.store(true, Ordering::SeqCst);
-                release(shared, contender, jobs);
+                acquisition
+                    .released_by_refresh
+                    .store(true, Ordering::SeqCst);
+                release(shared, acquisition, jobs);
             }
             None => {}
         }
@@ -228,7 +232,7 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
 
 /// A lease to renew.
 struct Due {
-    contender: Arc<Contender>,
+    acquisition: Arc<Acquisition>,
     /// What to renew it for: this must not change while the answer is on its way.
     terms: Terms,
     /// False for a fixed lease, which is only confirmed after messages may have been missed.
@@ -260,20 +264,20 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
     async {
         let tokens: Vec<Token> = batch
             .iter()
-            .map(|due| shared.token(&due.contender))
+            .map(|due| shared.token(&due.acquisition))
             .collect();
         let renewals: Vec<Renewal<'_>> = batch
             .iter()
             .zip(&tokens)
             .map(|(due, token)| Renewal {
-                key: &due.contender.key,
+                key: &due.acquisition.key,
                 token,
                 ttl: if due.prolongs {
                     due.terms.ttl()
                 } else {
                     Duration::ZERO
                 },
-                owner: due.contender.owner(),
+                owner: due.acquisition.owner(),
             })
             .collect();
         let sent_at = shared.now();
@@ -285,8 +289,8 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
                 let lost = held.iter().filter(|held| !**held).count();
                 span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
                 for (due, held) in batch.iter().zip(held) {
-                    let contender = &due.contender;
-                    let Some(lease) = contender.lease() else {
+                    let acquisition = &due.acquisition;
+                    let Some(lease) = acquisition.lease() else {
                         continue;
                     };
                     if held && due.prolongs {
@@ -295,7 +299,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
                             .min(lease.end());
                     } else if held {
                         next = next.min(lease.renew_at()).min(lease.end());
-                    } else if contender.is_over() {
+                    } else if acquisition.is_over() {
                         // Released in between; the lease may have other users of the same owner.
                         next = next.min(lease.not_renewed(now));
                     } else if lease.lose(LossReason::Taken) {
@@ -310,7 +314,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
                     ?error,
                     "leases could not be renewed: trying again"
                 );
-                for lease in batch.iter().filter_map(|due| due.contender.lease()) {
+                for lease in batch.iter().filter_map(|due| due.acquisition.lease()) {
                     next = next.min(lease.not_renewed(now)).min(lease.end());
                 }
             }
@@ -322,22 +326,22 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
 }
 
 /// Asks on behalf of everybody in this process who waits for the same lock.
-pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, contender: Arc<Contender>) {
-    if contender.status(shared.now()) == Status::Pending {
-        ask_for(&shared, &line, &contender).await;
+pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, acquisition: Arc<Acquisition>) {
+    if acquisition.status(shared.now()) == Status::Pending {
+        ask_for(&shared, &line, &acquisition).await;
     }
-    line.refreshed(&contender);
+    line.refreshed(&acquisition);
 }
 
-async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, contender: &Arc<Contender>) {
+async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acquisition>) {
     if shared.store.pushes() && line.needs_subscription(shared.now()) {
         // The first in line asks itself, and subscribes.
-        return contender.tell(Wait::interrupted);
+        return acquisition.tell(Inbox::interrupted);
     }
-    let spare = line.spare(contender, shared.limits(line));
-    let terms = contender.terms();
-    let request = Outstanding::begin(shared, contender, terms, spare);
-    let token = shared.token(contender);
+    let reserve = line.reserve(acquisition, shared.limits(line));
+    let terms = acquisition.terms();
+    let request = Outstanding::begin(shared, acquisition, terms, reserve);
+    let token = shared.token(acquisition);
     let attempt = request.attempt(&token, Mode::Wait);
     let answer = shared.store.acquire(attempt).await;
     line.heard(answer.is_ok());
@@ -346,24 +350,26 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, contender: &Arc<Contend
     match answer {
         Ok(Answer::Queued(place)) => {
             if let Some(own) = place.own_holder {
-                shared.check_own_holder(own, contender.key.lock(), place.remaining);
+                shared.check_own_holder(own, acquisition.key.lock(), place.remaining);
             }
             remaining = place.remaining;
         }
         Ok(Answer::Busy { remaining: left }) => remaining = left,
-        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => contender.wake(),
+        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => acquisition.wake(),
     }
-    clean_up_if_gone(shared, contender).await;
+    clean_up_if_gone(shared, acquisition).await;
     shared.check_line(line, terms, remaining.min(terms.ttl()));
 }
 
-/// A contender that was given up while we asked for it may have been put back into the queue by our question. Releasing it
+/// An acquisition that was given up while we asked for it may have been put back into the queue by our question. Releasing it
 /// again may also overtake its own release, which must not take that for a loss.
-pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, contender: &Arc<Contender>) {
-    let status = contender.status(shared.now());
+pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
+    let status = acquisition.status(shared.now());
     if !matches!(status, Status::Pending | Status::Held) {
-        contender.released_by_refresh.store(true, Ordering::SeqCst);
-        undo::again(Arc::clone(shared), Arc::clone(contender)).await;
+        acquisition
+            .released_by_refresh
+            .store(true, Ordering::SeqCst);
+        releases::again(Arc::clone(shared), Arc::clone(acquisition)).await;
     }
 }
 
@@ -372,10 +378,10 @@ impl Shared {
     fn check_own_holder(&self, sequence: u64, name: &str, remaining: Duration) {
         let now = self.now();
         let registry = lock(&self.registry);
-        match registry.contenders.get(&sequence) {
+        match registry.acquisitions.get(&sequence) {
             // It does not know yet that it was granted the lock: its message was lost.
             Some(holder) if holder.status(now) == Status::Pending => {
-                holder.tell(Wait::interrupted);
+                holder.tell(Inbox::interrupted);
             }
             Some(_) => {}
             None if registry.is_kept(sequence, now) => {}

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::way::Way;
+use super::yield_turn::YieldTurn;
+use crate::engine::{Acquisition, Granted, Hold, Next, Taken};
 use crate::owner::Owner;
-use crate::session::{Contender, Granted, Hold, Next, Taken};
 use crate::store::Subscription;
 use crate::sync::lock;
 use crate::terms::Terms;
@@ -17,35 +17,35 @@ use crate::time::Moment;
 /// Fencing tokens that a line asks for at once: few where one waits, more where many do, and twice as many each time they
 /// ran out; but not more than microseconds have passed. The server's clock in microseconds is the floor under its counter, and
 /// a counter that runs ahead of it has none.
-const SPARE_FOR_ONE: u64 = 7;
-const SPARE_FOR_MANY: u64 = 63;
-const SPARE_AT_MOST: u64 = 1023;
+const RESERVE_FOR_ONE: u64 = 7;
+const RESERVE_FOR_MANY: u64 = 63;
+const MAXIMUM_RESERVE: u64 = 1023;
 
 /// How long the line keeps a lock to itself while another process waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
-    pub(crate) row: u32,
+    pub(crate) handovers: u32,
     pub(crate) time: Duration,
     /// Nobody would tell us that another process waits.
     pub(crate) always: bool,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct LineState {
     /// The callers that wait, the oldest first.
     pub(super) waiting: VecDeque<Arc<Hold>>,
-    pub(super) seeker: Option<Seeker>,
-    pub(super) holder: Option<Arc<Contender>>,
+    pub(super) pending: Option<PendingAcquisition>,
+    pub(super) holder: Option<Arc<Acquisition>>,
     /// Guards in a row that had the holder's lease, and since when.
-    pub(super) row: u32,
-    pub(super) row_since: Option<Moment>,
+    pub(super) handovers: u32,
+    pub(super) turn_started: Option<Moment>,
     /// Another process waits for the lock that we hold.
     pub(super) contended: bool,
     /// Fencing tokens that the holder may still give out.
-    pub(super) spare: Range<u64>,
+    pub(super) reserve: Range<u64>,
     /// How many were asked for the last time.
-    pub(super) asked_for: u64,
-    /// When to look at the line, and to ask on behalf of the seeker.
+    pub(super) last_reserve: u64,
+    /// When to look at the line, and to ask on behalf of the pending acquisition.
     pub(super) check_at: Option<(Moment, u64)>,
     /// Looks in a row that found the first in line told and not running.
     pub(super) unheeded: u8,
@@ -53,27 +53,27 @@ pub(super) struct State {
     /// When to subscribe again, after a refusal or on a new connection.
     pub(super) subscribe_at: Option<Moment>,
     /// Whether it is the turn of other processes, where the server keeps no queue.
-    pub(super) way: Way,
+    pub(super) yield_turn: YieldTurn,
     pub(super) shut_down: bool,
 }
 
-/// The contender that asks for the first in line.
+/// The acquisition that asks for the first in line.
 #[derive(Debug)]
-pub(super) struct Seeker {
-    pub(super) contender: Arc<Contender>,
-    pub(super) asking: Asking,
+pub(super) struct PendingAcquisition {
+    pub(super) acquisition: Arc<Acquisition>,
+    pub(super) asked_by: AskedBy,
     pub(super) asked_at: Moment,
-    /// Which contender lets go with the request, where that is the one of its release.
-    pub(super) releases: Option<Arc<Contender>>,
-    /// The session asks on behalf of the line.
+    /// Which acquisition lets go with the request, where that is the one of its release.
+    pub(super) releases: Option<Arc<Acquisition>>,
+    /// The engine asks on behalf of the line.
     pub(super) refreshing: bool,
 }
 
-impl Seeker {
-    pub(super) fn new(contender: Arc<Contender>, asking: Asking, now: Moment) -> Self {
+impl PendingAcquisition {
+    pub(super) fn new(acquisition: Arc<Acquisition>, asked_by: AskedBy, now: Moment) -> Self {
         Self {
-            contender,
-            asking,
+            acquisition,
+            asked_by,
             asked_at: now,
             releases: None,
             refreshing: false,
@@ -84,17 +84,17 @@ impl Seeker {
 /// What is due for a line.
 #[derive(Debug)]
 pub(crate) enum LineCheck {
-    /// To ask on behalf of the seeker.
-    Refresh(Arc<Contender>),
-    /// The first in line did not run when it was told, and was passed over. Its contender, if nobody else needs it.
-    PassedOver(Option<Arc<Contender>>),
-    /// To release this contender: its guard has ended, and the caller that was to release it does not run.
-    Release(Arc<Contender>),
+    /// To ask on behalf of the pending acquisition.
+    Refresh(Arc<Acquisition>),
+    /// The first in line did not run when it was told, and was passed over. Its acquisition, if nobody else needs it.
+    PassedOver(Option<Arc<Acquisition>>),
+    /// To release this acquisition: its guard has ended, and the caller that was to release it does not run.
+    Release(Arc<Acquisition>),
 }
 
 /// Who waits for the answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Asking {
+pub(super) enum AskedBy {
     Nobody,
     /// The first in line, itself.
     First,
@@ -112,74 +112,74 @@ pub(crate) enum Step {
     },
     Wait,
     /// It would be the first to ask, but it is the turn of others: it waits for news, and looks again after this pause.
-    GiveWay {
+    Yield {
         pause: Duration,
     },
-    /// Nobody asks: it makes a contender and asks.
+    /// Nobody asks: it makes an acquisition and asks.
     Lead,
     Ask {
-        contender: Arc<Contender>,
-        spare: u64,
+        acquisition: Arc<Acquisition>,
+        reserve: u64,
     },
     /// Its owner has the lock by now, through somebody else here: it needs no place in line.
     Enter,
     /// It had the lock, or its turn to ask, and did not run: others came before it, and it joins the line anew.
     Again,
     /// A grant came later than its lease lasts.
-    TooLate(Arc<Contender>),
+    TooLate(Arc<Acquisition>),
     ShutDown,
 }
 
-impl State {
+impl LineState {
     pub(super) fn step(
         &mut self,
         hold: &Arc<Hold>,
         now: impl FnOnce() -> Moment,
         limits: Limits,
     ) -> Step {
-        let Some(seeker) = &self.seeker else {
+        let Some(pending) = &self.pending else {
             return if self.holder.is_some() {
                 Step::Wait
-            } else if let Some(pause) = self.way.pause(now()) {
-                Step::GiveWay { pause }
+            } else if let Some(pause) = self.yield_turn.pause(now()) {
+                Step::Yield { pause }
             } else {
                 Step::Lead
             };
         };
-        let contender = Arc::clone(&seeker.contender);
-        if seeker.asking != Asking::Nobody {
+        let acquisition = Arc::clone(&pending.acquisition);
+        if pending.asked_by != AskedBy::Nobody {
             return Step::Wait;
         }
         let wanted = hold.request.terms;
         let now = now();
-        let next = lock(&contender.wait).next(now, wanted);
+        let next = lock(&acquisition.inbox).next(now, wanted);
         match next {
             Next::Wait => Step::Wait,
-            Next::Take(granted) => match contender.take(now, granted, hold, None) {
+            Next::Take(granted) => match acquisition.take(now, granted, hold, None) {
                 Taken::Held => {
                     self.waiting.pop_front();
                     if self.waiting.is_empty() {
                         self.subscription = None;
                     }
-                    self.seeker = None;
-                    self.hold_by(contender, now, Some(granted));
+                    self.pending = None;
+                    self.hold_by(acquisition, now, Some(granted));
                     Step::Held {
                         alone: self.waiting.is_empty() && self.knows_nothing(),
                     }
                 }
-                Taken::TooLate => Step::TooLate(contender),
+                Taken::TooLate => Step::TooLate(acquisition),
                 Taken::ShutDown => Step::ShutDown,
                 Taken::Revoked => self.ask(hold, now, limits),
                 Taken::Abandoned => {
-                    self.seeker = None;
+                    self.pending = None;
                     Step::Lead
                 }
             },
-            Next::AskAgain => match self.way.pause(now) {
+            Next::AskAgain => match self.yield_turn.pause(now) {
                 Some(pause) => {
                     // Whatever it was that made us ask, it still does when the pause is over.
-                    lock(&contender.wait).interrupted();
-                    Step::GiveWay { pause }
+                    lock(&acquisition.inbox).interrupted();
+                    Step::Yield { pause }
                 }
                 None => self.ask(hold, now, limits),
             },
@@ -187,23 +187,23 @@ impl State {
     }
 
     fn ask(&mut self, hold: &Arc<Hold>, now: Moment, limits: Limits) -> Step {
-        let spare = self.spare_wanted(limits, None);
-        match &mut self.seeker {
-            Some(seeker) => {
-                seeker.asking = Asking::First;
-                seeker.asked_at = now;
-                lock(&seeker.contender.wait).asking(hold.request.terms);
+        let reserve = self.reserve_wanted(limits, None);
+        match &mut self.pending {
+            Some(pending) => {
+                pending.asked_by = AskedBy::First;
+                pending.asked_at = now;
+                lock(&pending.acquisition.inbox).asking(hold.request.terms);
                 Step::Ask {
-                    spare: seeker.contender.spare(spare),
-                    contender: Arc::clone(&seeker.contender),
+                    reserve: pending.acquisition.reserve(reserve),
+                    acquisition: Arc::clone(&pending.acquisition),
                 }
             }
             None => Step::Lead,
         }
     }
 
-    /// Takes a caller out of the line. Returns the contender if nobody needs it any more.
-    pub(super) fn remove(&mut self, hold: &Arc<Hold>) -> Option<Arc<Contender>> {
+    /// Takes a caller out of the line. Returns the acquisition if nobody needs it any more.
+    pub(super) fn remove(&mut self, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
         let position = self.waiting.iter().position(|w| Arc::ptr_eq(w, hold))?;
         self.waiting.remove(position);
         if position > 0 {
@@ -212,33 +212,38 @@ impl State {
         self.unheeded = 0;
         let Some(next) = self.waiting.front() else {
             self.subscription = None;
-            return self.seeker.take().map(|seeker| seeker.contender);
+            return self.pending.take().map(|pending| pending.acquisition);
         };
         // What asks for an owner asks for nobody else, and nothing else asks for an owner.
         let next_owned = next.request.owner.is_some();
-        let owned = |seeker: &mut Seeker| next_owned || seeker.contender.explicit_owner.is_some();
-        let left = self.seeker.take_if(owned).map(|seeker| seeker.contender);
-        if let Some(seeker) = &mut self.seeker
-            && seeker.asking == Asking::First
+        let owned = |pending: &mut PendingAcquisition| {
+            next_owned || pending.acquisition.explicit_owner.is_some()
+        };
+        let left = self
+            .pending
+            .take_if(owned)
+            .map(|pending| pending.acquisition);
+        if let Some(pending) = &mut self.pending
+            && pending.asked_by == AskedBy::First
         {
-            seeker.asking = Asking::Nobody;
-            lock(&seeker.contender.wait).interrupted();
+            pending.asked_by = AskedBy::Nobody;
+            lock(&pending.acquisition.inbox).interrupted();
         }
         self.wake_first();
         left
     }
 
     /// The terms of the first, where it has a place on the server, or depends on another caller here, and nothing would make the
-    /// session look at the line.
+    /// engine look at the line.
     pub(super) fn wants_check(&self) -> Option<Terms> {
-        let is_placed = |seeker: &Seeker| match seeker.asking {
-            Asking::Nobody => !seeker.refreshing,
-            Asking::First => false,
-            Asking::Release => true,
+        let is_placed = |pending: &PendingAcquisition| match pending.asked_by {
+            AskedBy::Nobody => !pending.refreshing,
+            AskedBy::First => false,
+            AskedBy::Release => true,
         };
         let depends = self.waiting.len() > 1
             || self.holder.is_some()
-            || self.seeker.as_ref().is_some_and(is_placed);
+            || self.pending.as_ref().is_some_and(is_placed);
         let unwatched = depends && self.check_at.is_none();
         let first = self.waiting.front().filter(|_| unwatched)?;
         Some(first.request.terms)
@@ -250,11 +255,13 @@ impl State {
         let Some(first) = self.waiting.front() else {
             return false;
         };
-        match (&self.seeker, &self.holder) {
-            (Some(seeker), _) if seeker.asking != Asking::Nobody => now > seeker.asked_at + limit,
+        match (&self.pending, &self.holder) {
+            (Some(pending), _) if pending.asked_by != AskedBy::Nobody => {
+                now > pending.asked_at + limit
+            }
             (_, Some(holder)) => holder.is_over(),
-            (None, None) if self.way.is_overdue(now) => true,
-            (_, None) => first.woken.is_unheeded(),
+            (None, None) if self.yield_turn.is_overdue(now) => true,
+            (_, None) => first.wake_cell.is_unheeded(),
         }
     }
 
@@ -266,19 +273,19 @@ impl State {
             return None;
         }
         self.unheeded = self.unheeded.saturating_add(1);
-        if let Some(seeker) = &mut self.seeker
-            && seeker.asking == Asking::Release
+        if let Some(pending) = &mut self.pending
+            && pending.asked_by == AskedBy::Release
         {
             // The release may still be carried out, and its caller does not run to see the answer, or to repeat it.
-            seeker.asking = Asking::Nobody;
-            seeker.contender.request_unanswered();
-            lock(&seeker.contender.wait).interrupted();
-            let released = seeker.releases.take();
+            pending.asked_by = AskedBy::Nobody;
+            pending.acquisition.request_unanswered();
+            lock(&pending.acquisition.inbox).interrupted();
+            let released = pending.releases.take();
             self.wake_first();
             return released.map(LineCheck::Release);
         }
-        let is_late = |seeker: &Seeker| seeker.asking == Asking::First;
-        if self.unheeded < 2 && !self.seeker.as_ref().is_some_and(is_late) {
+        let is_late = |pending: &PendingAcquisition| pending.asked_by == AskedBy::First;
+        if self.unheeded < 2 && !self.pending.as_ref().is_some_and(is_late) {
             return None;
         }
         if let Some(holder) = self.holder.as_ref().filter(|holder| holder.is_over()) {
@@ -291,14 +298,14 @@ impl State {
         if !first.abandon() {
             return None;
         }
-        if let Some(seeker) = self.seeker.as_ref()
-            && seeker.asking == Asking::First
+        if let Some(pending) = self.pending.as_ref()
+            && pending.asked_by == AskedBy::First
         {
             // Its request may still be carried out, and nobody will see the answer.
-            seeker.contender.request_unanswered();
+            pending.acquisition.request_unanswered();
         }
         let left = self.remove(&first);
-        first.woken.wake();
+        first.wake_cell.wake();
         Some(LineCheck::PassedOver(left))
     }
 
@@ -307,72 +314,72 @@ impl State {
         if let Some(passed_over) = self.pass_over(now, limit) {
             return Some(passed_over);
         }
-        let seeker = self.seeker.as_mut()?;
-        if seeker.asking != Asking::Nobody || seeker.refreshing {
+        let pending = self.pending.as_mut()?;
+        if pending.asked_by != AskedBy::Nobody || pending.refreshing {
             return None;
         }
         // A grant that its caller does not take is not prolonged: the server gives it to the next after a ttl.
-        if lock(&seeker.contender.wait).has_grant() {
+        if lock(&pending.acquisition.inbox).has_grant() {
             return None;
         }
-        seeker.refreshing = true;
-        Some(LineCheck::Refresh(Arc::clone(&seeker.contender)))
+        pending.refreshing = true;
+        Some(LineCheck::Refresh(Arc::clone(&pending.acquisition)))
     }
 
-    pub(super) fn holder_for(&self, owner: &Owner) -> Option<&Arc<Contender>> {
+    pub(super) fn holder_for(&self, owner: &Owner) -> Option<&Arc<Acquisition>> {
         self.holder.as_ref().filter(|holder| holder.is_for(owner))
     }
 
     pub(super) fn hold_by(
         &mut self,
-        contender: Arc<Contender>,
+        acquisition: Arc<Acquisition>,
         now: Moment,
         granted: Option<Granted>,
     ) {
-        self.contended = contender.contended.load(Ordering::SeqCst);
-        self.holder = Some(contender);
+        self.contended = acquisition.contended.load(Ordering::SeqCst);
+        self.holder = Some(acquisition);
         for hold in &self.waiting {
             if self.is_of_holder(hold) {
-                hold.woken.wake();
+                hold.wake_cell.wake();
             }
         }
-        self.way.taken();
-        self.row = 1;
-        self.row_since = Some(now);
-        let (fence, spare) = granted.map_or((0, 0), |granted| (granted.fence, granted.spare));
-        self.spare = fence + 1..fence + 1 + spare;
-        self.asked_for = spare;
+        self.yield_turn.reacquired();
+        self.handovers = 1;
+        self.turn_started = Some(now);
+        let (fence, reserve) = granted.map_or((0, 0), |granted| (granted.fence, granted.reserve));
+        self.reserve = fence + 1..fence + 1 + reserve;
+        self.last_reserve = reserve;
     }
 
     /// Whether nothing would be forgotten with this line: tokens to give out, others to give way to.
     pub(super) fn knows_nothing(&self) -> bool {
-        self.spare.is_empty() && !self.way.is_wanted()
+        self.reserve.is_empty() && !self.yield_turn.is_wanted()
     }
 
     /// How many fencing tokens the next lease should bring beside the first, which is asked for when a guard is released
     /// (at that moment) or by somebody who waits.
-    pub(super) fn spare_wanted(&self, limits: Limits, released_at: Option<Moment>) -> u64 {
+    pub(super) fn reserve_wanted(&self, limits: Limits, released_at: Option<Moment>) -> u64 {
         let base = match self.waiting.len() {
             // Nobody is behind the one that asks; but whoever lets go often comes back.
             0 | 1 if released_at.is_none() => 0,
-            0 | 1 => SPARE_FOR_ONE,
-            _ => SPARE_FOR_MANY,
+            0 | 1 => RESERVE_FOR_ONE,
+            _ => RESERVE_FOR_MANY,
         };
-        let ran_out = released_at.filter(|_| self.asked_for > 0 && self.spare.is_empty());
+        let ran_out = released_at.filter(|_| self.last_reserve > 0 && self.reserve.is_empty());
         let wanted = ran_out.map_or(base, |now| {
-            let passed = self.row_lasted(now).as_micros() as u64;
-            let more = (self.asked_for * 2 + 1).min(SPARE_AT_MOST);
+            let passed = self.turn_lasted(now).as_micros() as u64;
+            let more = (self.last_reserve * 2 + 1).min(MAXIMUM_RESERVE);
             base.max(more.min(passed))
         });
         if self.contended || limits.always {
-            wanted.min(u64::from(limits.row) - 1)
+            wanted.min(u64::from(limits.handovers) - 1)
         } else {
             wanted
         }
     }
 
-    pub(super) fn row_lasted(&self, now: Moment) -> Duration {
-        self.row_since
+    pub(super) fn turn_lasted(&self, now: Moment) -> Duration {
+        self.turn_started
             .map_or(Duration::ZERO, |since| since.until(now))
     }
 
@@ -392,38 +399,41 @@ impl State {
             .is_some_and(|first| Arc::ptr_eq(first, hold))
     }
 
-    /// Whether this contender has the lock, or shares the lease of the one that has it.
-    pub(super) fn is_held_by(&self, contender: &Arc<Contender>) -> bool {
+    /// Whether this acquisition has the lock, or shares the lease of the one that has it.
+    pub(super) fn is_held_by(&self, acquisition: &Arc<Acquisition>) -> bool {
         let holder = self.holder.as_ref();
-        holder.is_some_and(|holder| holder.shares_lease_with(contender))
+        holder.is_some_and(|holder| holder.shares_lease_with(acquisition))
     }
 
-    pub(super) fn seeker_of(&mut self, contender: &Arc<Contender>) -> Option<&mut Seeker> {
-        self.seeker
+    pub(super) fn pending_of(
+        &mut self,
+        acquisition: &Arc<Acquisition>,
+    ) -> Option<&mut PendingAcquisition> {
+        self.pending
             .as_mut()
-            .filter(|seeker| Arc::ptr_eq(&seeker.contender, contender))
+            .filter(|pending| Arc::ptr_eq(&pending.acquisition, acquisition))
     }
 
     pub(super) fn wake_first(&self) {
         if let Some(first) = self.waiting.front() {
-            first.woken.wake();
+            first.wake_cell.wake();
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::way::PAUSE;
+    use super::super::yield_turn::PAUSE;
     use super::*;
+    use crate::engine::LockRequest;
     use crate::key::LockKey;
-    use crate::session::Request;
     use crate::time::Span;
 
     const T0: Moment = Moment(1 << 50);
 
     fn waiter() -> Arc<Hold> {
         let ttl = Duration::from_secs(30);
-        Arc::new(Hold::new(Request {
+        Arc::new(Hold::new(LockRequest {
             key: Arc::new(LockKey::new("", "a").unwrap()),
             terms: Terms::new(ttl, ttl, Duration::from_millis(302)),
             renew: true,
@@ -435,12 +445,12 @@ mod tests {
 
     #[test]
     fn who_does_not_run_after_giving_way_is_passed_over() {
-        let mut way = Way::wanted_by(2);
-        way.give(T0, true);
-        let mut state = State {
-            way,
+        let mut yield_turn = YieldTurn::wanted_by(2);
+        yield_turn.start(T0, true);
+        let mut state = LineState {
+            yield_turn,
             waiting: [waiter(), waiter()].into(),
-            ..State::default()
+            ..LineState::default()
         };
         let long = Duration::from_secs(5);
         assert!(state.due(T0 + PAUSE / 2, long).is_none());

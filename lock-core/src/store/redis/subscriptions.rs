@@ -9,7 +9,7 @@ use redis::{ErrorKind, RedisError};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::channels::{Channels, Step};
+use super::channels::{ChannelStep, Channels};
 use super::error::{classify, no_reply};
 use super::link::Link;
 use crate::store::{Announcer, Events, StoreError, Subscription};
@@ -20,7 +20,7 @@ const UNLOCKED: &str = "0";
 
 /// What the link keeps for listening.
 #[derive(Default)]
-pub(super) struct Ears {
+pub(super) struct Subscriptions {
     pub(super) channels: std::sync::Mutex<Channels>,
     /// Something has changed that the worker should look at.
     pub(super) changed: Notify,
@@ -28,7 +28,7 @@ pub(super) struct Ears {
     warned_of: AtomicU64,
 }
 
-impl Ears {
+impl Subscriptions {
     /// The connection is gone.
     pub(super) fn lost(&self, generation: u64) {
         lock(&self.channels).lost(generation);
@@ -67,7 +67,7 @@ impl Link {
         channel: &str,
         name: &str,
     ) -> Result<Option<Subscription>, StoreError> {
-        let listening = lock(&self.ears.channels).listen(channel, name);
+        let listening = lock(&self.subscriptions.channels).listen(channel, name);
         // It is counted from here on, however this future ends.
         let subscription = Subscription::counted(Arc::clone(self) as _, channel, name);
         if listening.start_worker {
@@ -76,7 +76,7 @@ impl Link {
         let Some(answer) = listening.answer else {
             return Ok(Some(subscription));
         };
-        self.ears.changed.notify_one();
+        self.subscriptions.changed.notify_one();
         match timeout(self.connect_limit, answer).await {
             Ok(Ok(outcome)) => Ok(outcome?.then_some(subscription)),
             // No answer; or no worker, because its runtime has ended.
@@ -90,50 +90,50 @@ impl Link {
         generation: u64,
         connection: &MultiplexedConnection,
     ) -> Result<(), RedisError> {
-        let wanted = lock(&self.ears.channels).wanted();
+        let wanted = lock(&self.subscriptions.channels).wanted();
         let answers = join_all(wanted.iter().map(|name| subscribe(connection, name))).await;
         let mut subscribed = Vec::with_capacity(wanted.len());
         for (name, answer) in wanted.into_iter().zip(answers) {
             match answer {
                 Ok(()) => subscribed.push(name),
-                Err(error) if is_denied(&error) => self.ears.denied(generation, &error),
+                Err(error) if is_denied(&error) => self.subscriptions.denied(generation, &error),
                 Err(error) => return Err(error),
             }
         }
-        lock(&self.ears.channels).prepare(generation, subscribed);
+        lock(&self.subscriptions.channels).prepare(generation, subscribed);
         Ok(())
     }
 
     /// The connection is the one in use from now on.
     pub(super) fn adopt_channels(self: &Arc<Self>, generation: u64) {
-        if lock(&self.ears.channels).adopt(generation) {
+        if lock(&self.subscriptions.channels).adopt(generation) {
             self.spawn(Arc::clone(self).tend_channels());
         }
-        self.ears.changed.notify_one();
+        self.subscriptions.changed.notify_one();
     }
 
     /// The worker: tells the server what is wanted for as long as anything is.
     async fn tend_channels(self: Arc<Self>) {
         loop {
-            let step = lock(&self.ears.channels).next();
+            let step = lock(&self.subscriptions.channels).next();
             match step {
-                Step::Work { connect: true } => {
+                ChannelStep::Work { connect: true } => {
                     match timeout(self.connect_limit, self.connection()).await {
                         Ok(Ok(_)) if self.pushes() => self.send_batch().await,
-                        Ok(Ok(_)) => lock(&self.ears.channels).all_answered(&Ok(false)),
+                        Ok(Ok(_)) => lock(&self.subscriptions.channels).all_answered(&Ok(false)),
                         Ok(Err(error)) => self.fail_all(classify(error)),
                         Err(_) => self.fail_all(StoreError::NotNow(no_reply(self.connect_limit))),
                     }
                 }
-                Step::Work { connect: false } => self.send_batch().await,
-                Step::Rest => self.ears.changed.notified().await,
-                Step::End => return,
+                ChannelStep::Work { connect: false } => self.send_batch().await,
+                ChannelStep::Rest => self.subscriptions.changed.notified().await,
+                ChannelStep::End => return,
             }
         }
     }
 
     fn fail_all(&self, error: StoreError) {
-        lock(&self.ears.channels).all_answered(&Err(error));
+        lock(&self.subscriptions.channels).all_answered(&Err(error));
     }
 
     /// All at once: the answers take one round trip.
@@ -141,15 +141,15 @@ impl Link {
         let Some((generation, connection)) = self.in_use() else {
             return;
         };
-        let batch = lock(&self.ears.channels).batch(generation);
+        let batch = lock(&self.subscriptions.channels).batch(generation);
         let limit = self.connect_limit;
         let subscribe = join_all(batch.subscribe.iter().map(async |name| {
             let answer = timeout(limit, subscribe(&connection, name)).await;
-            let mut channels = lock(&self.ears.channels);
+            let mut channels = lock(&self.subscriptions.channels);
             match answer {
                 Ok(Ok(())) => channels.subscribed(generation, name),
                 Ok(Err(error)) if is_denied(&error) => {
-                    self.ears.denied(generation, &error);
+                    self.subscriptions.denied(generation, &error);
                     channels.denied(generation, name);
                 }
                 Ok(Err(error)) => {
@@ -170,7 +170,7 @@ impl Link {
             match timeout(limit, connection.unsubscribe(&**name)).await {
                 Ok(Err(error)) if error.is_connection_dropped() => return true,
                 // A server that refuses would refuse again.
-                Ok(_) => lock(&self.ears.channels).unsubscribed(generation, name),
+                Ok(_) => lock(&self.subscriptions.channels).unsubscribed(generation, name),
                 Err(_) => self.went_silent(limit),
             }
             false
@@ -195,7 +195,7 @@ fn is_denied(error: &RedisError) -> bool {
 
 impl Announcer for Link {
     fn left(&self, channel: &str, name: &str) {
-        lock(&self.ears.channels).left(channel, name);
-        self.ears.changed.notify_one();
+        lock(&self.subscriptions.channels).left(channel, name);
+        self.subscriptions.changed.notify_one();
     }
 }

@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
-use super::alone::{Attempted, alone, foreign};
+use super::beside::{Attempted, alone, foreign};
 use super::line::Line;
+use super::line_state::Step;
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
-use super::state::Step;
-use super::trouble::Trouble;
+use super::retries::Retries;
 use crate::LockError;
+use crate::engine::{Acquisition, Asker, Engine, Hold, LockRequest, Outstanding, Shared, Status};
 use crate::error::Cause;
-use crate::session::{Asker, Contender, Hold, Outstanding, Request, Session, Shared, Status};
 use crate::store::{Answer, Mode, Store, StoreError};
 use crate::sync::lock;
 
@@ -30,20 +30,20 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// Cancel-safe at every await: dropping the future undoes what it did.
 pub(crate) async fn acquire(
-    session: &Arc<Session>,
-    request: Request,
+    engine: &Arc<Engine>,
+    request: LockRequest,
     limit: Limit,
 ) -> Result<Arc<Hold>, LockError> {
-    session.check_alive()?;
+    engine.check_alive()?;
     let patience = Patience::new(limit);
     let mut answered = false;
     loop {
-        match once_in_line(session, request.clone(), patience, &mut answered).await {
+        match once_in_line(engine, request.clone(), patience, &mut answered).await {
             Ok(Some(hold)) => return Ok(hold),
             Ok(None) => {}
-            // What looks like a shutdown, or like a broken connection, may be the end of the session's runtime.
+            // What looks like a shutdown, or like a broken connection, may be the end of the engine's runtime.
             Err(error @ (LockError::ShutDown | LockError::Unavailable { .. })) => {
-                session.check_alive()?;
+                engine.check_alive()?;
                 return Err(error);
             }
             Err(error) => return Err(error),
@@ -54,8 +54,8 @@ pub(crate) async fn acquire(
 /// `None` where the owner has entered by another way meanwhile, so that the next try finds the lock its own; and where the
 /// caller was passed over. `answered` is whether the server has answered the last try of an owner beside the line.
 async fn once_in_line(
-    session: &Arc<Session>,
-    request: Request,
+    engine: &Arc<Engine>,
+    request: LockRequest,
     patience: Patience,
     answered: &mut bool,
 ) -> Result<Option<Arc<Hold>>, LockError> {
@@ -64,8 +64,8 @@ async fn once_in_line(
     if one_try || request.owner.is_some() {
         // Nor must it come before those of other processes, to whom this one gives way.
         if !one_try
-            && session.shared.holder_for(&request).is_none()
-            && let Some(pause) = session.shared.gives_way(&request.key)
+            && engine.shared.holder_for(&request).is_none()
+            && let Some(pause) = engine.shared.yields(&request.key)
             && within(patience.end(), Box::pin(sleep(pause)))
                 .await
                 .is_none()
@@ -76,24 +76,24 @@ async fn once_in_line(
             });
         }
         // In a box, as all that talks to the server: who is handed a lock inside the process carries none of it around.
-        match Box::pin(alone(session, request.clone(), patience, answered)).await {
+        match Box::pin(alone(engine, request.clone(), patience, answered)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
             outcome => return outcome.map(Some),
         }
     }
-    let (line, hold) = session.shared.join(request)?;
+    let (line, hold) = engine.shared.join(request)?;
     if *answered {
         line.heard(true);
     }
-    let place = Place {
-        session,
+    let place = PlaceInLine {
+        engine,
         line,
         hold: Some(hold),
     };
-    Acquisition {
-        shared: &session.shared,
+    Waiter {
+        shared: &engine.shared,
         patience,
-        trouble: Trouble::new(),
+        retries: Retries::new(),
         place,
     }
     .run()
@@ -101,13 +101,13 @@ async fn once_in_line(
 }
 
 /// A place in line. Dropping it leaves the line.
-struct Place<'a> {
-    session: &'a Arc<Session>,
+struct PlaceInLine<'a> {
+    engine: &'a Arc<Engine>,
     line: Arc<Line>,
     hold: Option<Arc<Hold>>,
 }
 
-impl Place<'_> {
+impl PlaceInLine<'_> {
     fn hold(&self) -> &Arc<Hold> {
         self.hold.as_ref().unwrap_or_else(|| {
             unreachable!("taken only by the methods that consume the acquisition")
@@ -122,65 +122,65 @@ impl Place<'_> {
         }
         self.hold = None;
         if alone {
-            self.session.shared.rest(&self.line);
+            self.engine.shared.rest(&self.line);
         }
-        self.session.shared.watch(&hold);
+        self.engine.shared.watch(&hold);
         Some(hold)
     }
 
-    /// Leaves the line. Returns the contender if nobody needs it any more, or the hold if it was handed to us just now.
-    fn leave(&mut self) -> Option<Arc<Contender>> {
+    /// Leaves the line. Returns the acquisition if nobody needs it any more, or the hold if it was handed to us just now.
+    fn leave(&mut self) -> Option<Arc<Acquisition>> {
         let hold = self.hold.take()?;
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
-            self.session.end(&hold);
+            self.engine.end(&hold);
             return None;
         }
-        let contender = self.line.leave(&hold);
-        self.session.shared.tidy(&self.line);
-        contender
+        let acquisition = self.line.leave(&hold);
+        self.engine.shared.tidy(&self.line);
+        acquisition
     }
 
     /// Leaves before the caller hears that its time is over, so that the lock is not handed to somebody who has just
     /// left. What a slow server does not confirm in time is left to the background.
     async fn withdraw(&mut self) {
-        let Some(contender) = self.leave() else {
+        let Some(acquisition) = self.leave() else {
             return;
         };
-        contender.let_go();
+        acquisition.let_go();
         let mut left = Attempted {
-            session: self.session,
-            contender: Some(Arc::clone(&contender)),
+            engine: self.engine,
+            acquisition: Some(Arc::clone(&acquisition)),
             sent: true,
         };
-        let shared = &self.session.shared;
+        let shared = &self.engine.shared;
         let release = Box::pin(async {
-            let token = shared.token(&contender);
-            let (key, owner) = (&contender.key, contender.owner());
+            let token = shared.token(&acquisition);
+            let (key, owner) = (&acquisition.key, acquisition.owner());
             shared.store.release(key, &token, owner).await
         });
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
-            left.sent = contender.has_unanswered();
+            left.sent = acquisition.has_unanswered();
         }
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for PlaceInLine<'_> {
     fn drop(&mut self) {
-        if let Some(contender) = self.leave() {
-            self.session.abandon(contender, true);
+        if let Some(acquisition) = self.leave() {
+            self.engine.abandon(acquisition, true);
         }
     }
 }
 
-struct Acquisition<'a> {
+struct Waiter<'a> {
     shared: &'a Shared,
     patience: Patience,
-    trouble: Trouble,
-    place: Place<'a>,
+    retries: Retries,
+    place: PlaceInLine<'a>,
 }
 
-impl Acquisition<'_> {
+impl Waiter<'_> {
     async fn run(mut self) -> Result<Option<Arc<Hold>>, LockError> {
         loop {
             let hold = self.place.hold();
@@ -192,16 +192,19 @@ impl Acquisition<'_> {
                 Step::Lead => {
                     self.shared.lead(&self.place.line, hold)?;
                 }
-                Step::Ask { contender, spare } => self.ask(&contender, spare).await?,
-                Step::TooLate(contender) => {
+                Step::Ask {
+                    acquisition,
+                    reserve,
+                } => self.ask(&acquisition, reserve).await?,
+                Step::TooLate(acquisition) => {
                     let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
-                    self.failed(&contender, late).await?;
+                    self.failed(&acquisition, late).await?;
                 }
                 Step::Wait => {
                     let waited = self.wait().await;
                     self.stay(waited).await?;
                 }
-                Step::GiveWay { pause } => {
+                Step::Yield { pause } => {
                     // In a box: it is rare, and others wait by the thousand.
                     let waited = Box::pin(timeout(pause, self.wait())).await;
                     self.stay(waited.unwrap_or(Ok(()))).await?;
@@ -211,24 +214,24 @@ impl Acquisition<'_> {
     }
 
     /// Sends one request for the line, and passes the answer on to it.
-    async fn ask(&mut self, contender: &Arc<Contender>, spare: u64) -> Result<(), LockError> {
+    async fn ask(&mut self, acquisition: &Arc<Acquisition>, reserve: u64) -> Result<(), LockError> {
         if let Some(connecting) = self.shared.store.connecting() {
             // A caller that gives up before there is a connection leaves nothing behind.
             let connected = match within(self.patience.end(), connecting).await {
                 Some(Ok(())) => Ok(()),
-                Some(Err(error)) => self.failed(contender, error).await,
+                Some(Err(error)) => self.failed(acquisition, error).await,
                 None => Err(self.unanswered()),
             };
             // Then it asks.
-            lock(&contender.wait).interrupted();
-            self.place.line.answered(contender, self.place.hold());
+            lock(&acquisition.inbox).interrupted();
+            self.place.line.answered(acquisition, self.place.hold());
             return connected;
         }
         let terms = self.place.hold().request.terms;
-        let request = Outstanding::begin(self.shared, contender, terms, spare);
+        let request = Outstanding::begin(self.shared, acquisition, terms, reserve);
         let answer = {
             let call = pin!(async {
-                let token = self.shared.token(contender);
+                let token = self.shared.token(acquisition);
                 let attempt = request.attempt(&token, Mode::Wait);
                 self.shared.store.acquire(attempt).await
             });
@@ -249,42 +252,43 @@ impl Acquisition<'_> {
         let outcome = match answer {
             Ok(Answer::Granted { .. }) => Ok(()),
             Ok(Answer::Queued(place)) => {
-                self.trouble.over();
+                self.retries.over();
                 // Before the check is set: one that falls due while somebody asks is dropped.
-                line.answered(contender, self.place.hold());
+                line.answered(acquisition, self.place.hold());
                 self.shared.check_line(&line, terms, place.remaining);
                 tracing::trace!("waiting in the queue");
                 Ok(())
             }
             // Only where the server keeps no queue.
             Ok(Answer::Busy { remaining }) => {
-                self.trouble.over();
+                self.retries.over();
                 parked = Some(remaining);
-                self.subscribe(contender).await
+                self.subscribe(acquisition).await
             }
-            Ok(Answer::Foreign { kind }) => Err(foreign(contender, kind)),
-            Err(error) => self.after(contender, error).await,
+            Ok(Answer::Foreign { kind }) => Err(foreign(acquisition, kind)),
+            Err(error) => self.after(acquisition, error).await,
         };
-        line.answered(contender, self.place.hold());
+        line.answered(acquisition, self.place.hold());
         // Only now: a check that falls due while we ask is passed over, and to subscribe may take longer than that.
         if let Some(remaining) = parked {
-            self.shared.check_line(&line, contender.terms(), remaining);
+            self.shared
+                .check_line(&line, acquisition.terms(), remaining);
         }
         outcome
     }
 
     /// Asks to be told when the lock is let go. What happened before that was confirmed is found by asking once more.
-    async fn subscribe(&self, contender: &Arc<Contender>) -> Result<(), LockError> {
+    async fn subscribe(&self, acquisition: &Arc<Acquisition>) -> Result<(), LockError> {
         let line = &self.place.line;
         let now = self.shared.now();
         if !(self.shared.store.pushes() && line.needs_subscription(now)) {
             return Ok(());
         }
-        let subscribing = Box::pin(self.shared.store.subscribe(&contender.key));
+        let subscribing = Box::pin(self.shared.store.subscribe(&acquisition.key));
         match within(self.patience.end(), subscribing).await {
             Some(Ok(subscription)) => {
                 if subscription.is_some() {
-                    lock(&contender.wait).interrupted();
+                    lock(&acquisition.inbox).interrupted();
                 }
                 line.subscribed(subscription, now + SUBSCRIBE_AGAIN);
             }
@@ -292,7 +296,7 @@ impl Acquisition<'_> {
             Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
             None => {
                 // The next waiter does not listen either: it asks and subscribes for itself.
-                lock(&contender.wait).interrupted();
+                lock(&acquisition.inbox).interrupted();
                 return Err(self.out_of_time());
             }
         }
@@ -322,7 +326,7 @@ impl Acquisition<'_> {
         {
             return Err(error.into_lock_error());
         }
-        let woken = within(self.patience.end(), hold.woken.wait()).await;
+        let woken = within(self.patience.end(), hold.wake_cell.wait()).await;
         // It may have been handed over at the last moment.
         if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
             return Err(self.out_of_time());
@@ -354,36 +358,36 @@ impl Acquisition<'_> {
     /// Nothing came of an attempt, though no request has failed.
     async fn failed(
         &mut self,
-        contender: &Arc<Contender>,
+        acquisition: &Arc<Acquisition>,
         error: StoreError,
     ) -> Result<(), LockError> {
         {
-            let mut wait = lock(&contender.wait);
+            let mut wait = lock(&acquisition.inbox);
             wait.failed(self.shared.now(), error.clone());
             wait.interrupted();
         }
-        self.after(contender, error).await
+        self.after(acquisition, error).await
     }
 
     /// Decides what a failed request means: try again after a pause, or give up.
     async fn after(
         &mut self,
-        contender: &Arc<Contender>,
+        acquisition: &Arc<Acquisition>,
         error: StoreError,
     ) -> Result<(), LockError> {
         let patience = match self.patience.limit {
             Limit::Forever => Some(self.place.hold().request.terms.ttl()),
             Limit::Try | Limit::Within(_) => None,
         };
-        let hopeless = lock(&contender.wait).hopeless(self.shared.now(), patience);
-        let pause = self.trouble.again();
+        let hopeless = lock(&acquisition.inbox).hopeless(self.shared.now(), patience);
+        let pause = self.retries.again();
         let end = self.patience.end();
         if hopeless.is_some() || end.is_some_and(|end| Instant::now() + pause >= end) {
             return Err(error.into_lock_error());
         }
-        tracing::debug!(key = contender.key.name(), ?error, "asking again");
+        tracing::debug!(key = acquisition.key.name(), ?error, "asking again");
         // Sooner where news come, as that the connection is back.
-        let _ = timeout(pause, self.place.hold().woken.wait()).await;
+        let _ = timeout(pause, self.place.hold().wake_cell.wait()).await;
         Ok(())
     }
 }

@@ -4,16 +4,16 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::Shared;
-use super::contender::Contender;
-use super::wait::Wait;
+use super::acquisition::Acquisition;
+use super::inbox::Inbox;
 use crate::key::LockKey;
 use crate::store::{Events, Grant};
 use crate::sync::lock;
 
 impl Shared {
-    fn contender_of(&self, token: &str) -> Option<Arc<Contender>> {
+    fn acquisition_of(&self, token: &str) -> Option<Arc<Acquisition>> {
         let sequence = self.client.sequence_of(token)?;
-        lock(&self.registry).contenders.get(&sequence).cloned()
+        lock(&self.registry).acquisitions.get(&sequence).cloned()
     }
 }
 
@@ -22,15 +22,15 @@ impl Events for Shared {
         let Some(sequence) = self.client.sequence_of(token) else {
             return;
         };
-        match self.contender_of(token) {
-            Some(contender) if !contender.is_over() => {
+        match self.acquisition_of(token) {
+            Some(acquisition) if !acquisition.is_over() => {
                 if grant.contended {
-                    contender.contended.store(true, Ordering::SeqCst);
+                    acquisition.contended.store(true, Ordering::SeqCst);
                 }
-                contender.tell(|wait| wait.pushed(grant));
+                acquisition.tell(|wait| wait.pushed(grant));
             }
             // Given up, and being watched for requests that come late: this is one.
-            Some(contender) => self.undo_again(&contender),
+            Some(acquisition) => self.undo_again(&acquisition),
             // Forgotten. Where the lock is kept for `at_least`, it is a message that came twice.
             None if lock(&self.registry).is_kept(sequence, self.now()) => {}
             None => self.decline(sequence, name, grant.ttl),
@@ -38,27 +38,27 @@ impl Events for Shared {
     }
 
     fn contended(&self, token: &str) {
-        let Some(contender) = self.contender_of(token) else {
+        let Some(acquisition) = self.acquisition_of(token) else {
             return;
         };
         // First for who takes the grant, then for who has taken it: so it is seen whichever comes first.
-        contender.contended.store(true, Ordering::SeqCst);
-        if let Some(line) = contender.line() {
-            line.contended(&contender, self.now());
+        acquisition.contended.store(true, Ordering::SeqCst);
+        if let Some(line) = acquisition.line() {
+            line.contended(&acquisition, self.now());
         }
     }
 
     fn revoked(&self, token: &str) {
-        if let Some(contender) = self.contender_of(token)
-            && contender.revoke()
+        if let Some(acquisition) = self.acquisition_of(token)
+            && acquisition.revoke()
         {
             self.lease_due_at(self.now());
         }
     }
 
     fn freed(&self, token: &str) {
-        if let Some(contender) = self.contender_of(token) {
-            contender.tell(Wait::interrupted);
+        if let Some(acquisition) = self.acquisition_of(token) {
+            acquisition.tell(Inbox::interrupted);
         }
     }
 
@@ -75,8 +75,8 @@ impl Events for Shared {
         for line in registry.lines() {
             line.interrupted();
         }
-        for contender in registry.contenders.values() {
-            lock(&contender.wait).interrupted();
+        for acquisition in registry.acquisitions.values() {
+            lock(&acquisition.inbox).interrupted();
         }
     }
 
@@ -85,13 +85,13 @@ impl Events for Shared {
     fn reconnected(&self) {
         let now = self.now();
         let registry = lock(&self.registry);
-        for contender in registry.contenders.values() {
-            contender.contended.store(true, Ordering::SeqCst);
-            if let Some(lease) = contender.lease() {
+        for acquisition in registry.acquisitions.values() {
+            acquisition.contended.store(true, Ordering::SeqCst);
+            if let Some(lease) = acquisition.lease() {
                 lease.confirm_at(now);
             }
-            if let Some(line) = contender.line() {
-                line.contended(contender, now);
+            if let Some(line) = acquisition.line() {
+                line.contended(acquisition, now);
             }
         }
         for line in registry.lines() {
@@ -102,7 +102,7 @@ impl Events for Shared {
     }
 
     fn is_in_use(&self) -> bool {
-        !lock(&self.registry).contenders.is_empty()
+        !lock(&self.registry).acquisitions.is_empty()
     }
 }
 
@@ -111,8 +111,8 @@ impl Shared {
     pub(super) fn close(&self) {
         let mut registry = lock(&self.registry);
         registry.closing = true;
-        for contender in registry.contenders.values() {
-            contender.tell(Wait::shut_down);
+        for acquisition in registry.acquisitions.values() {
+            acquisition.tell(Inbox::shut_down);
         }
         for line in registry.lines() {
             line.shut_down();

@@ -1,4 +1,4 @@
-//! Everything of a session that is under way: contenders, lines, and when to ask for whom.
+//! Everything of a engine that is under way: acquisitions, lines, and when to ask for whom.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -6,22 +6,22 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::contender::Contender;
+use super::acquisition::Acquisition;
+use crate::engine::{Line, LineCheck, PAUSE, YieldTurn};
 use crate::key::LockKey;
 use crate::owner::Owner;
-use crate::queue::{Line, LineCheck, PAUSE, Way};
 use crate::time::Moment;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
-    pub(super) contenders: HashMap<u64, Arc<Contender>, BuildHasherDefault<OneWord>>,
+    pub(super) acquisitions: HashMap<u64, Arc<Acquisition>, BuildHasherDefault<OneWord>>,
     /// Where somebody waits or holds, and nowhere else: nothing grows with the keys ever used.
-    locks: HashMap<Arc<LockKey>, Presence, BuildHasherDefault<OneWord>>,
-    /// Lines whose contender is to be asked for, by when.
+    locks: HashMap<Arc<LockKey>, LocalUse, BuildHasherDefault<OneWord>>,
+    /// Lines whose acquisition is to be asked for, by when.
     checks: BTreeMap<(Moment, u64), Weak<Line>>,
     next_check: u64,
     /// What is known of other processes that want a lock which a task here has let go a moment ago, and until when that matters.
-    ways: HashMap<Arc<LockKey>, (Moment, Way), BuildHasherDefault<OneWord>>,
+    yields: HashMap<Arc<LockKey>, (Moment, YieldTurn), BuildHasherDefault<OneWord>>,
     /// Tokens that hold a lock for nobody, because it was to be kept for a while.
     kept: HashMap<u64, Moment>,
     pub(super) closing: bool,
@@ -29,27 +29,27 @@ pub(super) struct Registry {
 
 /// What this process has to do with a lock.
 #[derive(Debug)]
-enum Presence {
+enum LocalUse {
     /// A guard has it, and nobody else here wants it: there may be thousands of these.
-    Holder(Arc<Contender>),
+    Holder(Arc<Acquisition>),
     Line(Arc<Line>),
 }
 
-impl Presence {
+impl LocalUse {
     fn is(&self, line: &Arc<Line>) -> bool {
         matches!(self, Self::Line(known) if Arc::ptr_eq(known, line))
     }
 
-    /// Takes the contender out. True where nobody is left.
-    fn is_over_without(&self, contender: &Arc<Contender>) -> bool {
+    /// Takes the acquisition out. True where nobody is left.
+    fn is_over_without(&self, acquisition: &Arc<Acquisition>) -> bool {
         match self {
             Self::Line(line) => {
-                line.gone(contender);
+                line.gone(acquisition);
                 line.is_idle()
             }
             // Guards of the same owner may still have the lease.
             Self::Holder(holder) => {
-                holder.shares_lease_with(contender) && contender.is_lease_over()
+                holder.shares_lease_with(acquisition) && acquisition.is_lease_over()
             }
         }
     }
@@ -58,20 +58,20 @@ impl Presence {
 /// Places sequence numbers, which we make ourselves, and keys, which bring a hash that nobody can foresee.
 ///
 /// The table takes the place from the low end of a hash and tells places apart by the high end. A few sequence numbers in a row
-/// have places in a row: whoever goes through all contenders finds them about in the order of memory (see
+/// have places in a row: whoever goes through all acquisitions finds them about in the order of memory (see
 /// [`sweep`](super::task)). Only a few, so that those that are held for long are no wall before those that come after them.
 #[derive(Default)]
 pub(super) struct OneWord(u64);
 
 /// So many bits of a sequence number are a place within its row.
-const ROW: u32 = 6;
+const RUN_BITS: u32 = 6;
 
 impl Hasher for OneWord {
     fn write_u64(&mut self, word: u64) {
         // Knuth's multiplicative hash: 2^64 over the golden ratio.
         let spread = |word: u64| word.wrapping_mul(0x9E37_79B9_7F4A_7C15);
-        let row = spread(word >> ROW);
-        let place = ((row ^ (row >> 32)) << ROW) | (word & ((1 << ROW) - 1));
+        let run = spread(word >> RUN_BITS);
+        let place = ((run ^ (run >> 32)) << RUN_BITS) | (word & ((1 << RUN_BITS) - 1));
         self.0 = place ^ (spread(word) >> 57 << 57);
     }
 
@@ -90,84 +90,85 @@ impl Registry {
         match self.locks.entry(Arc::clone(key)) {
             Entry::Occupied(mut entry) => {
                 let line = match entry.get() {
-                    Presence::Line(line) => return Arc::clone(line),
-                    Presence::Holder(holder) => Line::behind(Arc::clone(key), holder),
+                    LocalUse::Line(line) => return Arc::clone(line),
+                    LocalUse::Holder(holder) => Line::behind(Arc::clone(key), holder),
                 };
-                entry.insert(Presence::Line(Arc::clone(&line)));
+                entry.insert(LocalUse::Line(Arc::clone(&line)));
                 line
             }
             Entry::Vacant(entry) => {
-                let way = self.ways.remove(key).map(|(_, way)| way);
-                let line = Line::new(Arc::clone(key), way.unwrap_or_default());
-                entry.insert(Presence::Line(Arc::clone(&line)));
+                let yield_turn = self.yields.remove(key).map(|(_, yield_turn)| yield_turn);
+                let line = Line::new(Arc::clone(key), yield_turn.unwrap_or_default());
+                entry.insert(LocalUse::Line(Arc::clone(&line)));
                 line
             }
         }
     }
 
     /// A task has let go, and may come back at once: then it gives way to others.
-    pub(super) fn keep_way(&mut self, key: &Arc<LockKey>, now: Moment, way: Way) {
-        self.ways.retain(|_, (until, _)| *until > now);
-        self.ways.insert(Arc::clone(key), (now + PAUSE, way));
+    pub(super) fn keep_yield(&mut self, key: &Arc<LockKey>, now: Moment, yield_turn: YieldTurn) {
+        self.yields.retain(|_, (until, _)| *until > now);
+        self.yields
+            .insert(Arc::clone(key), (now + PAUSE, yield_turn));
     }
 
     /// For how long it is the turn of other processes to ask for this lock.
-    pub(super) fn gives_way(&self, key: &LockKey, now: Moment) -> Option<Duration> {
+    pub(super) fn yields(&self, key: &LockKey, now: Moment) -> Option<Duration> {
         match self.existing_line(key) {
-            Some(line) => line.gives_way(now),
-            None => self.ways.get(key)?.1.pause(now),
+            Some(line) => line.yields(now),
+            None => self.yields.get(key)?.1.pause(now),
         }
     }
 
     pub(super) fn existing_line(&self, key: &LockKey) -> Option<&Arc<Line>> {
         match self.locks.get(key) {
-            Some(Presence::Line(line)) => Some(line),
+            Some(LocalUse::Line(line)) => Some(line),
             _ => None,
         }
     }
 
     /// Who has the lock for this owner in this process.
-    pub(super) fn holder_for(&self, key: &LockKey, owner: &Owner) -> Option<Arc<Contender>> {
+    pub(super) fn holder_for(&self, key: &LockKey, owner: &Owner) -> Option<Arc<Acquisition>> {
         match self.locks.get(key)? {
-            Presence::Line(line) => line.holder_for(owner),
-            Presence::Holder(holder) => holder.is_for(owner).then(|| Arc::clone(holder)),
+            LocalUse::Line(line) => line.holder_for(owner),
+            LocalUse::Holder(holder) => holder.is_for(owner).then(|| Arc::clone(holder)),
         }
     }
 
     pub(super) fn lines(&self) -> impl Iterator<Item = &Arc<Line>> {
-        self.locks.values().filter_map(|presence| match presence {
-            Presence::Line(line) => Some(line),
-            Presence::Holder(_) => None,
+        self.locks.values().filter_map(|local_use| match local_use {
+            LocalUse::Line(line) => Some(line),
+            LocalUse::Holder(_) => None,
         })
     }
 
     /// Nobody but the holder needs this line for now: only the holder is remembered.
     pub(super) fn rest(&mut self, line: &Arc<Line>) {
         if let Some(holder) = line.lone_holder()
-            && let Some(presence) = self.locks.get_mut(&*line.key)
-            && presence.is(line)
+            && let Some(local_use) = self.locks.get_mut(&*line.key)
+            && local_use.is(line)
         {
             holder.stands_for(Weak::new());
-            let gone = std::mem::replace(presence, Presence::Holder(holder));
+            let gone = std::mem::replace(local_use, LocalUse::Holder(holder));
             self.uncheck(&gone);
         }
     }
 
-    /// This contender has the lock no longer, or will not get it. Whoever is first in line asks anew: in the line of the
-    /// key, which need not be the one that the contender came from.
-    pub(super) fn gone(&mut self, contender: &Arc<Contender>) {
-        if let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&contender.key))
-            && entry.get().is_over_without(contender)
+    /// This acquisition has the lock no longer, or will not get it. Whoever is first in line asks anew: in the line of the
+    /// key, which need not be the one that the acquisition came from.
+    pub(super) fn gone(&mut self, acquisition: &Arc<Acquisition>) {
+        if let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&acquisition.key))
+            && entry.get().is_over_without(acquisition)
         {
             let gone = entry.remove();
             self.uncheck(&gone);
         }
     }
 
-    /// Nothing of this contender is left to be done.
-    pub(super) fn forget(&mut self, contender: &Arc<Contender>) {
-        self.gone(contender);
-        self.contenders.remove(&contender.sequence);
+    /// Nothing of this acquisition is left to be done.
+    pub(super) fn forget(&mut self, acquisition: &Arc<Acquisition>) {
+        self.gone(acquisition);
+        self.acquisitions.remove(&acquisition.sequence);
     }
 
     /// Forgets a line that nobody stands in and whose lock nobody here holds.
@@ -182,8 +183,8 @@ impl Registry {
     }
 
     /// Nobody waits in a line any more.
-    fn uncheck(&mut self, gone: &Presence) {
-        if let Presence::Line(line) = gone
+    fn uncheck(&mut self, gone: &LocalUse) {
+        if let LocalUse::Line(line) = gone
             && let Some(check) = line.take_check()
         {
             self.checks.remove(&check);

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::contender::Contender;
+use super::acquisition::Acquisition;
 use super::phase::{Phase, Status};
-use super::woken::Woken;
+use super::wake_cell::WakeCell;
 use crate::LossReason;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
@@ -15,7 +15,7 @@ use crate::time::{Moment, Span};
 
 /// What the user asked for.
 #[derive(Debug, Clone)]
-pub(crate) struct Request {
+pub(crate) struct LockRequest {
     pub(crate) key: Arc<LockKey>,
     pub(crate) terms: Terms,
     /// Whether the watchdog renews the lease.
@@ -37,41 +37,41 @@ const GIVEN_BACK: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
-    pub(crate) request: Request,
+    pub(crate) request: LockRequest,
     phase: Phase,
     /// Whether its caller knows that it has begun: `WAITING`, `OVERDUE`, `TAKEN` or `GIVEN_BACK`.
     taken: AtomicU8,
     begun: AtomicU64,
     fence: AtomicU64,
-    contender: OnceLock<Arc<Contender>>,
+    acquisition: OnceLock<Arc<Acquisition>>,
     /// Tells the task that waits for this hold to look again.
-    pub(crate) woken: Woken,
+    pub(crate) wake_cell: WakeCell,
 }
 
 impl Hold {
-    pub(crate) fn new(request: Request) -> Self {
+    pub(crate) fn new(request: LockRequest) -> Self {
         Self {
             request,
             phase: Phase::pending(),
             taken: AtomicU8::new(WAITING),
             begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
-            contender: OnceLock::new(),
-            woken: Woken::default(),
+            acquisition: OnceLock::new(),
+            wake_cell: WakeCell::default(),
         }
     }
 
-    /// The hold has begun, under a lease of this contender. False if nobody wants it any more.
-    pub(crate) fn begin(&self, now: Moment, contender: &Arc<Contender>, fence: u64) -> bool {
+    /// The hold has begun, under a lease of this acquisition. False if nobody wants it any more.
+    pub(crate) fn begin(&self, now: Moment, acquisition: &Arc<Acquisition>, fence: u64) -> bool {
         self.fence.store(fence, Ordering::Relaxed);
         self.begun.store(now.0, Ordering::Relaxed);
         // Before the phase, which makes it visible.
-        self.contender.set(Arc::clone(contender)).is_ok() && self.phase.begin()
+        self.acquisition.set(Arc::clone(acquisition)).is_ok() && self.phase.begin()
     }
 
-    /// The contender whose lease this is, once it has begun.
-    pub(crate) fn contender(&self) -> Option<&Arc<Contender>> {
-        self.contender.get()
+    /// The acquisition whose lease this is, once it has begun.
+    pub(crate) fn acquisition(&self) -> Option<&Arc<Acquisition>> {
+        self.acquisition.get()
     }
 
     pub(crate) fn fencing_token(&self) -> FencingToken {
@@ -89,7 +89,10 @@ impl Hold {
         if phase != Status::Held {
             return phase;
         }
-        let lease = self.contender.get().and_then(|contender| contender.lease());
+        let lease = self
+            .acquisition
+            .get()
+            .and_then(|acquisition| acquisition.lease());
         match lease.map(|lease| lease.status(now)) {
             Some(Status::Lost(reason)) => {
                 self.phase.lose(reason);
@@ -118,7 +121,10 @@ impl Hold {
 
     /// When the hold ends if nothing more is heard from the server.
     pub(crate) fn end(&self) -> Moment {
-        let lease = self.contender.get().and_then(|contender| contender.lease());
+        let lease = self
+            .acquisition
+            .get()
+            .and_then(|acquisition| acquisition.lease());
         lease.map_or(Moment(0), |lease| lease.end().min(self.cap()))
     }
 

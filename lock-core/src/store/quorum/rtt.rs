@@ -24,8 +24,8 @@ const PROBE_EVERY: Duration = Duration::from_millis(100);
 ///
 /// What follows from them is at hand without the lock: it is asked for more often than it changes.
 #[derive(Debug)]
-pub(super) struct Pulse {
-    state: Mutex<State>,
+pub(super) struct RttEstimator {
+    state: Mutex<RttState>,
     /// How long to wait for this node, in nanoseconds.
     limit: AtomicU64,
     /// The mean, in nanoseconds.
@@ -35,14 +35,14 @@ pub(super) struct Pulse {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct RttState {
     /// In nanoseconds; `None` before the first answer.
     mean: Option<i64>,
     deviation: i64,
     probed: Option<Instant>,
 }
 
-impl Default for Pulse {
+impl Default for RttEstimator {
     fn default() -> Self {
         Self {
             state: Mutex::default(),
@@ -53,7 +53,7 @@ impl Default for Pulse {
     }
 }
 
-impl Pulse {
+impl RttEstimator {
     /// An answer came, in time or not.
     pub(super) fn answered(&self, after: Duration) {
         let mut state = lock(&self.state);
@@ -120,34 +120,34 @@ mod tests {
 
     #[test]
     fn the_limit_follows_the_round_trips_between_floor_and_ceiling() {
-        let pulse = Pulse::default();
-        assert_eq!(pulse.limit(MS * 1000), UNKNOWN);
+        let rtt = RttEstimator::default();
+        assert_eq!(rtt.limit(MS * 1000), UNKNOWN);
         for _ in 0..50 {
-            pulse.answered(MS / 10);
+            rtt.answered(MS / 10);
         }
-        assert_eq!(pulse.limit(MS * 1000), FLOOR);
-        assert_eq!(pulse.limit(MS), MS);
+        assert_eq!(rtt.limit(MS * 1000), FLOOR);
+        assert_eq!(rtt.limit(MS), MS);
         for _ in 0..50 {
-            pulse.answered(MS * 40);
-            pulse.answered(MS * 60);
+            rtt.answered(MS * 40);
+            rtt.answered(MS * 60);
         }
-        let limit = pulse.limit(MS * 1000);
+        let limit = rtt.limit(MS * 1000);
         assert!(limit > MS * 60 && limit < MS * 150, "{limit:?}");
     }
 
     #[test]
     fn a_node_that_misses_gets_more_time_and_is_then_only_probed() {
-        let (pulse, start) = (Pulse::default(), Instant::now());
-        pulse.answered(MS / 10);
-        pulse.missed();
-        assert_eq!(pulse.limit(MS * 1000), FLOOR * 2);
-        pulse.missed();
-        assert!(!pulse.is_silent(start));
-        pulse.missed();
-        assert!(!pulse.is_silent(start), "the first probe");
-        assert!(pulse.is_silent(start + MS));
-        assert!(!pulse.is_silent(start + PROBE_EVERY));
-        pulse.answered(MS);
-        assert!(!pulse.is_silent(start + PROBE_EVERY));
+        let (rtt, start) = (RttEstimator::default(), Instant::now());
+        rtt.answered(MS / 10);
+        rtt.missed();
+        assert_eq!(rtt.limit(MS * 1000), FLOOR * 2);
+        rtt.missed();
+        assert!(!rtt.is_silent(start));
+        rtt.missed();
+        assert!(!rtt.is_silent(start), "the first probe");
+        assert!(rtt.is_silent(start + MS));
+        assert!(!rtt.is_silent(start + PROBE_EVERY));
+        rtt.answered(MS);
+        assert!(!rtt.is_silent(start + PROBE_EVERY));
     }
 }

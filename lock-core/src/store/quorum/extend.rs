@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tokio::time::Instant;
 
-use super::causes::together;
+use super::causes::combined;
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::{Books, QuorumStore, only_exclusive};
@@ -16,21 +16,21 @@ use crate::sync::lock;
 impl QuorumStore {
     /// A lease is renewed where a majority still has its token. Nodes that have lost a vote, or were away when it was
     /// cast, get it back then; before, that could bring a lock back to life that was taken away.
-    pub(super) async fn renew(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+    pub(super) async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         if renewals.iter().any(|r| r.key.kind() == Kind::Reentrant) {
             return Err(only_exclusive());
         }
-        let peers = &self.peers;
-        let (nodes, majority) = (peers.all.len(), peers.majority);
+        let members = &self.members;
+        let (nodes, majority) = (members.all.len(), members.majority);
         // A renewal without an answer must leave time for another one.
         let ttls = renewals.iter().map(|renewal| renewal.ttl);
         let third = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
-        let limit = third.unwrap_or(peers.limit).min(peers.limit);
+        let limit = third.unwrap_or(members.limit).min(members.limit);
         let end = Instant::now() + limit;
         let renewing = Renewing::begin(&self.books, renewals);
         let ballot = Ballot::extend(renewals);
         let patience = self.patience().min(limit);
-        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), patience);
+        let mut round = ask(members, ballot, How::Tell, Nodes::default(), patience);
         let mut held = vec![Nodes::default(); renewals.len()];
         let mut not_held = held.clone();
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
@@ -47,7 +47,7 @@ impl QuorumStore {
             let Some((node, answer)) = next else {
                 if !renewals.is_empty() && !(0..renewals.len()).any(decided) {
                     round.finish(&self.hints, |_| ());
-                    return Err(together(nodes, failures.into_iter().flatten().collect()));
+                    return Err(combined(nodes, failures.into_iter().flatten().collect()));
                 }
                 break;
             };
@@ -59,7 +59,7 @@ impl QuorumStore {
                         *side = side.with(node);
                     }
                 }
-                Err(error) => failures[node] = Some(peers.all[node].failed(error)),
+                Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         }
         round.finish(&self.hints, |_| ());
@@ -83,22 +83,22 @@ impl QuorumStore {
         let (Some(release), false) = (release, self.books.was_released(token)) else {
             return;
         };
-        let peers = &self.peers;
-        let others = (0..peers.all.len()).filter(|node| !lost.has(*node));
+        let members = &self.members;
+        let others = (0..members.all.len()).filter(|node| !lost.has(*node));
         let others = others.fold(Nodes::default(), Nodes::with);
-        for peer in peers.all.iter().filter(|peer| lost.has(peer.index)) {
+        for node in members.all.iter().filter(|node| lost.has(node.index)) {
             tracing::debug!(
-                node = peer.index,
+                node = node.index,
                 key = renewal.key.name(),
                 "healing a lost vote"
             );
-            peer.asked_for(renewal.token);
+            node.asked_for(renewal.token);
         }
         let ballot = Ballot::heal(renewal);
-        let mut round = ask(peers, ballot, How::Tell, others, peers.limit);
+        let mut round = ask(members, ballot, How::Tell, others, members.limit);
         round.send();
-        let (peers, books, hints) = (
-            Arc::clone(peers),
+        let (members, books, hints) = (
+            Arc::clone(members),
             Arc::clone(&self.books),
             Arc::clone(&self.hints),
         );
@@ -107,7 +107,13 @@ impl QuorumStore {
             let _until_healed = &renewing;
             // It was released while it was being healed, and perhaps the release came first.
             if books.was_released(&token) {
-                let mut round = ask(&peers, Arc::clone(&release), How::Tell, others, peers.limit);
+                let mut round = ask(
+                    &members,
+                    Arc::clone(&release),
+                    How::Tell,
+                    others,
+                    members.limit,
+                );
                 round.send();
                 round.finish(&hints, |_| ());
             }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::causes::{Failure, together};
+use super::causes::{Failure, combined};
 use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
 use super::{QuorumStore, only_exclusive};
@@ -13,33 +13,39 @@ use crate::store::redis::{Ballot, inspected};
 use crate::store::{NodeSnapshot, Snapshot, SnapshotState, StoreError};
 
 impl QuorumStore {
-    pub(super) async fn look(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        let peers = &self.peers;
-        let nodes = peers.all.len();
+    pub(super) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        let members = &self.members;
+        let nodes = members.all.len();
         let ballot = Ballot::inspect(key).ok_or_else(only_exclusive)?;
-        let mut round = ask(peers, ballot, How::Tell, Nodes::default(), self.patience());
+        let mut round = ask(
+            members,
+            ballot,
+            How::Tell,
+            Nodes::default(),
+            self.patience(),
+        );
         let mut answers: Vec<Option<Result<Snapshot, Failure>>> = vec![None; nodes];
         let mut answered = 0;
-        while let Some((node, answer)) = round.next_or_late(answered >= peers.majority).await {
+        while let Some((node, answer)) = round.next_or_late(answered >= members.majority).await {
             let answer = answer.and_then(inspected);
             answered += usize::from(answer.is_ok());
-            answers[node] = Some(answer.map_err(|error| peers.all[node].failed(error)));
+            answers[node] = Some(answer.map_err(|error| members.all[node].failed(error)));
         }
         round.finish(&self.hints, |_| ());
         let answers: Vec<_> = answers.into_iter().flatten().collect();
-        if answered < peers.majority {
+        if answered < members.majority {
             let failures = answers.into_iter().filter_map(Result::err).collect();
-            return Err(together(nodes, failures));
+            return Err(combined(nodes, failures));
         }
         // A few nodes may lag behind: so many wait on a majority.
         let mut waiting: Vec<u64> = answers.iter().flatten().map(|a| a.waiting).collect();
         waiting.sort_unstable_by(|a, b| b.cmp(a));
-        let waiting = waiting.get(peers.majority - 1).copied();
+        let waiting = waiting.get(members.majority - 1).copied();
         let views: Vec<_> = answers
             .into_iter()
-            .zip(&peers.all)
-            .map(|(answer, peer)| NodeSnapshot {
-                address: peer.address.to_string(),
+            .zip(&members.all)
+            .map(|(answer, node)| NodeSnapshot {
+                address: node.address.to_string(),
                 state: answer.map(|snapshot| snapshot.state).map_err(cause),
             })
             .collect();

@@ -1,0 +1,169 @@
+//! Yielding way to other processes where the server keeps no queue.
+//!
+//! Whoever listens hears of a release and asks, and the fastest has the lock. The fastest would always be the process that let
+//! go: the next in its own line can ask right behind the release. So a process whose turn is over stands back for a short
+//! while, or until it hears that another one has let go. So does a task that is alone in its process and comes back at once.
+
+use std::time::Duration;
+
+use crate::time::Moment;
+
+/// How long others have to ask for a lock that was let go: some round trips on a local network.
+pub(crate) const PAUSE: Duration = Duration::from_millis(3);
+
+/// Who listens may only look on, or be too far away. Where nobody took the lock, so many releases follow without a pause.
+const SKIPS_AFTER_NO_TAKER: u8 = 8;
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct YieldTurn {
+    /// Whether others heard of our last release.
+    wanted: bool,
+    /// Releases to come without a pause.
+    skips: u8,
+    yielding: Option<Yielding>,
+}
+
+#[derive(Debug, Clone)]
+struct Yielding {
+    /// The next announcement that we hear is our own.
+    own: bool,
+    /// Nobody seems to want the lock.
+    until: Moment,
+}
+
+impl YieldTurn {
+    /// So many connections were told of a release that nobody here expected to matter.
+    pub(crate) fn wanted_by(connections: u64) -> Self {
+        let mut yield_turn = Self::default();
+        yield_turn.subscribers_heard(connections, false);
+        yield_turn
+    }
+
+    /// We are about to let go. `listening` is whether we hear announcements, and so our own.
+    pub(super) fn start(&mut self, now: Moment, listening: bool) {
+        let (own, until) = (listening, now + PAUSE);
+        let gives = self.wanted && self.skips == 0;
+        self.skips = self.skips.saturating_sub(1);
+        self.yielding = gives.then_some(Yielding { own, until });
+    }
+
+    /// So many connections were told that we have let go. True if that ends it.
+    pub(crate) fn subscribers_heard(&mut self, connections: u64, listening: bool) -> bool {
+        self.wanted = connections > u64::from(listening);
+        !self.wanted && self.cancel()
+    }
+
+    /// Whether others want the lock too, as far as we know.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted
+    }
+
+    /// Somebody has let go.
+    pub(super) fn another_released(&mut self) {
+        self.yielding
+            .take_if(|yielding| !std::mem::take(&mut yielding.own));
+    }
+
+    /// The lock is ours again. Where nothing was heard in between, nobody wanted it.
+    pub(super) fn reacquired(&mut self) {
+        if self.cancel() {
+            self.skips = SKIPS_AFTER_NO_TAKER;
+        }
+    }
+
+    /// The lock was not let go, or nobody knows. True if that ends it.
+    pub(super) fn cancel(&mut self) -> bool {
+        self.yielding.take().is_some()
+    }
+
+    /// Whether we wait for others, or did and have not asked since.
+    pub(super) fn is_yielding(&self) -> bool {
+        self.yielding.is_some()
+    }
+
+    /// Whether a pause is over, and nobody has asked since.
+    pub(super) fn is_overdue(&self, now: Moment) -> bool {
+        self.yielding.is_some() && self.pause(now).is_none()
+    }
+
+    /// For how long not to ask, if at all.
+    pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
+        let yielding = self.yielding.as_ref()?;
+        (now < yielding.until).then(|| now.until(yielding.until))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const T0: Moment = Moment(1 << 50);
+
+    #[test]
+    fn nobody_gives_way_to_nobody() {
+        let mut yield_turn = YieldTurn::default();
+        yield_turn.start(T0, true);
+        assert_eq!(yield_turn.pause(T0), None, "nobody is known to listen");
+        assert!(!yield_turn.subscribers_heard(1, true));
+        yield_turn.start(T0, true);
+        assert_eq!(yield_turn.pause(T0), None, "only we have heard it");
+    }
+
+    #[test]
+    fn a_turn_comes_again_when_another_one_has_let_go() {
+        let mut yield_turn = YieldTurn::default();
+        yield_turn.subscribers_heard(3, true);
+        yield_turn.start(T0, true);
+        yield_turn.another_released();
+        assert_eq!(yield_turn.pause(T0), Some(PAUSE), "that was our own");
+        yield_turn.another_released();
+        assert_eq!(yield_turn.pause(T0), None);
+    }
+
+    #[test]
+    fn who_does_not_listen_does_not_hear_itself() {
+        let mut yield_turn = YieldTurn::default();
+        yield_turn.subscribers_heard(1, false);
+        yield_turn.start(T0, false);
+        assert_eq!(yield_turn.pause(T0), Some(PAUSE));
+        yield_turn.another_released();
+        assert_eq!(yield_turn.pause(T0), None);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_takes_is_asked_for_after_a_pause() {
+        let mut yield_turn = YieldTurn::default();
+        yield_turn.subscribers_heard(2, false);
+        yield_turn.start(T0, false);
+        assert_eq!(yield_turn.pause(T0 + PAUSE / 3), Some(PAUSE / 3 * 2));
+        assert_eq!(yield_turn.pause(T0 + PAUSE), None);
+    }
+
+    #[test]
+    fn after_a_pause_in_vain_some_releases_have_none() {
+        let mut yield_turn = YieldTurn::default();
+        yield_turn.subscribers_heard(2, false);
+        yield_turn.start(T0, false);
+        yield_turn.reacquired();
+        for _ in 0..SKIPS_AFTER_NO_TAKER {
+            yield_turn.start(T0, false);
+            assert_eq!(yield_turn.pause(T0), None);
+            yield_turn.reacquired();
+        }
+        yield_turn.start(T0, false);
+        assert_eq!(yield_turn.pause(T0), Some(PAUSE));
+        yield_turn.another_released();
+        yield_turn.reacquired();
+        yield_turn.start(T0, false);
+        assert_eq!(yield_turn.pause(T0), Some(PAUSE), "another one had it");
+    }
+
+    #[test]
+    fn a_release_that_nobody_hears_any_more_ends_it() {
+        let mut yield_turn = YieldTurn::default();
+        yield_turn.subscribers_heard(1, false);
+        yield_turn.start(T0, false);
+        assert!(yield_turn.subscribers_heard(0, false));
+        assert_eq!(yield_turn.pause(T0), None);
+    }
+}
