@@ -6,13 +6,18 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
 
+use super::acquisition::Acquisition;
 use super::beside::{Attempted, alone, foreign};
+use super::hold::{Hold, LockRequest};
 use super::line::Line;
 use super::line_state::Step;
+use super::outstanding::{Asker, Outstanding};
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
+use super::phase::Status;
 use super::retries::Retries;
+use super::shared::Shared;
 use crate::LockError;
-use crate::engine::{Acquisition, Asker, Engine, Hold, LockRequest, Outstanding, Shared, Status};
+use crate::engine::Engine;
 use crate::error::Cause;
 use crate::store::{Answer, Mode, Store, StoreError};
 use crate::sync::lock;

@@ -4,13 +4,12 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-use super::REFRESH;
 use super::hold::Hold;
 use super::inbox::{Granted, Inbox};
 use super::lease::{Joined, Lease, Start};
+use super::line::Line;
 use super::phase::Status;
 use crate::LossReason;
-use crate::engine::Line;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
 use crate::store::{Attempt, Mode};
@@ -18,6 +17,9 @@ use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::Moment;
 use crate::token::Token;
+
+/// Asks for a lock at least this often while waiting for it.
+pub(super) const REFRESH: Duration = Duration::from_secs(3);
 
 /// What became of a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,10 +4,14 @@ use std::sync::Arc;
 
 use tokio::time::{Instant, sleep};
 
+use super::acquisition::{Acquisition, Taken};
+use super::hold::{Hold, LockRequest};
+use super::inbox::Granted;
+use super::outstanding::Outstanding;
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
 use super::retries::Retries;
 use crate::LockError;
-use crate::engine::{Acquisition, Engine, Granted, Hold, LockRequest, Outstanding, Taken};
+use crate::engine::Engine;
 use crate::error::{Cause, LossReason};
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 use crate::sync::lock;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::Shared;
 use super::acquisition::Acquisition;
 use super::inbox::Inbox;
+use super::shared::Shared;
 use crate::key::LockKey;
 use crate::store::{Events, Grant};
 use crate::sync::lock;

@@ -16,9 +16,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use super::acquisition::{Acquisition, Taken};
+use super::hold::Hold;
+use super::inbox::Granted;
 use super::line_state::{AskedBy, Limits, LineCheck, LineState, PendingAcquisition, Step};
+use super::phase::Status;
 use super::yield_turn::YieldTurn;
-use crate::engine::{Acquisition, Granted, Hold, Status, Taken};
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
 use crate::store::{StoreError, Subscription};

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::acquisition::{Acquisition, Taken};
+use super::hold::Hold;
+use super::inbox::{Granted, Next};
 use super::yield_turn::YieldTurn;
-use crate::engine::{Acquisition, Granted, Hold, Next, Taken};
 use crate::owner::Owner;
 use crate::store::Subscription;
 use crate::sync::lock;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::Shared;
 use super::acquisition::Acquisition;
 use super::inbox::Granted;
+use super::shared::Shared;
 use crate::store::{Answer, Attempt, Mode, StoreError};
 use crate::sync::lock;
 use crate::terms::Terms;

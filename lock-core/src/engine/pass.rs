@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::Shared;
 use super::acquisition::Acquisition;
+use super::line::Line;
 use super::outstanding::{Asker, Outstanding};
-use crate::engine::Line;
+use super::shared::Shared;
 use crate::store::{Answer, Mode, Passed, Released, Store, StoreError};
 use crate::sync::lock;
 

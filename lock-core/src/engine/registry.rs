@@ -1,4 +1,4 @@
-//! Everything of a engine that is under way: acquisitions, lines, and when to ask for whom.
+//! Everything of an engine that is under way: acquisitions, lines, and when to ask for whom.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -7,7 +7,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::acquisition::Acquisition;
-use crate::engine::{Line, LineCheck, PAUSE, YieldTurn};
+use super::line::Line;
+use super::line_state::LineCheck;
+use super::yield_turn::{PAUSE, YieldTurn};
 use crate::key::LockKey;
 use crate::owner::Owner;
 use crate::time::Moment;

@@ -1,4 +1,4 @@
-//! The one task of a engine: renews leases in batches, refreshes waiters, announces losses, releases what
+//! The one task of an engine: renews leases in batches, refreshes waiters, announces losses, releases what
 //! guards have dropped.
 
 use std::sync::Arc;
@@ -13,10 +13,13 @@ use tracing::Instrument;
 
 use super::acquisition::Acquisition;
 use super::inbox::Inbox;
+use super::line::Line;
+use super::line_state::LineCheck;
+use super::outstanding::{Asker, Outstanding};
 use super::phase::Status;
-use super::{Asker, Command, Outstanding, Shared, release as releases};
+use super::release as releases;
+use super::shared::{Command, Shared};
 use crate::LossReason;
-use crate::engine::{Line, LineCheck};
 use crate::store::{Answer, Mode, Renewal, Store};
 use crate::sync::lock;
 use crate::terms::Terms;

@@ -3,9 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Acquisition, Engine, Hold, LockRequest, Shared};
+use super::Engine;
+use super::acquisition::Acquisition;
+use super::hold::{Hold, LockRequest};
+use super::patience::Limit;
+use super::shared::Shared;
 use crate::config::Config;
-use crate::engine::{Limit, acquire};
+use crate::engine::acquire;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
 use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
@@ -24,7 +28,7 @@ struct Rig {
 }
 
 impl Rig {
-    /// A engine over the named memory server. All engines of one name must share the clock.
+    /// An engine over the named memory server. All engines of one name must share the clock.
     fn new(name: &str, clock: &ManualClock) -> Self {
         let clock = clock.clone();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());

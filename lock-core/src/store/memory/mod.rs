@@ -1,6 +1,8 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
 mod reentrant;
+#[cfg(test)]
+mod reentrant_tests;
 
 use std::collections::{HashMap, VecDeque};
 use std::fmt;

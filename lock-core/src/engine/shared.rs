@@ -1,0 +1,330 @@
+//! What the handles, the task and the store's messages share: the settings, the store, the registry, and when the task has to look.
+
+use std::any::Any;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::sync::mpsc::WeakUnboundedSender;
+
+use super::acquisition::{Acquisition, Purpose, REFRESH, Taken};
+use super::hold::{Hold, LockRequest};
+use super::inbox::Granted;
+use super::line::Line;
+use super::line_state::Limits;
+use super::registry::Registry;
+use crate::LockError;
+use crate::config::{Config, MAX_TTL};
+use crate::key::{Kind, LockKey};
+use crate::store::{AnyStore, Store};
+use crate::sync::lock;
+use crate::terms::Terms;
+use crate::time::{Clock, Moment};
+use crate::token::{ClientId, Token};
+
+/// What is dropped when a release is over.
+pub(crate) type Then = Box<dyn Any + Send>;
+
+/// What the task is asked to do.
+#[derive(Debug)]
+pub(super) enum Command {
+    /// To give back what an acquisition has on the server.
+    Release(Arc<Acquisition>),
+    /// The same, and to drop something once that is confirmed.
+    ReleaseThen(Arc<Acquisition>, Then),
+}
+
+/// What the handle, the task and the store's messages share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) store: AnyStore,
+    pub(super) client: ClientId,
+    pub(super) registry: Mutex<Registry>,
+    pub(super) next_sequence: AtomicU64,
+    /// The longest ttl that was asked for here with an owner, in milliseconds.
+    pub(super) longest_of_owners: AtomicU64,
+    /// When a lease or a line wants the task's attention. Too early is harmless; too late never happens.
+    pub(super) leases_due: AtomicU64,
+    pub(super) lines_due: AtomicU64,
+    pub(super) wake: Notify,
+    pub(super) idle: Notify,
+    pub(super) commands: WeakUnboundedSender<Command>,
+}
+
+impl Shared {
+    pub(crate) fn now(&self) -> Moment {
+        self.clock.now()
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        lock(&self.registry).closing
+    }
+
+    /// Puts a caller into the line of its lock.
+    pub(crate) fn join(&self, request: LockRequest) -> Result<(Arc<Line>, Arc<Hold>), LockError> {
+        let hold = Arc::new(Hold::new(request));
+        let mut registry = lock(&self.registry);
+        if registry.closing {
+            return Err(LockError::ShutDown);
+        }
+        let line = registry.line(&hold.request.key);
+        let unwatched = line.join(Arc::clone(&hold));
+        let next = unwatched.and_then(|terms| self.watch_line(&mut registry, &line, terms));
+        drop(registry);
+        self.lines_due_at(next);
+        Ok((line, hold))
+    }
+
+    /// A new acquisition, known before anything of it is sent.
+    pub(crate) fn acquisition(
+        &self,
+        request: &LockRequest,
+        line: Option<&Arc<Line>>,
+    ) -> Result<Arc<Acquisition>, LockError> {
+        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        if request.owner.is_some() {
+            let ttl = request.terms.ttl().as_millis() as u64;
+            self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
+        }
+        let purpose = Purpose {
+            key: Arc::clone(&request.key),
+            terms: request.terms,
+            owner: request.owner.clone(),
+            line: line.map(Arc::downgrade),
+        };
+        let acquisition = Acquisition::new(sequence, purpose);
+        let acquisition = Arc::new(acquisition);
+        let mut registry = lock(&self.registry);
+        if registry.closing {
+            return Err(LockError::ShutDown);
+        }
+        registry
+            .acquisitions
+            .insert(sequence, Arc::clone(&acquisition));
+        Ok(acquisition)
+    }
+
+    /// The first in line asks the server, in the name of all.
+    pub(crate) fn lead(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Result<(), LockError> {
+        let acquisition = self.acquisition(&hold.request, Some(line))?;
+        if !line.lead(hold, &acquisition, self.now()) {
+            self.forget(&acquisition);
+        }
+        Ok(())
+    }
+
+    /// A grant for somebody who did not stand in line.
+    pub(crate) fn take_alone(
+        &self,
+        acquisition: &Arc<Acquisition>,
+        granted: Granted,
+        hold: &Arc<Hold>,
+    ) -> Taken {
+        let now = self.now();
+        let mut registry = lock(&self.registry);
+        let line = registry.line(&acquisition.key);
+        let owner = acquisition.explicit_owner.as_ref();
+        let before = owner.and_then(|owner| line.holder_for(owner));
+        let taken = line.adopt(acquisition, granted, hold, now);
+        registry.rest(&line);
+        // Not before: an idle line may be forgotten at any moment, and then somebody makes another.
+        registry.tidy(&line);
+        drop(registry);
+        if taken == Taken::Held {
+            self.watch(hold);
+        }
+        // The grant may have shown that the owner had lost the lock and was given it anew.
+        if before.is_some_and(|holder| holder.is_lease_over()) {
+            self.lease_due_at(now);
+        }
+        taken
+    }
+
+    /// Who has the lock for this owner in this process, if one is named.
+    pub(crate) fn holder_for(&self, request: &LockRequest) -> Option<Arc<Acquisition>> {
+        let owner = request.owner.as_ref()?;
+        lock(&self.registry).holder_for(&request.key, owner)
+    }
+
+    /// What this acquisition proves itself with.
+    pub(crate) fn token(&self, acquisition: &Acquisition) -> Token {
+        self.client.token(acquisition.sequence)
+    }
+
+    /// What is known about hand-overs in this line.
+    pub(crate) fn limits(&self, line: &Line) -> Limits {
+        Limits {
+            handovers: self.config.handover_limit,
+            time: self.config.handover_time,
+            always: line.key.kind() == Kind::Reentrant || !self.store.pushes(),
+        }
+    }
+
+    /// A guard has ended: the next in line has its lease, or the acquisition is returned, to be released.
+    pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Acquisition>> {
+        let acquisition = Arc::clone(hold.acquisition()?);
+        acquisition.keep_as_asked(hold);
+        // A guarded script that may still run must find another token once the next guard holds.
+        if acquisition.keep_for(now).is_none()
+            && !acquisition.may_run_scripts()
+            && let Some(line) = acquisition.line()
+            && let Some(next) = line.hand_over(hold, now, self.limits(&line))
+        {
+            if next.cap() != Moment::NEVER {
+                self.lease_due_at(next.cap());
+            }
+            // Last, since a thread of a multi-threaded runtime turns first to the task that it woke last: to the one that has
+            // the lock now, and not to ours.
+            next.wake_cell.wake();
+            return None;
+        }
+        acquisition.let_go();
+        Some(acquisition)
+    }
+
+    /// Nothing of this acquisition is left on the server, or nothing more can be done about it.
+    pub(crate) fn forget(&self, acquisition: &Arc<Acquisition>) {
+        let mut registry = lock(&self.registry);
+        registry.forget(acquisition);
+        if registry.closing && registry.acquisitions.is_empty() {
+            self.idle.notify_waiters();
+        }
+    }
+
+    /// How many callers wait in this process, beside the one place that the server knows of.
+    pub(crate) fn waiting_behind(&self, key: &LockKey) -> u64 {
+        let line = lock(&self.registry).existing_line(key).cloned();
+        line.map_or(0, |line| line.waiting_behind())
+    }
+
+    /// For how long it is the turn of other processes to ask for this lock.
+    pub(crate) fn yields(&self, key: &LockKey) -> Option<Duration> {
+        lock(&self.registry).yields(key, self.now())
+    }
+
+    /// Nobody else needs this line for now.
+    pub(crate) fn rest(&self, line: &Arc<Line>) {
+        lock(&self.registry).rest(line);
+    }
+
+    pub(crate) fn tidy(&self, line: &Arc<Line>) {
+        lock(&self.registry).tidy(line);
+    }
+
+    pub(super) async fn until_idle(&self) {
+        loop {
+            let idle = self.idle.notified();
+            tokio::pin!(idle);
+            idle.as_mut().enable();
+            if lock(&self.registry).acquisitions.is_empty() {
+                return;
+            }
+            idle.await;
+        }
+    }
+
+    /// Makes an acquisition count again that was forgotten, until it is cleaned up.
+    pub(super) fn remember(&self, acquisition: &Arc<Acquisition>) {
+        let mut registry = lock(&self.registry);
+        registry
+            .acquisitions
+            .insert(acquisition.sequence, Arc::clone(acquisition));
+    }
+
+    /// Cleans up once more behind an acquisition that was given up before a question about it was answered.
+    pub(crate) fn undo_again(&self, acquisition: &Arc<Acquisition>) {
+        if let Some(commands) = self.commands.upgrade() {
+            self.remember(acquisition);
+            // It may overtake the release of a holder that was quick, which must not take that for a loss.
+            acquisition
+                .released_by_refresh
+                .store(true, Ordering::SeqCst);
+            acquisition.undoing.store(false, Ordering::Relaxed);
+            let _ = commands.send(Command::Release(Arc::clone(acquisition)));
+        }
+    }
+
+    /// Makes sure that the task looks at the leases at `moment` or before.
+    pub(crate) fn lease_due_at(&self, moment: Moment) {
+        self.due_at(&self.leases_due, moment);
+    }
+
+    pub(super) fn due_at(&self, due: &AtomicU64, moment: Moment) {
+        if moment.0 < due.fetch_min(moment.0, Ordering::SeqCst) {
+            self.wake.notify_one();
+        }
+    }
+
+    /// A hold has begun: its renewal and its end are the task's business from now on.
+    pub(crate) fn watch(&self, hold: &Hold) {
+        let lease = hold
+            .acquisition()
+            .and_then(|acquisition| acquisition.lease());
+        if let Some(lease) = lease {
+            self.lease_due_at(lease.renew_at().min(hold.end()));
+        }
+    }
+
+    /// The acquisition of this line waits: it is asked for again after the refresh interval, or just after the holder's lease
+    /// ends, which no message tells. The spread keeps processes that wait for the same lease apart.
+    pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
+        let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
+        let interval = if self.store.pushes() && line.is_told() {
+            terms.third().min(REFRESH)
+        } else {
+            self.config.poll_interval.mul_f64(0.5 + fastrand::f64())
+        };
+        let at = self.now() + interval.min(remaining.saturating_add(spread));
+        let next = lock(&self.registry).check_at(line, at);
+        self.lines_due_at(next);
+    }
+
+    /// Where several wait, the line is looked at now and then: the first of them may not run, and keep the others waiting.
+    /// Returns when the next look at any line is, if this changes it.
+    pub(super) fn watch_line(
+        &self,
+        registry: &mut Registry,
+        line: &Arc<Line>,
+        terms: Terms,
+    ) -> Option<Moment> {
+        registry.check_at(line, self.now() + terms.third().min(REFRESH))
+    }
+
+    pub(super) fn lines_due_at(&self, next: Option<Moment>) {
+        if let Some(next) = next {
+            self.due_at(&self.lines_due, next);
+        }
+    }
+
+    /// A grant for somebody who has gone: a request that was long given up reached the server after all. The lock
+    /// goes on to the next at once. `ttl` is what is left of it.
+    pub(super) fn decline(&self, sequence: u64, name: &str, ttl: Duration) {
+        let key = name
+            .strip_prefix(self.config.prefix.as_str())
+            .and_then(|name| LockKey::new(&self.config.prefix, name).ok());
+        let terms = self
+            .config
+            .terms(ttl.clamp(self.config.default_ttl, MAX_TTL));
+        if let (Some(key), Ok(terms), Some(commands)) = (key, terms, self.commands.upgrade()) {
+            let purpose = Purpose {
+                key: Arc::new(key),
+                terms,
+                owner: None,
+                line: None,
+            };
+            let acquisition = Acquisition::new(sequence, purpose);
+            let acquisition = Arc::new(acquisition);
+            acquisition.let_go();
+            self.remember(&acquisition);
+            let _ = commands.send(Command::Release(acquisition));
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn lines_waiting(&self) -> usize {
+        let registry = lock(&self.registry);
+        registry.lines().filter(|line| line.is_waiting()).count()
+    }
+}
