@@ -19,7 +19,7 @@ const ACQUIRE: &str = script!("acquire_free.lua", "mint.lua", "grant.lua", "acqu
 const RELEASE: &str = script!("release_free.lua", "mint.lua", "grant.lua", "release.lua");
 const PASS: &str = script!("mint.lua", "grant.lua", "pass.lua");
 const FORCE: &str = script!("mint.lua", "grant.lua", "force_release.lua");
-const TOGETHER: &str = script!("together.lua");
+const BATCH: &str = script!("batch.lua");
 const EXTEND: &str = script!("extend.lua");
 const ENTER: &str = script!("mint.lua", "reentrant/rlock.lua", "reentrant/acquire.lua");
 const LEAVE: &str = script!("reentrant/rlock.lua", "reentrant/release.lua");
@@ -210,8 +210,8 @@ fn cases() -> Vec<Case> {
             &[HELD],
         ),
         case(
-            "together",
-            TOGETHER,
+            "batch",
+            BATCH,
             &[FENCE, "lock:b", LOCK, "queue:{lock:b}", QUEUE],
             &["1", B, A, "60000"],
             &[HELD],

@@ -95,22 +95,19 @@ impl QuorumStore {
             let vote = answer.and_then(|value| Vote::read(&value));
             tally.count(node, vote.map_err(|error| members.all[node].failed(error)));
         };
-        match verdict {
-            Ok(Verdict::Won { largest, smallest }) => {
-                // The slower nodes vote for us, too; what has not left yet must not come behind the release.
-                round.finish_what_is_sent(&self.hints);
-                if largest > smallest {
-                    self.raise(attempt, largest + attempt.reserve).await?;
-                }
-                claim.won();
+        if let Ok(Verdict::Won { largest, smallest }) = verdict {
+            // The slower nodes vote for us, too; what has not left yet must not come behind the release.
+            round.finish_what_is_sent(&self.hints);
+            if largest > smallest {
+                self.raise(attempt, largest + attempt.reserve).await?;
             }
-            _ => {
-                // For the same reason: a request that is on its way is carried out, and then undone.
-                let sent_on = round.sent_on();
-                drop(round);
-                if let Some(left) = claim.lost(self.may_be_left(attempt.token, &tally)) {
-                    self.undo(attempt, left, sent_on);
-                }
+            claim.won();
+        } else {
+            // For the same reason: a request that is on its way is carried out, and then undone.
+            let sent_on = round.sent_on();
+            drop(round);
+            if let Some(left) = claim.lost(self.may_be_left(attempt.token, &tally)) {
+                self.undo(attempt, left, sent_on);
             }
         }
         verdict
