@@ -1,6 +1,11 @@
 //! The servers of a quorum.
 
+use std::time::Duration;
+
+use anyhow::Result;
 use lock_tests::TestServer;
+
+use crate::network::Network;
 
 /// How many.
 pub(crate) const MASTERS: usize = 5;
@@ -25,6 +30,12 @@ impl Masters {
 
     pub(crate) fn urls(&self) -> Vec<String> {
         self.servers.iter().map(TestServer::url).collect()
+    }
+
+    /// A network before each of them, with this delay in each direction.
+    pub(crate) fn far_away(&self, delay: Duration) -> Result<Vec<Network>> {
+        let servers = self.servers.iter();
+        servers.map(|server| Network::start(server.addr(), delay)).collect()
     }
 
     /// The first ones answer nothing from now on, though they accept what they are sent: to a client that is worse than

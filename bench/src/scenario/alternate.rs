@@ -12,7 +12,7 @@ use crate::stats::Sorted;
 use crate::worker::{Alternate, Flavor, Side};
 
 /// Half of the way there and back.
-const FAR: Duration = Duration::from_micros(250);
+pub(super) const FAR: Duration = Duration::from_micros(250);
 const CALLS: usize = 25;
 /// Where requests are counted.
 const COUNTED: usize = 200;

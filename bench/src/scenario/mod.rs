@@ -15,7 +15,7 @@ use crate::stage::Stage;
 
 pub(crate) use self::contest::USED;
 pub(crate) use self::message::RESTS;
-pub(crate) use self::quorum::WEATHERS;
+pub(crate) use self::quorum::{APART, WEATHERS};
 
 /// Every scenario with a line about it.
 pub(crate) const ALL: [(&str, &str); 9] = [

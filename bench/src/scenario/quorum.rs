@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::alternate::FAR;
 use super::{Figures, Kind, Step};
 use crate::contestant::Who;
 use crate::masters::Masters;
+use crate::network::Network;
 use crate::options::Options;
 use crate::stage::Stage;
 use crate::stats::Sorted;
@@ -18,6 +20,9 @@ pub(crate) const WEATHERS: [(usize, &str); 3] = [
     (1, "1 of 5 stopped"),
     (2, "2 of 5 stopped"),
 ];
+
+/// Where a network is between the client and each master.
+pub(crate) const APART: &str = "5 masters, 0.5 ms away";
 
 const CONTESTANTS: [Who; 3] = [Who::Floor, Who::Ours, Who::Rslock];
 const CALLS: usize = 25;
@@ -31,16 +36,17 @@ const PATIENCE: Duration = Duration::from_secs(3);
 
 pub(super) struct Spec {
     stopped: usize,
+    far: bool,
 }
 
 pub(super) fn steps() -> Vec<Step> {
-    WEATHERS
-        .map(|(stopped, variant)| Step {
-            scenario: "h",
-            variant: variant.to_owned(),
-            kind: Kind::Quorum(Spec { stopped }),
-        })
-        .into()
+    let step = |stopped, far, variant: &str| Step {
+        scenario: "h",
+        variant: variant.to_owned(),
+        kind: Kind::Quorum(Spec { stopped, far }),
+    };
+    let near = WEATHERS.map(|(stopped, variant)| step(stopped, false, variant));
+    near.into_iter().chain([step(0, true, APART)]).collect()
 }
 
 impl Spec {
@@ -50,8 +56,18 @@ impl Spec {
         stage: &mut Stage,
     ) -> Result<Vec<(&'static str, Figures)>> {
         let mut masters = Masters::start().await;
+        let networks = if self.far {
+            masters.far_away(FAR)?
+        } else {
+            Vec::new()
+        };
+        let urls = if self.far {
+            networks.iter().map(Network::url).collect()
+        } else {
+            masters.urls()
+        };
         let work = Alternate {
-            urls: masters.urls(),
+            urls,
             key: "bench:quorum".to_owned(),
             flavor: Flavor::MultiThread,
             sides: CONTESTANTS.map(Side::Lock).into(),
