@@ -35,7 +35,9 @@ impl Masters {
     /// A network before each of them, with this delay in each direction.
     pub(crate) fn far_away(&self, delay: Duration) -> Result<Vec<Network>> {
         let servers = self.servers.iter();
-        servers.map(|server| Network::start(server.addr(), delay)).collect()
+        servers
+            .map(|server| Network::start(server.addr(), delay))
+            .collect()
     }
 
     /// The first ones answer nothing from now on, though they accept what they are sent: to a client that is worse than

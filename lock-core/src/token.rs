@@ -5,7 +5,7 @@ use std::fmt;
 use crate::rt;
 
 /// Characters of a client id at the start of every token. The scripts rely on it.
-const CLIENT_LEN: usize = 36;
+pub(crate) const CLIENT_LEN: usize = 36;
 
 /// A client id, a colon, and the largest number.
 const LONGEST: usize = CLIENT_LEN + 1 + 20;

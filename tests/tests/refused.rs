@@ -15,28 +15,59 @@ macro_rules! script {
     };
 }
 
-const ACQUIRE: &str = script!("acquire_free.lua", "mint.lua", "grant.lua", "acquire.lua");
-const RELEASE: &str = script!("release_free.lua", "mint.lua", "grant.lua", "release.lua");
-const PASS: &str = script!("mint.lua", "grant.lua", "pass.lua");
-const FORCE: &str = script!("mint.lua", "grant.lua", "force_release.lua");
+const ACQUIRE: &str = script!(
+    "acquire_free.lua",
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "acquire.lua"
+);
+const RELEASE: &str = script!(
+    "release_free.lua",
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "release.lua"
+);
+const PASS: &str = script!("prelude.lua", "mint.lua", "grant.lua", "pass.lua");
+const FORCE: &str = script!("prelude.lua", "mint.lua", "grant.lua", "force_release.lua");
 const BATCH: &str = script!("batch.lua");
 const EXTEND: &str = script!("extend.lua");
-const ENTER: &str = script!("mint.lua", "reentrant/rlock.lua", "reentrant/acquire.lua");
-const LEAVE: &str = script!("reentrant/rlock.lua", "reentrant/release.lua");
-const RENEW: &str = script!("reentrant/rlock.lua", "reentrant/extend.lua");
-const TAKE_AWAY: &str = script!("reentrant/rlock.lua", "reentrant/force_release.lua");
+const ENTER: &str = script!(
+    "prelude.lua",
+    "mint.lua",
+    "reentrant/rlock.lua",
+    "reentrant/acquire.lua"
+);
+const LEAVE: &str = script!(
+    "prelude.lua",
+    "reentrant/rlock.lua",
+    "reentrant/release.lua"
+);
+const RENEW: &str = script!("prelude.lua", "reentrant/rlock.lua", "reentrant/extend.lua");
+const TAKE_AWAY: &str = script!(
+    "prelude.lua",
+    "reentrant/rlock.lua",
+    "reentrant/force_release.lua"
+);
 const VOTE: &str = script!(
     "quorum/acquire_free.lua",
+    "prelude.lua",
     "quorum/mint.lua",
     "quorum/offer.lua",
     "quorum/acquire.lua"
 );
 const UNVOTE: &str = script!(
     "quorum/release_free.lua",
+    "prelude.lua",
     "quorum/offer.lua",
     "quorum/release.lua"
 );
-const FORCE_VOTE: &str = script!("quorum/offer.lua", "quorum/force_release.lua");
+const FORCE_VOTE: &str = script!(
+    "prelude.lua",
+    "quorum/offer.lua",
+    "quorum/force_release.lua"
+);
 const HEAL: &str = script!("quorum/heal.lua");
 
 const LOCK: &str = "lock:a";

@@ -129,3 +129,28 @@ fn no_file_is_longer_than_five_hundred_lines() {
     let names: Vec<_> = long.keys().collect();
     assert!(names.is_empty(), "{names:?}");
 }
+
+/// The value of a constant: `const NAME: type = 7;` or `local NAME = 7`.
+fn constant(text: &str, name: &str) -> String {
+    let line = text.lines().find(|line| {
+        let words: Vec<_> = line.split([' ', ':']).collect();
+        words.contains(&name) && (words.contains(&"const") || words.contains(&"local"))
+    });
+    let (_, value) = line.and_then(|line| line.split_once(" = ")).expect(name);
+    value.trim_end_matches(';').replace(['\'', '"'], "")
+}
+
+#[test]
+fn the_scripts_and_the_client_have_the_same_numbers() {
+    let files = files(&["rs", "lua"]);
+    let prelude = &files["scripts/prelude.lua"];
+    for (ours, file, theirs) in [
+        ("ID", "token.rs", "CLIENT_LEN"),
+        ("CHANNELS", "store/redis/wire.rs", "CHANNELS"),
+        ("RESERVE", "engine/line_state.rs", "RESERVE_FOR_ONE"),
+        ("RESERVE", "store/memory/mod.rs", "RESERVE_IF_QUEUED"),
+    ] {
+        let client = constant(&files[file], theirs);
+        assert_eq!(constant(prelude, ours), client, "{file}: {theirs}");
+    }
+}

@@ -52,12 +52,12 @@ if pttl == -1 then return {'foreign', 'string without a ttl'} end
 if ARGV[3] == 'try' then return {'busy', pttl} end
 
 local t = redis.call('TIME')
-local client = string.sub(token, 1, 36)
+local client = string.sub(token, 1, ID)
 -- A hash without its queue (evicted, deleted) is no place in it. Where a later step is refused, a queue that begins here is
 -- removed with the command that was allowed for this.
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
-if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, 7)) == 1 then
+if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE)) == 1 then
   local pushed = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.
   if type(pushed) == 'table' then
@@ -69,25 +69,24 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 -- Of 13 digits, all of which a text keeps.
 local alive_until = now + ARGV[4]
 redis.call('HSET', waiters, client, alive_until .. ' ' .. ARGV[5])
--- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
-local kept = redis.pcall('PEXPIRE', queue, 30000)
+local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
 if type(kept) == 'table' then
   if begins then redis.call('DEL', queue, waiters) end
   return kept
 end
-redis.call('PEXPIRE', waiters, 30000)
+redis.call('PEXPIRE', waiters, QUEUE_TTL)
 local own = ''
-if string.sub(holder, 1, 36) == client then
+if string.sub(holder, 1, ID) == client then
   own = holder
 elseif redis.call('LINDEX', queue, 0) == token then
   -- The first of the queue tells the holder's client that somebody waits, and again with each refresh: a message may be lost.
-  redis.pcall('PUBLISH', 'lock-core:client:' .. string.sub(holder, 1, 36), 'contended ' .. holder)
+  redis.pcall('PUBLISH', CHANNELS .. string.sub(holder, 1, ID), 'contended ' .. holder)
 end
 -- Clients that have gone leave their field behind as long as others queue. Rarely, and all at once, they are removed.
 if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then
   local fields = redis.pcall('HGETALL', waiters)
   for i = 1, #fields, 2 do
-    local seen = #fields[i] == 36 and string.match(fields[i + 1], '^(%d+) ')
+    local seen = #fields[i] == ID and string.match(fields[i + 1], '^(%d+) ')
     if seen and tonumber(seen) < now then redis.call('HDEL', waiters, fields[i]) end
   end
 end

@@ -16,7 +16,7 @@ local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 -- First: where the server refuses writes, nobody is told of a loss.
 redis.call('DEL', lock)
-redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
+redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, ID), 'revoked ' .. holder)
 -- A waiter that cannot be granted it now finds it free when it asks.
 local head = redis.pcall('LPOP', KEYS[2])
 if type(head) == 'table' or not grant_first(lock, KEYS[2], KEYS[3], KEYS[4], head, '', 0, '') then

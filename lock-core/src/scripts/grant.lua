@@ -19,7 +19,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
   while head do
     off, said = head, nil
-    local client = string.sub(head, 1, 36)
+    local client = string.sub(head, 1, ID)
     local known = redis.call('HMGET', waiters, head, client)
     said = known
     local others = redis.call('EXISTS', queue)
@@ -61,7 +61,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
           for at = 0, 7 do
             local behind = redis.call('LINDEX', queue, at)
             if not behind then break end
-            local of = redis.call('HMGET', waiters, string.sub(behind, 1, 36))
+            local of = redis.call('HMGET', waiters, string.sub(behind, 1, ID))
             local hears = string.match(of[1] or '', '^%d+ (.+)$')
             if hears then
               redis.pcall('PUBLISH', hears, 'free ' .. behind)
@@ -88,7 +88,7 @@ local function grant_first(lock, queue, waiters, ...)
   if done then return grant end
   if not off then return nil, grant end
   local waiting = redis.call('RPUSH', queue, off)
-  if waiting == 1 and type(redis.pcall('PEXPIRE', queue, 30000)) == 'table' then
+  if waiting == 1 and type(redis.pcall('PEXPIRE', queue, QUEUE_TTL)) == 'table' then
     redis.call('LPOP', queue)
     return nil, grant
   end
@@ -96,9 +96,9 @@ local function grant_first(lock, queue, waiters, ...)
     redis.call('RPUSH', queue, redis.call('LPOP', queue))
   end
   if said and said[1] and said[2] then
-    redis.call('HSET', waiters, off, said[1], string.sub(off, 1, 36), said[2])
+    redis.call('HSET', waiters, off, said[1], string.sub(off, 1, ID), said[2])
   end
-  if waiting == 1 then redis.call('PEXPIRE', waiters, 30000) end
+  if waiting == 1 then redis.call('PEXPIRE', waiters, QUEUE_TTL) end
   return nil, grant
 end
 

@@ -13,4 +13,4 @@ if type(holder) == 'table' then
 end
 local pttl = redis.call('PTTL', KEYS[1])
 if pttl == -1 then return {'foreign', waiting, 'string without a ttl'} end
-return {'held', waiting, pttl, string.sub(holder, 1, 36)}
+return {'held', waiting, pttl, string.sub(holder, 1, ID)}

@@ -29,11 +29,11 @@ end
 -- Its client has asked with it meanwhile, and waits for no answer of ours: it believes the ttl that the message names.
 if grant.token == token then return tonumber(grant.minted) end
 
-local client = string.sub(token, 1, 36)
+local client = string.sub(token, 1, ID)
 -- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token. The time has
 -- 13 digits, all of which a text keeps.
 local alive_until = grant.now + ARGV[4]
-local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, 7), client, alive_until .. ' ' .. ARGV[5])
+local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE), client, alive_until .. ' ' .. ARGV[5])
 if added > 0 then
   local pushed = redis.pcall('RPUSH', queue, token)
   -- A token without a place must not look as if it had one.
@@ -45,12 +45,12 @@ end
 if grant.others == 0 then
   -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself. Others who wait have done
   -- this a few seconds ago. Where it is refused, what begins here is removed as the grant has removed the hash.
-  local kept = redis.pcall('PEXPIRE', queue, 30000)
+  local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
   if type(kept) == 'table' then
     redis.call('DEL', queue, waiters)
     return kept
   end
-  redis.call('PEXPIRE', waiters, 30000)
+  redis.call('PEXPIRE', waiters, QUEUE_TTL)
 end
-local own = string.sub(grant.token, 1, 36) == client and grant.token or ''
+local own = string.sub(grant.token, 1, ID) == client and grant.token or ''
 return {'queued', grant.ttl, grant.last, own}

@@ -13,7 +13,7 @@ local token = ARGV[1]
 -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder == token then
-  local caller = 'lock-core:client:' .. string.sub(token, 1, 36)
+  local caller = CHANNELS .. string.sub(token, 1, ID)
   if grant_first(lock, queue, waiters, fence, head, '', 0, caller) then return 2 end
   -- Also where a step of that was refused: the waiter that is first finds the lock free when it asks.
   redis.call('DEL', lock)

@@ -16,8 +16,8 @@
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, size = ARGV[1], ARGV[2], tonumber(ARGV[4] or 1)
 local mode, alive_for, hears = string.match(ARGV[3], '^(%a+) (%d+) (%a+)$')
-local client = string.sub(token, 1, 36)
-local channel = hears == 'push' and 'lock-core:client:' .. client or ''
+local client = string.sub(token, 1, ID)
+local channel = hears == 'push' and CHANNELS .. client or ''
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then
@@ -54,15 +54,14 @@ if mode == 'wait' then
   local t = redis.call('TIME')
   local alive_until = t[1] * 1000 + math.floor(t[2] / 1000) + alive_for
   local kept = redis.pcall('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. channel)
-  -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
-  if type(kept) ~= 'table' then kept = redis.pcall('PEXPIRE', queue, 30000) end
+  if type(kept) ~= 'table' then kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL) end
   if type(kept) == 'table' then
     if begins then redis.call('DEL', queue, waiters) end
     return kept
   end
-  redis.call('PEXPIRE', waiters, 30000)
+  redis.call('PEXPIRE', waiters, QUEUE_TTL)
   if redis.call('LINDEX', queue, 0) == token and redis.call('EXISTS', lock) == 1 then
-    redis.pcall('PUBLISH', 'lock-core:client:' .. string.sub(holder, 1, 36), 'contended ' .. holder)
+    redis.pcall('PUBLISH', CHANNELS .. string.sub(holder, 1, ID), 'contended ' .. holder)
   end
 end
-return {'busy', pttl, string.sub(holder, 1, 36)}
+return {'busy', pttl, string.sub(holder, 1, ID)}

@@ -12,13 +12,13 @@ if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
-if ARGV[2] ~= '' and ARGV[2] ~= string.sub(holder, 1, 36) then return 0 end
+if ARGV[2] ~= '' and ARGV[2] ~= string.sub(holder, 1, ID) then return 0 end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 -- Kept for a waiter that has not come for it yet.
-if pttl <= 50 and redis.call('HEXISTS', KEYS[3], holder) == 1 then return 0 end
+if pttl <= OFFER and redis.call('HEXISTS', KEYS[3], holder) == 1 then return 0 end
 -- Where the server refuses writes, nobody is told of a loss.
 redis.call('DEL', lock)
-redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, 36), 'revoked ' .. holder)
+redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, ID), 'revoked ' .. holder)
 offer(lock, KEYS[2], KEYS[3])
 return 1

@@ -11,12 +11,12 @@ local function offer(lock, queue, waiters)
   local t = redis.call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
   while head do
-    local known = redis.call('HMGET', waiters, head, string.sub(head, 1, 36))
+    local known = redis.call('HMGET', waiters, head, string.sub(head, 1, ID))
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
     if known[1] and alive_until and tonumber(alive_until) > now then
       -- A client without messages comes by asking. A refused PUBLISH (an ACL) is no sign of death.
       if channel == '' or redis.pcall('PUBLISH', channel, 'free ' .. head) ~= 0 then
-        redis.call('SET', lock, head, 'PX', 50)
+        redis.call('SET', lock, head, 'PX', OFFER)
         return
       end
     end

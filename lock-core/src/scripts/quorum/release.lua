@@ -16,7 +16,7 @@ if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true)
 local waits = leave(queue, waiters, token)
 if holder == token then
   -- One that is kept for a waiter which has not come for it is no lock that it had.
-  local had = not (waits and redis.call('PTTL', lock) <= 50)
+  local had = not (waits and redis.call('PTTL', lock) <= OFFER)
   redis.call('DEL', lock)
   if not undo then offer(lock, queue, waiters) end
   return had and 1 or 0

@@ -49,7 +49,7 @@ local function prolong(lock, holds, ttl)
   return type(done) == 'table' and done or nil
 end
 
-local TOKEN = '^(' .. string.rep('.', 36) .. '):%d+$'
+local TOKEN = '^(' .. string.rep('.', ID) .. '):%d+$'
 
 local function now_ms(time)
   time = time or redis.call('TIME')

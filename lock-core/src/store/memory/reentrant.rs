@@ -10,7 +10,7 @@ use crate::store::{
 };
 use crate::sync::lock;
 use crate::time::Moment;
-use crate::token::Token;
+use crate::token::{CLIENT_LEN, Token};
 
 /// From the first acquisition of an owner to its last release.
 pub(super) struct ReentrantHold {
@@ -143,7 +143,7 @@ impl MemoryState {
         } else if let Some(tenure) = self.tenure(key.lock(), now) {
             SnapshotState::Held {
                 remaining: now.until(tenure.expires),
-                client: tenure.owner.chars().take(36).collect(),
+                client: tenure.owner.chars().take(CLIENT_LEN).collect(),
                 holds: tenure.holds(),
                 owner: Some(tenure.owner.clone().into()),
             }

@@ -29,26 +29,36 @@ macro_rules! quorum_script {
     ($name:literal, $($file:literal),+) => {
         Lazy::new(|| Script::new(
             concat!("quorum ", $name),
-            concat!($(include_str!(concat!("../../scripts/quorum/", $file))),+),
+            concat!($(include_str!(concat!("../../scripts/", $file))),+),
         ))
     };
 }
 
 static ACQUIRE: Lazy<Script> = quorum_script!(
     "acquire",
-    "acquire_free.lua",
-    "mint.lua",
-    "offer.lua",
-    "acquire.lua"
+    "quorum/acquire_free.lua",
+    "prelude.lua",
+    "quorum/mint.lua",
+    "quorum/offer.lua",
+    "quorum/acquire.lua"
 );
-static RELEASE: Lazy<Script> =
-    quorum_script!("release", "release_free.lua", "offer.lua", "release.lua");
-static FORCE_RELEASE: Lazy<Script> =
-    quorum_script!("force_release", "offer.lua", "force_release.lua");
-static HEAL: Lazy<Script> = quorum_script!("heal", "heal.lua");
-static RAISE: Lazy<Script> = quorum_script!("raise", "raise.lua");
-static CATCH_UP: Lazy<Script> = quorum_script!("catch_up", "catch_up.lua");
-static ENLIST: Lazy<Script> = quorum_script!("enlist", "enlist.lua");
+static RELEASE: Lazy<Script> = quorum_script!(
+    "release",
+    "quorum/release_free.lua",
+    "prelude.lua",
+    "quorum/offer.lua",
+    "quorum/release.lua"
+);
+static FORCE_RELEASE: Lazy<Script> = quorum_script!(
+    "force_release",
+    "prelude.lua",
+    "quorum/offer.lua",
+    "quorum/force_release.lua"
+);
+static HEAL: Lazy<Script> = quorum_script!("heal", "quorum/heal.lua");
+static RAISE: Lazy<Script> = quorum_script!("raise", "quorum/raise.lua");
+static CATCH_UP: Lazy<Script> = quorum_script!("catch_up", "quorum/catch_up.lua");
+static ENLIST: Lazy<Script> = quorum_script!("enlist", "quorum/enlist.lua");
 
 /// A request to any number of nodes.
 pub(crate) struct Ballot {

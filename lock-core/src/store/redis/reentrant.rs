@@ -9,7 +9,7 @@ use super::wire::{Arg, CHANNELS, FENCE};
 use super::{RedisStore, reply};
 use crate::key::{Name, Names};
 use crate::store::{Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState};
-use crate::token::Token;
+use crate::token::{CLIENT_LEN, Token};
 
 /// How a release is announced.
 const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");
@@ -115,7 +115,7 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
             let owner = String::from_utf8_lossy(owner).into_owned();
             SnapshotState::Held {
                 remaining: lease(pttl)?,
-                client: owner.chars().take(36).collect(),
+                client: owner.chars().take(CLIENT_LEN).collect(),
                 holds: at_least_one(holds)?,
                 owner: Some(owner),
             }

@@ -28,6 +28,7 @@ macro_rules! script {
 pub(super) static ACQUIRE: Lazy<Script> = script!(
     "acquire",
     "acquire_free.lua",
+    "prelude.lua",
     "mint.lua",
     "grant.lua",
     "acquire.lua"
@@ -35,16 +36,19 @@ pub(super) static ACQUIRE: Lazy<Script> = script!(
 pub(super) static RELEASE: Lazy<Script> = script!(
     "release",
     "release_free.lua",
+    "prelude.lua",
     "mint.lua",
     "grant.lua",
     "release.lua"
 );
-pub(super) static PASS: Lazy<Script> = script!("pass", "mint.lua", "grant.lua", "pass.lua");
+pub(super) static PASS: Lazy<Script> =
+    script!("pass", "prelude.lua", "mint.lua", "grant.lua", "pass.lua");
 pub(super) static BATCH: Lazy<Script> = script!("batch", "batch.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
-pub(super) static INSPECT: Lazy<Script> = script!("inspect", "inspect.lua");
+pub(super) static INSPECT: Lazy<Script> = script!("inspect", "prelude.lua", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
     "force_release",
+    "prelude.lua",
     "mint.lua",
     "grant.lua",
     "force_release.lua"
@@ -56,27 +60,32 @@ pub(super) mod reentrant {
 
     pub(in super::super) static ACQUIRE: Lazy<Script> = script!(
         "reentrant acquire",
+        "prelude.lua",
         "mint.lua",
         "reentrant/rlock.lua",
         "reentrant/acquire.lua"
     );
     pub(in super::super) static RELEASE: Lazy<Script> = script!(
         "reentrant release",
+        "prelude.lua",
         "reentrant/rlock.lua",
         "reentrant/release.lua"
     );
     pub(in super::super) static EXTEND: Lazy<Script> = script!(
         "reentrant extend",
+        "prelude.lua",
         "reentrant/rlock.lua",
         "reentrant/extend.lua"
     );
     pub(in super::super) static INSPECT: Lazy<Script> = script!(
         "reentrant inspect",
+        "prelude.lua",
         "reentrant/rlock.lua",
         "reentrant/inspect.lua"
     );
     pub(in super::super) static FORCE_RELEASE: Lazy<Script> = script!(
         "reentrant force_release",
+        "prelude.lua",
         "reentrant/rlock.lua",
         "reentrant/force_release.lua"
     );
