@@ -286,7 +286,7 @@ impl LockGuard {
     /// Lets go as a drop does. `then` is dropped once the release is confirmed, or nothing more can be done about it.
     pub(crate) fn end_then(&mut self, then: Then) {
         self.end_trace();
-        self.view.engine.end_then(&self.view.hold, then);
+        self.view.engine.shared.end_then(&self.view.hold, then);
     }
 
     async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {
@@ -295,9 +295,9 @@ impl LockGuard {
         let LockView { engine, hold } = &self.view;
         // As for the acquisition: a span that nobody sees costs no move.
         let result = if span.is_disabled() {
-            confirmed(engine, hold, most_tries).await
+            confirmed(&engine.shared, hold, most_tries).await
         } else {
-            let releasing = Box::pin(confirmed(engine, hold, most_tries));
+            let releasing = Box::pin(confirmed(&engine.shared, hold, most_tries));
             releasing.instrument(span.clone()).await
         };
         span.record(
@@ -356,6 +356,6 @@ impl LockGuard {
 impl Drop for LockGuard {
     fn drop(&mut self) {
         self.end_trace();
-        self.view.engine.end(&self.view.hold);
+        self.view.engine.shared.end(&self.view.hold);
     }
 }

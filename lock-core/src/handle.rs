@@ -113,9 +113,9 @@ impl LockHandle {
         let started = (!span.is_disabled()).then(Instant::now);
         // To put a future into a span is to move all of it, so that is done only where the span is seen.
         let result = if span.is_disabled() {
-            acquire(&self.engine, request, limit).await
+            acquire(&self.engine.shared, request, limit).await
         } else {
-            let acquiring = Box::pin(acquire(&self.engine, request, limit));
+            let acquiring = Box::pin(acquire(&self.engine.shared, request, limit));
             acquiring.instrument(span.clone()).await
         };
         let result = result.map(|hold| LockGuard::new(Arc::clone(&self.engine), hold));
@@ -161,7 +161,7 @@ impl LockHandle {
 
     /// A connection whose runtime has ended is broken, and that is not the server's fault.
     fn blame(&self, error: StoreError) -> LockError {
-        match self.engine.check_alive() {
+        match self.engine.shared.check_alive() {
             Ok(()) => error.into_lock_error(),
             Err(ended) => ended,
         }

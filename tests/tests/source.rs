@@ -22,6 +22,34 @@ const PRIVATE_WORDS: [(&str, &str); 11] = [
 /// Maximum lines of a file.
 const LINES: usize = 500;
 
+/// The files of the engine. Each may use those behind it.
+const ENGINE: [&str; 21] = [
+    "mod",
+    "acquire",
+    "beside",
+    "task",
+    "events",
+    "release",
+    "pass",
+    "outstanding",
+    "shared",
+    "registry",
+    "line",
+    "line_state",
+    "acquisition",
+    "hold",
+    "inbox",
+    "lease",
+    "yield_turn",
+    "patience",
+    "retries",
+    "wake_cell",
+    "phase",
+];
+
+/// Arrows of the engine that still go up.
+const UP: [(&str, &str); 2] = [("acquisition", "line"), ("hold", "acquisition")];
+
 fn source() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/src")
 }
@@ -153,4 +181,42 @@ fn the_scripts_and_the_client_have_the_same_numbers() {
         let client = constant(&files[file], theirs);
         assert_eq!(constant(prelude, ours), client, "{file}: {theirs}");
     }
+}
+
+#[test]
+fn imports_of_the_engine_run_down() {
+    let place = |name: &str| {
+        let found = ENGINE.iter().position(|known| *known == name);
+        found.unwrap_or_else(|| panic!("{name} has no place in the engine"))
+    };
+    let mut up = Vec::new();
+    for (file, text) in files(&["rs"]) {
+        let Some(name) = file
+            .strip_prefix("engine/")
+            .and_then(|f| f.strip_suffix(".rs"))
+        else {
+            continue;
+        };
+        // The parts of a module are declared by it, and tests use what they need.
+        if name == "mod" || name.ends_with("tests") {
+            continue;
+        }
+        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
+        for line in code.lines() {
+            let used = line
+                .strip_prefix("use super::")
+                .or(line.strip_prefix("use crate::engine::"));
+            let Some(used) = used else { continue };
+            let to: String = used
+                .chars()
+                .take_while(|c| c.is_lowercase() || *c == '_')
+                .collect();
+            let to = if to.is_empty() { "mod" } else { &to };
+            if place(to) <= place(name) {
+                up.push((name.to_owned(), to.to_owned()));
+            }
+        }
+    }
+    let known = UP.map(|(from, to)| (from.to_owned(), to.to_owned()));
+    assert_eq!(up, known);
 }

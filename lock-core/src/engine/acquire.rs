@@ -17,7 +17,6 @@ use super::phase::Status;
 use super::retries::Retries;
 use super::shared::Shared;
 use crate::LockError;
-use crate::engine::Engine;
 use crate::error::Cause;
 use crate::store::{Answer, Mode, Store, StoreError};
 use crate::sync::lock;
@@ -35,20 +34,20 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 ///
 /// Cancel-safe at every await: dropping the future undoes what it did.
 pub(crate) async fn acquire(
-    engine: &Arc<Engine>,
+    shared: &Arc<Shared>,
     request: LockRequest,
     limit: Limit,
 ) -> Result<Arc<Hold>, LockError> {
-    engine.check_alive()?;
+    shared.check_alive()?;
     let patience = Patience::new(limit);
     let mut answered = false;
     loop {
-        match once_in_line(engine, request.clone(), patience, &mut answered).await {
+        match once_in_line(shared, request.clone(), patience, &mut answered).await {
             Ok(Some(hold)) => return Ok(hold),
             Ok(None) => {}
             // What looks like a shutdown, or like a broken connection, may be the end of the engine's runtime.
             Err(error @ (LockError::ShutDown | LockError::Unavailable { .. })) => {
-                engine.check_alive()?;
+                shared.check_alive()?;
                 return Err(error);
             }
             Err(error) => return Err(error),
@@ -59,7 +58,7 @@ pub(crate) async fn acquire(
 /// `None` where the owner has entered by another way meanwhile, so that the next try finds the lock its own; and where the
 /// caller was passed over. `answered` is whether the server has answered the last try of an owner beside the line.
 async fn once_in_line(
-    engine: &Arc<Engine>,
+    shared: &Arc<Shared>,
     request: LockRequest,
     patience: Patience,
     answered: &mut bool,
@@ -69,8 +68,8 @@ async fn once_in_line(
     if one_try || request.owner.is_some() {
         // Nor must it come before those of other processes, to whom this one gives way.
         if !one_try
-            && engine.shared.holder_for(&request).is_none()
-            && let Some(pause) = engine.shared.yields(&request.key)
+            && shared.holder_for(&request).is_none()
+            && let Some(pause) = shared.yields(&request.key)
             && within(patience.end(), Box::pin(sleep(pause)))
                 .await
                 .is_none()
@@ -81,22 +80,22 @@ async fn once_in_line(
             });
         }
         // In a box, as all that talks to the server: who is handed a lock inside the process carries none of it around.
-        match Box::pin(alone(engine, request.clone(), patience, answered)).await {
+        match Box::pin(alone(shared, request.clone(), patience, answered)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
             outcome => return outcome.map(Some),
         }
     }
-    let (line, hold) = engine.shared.join(request)?;
+    let (line, hold) = shared.join(request)?;
     if *answered {
         line.heard(true);
     }
     let place = PlaceInLine {
-        engine,
+        shared,
         line,
         hold: Some(hold),
     };
     Waiter {
-        shared: &engine.shared,
+        shared,
         patience,
         retries: Retries::new(),
         place,
@@ -107,7 +106,7 @@ async fn once_in_line(
 
 /// A place in line. Dropping it leaves the line.
 struct PlaceInLine<'a> {
-    engine: &'a Arc<Engine>,
+    shared: &'a Arc<Shared>,
     line: Arc<Line>,
     hold: Option<Arc<Hold>>,
 }
@@ -127,9 +126,9 @@ impl PlaceInLine<'_> {
         }
         self.hold = None;
         if alone {
-            self.engine.shared.rest(&self.line);
+            self.shared.rest(&self.line);
         }
-        self.engine.shared.watch(&hold);
+        self.shared.watch(&hold);
         Some(hold)
     }
 
@@ -138,11 +137,11 @@ impl PlaceInLine<'_> {
         let hold = self.hold.take()?;
         if !hold.abandon() {
             // Handed over at the last moment: it goes on to the next.
-            self.engine.end(&hold);
+            self.shared.end(&hold);
             return None;
         }
         let acquisition = self.line.leave(&hold);
-        self.engine.shared.tidy(&self.line);
+        self.shared.tidy(&self.line);
         acquisition
     }
 
@@ -154,11 +153,11 @@ impl PlaceInLine<'_> {
         };
         acquisition.let_go();
         let mut left = Attempted {
-            engine: self.engine,
+            shared: self.shared,
             acquisition: Some(Arc::clone(&acquisition)),
             sent: true,
         };
-        let shared = &self.engine.shared;
+        let shared = &self.shared;
         let release = Box::pin(async {
             let token = shared.token(&acquisition);
             let (key, owner) = (&acquisition.key, acquisition.owner());
@@ -173,7 +172,7 @@ impl PlaceInLine<'_> {
 impl Drop for PlaceInLine<'_> {
     fn drop(&mut self) {
         if let Some(acquisition) = self.leave() {
-            self.engine.abandon(acquisition, true);
+            self.shared.abandon(acquisition, true);
         }
     }
 }

@@ -10,8 +10,8 @@ use super::inbox::Granted;
 use super::outstanding::Outstanding;
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
 use super::retries::Retries;
+use super::shared::Shared;
 use crate::LockError;
-use crate::engine::Engine;
 use crate::error::{Cause, LossReason};
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 use crate::sync::lock;
@@ -19,16 +19,15 @@ use crate::time::Moment;
 
 /// One try beside the line.
 pub(super) async fn alone(
-    engine: &Arc<Engine>,
+    shared: &Arc<Shared>,
     request: LockRequest,
     patience: Patience,
     answered: &mut bool,
 ) -> Result<Arc<Hold>, LockError> {
-    let shared = &*engine.shared;
     let acquisition = shared.acquisition(&request, None)?;
     let hold = Arc::new(Hold::new(request));
     let mut attempt = Attempted {
-        engine,
+        shared,
         acquisition: Some(Arc::clone(&acquisition)),
         sent: false,
     };
@@ -37,7 +36,7 @@ pub(super) async fn alone(
     loop {
         lock(&acquisition.inbox).asking(hold.request.terms);
         if shared.is_closing() {
-            engine.check_alive()?;
+            shared.check_alive()?;
             return Err(last.map_or(LockError::ShutDown, StoreError::into_lock_error));
         }
         // What the owner has here before we ask.
@@ -115,7 +114,7 @@ async fn try_once(
     acquisition: &Arc<Acquisition>,
     end: Option<Instant>,
 ) -> Option<(Moment, Result<Answer, StoreError>)> {
-    let shared = &*attempt.engine.shared;
+    let shared = attempt.shared;
     // A caller that gives up before there is a connection leaves nothing behind.
     if let Some(connecting) = shared.store.connecting()
         && let Err(error) = within(end, connecting).await?
@@ -137,7 +136,7 @@ async fn try_once(
 
 /// Undoes a try when dropped, unless it was completed or came to nothing.
 pub(super) struct Attempted<'a> {
-    pub(super) engine: &'a Arc<Engine>,
+    pub(super) shared: &'a Arc<Shared>,
     pub(super) acquisition: Option<Arc<Acquisition>>,
     pub(super) sent: bool,
 }
@@ -145,7 +144,7 @@ pub(super) struct Attempted<'a> {
 impl Drop for Attempted<'_> {
     fn drop(&mut self) {
         if let Some(acquisition) = self.acquisition.take() {
-            self.engine.abandon(acquisition, self.sent);
+            self.shared.abandon(acquisition, self.sent);
         }
     }
 }

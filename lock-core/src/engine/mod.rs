@@ -30,17 +30,15 @@ mod wake_cell;
 mod yield_turn;
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::sync::mpsc::error::SendError;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::acquire::acquire;
-use self::acquisition::Acquisition;
 pub(crate) use self::hold::{Hold, LockRequest};
 pub(crate) use self::lease::Lease;
 pub(crate) use self::patience::Limit;
@@ -60,7 +58,8 @@ use crate::token::ClientId;
 /// The handle that managers and guards hold. When the last one goes, the task finishes what is queued and ends.
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
-    commands: UnboundedSender<Command>,
+    /// The last one ends the task.
+    _commands: UnboundedSender<Command>,
 }
 
 impl fmt::Debug for Engine {
@@ -97,6 +96,7 @@ impl Engine {
                 lines_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
                 idle: Notify::new(),
+                ended: AtomicBool::new(false),
                 commands: commands.downgrade(),
             }
         });
@@ -106,71 +106,10 @@ impl Engine {
             let _ended = ended;
             task.await;
         });
-        Ok(Arc::new(Self { shared, commands }))
-    }
-
-    /// Refuses to take a lock that nobody would renew.
-    pub(crate) fn check_alive(&self) -> Result<(), LockError> {
-        if self.commands.is_closed() {
-            return Err(LockError::config(
-                "the runtime in which this lock manager was made has ended, and nothing would renew its locks: make one in the runtime that uses it",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Hands the clean-up of an acquisition to the task. From any thread, at any time, without I/O.
-    pub(crate) fn undo_later(&self, acquisition: Arc<Acquisition>) {
-        if let Err(SendError(Command::Release(acquisition))) =
-            self.commands.send(Command::Release(acquisition))
-        {
-            tracing::warn!(
-                key = acquisition.key.name(),
-                "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
-            );
-            acquisition.let_go();
-            self.shared.forget(&acquisition);
-        }
-    }
-
-    /// Nobody wants what this acquisition has asked for, if it has asked.
-    pub(crate) fn abandon(&self, acquisition: Arc<Acquisition>, asked: bool) {
-        acquisition.let_go();
-        if asked && acquisition.was_asked() {
-            self.undo_later(acquisition);
-        } else {
-            self.shared.forget(&acquisition);
-        }
-    }
-
-    /// A guard is done with its lock.
-    pub(crate) fn end(&self, hold: &Arc<Hold>) {
-        if hold.phase() != Status::Held {
-            return;
-        }
-        let now = self.shared.now();
-        if hold.release(now) == Status::Held
-            && let Some(acquisition) = self.shared.pass_on(hold, now)
-        {
-            self.undo_later(acquisition);
-        }
-    }
-
-    /// As [`end`](Self::end), and drops `then` once the release is confirmed, or nothing more can be done about it.
-    pub(crate) fn end_then(&self, hold: &Arc<Hold>, then: Then) {
-        let now = self.shared.now();
-        let acquisition = match hold.release(now) {
-            Status::Held => self.shared.pass_on(hold, now),
-            // A release that was not awaited to its end goes on in the background.
-            Status::Released => hold.acquisition().filter(|c| c.is_over()).cloned(),
-            Status::Pending | Status::Lost(_) => None,
-        };
-        if let Some(acquisition) = acquisition
-            && let Err(refused) = self.commands.send(Command::ReleaseThen(acquisition, then))
-            && let Command::ReleaseThen(acquisition, _) = refused.0
-        {
-            self.undo_later(acquisition);
-        }
+        Ok(Arc::new(Self {
+            shared,
+            _commands: commands,
+        }))
     }
 
     /// Refuses new acquisitions, then waits until nothing is held, waited for or being released. What is still
@@ -196,7 +135,7 @@ impl Engine {
                         if let Some(hold) = acquisition.hold() {
                             acquisition.keep_as_asked(&hold);
                         }
-                        self.undo_later(acquisition);
+                        shared.undo_later(acquisition);
                     }
                 }
             }
@@ -211,6 +150,7 @@ struct Ended(Arc<Shared>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
+        self.0.ended.store(true, Ordering::SeqCst);
         self.0.close();
     }
 }

@@ -8,10 +8,10 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::acquisition::Acquisition;
 use super::hold::Hold;
+use super::pass;
 use super::phase::Status;
-use super::shared::{Shared, Then};
+use super::shared::{Command, Shared, Then};
 use super::yield_turn::YieldTurn;
-use super::{Engine, pass};
 use crate::LockError;
 use crate::key::Kind;
 use crate::store::{Released, Renewal, Store, StoreError};
@@ -83,6 +83,58 @@ pub(super) async fn until_confirmed_then(
 }
 
 impl Shared {
+    /// Hands the clean-up of an acquisition to the task. From any thread, at any time, without I/O.
+    pub(crate) fn undo_later(&self, acquisition: Arc<Acquisition>) {
+        if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
+            tracing::warn!(
+                key = acquisition.key.name(),
+                "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
+            );
+            acquisition.let_go();
+            self.forget(&acquisition);
+        }
+    }
+
+    /// Nobody wants what this acquisition has asked for, if it has asked.
+    pub(crate) fn abandon(&self, acquisition: Arc<Acquisition>, asked: bool) {
+        acquisition.let_go();
+        if asked && acquisition.was_asked() {
+            self.undo_later(acquisition);
+        } else {
+            self.forget(&acquisition);
+        }
+    }
+
+    /// A guard is done with its lock.
+    pub(crate) fn end(&self, hold: &Arc<Hold>) {
+        if hold.phase() != Status::Held {
+            return;
+        }
+        let now = self.now();
+        if hold.release(now) == Status::Held
+            && let Some(acquisition) = self.pass_on(hold, now)
+        {
+            self.undo_later(acquisition);
+        }
+    }
+
+    /// As [`end`](Self::end), and drops `then` once the release is confirmed, or nothing more can be done about it.
+    pub(crate) fn end_then(&self, hold: &Arc<Hold>, then: Then) {
+        let now = self.now();
+        let acquisition = match hold.release(now) {
+            Status::Held => self.pass_on(hold, now),
+            // A release that was not awaited to its end goes on in the background.
+            Status::Released => hold.acquisition().filter(|c| c.is_over()).cloned(),
+            Status::Pending | Status::Lost(_) => None,
+        };
+        if let Some(acquisition) = acquisition
+            && let Err(refused) = self.send(Command::ReleaseThen(acquisition, then))
+            && let Command::ReleaseThen(acquisition, _) = refused
+        {
+            self.undo_later(acquisition);
+        }
+    }
+
     /// How long the lock lasts after it was last granted or renewed: with an owner, as long as the longest of all who share it.
     fn lasts(&self, acquisition: &Acquisition) -> Duration {
         if acquisition.explicit_owner.is_some() {
@@ -110,11 +162,10 @@ fn known(acquisition: &Acquisition, released: Released) -> u8 {
 /// A call whose reply was lost is repeated, and a refresh that was under way may release as well; that the token is
 /// gone then is success, as long as the lease was not over. On an error the engine goes on trying in the background.
 pub(crate) async fn confirmed(
-    engine: &Engine,
+    shared: &Arc<Shared>,
     hold: &Arc<Hold>,
     most_tries: u32,
 ) -> Result<(), LockError> {
-    let shared = &engine.shared;
     let now = shared.now();
     let before = hold.release(now);
     let lost = |reason| LockError::Lost {
@@ -130,7 +181,7 @@ pub(crate) async fn confirmed(
         return Ok(());
     };
     let unfinished = Unfinished {
-        engine,
+        shared,
         acquisition: Some(Arc::clone(&acquisition)),
     };
     let (mut tries, mut perhaps_done) = (0, false);
@@ -219,7 +270,7 @@ async fn let_go(
 
 /// Gives an unfinished release to the engine, also when the releasing future is dropped.
 struct Unfinished<'a> {
-    engine: &'a Engine,
+    shared: &'a Shared,
     acquisition: Option<Arc<Acquisition>>,
 }
 
@@ -228,7 +279,7 @@ impl Unfinished<'_> {
         // A request that was never answered may still land: then the background releases once more.
         let clear = |c: &mut Arc<Acquisition>| !c.has_unanswered();
         if let Some(acquisition) = self.acquisition.take_if(clear) {
-            self.engine.shared.forget(&acquisition);
+            self.shared.forget(&acquisition);
         }
     }
 }
@@ -236,7 +287,7 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(acquisition) = self.acquisition.take() {
-            self.engine.undo_later(acquisition);
+            self.shared.undo_later(acquisition);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the handles, the task and the store's messages share: the settings, the store, the registry, and when the task has to look.
 
 use std::any::Any;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -50,12 +50,32 @@ pub(crate) struct Shared {
     pub(super) lines_due: AtomicU64,
     pub(super) wake: Notify,
     pub(super) idle: Notify,
+    /// The runtime of the task has ended.
+    pub(super) ended: AtomicBool,
     pub(super) commands: WeakUnboundedSender<Command>,
 }
 
 impl Shared {
     pub(crate) fn now(&self) -> Moment {
         self.clock.now()
+    }
+
+    /// Refuses to take a lock that nobody would renew.
+    pub(crate) fn check_alive(&self) -> Result<(), LockError> {
+        if self.ended.load(Ordering::Relaxed) {
+            return Err(LockError::config(
+                "the runtime in which this lock manager was made has ended, and nothing would renew its locks: make one in the runtime that uses it",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Hands a command to the task, or back where the runtime of the task has ended.
+    pub(super) fn send(&self, command: Command) -> Result<(), Command> {
+        match self.commands.upgrade() {
+            Some(commands) => commands.send(command).map_err(|refused| refused.0),
+            None => Err(command),
+        }
     }
 
     pub(crate) fn is_closing(&self) -> bool {

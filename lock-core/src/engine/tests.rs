@@ -55,7 +55,7 @@ impl Rig {
             renew,
             ..self.request(key)?
         };
-        acquire(&self.engine, request, limit).await
+        acquire(&self.engine.shared, request, limit).await
     }
 
     async fn take(&self, key: &str, renew: bool, limit: Limit) -> Result<LockGuard, LockError> {
@@ -92,7 +92,7 @@ async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     // The holder lets go, and its thread stands still before the request is out. A refresh that was sent while it
     // waited is answered only now, sees that it has left, and cleans up.
     let acquisition = Arc::clone(hold.acquisition().unwrap());
-    let released = std::pin::pin!(super::confirmed(&rig.engine, &hold, 1));
+    let released = std::pin::pin!(super::confirmed(&rig.engine.shared, &hold, 1));
     acquisition.let_go();
     super::task::clean_up_if_gone(shared, &acquisition).await;
     assert!(rig.take("a", true, Limit::Try).await.is_ok(), "free by now");
@@ -370,7 +370,7 @@ async fn max_hold_is_announced_though_timers_stood_still() {
         max_hold: (TTL / 2).into(),
         ..rig.request("a").unwrap()
     };
-    let hold = acquire(&rig.engine, request, Limit::Forever).await;
+    let hold = acquire(&rig.engine.shared, request, Limit::Forever).await;
     let guard = LockGuard::new(Arc::clone(&rig.engine), hold.unwrap());
     let lost = async { soon(guard.lost()).await };
     let jump = async {
@@ -447,13 +447,13 @@ async fn a_lock_that_its_taker_never_saw_is_not_kept() {
     let mut waiting: Vec<_> = (0..3)
         .map(|_| {
             Box::pin(acquire(
-                &rig.engine,
+                &rig.engine.shared,
                 rig.request("a").unwrap(),
                 Limit::Forever,
             ))
         })
         .collect();
-    let mut keeper = Box::pin(acquire(&rig.engine, request, Limit::Forever));
+    let mut keeper = Box::pin(acquire(&rig.engine.shared, request, Limit::Forever));
     for waiter in &mut waiting {
         assert!(once(waiter).await.is_pending());
     }
@@ -461,7 +461,7 @@ async fn a_lock_that_its_taker_never_saw_is_not_kept() {
     guard.release().await.unwrap();
     for waiter in waiting {
         let hold = soon(waiter).await.unwrap();
-        rig.engine.end(&hold);
+        rig.engine.shared.end(&hold);
     }
     // It has been handed the lock by now, and leaves without having seen it.
     drop(keeper);
