@@ -175,7 +175,7 @@ async fn client(address: &str) -> Outcome {
 
     println!("Two requests ask for the report, which runs until the shop closes:");
     let mut reports = at_once(address, "/report", 2);
-    // The one that runs can not answer yet, so the first answer is from the one that skipped.
+    // The one that runs cannot answer yet, so the first answer is from the one that skipped.
     let skipped = next(&mut reports).await?;
     print_answer(&skipped);
     print_answer(&call(address, "/close").await?);

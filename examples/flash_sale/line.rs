@@ -25,7 +25,7 @@ pub(crate) enum Line {
     Closed(Totals),
     /// A worker has stored its last order.
     Stored { claimed: u64, again: u64 },
-    /// It can not go on, and says why.
+    /// It cannot go on, and says why.
     Fails(String),
 }
 

@@ -138,7 +138,7 @@ pub(crate) fn write(path: &Path, page: &str) -> Outcome {
     written.map_err(|error| {
         let _ = std::fs::remove_file(&part);
         format!(
-            "the report can not be written to {}: {error}",
+            "the report cannot be written to {}: {error}",
             path.display()
         )
         .into()

@@ -4,7 +4,7 @@ use crate::line::{Hold, Micros};
 use crate::measure::{Sale, percentile, seconds};
 use crate::svg::{Scale, Svg};
 
-/// More points than this can not be told apart.
+/// More points than this cannot be told apart.
 const POINTS: usize = 400;
 /// How much of a sale the timeline shows.
 const MOMENT: Micros = 150_000;

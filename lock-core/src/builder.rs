@@ -171,7 +171,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How often a waiter asks where the server can not push messages to us: over
+    /// How often a waiter asks where the server cannot push messages to us: over
     /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; not zero, and at most 2 s.
     ///
     /// A shorter interval hands locks over sooner and costs the server a command for each waiter and interval. A waiter that has
@@ -266,7 +266,7 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that can not work, a refused password, or
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, a refused password, or
     /// where there is no tokio runtime; [`Unavailable`](LockError::Unavailable) where nobody answers.
     ///
     /// # Cancel safety
@@ -358,13 +358,13 @@ impl LockManagerBuilder {
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or
     /// anything else that speaks for one master.
     ///
-    /// Such a connection can not take messages for us, so waiting for a lock asks every
+    /// Such a connection cannot take messages for us, so waiting for a lock asks every
     /// [`poll_interval`](Self::poll_interval). That it has broken is heard with the next command, so a lock that was taken away
     /// meanwhile is known to be lost with its next renewal. A `MultiplexedConnection` does not reconnect: prefer the others.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting that can not work, or where there is no tokio runtime.
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting that cannot work, or where there is no tokio runtime.
     ///
     /// # Examples
     ///

@@ -51,7 +51,7 @@ impl Default for Config {
 impl Config {
     pub(crate) fn check(&self) -> Result<(), LockError> {
         check_prefix(&self.prefix)?;
-        // Before any ttl is worked out: a fraction that is no number can not be multiplied with.
+        // Before any ttl is worked out: a fraction that is no number cannot be multiplied with.
         if !(0.0..=1.0).contains(&self.ttl_jitter) {
             return Err(LockError::config(
                 "the ttl jitter is a fraction of the ttl: choose it between 0 and 1",

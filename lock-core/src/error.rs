@@ -65,14 +65,14 @@ pub enum LockError {
         /// Why it was lost.
         reason: LossReason,
     },
-    /// The server did not answer, or can not serve locks now. The lock is not held.
+    /// The server did not answer, or cannot serve locks now. The lock is not held.
     #[error("the lock server is not available ({source}): check that it runs and can be reached")]
     Unavailable {
         /// What the connection or the server said.
         source: Cause,
     },
-    /// The key can not be used.
-    #[error("lock key {key:?} can not be used: {reason}")]
+    /// The key cannot be used.
+    #[error("lock key {key:?} cannot be used: {reason}")]
     InvalidKey {
         /// The key, cut after 64 characters.
         key: String,

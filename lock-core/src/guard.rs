@@ -188,7 +188,7 @@ impl LockGuard {
     /// the lock is held.
     ///
     /// It follows the local deadline, not the success or failure of a renewal, so a server that hangs, a network
-    /// that swallows replies, or a renewal task that starves can not delay it.
+    /// that swallows replies, or a renewal task that starves cannot delay it.
     ///
     /// # Cancel safety
     ///
@@ -252,7 +252,9 @@ impl LockGuard {
 
     /// Releases the lock and waits for the server's word.
     ///
-    /// The next waiter, wherever it is, has the lock when this returns.
+    /// Where the server keeps a queue (an exclusive lock on one server), the next waiter has the lock when this returns, whatever
+    /// its process. Over a quorum, and for a reentrant lock, the waiters have been told and ask. Where the lock is to be kept
+    /// [`at_least`](crate::Lock::at_least) for some time, it ends when that has passed.
     ///
     /// # Errors
     ///

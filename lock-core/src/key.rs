@@ -23,7 +23,7 @@ const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
 /// What a lock is on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A string: one holder, which can not take it twice.
+    /// A string: one holder, which cannot take it twice.
     Exclusive,
     /// A hash, as Redisson's `RLock`: one owner, which may take it again and again.
     Reentrant,

@@ -1,4 +1,4 @@
-//! A distributed lock for async Rust services, over one Redis or Valkey server.
+//! A distributed lock for async Rust services, over one Redis or Valkey server, or over a majority of several.
 //!
 //! A lock has a name, and one holder at a time across all processes that use the same server. While it is held its
 //! lease is renewed; waiters get it in the order in which they asked; and a holder that loses it is told *before* the
@@ -15,6 +15,7 @@
 //! | to leave the work out where another does it | [`Lock::try_acquire`] |
 //! | as many holders as a stock can be split into | [`LockManager::segmented`] |
 //! | a resource that refuses a holder from the past | [`LockGuard::fencing_token`] |
+//! | a lock that outlives any one server (Redlock) | [`LockManager::quorum`] |
 //!
 //! All begin with a [`LockManager`], one for each server and program. A [`Lock`] is a cheap handle; the [`LockGuard`]
 //! is the proof that it is held.
@@ -97,7 +98,7 @@
 //!
 //! # Reentrancy
 //!
-//! A [`Lock`] can not be taken twice: who holds it and asks again waits for itself. A [`ReentrantLock`] can, by its
+//! A [`Lock`] cannot be taken twice: who holds it and asks again waits for itself. A [`ReentrantLock`] can, by its
 //! [`Owner`]: it counts the holds and is free when the last has ended, with one lease and one fencing token for all. An
 //! owner is a piece of work, never a thread or a task: it is named, or is that of the enclosing [`Owner::scope`], which
 //! `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected within the scope share it; spawned tasks

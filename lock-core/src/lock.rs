@@ -295,7 +295,7 @@ impl Lock {
     /// Takes the lock away from whoever holds it, and gives it to the next waiter. For operators.
     ///
     /// The old holder is told at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)), but it may be in the middle of
-    /// something: for that moment two may work. A holder to which the server can not push (over
+    /// something: for that moment two may work. A holder to which the server cannot push (over
     /// [`from_connection`](crate::LockManager::from_connection), or with RESP2) hears of it with its next renewal. True if somebody held it.
     ///
     /// # Errors

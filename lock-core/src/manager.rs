@@ -124,7 +124,7 @@ impl LockManager {
         Self::builder().from_connection(connection)
     }
 
-    /// A handle to the lock named `key`. No I/O; a key that can not be used is reported when it is acquired.
+    /// A handle to the lock named `key`. No I/O; a key that cannot be used is reported when it is acquired.
     ///
     /// A key is 1 to 1024 bytes, with braces only as one `{tag}`.
     ///
@@ -141,7 +141,7 @@ impl LockManager {
         Lock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
-    /// A handle to the reentrant lock named `key`, which Redisson knows as `RLock`. No I/O; a key that can not be used is
+    /// A handle to the reentrant lock named `key`, which Redisson knows as `RLock`. No I/O; a key that cannot be used is
     /// reported when it is acquired.
     ///
     /// The key stands bare on the server: the manager's prefix does not apply.

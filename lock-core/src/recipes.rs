@@ -44,7 +44,7 @@
 //! # Submitting an order once
 //!
 //! A client that saw a time-out sends its order again, and both requests may be under way at the same time. The lock makes
-//! them come one after the other; *the record of what was done makes the second one do nothing*. A lock alone can not:
+//! them come one after the other; *the record of what was done makes the second one do nothing*. A lock alone cannot:
 //! when it is free again, the second request would submit again. So: take the lock on the idempotency key, look for the
 //! result, and only then work. The record needs a unique index all the same: it is what stands when the lock is lost.
 //!

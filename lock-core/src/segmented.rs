@@ -133,7 +133,7 @@ impl SegmentedLock {
         &self.name
     }
 
-    /// How many segments there are; 0 where the number that was asked for can not be used.
+    /// How many segments there are; 0 where the number that was asked for cannot be used.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.locks.as_ref().map_or(0, |locks| locks.len())

@@ -1,4 +1,4 @@
-//! A mutex that can not fail.
+//! A mutex that cannot fail.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

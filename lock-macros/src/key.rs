@@ -278,7 +278,7 @@ impl<'a> FormatCall<'a> {
                     *used = Use::Count;
                 }
             }
-            // Captured as a count, it can not be wrapped as a value in another place: an explicit argument says so.
+            // Captured as a count, it cannot be wrapped as a value in another place: an explicit argument says so.
             None if syn::parse_str::<Ident>(written).is_ok() => {
                 let name = Ident::new(written, self.literal.span());
                 let value = Expr::Verbatim(name.to_token_stream());

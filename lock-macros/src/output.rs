@@ -149,7 +149,7 @@ impl Output {
     }
 }
 
-/// Why a stream can not be returned: its items are made when the lock is free again.
+/// Why a stream cannot be returned: its items are made when the lock is free again.
 pub(crate) fn stream(output: &Type) -> Option<Error> {
     struct Find(Option<Error>);
     impl<'ast> Visit<'ast> for Find {

@@ -17,7 +17,7 @@ pub struct Hold {
     /// Read after that call had returned.
     pub granted: u64,
     /// The first and the last reading after which the owner found the lock to be held. Read *before* the look, so
-    /// an owner that was paused in between adds nothing it can not answer for; and as a lock that was once not held
+    /// an owner that was paused in between adds nothing it cannot answer for; and as a lock that was once not held
     /// is never held again, the owner relied on the lock all the time between the two.
     pub believed: Option<(u64, u64)>,
 }

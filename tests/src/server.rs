@@ -357,7 +357,7 @@ async fn launch(
     };
     let mut process = process.map_err(|error| {
         let program = command.get_program().display();
-        Failure::Other(format!("{program} can not be run: {error}"))
+        Failure::Other(format!("{program} cannot be run: {error}"))
     })?;
 
     let start = Instant::now();

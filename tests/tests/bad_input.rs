@@ -431,7 +431,7 @@ fn outside_a_runtime_connecting_says_so() {
             .poll(&mut Context::from_waker(Waker::noop()))
         {
             Poll::Ready(result) => result,
-            Poll::Pending => panic!("it waits for what can not come"),
+            Poll::Pending => panic!("it waits for what cannot come"),
         }
     };
     for url in ["memory://", "redis://127.0.0.1:6379"] {

@@ -42,7 +42,7 @@ pub(crate) enum Who {
     /// rslock that asks again within 10 ms.
     RslockTuned,
     AsyncRedisLock,
-    /// The least that a lock can be, which can not wait.
+    /// The least that a lock can be, which cannot wait.
     Floor,
 }
 

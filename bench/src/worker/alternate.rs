@@ -49,7 +49,7 @@ impl Alternate {
         let mut sides = Vec::new();
         for &side in &self.sides {
             let side = Ready::connect(side, &self.urls).await;
-            sides.push(side.context("it can not connect")?);
+            sides.push(side.context("it cannot connect")?);
         }
         let warm_up = (self.blocks / 20).max(1);
         for _ in 0..warm_up {

@@ -1,4 +1,4 @@
-//! A script runs alone on the server, so it needs no lock. It can not wait for anything either: all work is done before
+//! A script runs alone on the server, so it needs no lock. It cannot wait for anything either: all work is done before
 //! it, by everybody at once.
 
 use lock_examples::Outcome;

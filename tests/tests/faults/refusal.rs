@@ -131,7 +131,7 @@ async fn a_server_without_its_replicas_refuses_and_keeps_what_is_held() {
 async fn a_server_that_can_not_save_refuses_until_it_can() {
     let server = warm_server().await;
     let locks = usual(&server).await;
-    // A folder in the place of the file: the snapshot can not be put there.
+    // A folder in the place of the file: the snapshot cannot be put there.
     let file = server.dir().join("dump.rdb");
     std::fs::create_dir(&file).unwrap();
     // Without a rule to save, failing to does not matter to it.

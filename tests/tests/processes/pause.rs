@@ -40,7 +40,7 @@ async fn a_holder_paused_past_its_ttl_wakes_up_without_the_lock() {
 
 /// A lease without renewal: its end is known to the nanosecond, and nothing is paused.
 ///
-/// With the drift of every day (a hundredth of the ttl and 2 ms) the stamps of a busy machine can not be told apart:
+/// With the drift of every day (a hundredth of the ttl and 2 ms) the stamps of a busy machine cannot be told apart:
 /// `lost()` is due before the server's end of the lease, but the task that awaits it may have to wait for a core. So
 /// here the drift is larger than any such wait.
 #[tokio::test]

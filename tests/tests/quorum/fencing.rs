@@ -50,7 +50,7 @@ async fn tokens_grow_whatever_becomes_of_the_counters() {
         &["SET", FENCE, "-5"],
         &["SET", FENCE, "no number"],
         &["SET", FENCE, "1e18"],
-        // Scripts can not tell it from the next one, and it can not be counted further.
+        // Scripts cannot tell it from the next one, and it cannot be counted further.
         &["SET", FENCE, "9007199254740993"],
         &["SET", FENCE, "9223372036854775807"],
         &["LPUSH", FENCE, "no number"],

@@ -3,7 +3,7 @@
 -- answered.
 --
 -- A counter that is far behind any clock has just begun, perhaps again, and one that is no number, or none that a script
--- can tell from the next one, can not be counted on: the clock of the node, in microseconds, is above whatever was counted
+-- can tell from the next one, cannot be counted on: the clock of the node, in microseconds, is above whatever was counted
 -- before, unless more than a million is counted in a second. '%.0f' because tostring() drops digits above 10^14.
 local function mint(fence, last, size)
   if type(last) == 'table' then

@@ -12,7 +12,7 @@ local token, undo = ARGV[1], ARGV[2]
 local holder = redis.pcall('GET', lock)
 -- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
--- HDEL comes first and always: a replica refuses it, so that it can not answer "not yours" by mistake.
+-- HDEL comes first and always: a replica refuses it, so that it cannot answer "not yours" by mistake.
 local waits = leave(queue, waiters, token)
 if holder == token then
   -- One that is kept for a waiter which has not come for it is no lock that it had.

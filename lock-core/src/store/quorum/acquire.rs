@@ -1,4 +1,4 @@
-//! Taking a lock: rounds of votes until it is ours, another's, or the nodes can not be reached.
+//! Taking a lock: rounds of votes until it is ours, another's, or the nodes cannot be reached.
 
 use std::time::Duration;
 

@@ -64,7 +64,7 @@ impl QuorumStore {
         }
         round.finish(&self.hints, |_| ());
         // Where a majority is neither for it nor against it while the nodes have decided on others, it has lost votes
-        // besides those that can not be asked: it is taken for lost, which is safe.
+        // besides those that cannot be asked: it is taken for lost, which is safe.
         let renewed: Vec<bool> = held.iter().map(|held| held.len() >= majority).collect();
         let renewing = Arc::new(renewing);
         for ((renewal, renewed), lost) in renewals.iter().zip(&renewed).zip(not_held) {

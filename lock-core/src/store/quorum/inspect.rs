@@ -64,7 +64,7 @@ fn cause(failure: Failure) -> Cause {
     }
 }
 
-/// The lock is held by the client that a majority names, and for as long as a majority keeps it. A node that can not be
+/// The lock is held by the client that a majority names, and for as long as a majority keeps it. A node that cannot be
 /// asked may be on its side.
 fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
     let majority = majority(nodes.len());

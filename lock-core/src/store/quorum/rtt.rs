@@ -75,7 +75,7 @@ impl RttEstimator {
         self.missed.store(0, Ordering::Relaxed);
     }
 
-    /// No answer came in time, or the node can not be reached.
+    /// No answer came in time, or the node cannot be reached.
     pub(super) fn missed(&self) {
         let _locked = lock(&self.state);
         let missed = self.missed.load(Ordering::Relaxed);

@@ -369,7 +369,7 @@ impl Turn {
 ///
 /// On a runtime of several threads each task that is woken wakes another thread, which finds that one to do and sleeps
 /// again. Those that are put off so are woken one after the other, and then one thread is woken for all. The price: where the
-/// next task of this thread blocks it, other threads can not help out before it is done.
+/// next task of this thread blocks it, other threads cannot help out before it is done.
 struct Later(Waker);
 
 impl Wake for Later {

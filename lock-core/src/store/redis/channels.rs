@@ -1,6 +1,6 @@
 //! Which channels somebody here listens to, and what the server knows of that. Bookkeeping only: no I/O.
 //!
-//! One worker brings the server in line with what is wanted, batch after batch, so that a subscribe can not overtake
+//! One worker brings the server in line with what is wanted, batch after batch, so that a subscribe cannot overtake
 //! the unsubscribe that went before it.
 
 use tokio::sync::oneshot;

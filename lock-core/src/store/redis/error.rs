@@ -33,7 +33,7 @@ const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 const REFUSED: &str = "the server refused (";
 const ADVICE: &str = "): check the password, the ACL rules and that it is a Redis or Valkey master";
 
-/// How a server introduces what Lua says of a script that it can not read.
+/// How a server introduces what Lua says of a script that it cannot read.
 const COMPILING: &str = "Error compiling script ";
 /// What stands in an error that a script raised: the last one up to Redis 6.
 const RUNNING: [&str; 2] = [", on @user_script:", "Error running script "];
@@ -125,7 +125,7 @@ pub(super) fn garbled() -> StoreError {
 pub(super) fn bad_url(error: &RedisError) -> LockError {
     if error.to_string().contains("TLS") && cfg!(not(feature = "tls-rustls")) {
         return LockError::config(
-            "this build can not speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
+            "this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
         );
     }
     LockError::config(format!(

@@ -35,7 +35,7 @@ const HICCUP: Duration = Duration::from_millis(50);
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
 /// The connection is replaced as a whole, and a clean-up is sent on the connection of its acquire as long as
-/// that one lives: on one connection it can not overtake the acquire.
+/// that one lives: on one connection it cannot overtake the acquire.
 pub(super) struct Link {
     info: ConnectionInfo,
     pub(super) connect_limit: Duration,

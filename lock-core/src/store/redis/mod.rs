@@ -58,7 +58,7 @@ pub(crate) struct RedisStore {
 enum Conduit {
     /// A connection of our own, made again when it breaks; grants arrive on it.
     Link(Arc<Link>, Arc<Batcher>),
-    /// The user's connection. We can not subscribe on it, so grants are found by asking.
+    /// The user's connection. We cannot subscribe on it, so grants are found by asking.
     User(UserConnection),
 }
 
