@@ -246,8 +246,8 @@ impl Waiter<'_> {
         };
         let line = Arc::clone(&self.place.line);
         line.heard(answer.is_ok());
-        if self.place.hold().phase() != Status::Pending {
-            // The caller was passed over while it did not run, and another one may ask by now.
+        if self.place.hold().phase() != Status::Pending || acquisition.is_over() {
+            // The caller did not run, and was passed over, or its manager was shut down: another one may ask by now.
             request.settle_late();
             return Ok(());
         }

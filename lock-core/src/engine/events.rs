@@ -114,8 +114,14 @@ impl Shared {
         for acquisition in registry.acquisitions.values() {
             acquisition.tell(Inbox::shut_down);
         }
-        for line in registry.lines() {
-            line.shut_down();
+        let pending: Vec<_> = registry
+            .lines()
+            .filter_map(|line| line.shut_down())
+            .collect();
+        drop(registry);
+        for acquisition in pending {
+            acquisition.let_go();
+            self.undo_later(acquisition);
         }
     }
 }

@@ -419,13 +419,20 @@ impl Line {
         state.wake_first();
     }
 
-    /// Whoever waits is told that nothing is acquired any more.
-    pub(crate) fn shut_down(&self) {
+    /// The waiters are told that nothing is acquired any more. Returns the acquisition that is pending, to be released: a waiter
+    /// that does not run would not do it.
+    pub(crate) fn shut_down(&self) -> Option<Arc<Acquisition>> {
         let mut state = lock(&self.state);
         state.shut_down = true;
         for hold in &state.waiting {
             hold.wake_cell.wake();
         }
+        let pending = state.pending.take()?;
+        if pending.asked_by != AskedBy::Nobody {
+            // It may still be carried out.
+            pending.acquisition.request_unanswered();
+        }
+        Some(pending.acquisition)
     }
 
     /// How many callers wait here beside the one that asks: that one has a place on the server, or its answer is still to come.
