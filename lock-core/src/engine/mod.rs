@@ -3,6 +3,26 @@
 //! The idea of the waiting line is that of lock cohorting (Dice, Marathe, Shavit: "Lock Cohorting: A General Technique for
 //! Designing NUMA Locks", 2012): one acquisition of this process stands in the server's queue for all its waiters, and the lock
 //! is passed on locally a bounded number of times.
+//!
+//! # The life of an acquisition
+//!
+//! One token, from before its first request until nothing of it is left.
+//!
+//! | State | On the server | Ends with |
+//! |---|---|---|
+//! | made: in the registry | nothing | its first request; *over*, if its waiter has left |
+//! | asked: a request is [`Outstanding`](outstanding::Outstanding) | nothing, a place in the queue, or the lock | *granted*, *queued*, or the next request after a failure |
+//! | queued | a place, and perhaps the lock, if its message was lost | a message: *granted*; a refresh: *asked*; *over*, if nobody here waits |
+//! | granted, and not taken | the lock | *held*, if its waiter runs; *asked*, if the grant is old or has other terms; *over*, if no waiter runs |
+//! | held: it has a [`Lease`] | the lock | a local hand-over: *held* by the next hold; *over*, if it is released or lost |
+//! | over | unknown, until a release is confirmed or the lease has ended | forgotten |
+//!
+//! Whatever state it is in, an outstanding request may still be carried out: the clean-up waits for it, and releases again.
+//!
+//! # The order of locks
+//!
+//! `Shared::registry`, then `Line::state`, then `Acquisition::inbox`, `Acquisition::serves`, `Lease::users`. None is held across an
+//! await. The task and the handles take them; what the server says unasked ([`events`]) takes them as well, and never waits.
 
 mod acquire;
 mod acquisition;
