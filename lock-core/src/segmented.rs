@@ -60,7 +60,7 @@ const TRY: Trust = Trust {
 /// # Names
 ///
 /// Segment 7 of `stock` is the lock `{stock:7}`; that of `{shop}:stock` is `{shop}:stock:7`. Data that is named after
-/// [`key`](LockGuard::key) is in the same slot of a cluster as its lock, and segments are spread over the
+/// [`key`](crate::LockGuard::key) is in the same slot of a cluster as its lock, and segments are spread over the
 /// slots where the name has no `{tag}` of its own. All that use a segmented lock must agree on the number of segments.
 ///
 /// # Examples

@@ -152,7 +152,7 @@ impl RedisStore {
         reply::extended(value, renewals.len())
     }
 
-    /// Asks together with others who ask at this moment: see [`batch`]. `None` for a caller who is alone.
+    /// Asks together with others who ask at this moment: see [`batch`](super::batch). `None` for a caller who is alone.
     ///
     /// In a box, so that the future of a caller who is alone stays small.
     fn batched<'a>(
