@@ -306,9 +306,10 @@ impl Link {
                 if subscribed.is_ok() && link.generation() == Some(live.generation) {
                     link.pushes.store(true, Ordering::Relaxed);
                     tracing::info!("the server pushes messages to us again");
-                    // A waiter has to name the channel.
+                    // A waiter has to name the channel, and a holder may have missed that its lock was taken away.
                     if let Some(events) = link.events() {
                         events.interrupted();
+                        events.reconnected();
                     }
                 }
             });

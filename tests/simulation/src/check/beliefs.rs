@@ -59,6 +59,8 @@ struct Deaf {
 #[derive(Debug, Default)]
 pub(super) struct Beliefs {
     all: BTreeMap<BeliefId, Belief>,
+    /// When a process that has guards was seen the last time without messages.
+    deaf_at: BTreeMap<usize, Duration>,
     next: u64,
     /// The largest fencing token of a lock, and its owner.
     fences: BTreeMap<String, (u64, Option<String>)>,
@@ -231,12 +233,19 @@ impl Beliefs {
                     world.find("told", what);
                 }
             }
-            let calm = weather.calm(now).min(now.saturating_sub(since));
-            let within = match world.server().deafness(*process) {
+            let deafness = world.server().deafness(*process);
+            if deafness.is_some() {
+                self.deaf_at.insert(*process, now);
+            }
+            // What was said to one that did not hear is found when it hears again.
+            let heard = self.deaf_at.get(process).map_or(since, |at| since.max(*at));
+            let within = match deafness {
                 None => TOLD_WITHIN,
                 Some(Deafness::Unsubscribed) => SUBSCRIBED_WITHIN,
                 Some(Deafness::LeftBehind) => Duration::MAX,
             };
+            let from = if deafness.is_some() { since } else { heard };
+            let calm = weather.calm(now).min(now.saturating_sub(from));
             if belief.forced && belief.grant.is_told && calm > within && weather.is_there(*process)
             {
                 world.find("told", format!("p{process} {name}: taken away at {since:?}, and not told for {within:?} of calm"));
