@@ -277,10 +277,10 @@ impl Judge<'_> {
         let beside = ratio(&healthy, &of(all, Who::Floor));
         let [one_gone, two_gone] =
             [one, two].map(|variant| ratio(&of(variant, Who::Ours), &healthy));
+        let apart = ratio(&of(APART, Who::Ours), &of(APART, Who::Floor));
 
         let what = format!("{all}: lock + release p50, lock-core / floor");
         self.add("h", what, beside, AtMost(1.25));
-        let apart = ratio(&of(APART, Who::Ours), &of(APART, Who::Floor));
         let what = format!("{APART}: lock + release p50, lock-core / floor");
         self.add("h", what, apart, AtMost(1.03));
         for (variant, found, most) in [(one, one_gone, 1.1), (two, two_gone, 1.3)] {
