@@ -354,8 +354,9 @@ mod tests {
         }
         let verdicts = judge(&results);
         let holds: Vec<_> = verdicts.iter().map(|verdict| verdict.holds).collect();
-        assert_eq!(holds, [Some(false), Some(true), Some(false)]);
-        assert_eq!(verdicts[1].found, Some([1.0, 0.95, 1.05]));
+        // Nobody has measured the floor, nor anything behind a network.
+        assert_eq!(holds, [Some(false), Some(false), Some(true), Some(false)]);
+        assert_eq!(verdicts[2].found, Some([1.0, 0.95, 1.05]));
         assert_eq!(verdicts[0].found, None);
     }
 

@@ -15,16 +15,16 @@ use super::pair::{self, Pair, Words};
 const KINDS: [&[(&str, &str)]; 3] = [
     &[
         (
-            "acquire_free mint grant acquire",
+            "acquire_free prelude mint grant acquire",
             "4 L Q W F tok ttl mode alive chan gap",
         ),
         (
-            "acquire_free mint grant acquire",
+            "acquire_free prelude mint grant acquire",
             "4 L Q W F tok ttl mode alive chan gap",
         ),
-        ("release_free mint grant release", "4 L Q W F tok"),
+        ("release_free prelude mint grant release", "4 L Q W F tok"),
         (
-            "mint grant pass",
+            "prelude mint grant pass",
             "4 L Q W F tok ttl mode alive chan gap tok",
         ),
         ("batch", "5 F L L2 Q Q2 2 tok tok ttl"),
@@ -33,54 +33,57 @@ const KINDS: [&[(&str, &str)]; 3] = [
         ("batch", "7 F L L2 L3 Q Q2 Q3 2 tok tok tok ttl ttl"),
         ("extend", "2 L L2 tok tok ttl"),
         ("extend", "2 L L2 tok tok ttl ttl"),
-        ("inspect", "2 L Q"),
-        ("mint grant force_release", "4 L Q W F prefix"),
+        ("prelude inspect", "2 L Q"),
+        ("prelude mint grant force_release", "4 L Q W F prefix"),
     ],
     &[
         (
-            "mint reentrant/rlock reentrant/acquire",
+            "prelude mint reentrant/rlock reentrant/acquire",
             "3 L H F owner tok ttl gap",
         ),
         (
-            "mint reentrant/rlock reentrant/acquire",
+            "prelude mint reentrant/rlock reentrant/acquire",
             "3 L H F owner tok ttl gap",
         ),
         (
-            "reentrant/rlock reentrant/release",
+            "prelude reentrant/rlock reentrant/release",
             "3 L H ch owner tok PUBLISH",
         ),
         (
-            "reentrant/rlock reentrant/release",
+            "prelude reentrant/rlock reentrant/release",
             "3 L H ch owner tok SPUBLISH",
         ),
         (
-            "reentrant/rlock reentrant/extend",
+            "prelude reentrant/rlock reentrant/extend",
             "4 L H L2 H2 owner tok ttl owner tok ttl",
         ),
-        ("reentrant/rlock reentrant/inspect", "1 L"),
+        ("prelude reentrant/rlock reentrant/inspect", "1 L"),
         (
-            "reentrant/rlock reentrant/force_release",
+            "prelude reentrant/rlock reentrant/force_release",
             "3 L H ch PUBLISH prefix",
         ),
     ],
     &[
         (
-            "quorum/acquire_free quorum/mint quorum/offer quorum/acquire",
+            "quorum/acquire_free prelude quorum/mint quorum/offer quorum/acquire",
             "4 L Q W F tok ttl vote",
         ),
         (
-            "quorum/acquire_free quorum/mint quorum/offer quorum/acquire",
+            "quorum/acquire_free prelude quorum/mint quorum/offer quorum/acquire",
             "4 L Q W F tok ttl vote gap",
         ),
         (
-            "quorum/release_free quorum/offer quorum/release",
+            "quorum/release_free prelude quorum/offer quorum/release",
             "3 L Q W tok",
         ),
         (
-            "quorum/release_free quorum/offer quorum/release",
+            "quorum/release_free prelude quorum/offer quorum/release",
             "3 L Q W tok undo",
         ),
-        ("quorum/offer quorum/force_release", "3 L Q W prefix client"),
+        (
+            "prelude quorum/offer quorum/force_release",
+            "3 L Q W prefix client",
+        ),
         ("quorum/heal", "1 L tok ttl"),
         ("quorum/raise", "2 L F tok 8000000000000500"),
         ("quorum/catch_up", "1 F"),
@@ -135,8 +138,7 @@ fn text(files: &str) -> String {
     // A vote that is kept for a waiter would end while the test runs, at the one a moment before it ends at the other.
     texts
         .collect::<String>()
-        .replace("'PX', 50)", "'PX', 60000)")
-        .replace("<= 50 ", "<= 60000 ")
+        .replace("local OFFER = 50", "local OFFER = 60000")
 }
 
 struct Caller {
