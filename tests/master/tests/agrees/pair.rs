@@ -117,6 +117,8 @@ impl Pair {
         pair.admin("ACL SETUSER app reset on nopass ~* &* +@all");
         pair.asking
             .exchange(&packed(&words("AUTH app any")), b"+OK\r\n");
+        // A listener that has gone may still be counted.
+        pair.admin("CLIENT KILL TYPE pubsub");
         pair.admin("FLUSHALL");
         pair.admin("SCRIPT FLUSH");
         let hello = packed(&words(&format!("HELLO {protocol}")));
