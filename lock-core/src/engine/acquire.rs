@@ -1,4 +1,4 @@
-//! Taking a lock: stand in line, ask when it is our turn, and leave nothing behind whatever happens in between.
+//! Acquisition of a lock: join the waiting line, ask the server when first, and leave nothing behind on any failure.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,16 +21,16 @@ use crate::error::Cause;
 use crate::store::{Answer, Mode, Store, StoreError};
 use crate::sync::lock;
 
-/// How much longer than asked a caller waits for its own clean-up.
+/// Maximum time past its limit that a waiter spends on its own clean-up.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Interval within which a waiter that runs asks again after a failure.
+/// Maximum interval between a failure and the next request of a waiter that runs.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Interval after which a subscription that was refused is tried again.
+/// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
-/// Takes the lock. The hold that is returned is watched; it is the caller's to release.
+/// Acquires the lock. The task watches the returned hold; the caller must release it.
 ///
 /// Cancel-safe at every await: dropping the future undoes what it did.
 pub(crate) async fn acquire(
@@ -45,7 +45,7 @@ pub(crate) async fn acquire(
         match once_in_line(shared, request.clone(), patience, &mut answered).await {
             Ok(Some(hold)) => return Ok(hold),
             Ok(None) => {}
-            // What looks like a shutdown, or like a broken connection, may be the end of the engine's runtime.
+            // An error that looks like a shutdown or a broken connection may be the end of the engine's runtime.
             Err(error @ (LockError::ShutDown | LockError::Unavailable { .. })) => {
                 shared.check_alive()?;
                 return Err(error);
@@ -55,18 +55,18 @@ pub(crate) async fn acquire(
     }
 }
 
-/// `None` where the owner has entered by another way meanwhile, so that the next try finds the lock its own; and where the
-/// caller was passed over. `answered` is whether the server has answered the last try of an owner beside the line.
+/// Returns `None` if the owner has acquired by another way meanwhile, so that the next attempt finds the lock held by its owner,
+/// or if the waiter was passed over. `answered` tells whether the server answered the last attempt of an owner beside the line.
 async fn once_in_line(
     shared: &Arc<Shared>,
     request: LockRequest,
     patience: Patience,
     answered: &mut bool,
 ) -> Result<Option<Arc<Hold>>, LockError> {
-    // An owner may hold the lock already, here or elsewhere: then it must not stand behind those who wait for it.
+    // An owner may hold the lock already, in this process or in another one. It must not queue behind the waiters for that lock.
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.owner.is_some() {
-        // Nor must it come before those of other processes, to whom this one gives way.
+        // The owner must not overtake waiters of other processes while this process yields the turn to them.
         if !one_try
             && shared.holder_for(&request).is_none()
             && let Some(pause) = shared.yields(&request.key)
@@ -79,7 +79,7 @@ async fn once_in_line(
                 waited: patience.waited(),
             });
         }
-        // In a box, as all that talks to the server: who is handed a lock inside the process carries none of it around.
+        // Boxed, like the other futures that talk to the server: a waiter served by local hand-over does not carry their state.
         match Box::pin(alone(shared, request.clone(), patience, answered)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
             outcome => return outcome.map(Some),
@@ -104,7 +104,7 @@ async fn once_in_line(
     .await
 }
 
-/// A place in line. Dropping it leaves the line.
+/// A place in the waiting line. Dropping it leaves the line.
 struct PlaceInLine<'a> {
     shared: &'a Arc<Shared>,
     line: Arc<Line>,
@@ -118,7 +118,7 @@ impl PlaceInLine<'_> {
         })
     }
 
-    /// `None` where the lock went on to the next, since the caller had not run for too long.
+    /// Returns `None` if the waiter had not run for too long, so that the lock went to the next one.
     fn complete(mut self, alone: bool) -> Option<Arc<Hold>> {
         let hold = Arc::clone(self.hold());
         if !hold.take() {
@@ -132,11 +132,11 @@ impl PlaceInLine<'_> {
         Some(hold)
     }
 
-    /// Leaves the line. Returns the acquisition if nobody needs it any more, or the hold if it was handed to us just now.
+    /// Leaves the line. Returns the acquisition if no other waiter needs it. Ends the hold if it began at the last moment.
     fn leave(&mut self) -> Option<Arc<Acquisition>> {
         let hold = self.hold.take()?;
         if !hold.abandon() {
-            // Handed over at the last moment: it goes on to the next.
+            // A hand-over came at the last moment: end the hold, so that the lock goes to the next waiter.
             self.shared.end(&hold);
             return None;
         }
@@ -145,8 +145,8 @@ impl PlaceInLine<'_> {
         acquisition
     }
 
-    /// Leaves before the caller hears that its time is over, so that the lock is not handed to somebody who has just
-    /// left. What a slow server does not confirm in time is left to the background.
+    /// Leaves the line and releases before the waiter reports its error, so that the lock does not go to a waiter that has just
+    /// left. The task finishes a release that a slow server does not confirm in time.
     async fn withdraw(&mut self) {
         let Some(acquisition) = self.leave() else {
             return;
@@ -209,7 +209,7 @@ impl Waiter<'_> {
                     self.stay(waited).await?;
                 }
                 Step::Yield { pause } => {
-                    // In a box: it is rare, and others wait by the thousand.
+                    // Boxed to keep each waiter small: yielding is rare, and thousands of waiters may wait.
                     let waited = Box::pin(timeout(pause, self.wait())).await;
                     self.stay(waited.unwrap_or(Ok(()))).await?;
                 }
@@ -217,16 +217,16 @@ impl Waiter<'_> {
         }
     }
 
-    /// Sends one request for the line, and passes the answer on to it.
+    /// Sends one request for the line, and passes the answer on to the line.
     async fn ask(&mut self, acquisition: &Arc<Acquisition>, reserve: u64) -> Result<(), LockError> {
         if let Some(connecting) = self.shared.store.connecting() {
-            // A caller that gives up before there is a connection leaves nothing behind.
+            // A waiter that gives up before a connection exists leaves nothing on the server.
             let connected = match within(self.patience.end(), connecting).await {
                 Some(Ok(())) => Ok(()),
                 Some(Err(error)) => self.failed(acquisition, error).await,
                 None => Err(self.unanswered()),
             };
-            // Then it asks.
+            // The waiter asks in its next step.
             lock(&acquisition.inbox).interrupted();
             self.place.line.answered(acquisition, self.place.hold());
             return connected;
@@ -247,7 +247,7 @@ impl Waiter<'_> {
         let line = Arc::clone(&self.place.line);
         line.heard(answer.is_ok());
         if self.place.hold().phase() != Status::Pending || acquisition.is_over() {
-            // The caller did not run, and was passed over, or its manager was shut down: another one may ask by now.
+            // The waiter did not run and was passed over, or its manager was shut down. Another waiter may be asking by now.
             request.settle_late();
             return Ok(());
         }
@@ -257,7 +257,7 @@ impl Waiter<'_> {
             Ok(Answer::Granted { .. }) => Ok(()),
             Ok(Answer::Queued(place)) => {
                 self.retries.over();
-                // Before the check is set: one that falls due while somebody asks is dropped.
+                // Mark the answer before the check is set: a check that falls due during a request is dropped.
                 line.answered(acquisition, self.place.hold());
                 self.shared.check_line(&line, terms, place.remaining);
                 tracing::trace!("waiting in the queue");
@@ -273,7 +273,7 @@ impl Waiter<'_> {
             Err(error) => self.after(acquisition, error).await,
         };
         line.answered(acquisition, self.place.hold());
-        // Only now: a check that falls due while we ask is passed over, and to subscribe may take longer than that.
+        // Set the check only now: a check that falls due during a request is dropped, and subscribing may take longer than that.
         if let Some(remaining) = parked {
             self.shared
                 .check_line(&line, acquisition.terms(), remaining);
@@ -281,7 +281,7 @@ impl Waiter<'_> {
         outcome
     }
 
-    /// Asks to be told when the lock is let go. What happened before that was confirmed is found by asking once more.
+    /// Subscribes to the releases of the lock. One more request finds a release that came before the subscription was confirmed.
     async fn subscribe(&self, acquisition: &Arc<Acquisition>) -> Result<(), LockError> {
         let line = &self.place.line;
         let now = self.shared.now();
@@ -296,10 +296,10 @@ impl Waiter<'_> {
                 }
                 line.subscribed(subscription, now + SUBSCRIBE_AGAIN);
             }
-            // The line polls, and with the next poll it subscribes again.
+            // The line polls, and subscribes again with the next poll.
             Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
             None => {
-                // The next waiter does not listen either: it asks and subscribes for itself.
+                // The next waiter has no subscription either: it asks and subscribes itself.
                 lock(&acquisition.inbox).interrupted();
                 return Err(self.out_of_time());
             }
@@ -307,7 +307,7 @@ impl Waiter<'_> {
         Ok(())
     }
 
-    /// Leaves the line if the wait has come to nothing.
+    /// Leaves the line if the wait failed because the lock is taken.
     async fn stay(&mut self, waited: Result<(), LockError>) -> Result<(), LockError> {
         if let Err(error) = &waited
             && error.is_contention()
@@ -317,10 +317,10 @@ impl Waiter<'_> {
         waited
     }
 
-    /// Waits for news, or for the end of the caller's patience.
+    /// Waits for a wake-up, or for the end of the waiter's limit.
     async fn wait(&self) -> Result<(), LockError> {
         let hold = self.place.hold();
-        // With a limit of its own, the wait ends there.
+        // A waiter with a limit waits until that limit.
         let patience =
             matches!(self.patience.limit, Limit::Forever).then_some(hold.request.terms.ttl());
         if let Some(error) = self
@@ -331,16 +331,16 @@ impl Waiter<'_> {
             return Err(error.into_lock_error());
         }
         let woken = within(self.patience.end(), hold.wake_cell.wait()).await;
-        // It may have been handed over at the last moment.
+        // A hand-over may have come at the last moment.
         if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
             return Err(self.out_of_time());
         }
         Ok(())
     }
 
-    /// The time is over, and an answer, or a connection, has not come.
+    /// The error of a limit that passed without an answer or a connection.
     fn unanswered(&self) -> LockError {
-        // A server that has answered this line before is there: then it is the lock that did not come in time.
+        // A server that answered the last request of this line is reachable: the lock itself did not come in time.
         if self.place.line.is_answered() {
             self.out_of_time()
         } else {
@@ -359,7 +359,7 @@ impl Waiter<'_> {
         }
     }
 
-    /// Nothing came of an attempt, though no request has failed.
+    /// Handles an attempt that came to nothing although no request failed: no connection, or a grant that came too late.
     async fn failed(
         &mut self,
         acquisition: &Arc<Acquisition>,
@@ -373,7 +373,7 @@ impl Waiter<'_> {
         self.after(acquisition, error).await
     }
 
-    /// Decides what a failed request means: try again after a pause, or give up.
+    /// Decides after a failed request: try again after a pause, or give up.
     async fn after(
         &mut self,
         acquisition: &Arc<Acquisition>,
@@ -390,7 +390,7 @@ impl Waiter<'_> {
             return Err(error.into_lock_error());
         }
         tracing::debug!(key = acquisition.key.name(), ?error, "asking again");
-        // Sooner where news come, as that the connection is back.
+        // A wake-up ends the pause early, for example when the connection is back.
         let _ = timeout(pause, self.place.hold().wake_cell.wait()).await;
         Ok(())
     }

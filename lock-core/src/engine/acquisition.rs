@@ -1,4 +1,4 @@
-//! One token on the server, from before its first request until its last trace is gone.
+//! An acquisition: one token, from before its first request until nothing of it is left on the server.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -18,67 +18,67 @@ use crate::terms::Terms;
 use crate::time::Moment;
 use crate::token::Token;
 
-/// Asks for a lock at least this often while waiting for it.
+/// Maximum interval between two requests for a lock during a wait.
 pub(super) const REFRESH: Duration = Duration::from_secs(3);
 
-/// What became of a grant.
+/// The outcome of taking a grant.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Taken {
     Held,
-    /// It came later than its lease lasts.
+    /// The grant came later than its lease lasts.
     TooLate,
     Revoked,
     ShutDown,
-    /// Whoever waited for it has left.
+    /// The waiter has left.
     Abandoned,
 }
 
-/// Asks for a lock on behalf of those in this process who wait for it, and holds it for them one after the other.
+/// Asks for a lock on behalf of the waiters of this process, and holds it for them one after the other.
 ///
-/// Registered with the engine before the first request is sent, so that whatever the request leaves on the
-/// server has somebody to clean it up.
+/// The engine registers it before the first request is sent, so that it can clean up whatever the request leaves on the server.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
-    /// What its token is made of.
+    /// The number from which its token is made.
     pub(crate) sequence: u64,
     pub(crate) key: Arc<LockKey>,
-    /// Who takes the lock, where that is more than one acquisition.
+    /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) explicit_owner: Option<Owner>,
     lease: OnceLock<LeaseOf>,
     pub(crate) inbox: Mutex<Inbox>,
     serves: Mutex<Serves>,
-    /// End of what the user allows the guard: `max_hold`.
+    /// End of the guard's hold as limited by `max_hold`.
     cap: AtomicU64,
     keep_until: AtomicU64,
-    /// How many fencing tokens the first request asked for, where each must ask for as many.
+    /// Number of fencing tokens that the first request asked for, if each request must ask for as many.
     reserve: AtomicU32,
-    /// A request was made, which may be on its way.
+    /// A request was made and may be under way.
     asked: AtomicBool,
-    /// Requests that had no clear answer: they may still take effect. No more are counted than fit: it matters whether there
-    /// are none, one, or more.
+    /// Number of requests without a clear answer, which may still take effect. The count stops at its maximum: it only matters
+    /// whether there are none, one, or more.
     unanswered: AtomicU8,
-    /// Guarded scripts that were sent with this token and had no answer: they may still run.
+    /// Number of guarded scripts that were sent with this token and got no answer: they may still run.
     scripts: AtomicU32,
-    /// Another process is known to wait for what was granted. A message may say so right behind the grant, and so
-    /// before anybody has taken that.
+    /// Another process is known to wait for the granted lock. A message may say so right after the grant, before a waiter takes
+    /// the grant.
     pub(crate) contended: AtomicBool,
-    /// Nobody here wants it any more: whatever an answer brings is given back.
+    /// No client of this process needs it any more: whatever an answer brings is released.
     over: AtomicBool,
-    /// Somebody is already releasing what it left on the server.
+    /// A release of what it left on the server is under way already.
     pub(crate) undoing: AtomicBool,
-    /// It was handed to a caller that may not have run since.
+    /// A local hand-over gave it to a waiter that may not have run since.
     handed: AtomicBool,
-    /// Its guard had ended, and the caller had not released it, when the engine last looked at the leases.
+    /// Its guard had ended, and the client had not released it, at the last sweep of the leases.
     pub(crate) unreleased: AtomicBool,
-    /// A refresh that was answered late has released, too: the holder's own release may come second and find nothing.
+    /// The engine has released it, too, for example after a late refresh: the holder's own release may come second and find
+    /// nothing.
     pub(crate) released_by_refresh: AtomicBool,
 }
 
-/// For whom it asks and has the lock.
+/// The line and the guard that an acquisition serves.
 #[derive(Debug)]
 struct Serves {
     line: Weak<Line>,
-    /// The guard's part, while a guard has the lease.
+    /// The hold of the guard that has the lease, if any.
     hold: Option<Arc<Hold>>,
 }
 
@@ -86,7 +86,7 @@ struct Serves {
 #[derive(Debug)]
 enum LeaseOf {
     Itself(Lease),
-    /// That of another acquisition, which came first: both are of one owner.
+    /// The lease of an earlier acquisition of the same owner.
     Other(Arc<Acquisition>),
 }
 
@@ -105,7 +105,7 @@ impl OutstandingScript<'_> {
     }
 }
 
-/// What an acquisition is made for.
+/// The parameters of a new acquisition.
 #[derive(Debug)]
 pub(crate) struct Purpose {
     pub(crate) key: Arc<LockKey>,
@@ -141,7 +141,7 @@ impl Acquisition {
         }
     }
 
-    /// The lease, once there was a grant that somebody took.
+    /// The lease, once a grant was taken.
     pub(crate) fn lease(&self) -> Option<&Lease> {
         match self.lease.get()? {
             LeaseOf::Itself(lease) => Some(lease),
@@ -149,7 +149,7 @@ impl Acquisition {
         }
     }
 
-    /// Another user of the lease that `first` has, or else a lease of its own. `None` where the grant is over.
+    /// Shares the lease of `first`, or begins a lease of its own. Returns `None` if the grant is over.
     fn lease_of(
         first: Option<&Arc<Self>>,
         now: Moment,
@@ -160,7 +160,8 @@ impl Acquisition {
             && let Some(lease) = first.lease()
         {
             match lease.join(now, terms, start) {
-                // Not a chain: whose lease it is goes as soon as nobody shares it any more.
+                // Refer to the acquisition that has the lease, not to a chain: that one goes as soon as no other shares its
+                // lease.
                 Joined::Shares => {
                     return Some(LeaseOf::Other(match first.lease.get()? {
                         LeaseOf::Itself(_) => Arc::clone(first),
@@ -178,18 +179,18 @@ impl Acquisition {
         lock(&self.serves).line.upgrade()
     }
 
-    /// It has the lock for this line from now on, or for none.
+    /// Sets the line for which it has the lock from now on, if any.
     pub(crate) fn stands_for(&self, line: Weak<Line>) {
         lock(&self.serves).line = line;
     }
 
-    /// The same owner may have a lease several times over.
+    /// Whether both acquisitions share one lease, as those of one owner may.
     pub(crate) fn shares_lease_with(&self, other: &Self) -> bool {
         let leases = self.lease().zip(other.lease());
         leases.is_some_and(|(one, other)| std::ptr::eq(one, other))
     }
 
-    /// Whether this owner takes the lock with it.
+    /// Whether it takes the lock for this owner.
     pub(crate) fn is_for(&self, owner: &Owner) -> bool {
         self.explicit_owner.as_ref() == Some(owner)
     }
@@ -198,8 +199,7 @@ impl Acquisition {
         self.lease().is_none_or(Lease::is_over)
     }
 
-    /// Takes a grant for a hold, unless something that was said since forbids it. `owners` has a lease of the same owner
-    /// in this process.
+    /// Takes a grant for a hold, unless later news forbids it. `owners` has a lease of the same owner in this process.
     pub(crate) fn take(
         self: &Arc<Self>,
         now: Moment,
@@ -207,7 +207,7 @@ impl Acquisition {
         hold: &Arc<Hold>,
         owners: Option<&Arc<Self>>,
     ) -> Taken {
-        // Under the lock, so that a revocation is seen either here or by the lease.
+        // Under the lock of the inbox, so that either this check or the lease sees a revocation.
         let mut wait = lock(&self.inbox);
         if wait.is_shut_down() {
             return Taken::ShutDown;
@@ -236,7 +236,7 @@ impl Acquisition {
         }
     }
 
-    /// The lease is this hold's from now on. False if nobody wants it any more.
+    /// Gives the lease to this hold. Returns false if the hold was abandoned.
     pub(crate) fn serve(self: &Arc<Self>, now: Moment, hold: &Arc<Hold>, fence: u64) -> bool {
         let mut serves = lock(&self.serves);
         let begun = hold.begin(now, self, fence);
@@ -247,16 +247,16 @@ impl Acquisition {
         begun
     }
 
-    /// Handed over inside the process: the caller has the lock before it runs.
+    /// Local hand-over: the waiter has the lock before it runs.
     pub(crate) fn hand_to(self: &Arc<Self>, now: Moment, hold: &Arc<Hold>, fence: u64) -> bool {
         let begun = self.serve(now, hold, fence);
         self.handed.store(begun, Ordering::SeqCst);
         begun
     }
 
-    /// A renewal is due. The hold, where its caller has not run for two renewals: it cannot be taken any more.
+    /// A renewal is due. Returns the hold if its waiter has not run for two renewals; the waiter cannot take it any more.
     pub(crate) fn not_taken(&self) -> Option<Arc<Hold>> {
-        // There may be thousands of leases: few were handed over since their last renewal.
+        // There may be thousands of leases, and few were handed over since their last renewal.
         if !self.handed.swap(false, Ordering::SeqCst) {
             return None;
         }
@@ -268,23 +268,23 @@ impl Acquisition {
         hold.is_overdue().then_some(hold)
     }
 
-    /// When `max_hold` ends the guard's part.
+    /// When `max_hold` ends the guard's hold.
     pub(crate) fn cap(&self) -> Moment {
         Moment(self.cap.load(Ordering::SeqCst))
     }
 
-    /// The hold has ended. Until when the lock has to be kept for it is remembered.
+    /// The hold has ended: stores the moment until which the lock must be kept for it.
     pub(crate) fn keep_as_asked(&self, hold: &Hold) {
         self.keep_until
             .store(hold.keep_until().0, Ordering::Relaxed);
     }
 
-    /// The guard's part, while a guard has the lease.
+    /// The hold of the guard that has the lease, if any.
     pub(crate) fn hold(&self) -> Option<Arc<Hold>> {
         lock(&self.serves).hold.clone()
     }
 
-    /// No guard will have this lease any more.
+    /// Abandons the acquisition: no guard will have its lease any more.
     pub(crate) fn let_go(&self) {
         if !self.over.swap(true, Ordering::SeqCst)
             && let Some(lease) = self.lease()
@@ -304,7 +304,7 @@ impl Acquisition {
         lock(&self.inbox).terms()
     }
 
-    /// The status of the lease; Pending before there is one.
+    /// The status of the lease, or `Pending` before there is one.
     pub(crate) fn status(&self, now: Moment) -> Status {
         match self.lease() {
             _ if self.is_over() => Status::Released,
@@ -313,7 +313,7 @@ impl Acquisition {
         }
     }
 
-    /// The lock was taken away by force. True if it was held.
+    /// The lock was released by force. Returns true if it was held.
     pub(crate) fn revoke(&self) -> bool {
         let mut wait = lock(&self.inbox);
         if let Some(lease) = self.lease() {
@@ -325,26 +325,26 @@ impl Acquisition {
         false
     }
 
-    /// When a lock that was lost is given back. The old holder has time to hear of its loss first: a release at once would
-    /// let the next one in while the tasks that await `lost()` have yet to run.
+    /// When a lost lock is released. The old holder learns of its loss first: after a release at once, the next holder would
+    /// start while the tasks that await `lost()` have yet to run.
     pub(crate) fn clean_up_at(&self, now: Moment) -> Moment {
         let drift = self.terms().drift();
         let hold = self.hold().map(|hold| hold.status(now));
         match (self.status(now), hold) {
-            // The server ends it by then, if a renewal without an answer has not prolonged it.
+            // The server ends the lease by then, unless a renewal without an answer has prolonged it.
             (Status::Lost(LossReason::Expired), _) => {
                 self.lease().map_or(now, |lease| lease.end() + drift)
             }
             (_, Some(Status::Lost(LossReason::MaxHold))) => {
                 self.cap() + drift.min(Duration::from_secs(1))
             }
-            // Somebody else has ended it already.
+            // The lease was ended from outside already: by another holder, by force, or by a shutdown.
             _ => Moment(0),
         }
     }
 
-    /// How many reserved tokens to ask for, where `wanted` would be of use. A reentrant lock has one fencing token for a tenure,
-    /// so a request that is repeated must ask for as many; and an owner gives out none.
+    /// Number of reserved tokens to ask for, if `wanted` would be of use. A reentrant lock has one fencing token for a tenure, so
+    /// a repeated request must ask for as many; an acquisition with an owner gives out none.
     pub(crate) fn reserve(&self, wanted: u64) -> u64 {
         match self.key.kind() {
             Kind::Exclusive => wanted,
@@ -364,7 +364,7 @@ impl Acquisition {
     pub(crate) fn attempt<'a>(&'a self, token: &'a Token, mode: Mode, reserve: u64) -> Attempt<'a> {
         self.asked.store(true, Ordering::Relaxed);
         let terms = self.terms();
-        // Three missed refreshes and a waiter counts as dead, but never so soon that a busy machine looks dead.
+        // A waiter counts as dead after three missed refreshes, but never so soon that a busy machine looks dead.
         let alive_for = (REFRESH.min(terms.third()) * 3).max(Duration::from_secs(5));
         Attempt {
             key: &self.key,
@@ -377,58 +377,58 @@ impl Acquisition {
         }
     }
 
-    /// A request had no clear answer.
+    /// Counts a request without a clear answer.
     pub(crate) fn request_unanswered(&self) {
         let (relaxed, one_more) = (Ordering::Relaxed, |count: u8| count.checked_add(1));
         let _ = self.unanswered.fetch_update(relaxed, relaxed, one_more);
     }
 
-    /// Whether requests had no clear answer.
+    /// Whether any request had no clear answer.
     pub(crate) fn has_unanswered(&self) -> bool {
         self.unanswered.load(Ordering::Relaxed) > 0
     }
 
-    /// How many requests had no clear answer, to be watched by the caller from now on.
+    /// Takes the number of requests without a clear answer; the caller watches them from now on.
     pub(crate) fn take_unanswered(&self) -> u8 {
         self.unanswered.swap(0, Ordering::Relaxed)
     }
 
-    /// Whether anything of it may be on the server.
+    /// Whether the server may have anything of it.
     pub(crate) fn was_asked(&self) -> bool {
         self.asked.load(Ordering::Relaxed)
     }
 
-    /// Whom the server counts it for, where that is more than one acquisition.
+    /// The owner that the server counts it for, if the owner spans several acquisitions.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.explicit_owner.as_ref().map(Owner::as_str)
     }
 
-    /// For how long the lock has still to be kept, though nobody needs it any more. In whole milliseconds.
+    /// Time for which the lock must still be kept although no client needs it, in whole milliseconds.
     pub(crate) fn keep_for(&self, now: Moment) -> Option<Duration> {
         let left = now.until(Moment(self.keep_until.load(Ordering::Relaxed)));
         let left = Duration::from_millis(left.as_millis() as u64);
         (!left.is_zero()).then_some(left)
     }
 
-    /// A guarded script is about to be sent.
+    /// Counts a guarded script that is about to be sent.
     pub(crate) fn script_sent(&self) -> OutstandingScript<'_> {
         self.scripts.fetch_add(1, Ordering::SeqCst);
         OutstandingScript(self)
     }
 
-    /// Whether a guarded script may still run. The server tells guards apart by this token alone, so no other guard may
-    /// have it then.
+    /// Whether a guarded script may still run. The server tells guards apart by this token alone, so no other guard may have the
+    /// token until then.
     pub(crate) fn may_run_scripts(&self) -> bool {
         self.scripts.load(Ordering::SeqCst) > 0
     }
 
-    /// News: applies it, then wakes whoever waits for it.
+    /// Applies news to the inbox, then wakes the first waiter.
     pub(crate) fn tell(&self, news: impl FnOnce(&mut Inbox)) {
         news(&mut lock(&self.inbox));
         self.wake();
     }
 
-    /// Wakes the waiter that is first in the line.
+    /// Wakes the first waiter of the line.
     pub(crate) fn wake(&self) {
         if let Some(line) = self.line() {
             line.wake_first();

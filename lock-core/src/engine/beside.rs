@@ -1,4 +1,4 @@
-//! Trying to take a lock beside the line: for one who does not wait, and for an owner that may have it already.
+//! Attempts to acquire a lock beside the line: for a client that does not wait, and for an owner that may have the lock already.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 use crate::sync::lock;
 use crate::time::Moment;
 
-/// One try beside the line.
+/// Tries to acquire the lock beside the line.
 pub(super) async fn alone(
     shared: &Arc<Shared>,
     request: LockRequest,
@@ -39,11 +39,11 @@ pub(super) async fn alone(
             shared.check_alive()?;
             return Err(last.map_or(LockError::ShutDown, StoreError::into_lock_error));
         }
-        // What the owner has here before we ask.
+        // The acquisition that has the lock for the owner here before the request.
         let owners = shared.holder_for(&hold.request);
         let end = patience.end();
         let Some((sent_at, answer)) = try_once(&mut attempt, &acquisition, end).await else {
-            // As in line: a server that has answered is there.
+            // As in the line: a server that has answered is reachable.
             return Err(if *answered {
                 LockError::TimedOut {
                     key: acquisition.key.name().to_owned(),
@@ -72,10 +72,10 @@ pub(super) async fn alone(
                 if let Some(lease) = owners.as_ref().and_then(|holder| holder.lease())
                     && lease.lose(LossReason::Taken)
                 {
-                    // All the while the owner had it as far as we knew, and another has it.
+                    // Until now this process knew the owner as the holder, but another owner has the lock.
                     shared.lease_due_at(sent_at);
                 }
-                // The server answered that it holds nothing of this try; unless an earlier request is still out.
+                // The server answered that it holds nothing of this attempt, unless an earlier request is outstanding.
                 attempt.sent = acquisition.has_unanswered();
                 if shared.is_closing() {
                     return Err(LockError::ShutDown);
@@ -90,12 +90,12 @@ pub(super) async fn alone(
             Err(error) => error,
         };
         if shared.is_closing() {
-            // Where it was the runtime that ended, its connection is broken, and `acquire` says so.
+            // If the runtime has ended, its connection is broken, and `acquire` reports that.
             return Err(LockError::ShutDown);
         }
         let pause = retries.again();
         let give_up = match patience.limit {
-            // A broken connection may have swallowed the reply: with the same token a second call finds out.
+            // A broken connection may have lost the reply: a second request with the same token finds out.
             Limit::Try => retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
             Limit::Within(_) => end.is_some_and(|end| Instant::now() + pause >= end),
             Limit::Forever => retries.lasted() > hold.request.terms.ttl(),
@@ -108,14 +108,14 @@ pub(super) async fn alone(
     }
 }
 
-/// One request of a try, and when it was sent. `None` where the time ran out first.
+/// Sends one request of an attempt, and returns the moment of sending. Returns `None` if the time ran out first.
 async fn try_once(
     attempt: &mut Attempted<'_>,
     acquisition: &Arc<Acquisition>,
     end: Option<Instant>,
 ) -> Option<(Moment, Result<Answer, StoreError>)> {
     let shared = attempt.shared;
-    // A caller that gives up before there is a connection leaves nothing behind.
+    // A client that gives up before a connection exists leaves nothing on the server.
     if let Some(connecting) = shared.store.connecting()
         && let Err(error) = within(end, connecting).await?
     {
@@ -134,7 +134,7 @@ async fn try_once(
     Some((sent_at, answer))
 }
 
-/// Undoes a try when dropped, unless it was completed or came to nothing.
+/// Undoes an attempt when dropped, unless it was completed or left nothing on the server.
 pub(super) struct Attempted<'a> {
     pub(super) shared: &'a Arc<Shared>,
     pub(super) acquisition: Option<Arc<Acquisition>>,

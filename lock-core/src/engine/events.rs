@@ -1,4 +1,4 @@
-//! What the server tells us unasked.
+//! Messages that the server sends unasked.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -29,9 +29,9 @@ impl Events for Shared {
                 }
                 acquisition.tell(|wait| wait.pushed(grant));
             }
-            // Given up, and being watched for requests that come late: this is one.
+            // The acquisition was abandoned, and is watched for late requests: this grant comes from one.
             Some(acquisition) => self.undo_again(&acquisition),
-            // Forgotten. Where the lock is kept for `at_least`, it is a message that came twice.
+            // The acquisition was forgotten. If the lock is kept for `at_least`, the message came twice.
             None if lock(&self.registry).is_kept(sequence, self.now()) => {}
             None => self.decline(sequence, name, grant.ttl),
         }
@@ -41,7 +41,8 @@ impl Events for Shared {
         let Some(acquisition) = self.acquisition_of(token) else {
             return;
         };
-        // First for who takes the grant, then for who has taken it: so it is seen whichever comes first.
+        // Set the flag first, for a later take of the grant, then tell the line, for an earlier one: contention is seen in either
+        // order.
         acquisition.contended.store(true, Ordering::SeqCst);
         if let Some(line) = acquisition.line() {
             line.contended(&acquisition, self.now());
@@ -80,8 +81,8 @@ impl Events for Shared {
         }
     }
 
-    /// Waiters have been told when the connection broke. A holder may have missed that its lock was taken away, or that another
-    /// process waits: every lease is confirmed, and every turn is bounded as if another process waited.
+    /// The waiters were told when the connection broke. A holder may have missed a revocation, or that another process waits:
+    /// every lease is confirmed, and every turn is limited as if another process waited.
     fn reconnected(&self) {
         let now = self.now();
         let registry = lock(&self.registry);
@@ -107,7 +108,7 @@ impl Events for Shared {
 }
 
 impl Shared {
-    /// Nothing is acquired any more: whatever is not held yet waits, or its request is still under way.
+    /// Ends all acquiring. An acquisition that is not held yet waits, or its request is still under way.
     pub(super) fn close(&self) {
         let mut registry = lock(&self.registry);
         registry.closing = true;

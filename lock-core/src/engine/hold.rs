@@ -1,4 +1,4 @@
-//! What one guard has: its part of a lease, from before it is held until it is over.
+//! A hold: the part of a lease that belongs to one guard, from before it is held until it is over.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::owner::Owner;
 use crate::terms::Terms;
 use crate::time::{Moment, Span};
 
-/// What the user asked for.
+/// The parameters of a client's request.
 #[derive(Debug, Clone)]
 pub(crate) struct LockRequest {
     pub(crate) key: Arc<LockKey>,
@@ -21,30 +21,30 @@ pub(crate) struct LockRequest {
     /// Whether the watchdog renews the lease.
     pub(crate) renew: bool,
     pub(crate) max_hold: Span,
-    /// The lock is kept at least this long, however early it is let go.
+    /// Minimum time for which the lock is kept, however early it is released.
     pub(crate) at_least: Span,
-    /// Who takes it, where that is more than this one acquisition.
+    /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) owner: Option<Owner>,
 }
 
-/// The caller has not run since the hold began.
+/// The waiter has not run since the hold began.
 const WAITING: u8 = 0;
-/// Nor had it when its lease was renewed.
+/// The waiter had not run by the next renewal of its lease either.
 const OVERDUE: u8 = 1;
 const TAKEN: u8 = 2;
-/// The caller did not run for so long that the next one has the lock.
+/// The waiter did not run for so long that the next one has the lock.
 const GIVEN_BACK: u8 = 3;
 
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) request: LockRequest,
     phase: Phase,
-    /// Whether its caller knows that it has begun: `WAITING`, `OVERDUE`, `TAKEN` or `GIVEN_BACK`.
+    /// Whether the waiter knows that the hold has begun: `WAITING`, `OVERDUE`, `TAKEN` or `GIVEN_BACK`.
     taken: AtomicU8,
     begun: AtomicU64,
     fence: AtomicU64,
     acquisition: OnceLock<Arc<Acquisition>>,
-    /// Tells the task that waits for this hold to look again.
+    /// Wakes the task that waits for this hold.
     pub(crate) wake_cell: WakeCell,
 }
 
@@ -61,15 +61,15 @@ impl Hold {
         }
     }
 
-    /// The hold has begun, under a lease of this acquisition. False if nobody wants it any more.
+    /// Begins the hold under a lease of this acquisition. Returns false if the hold was abandoned.
     pub(crate) fn begin(&self, now: Moment, acquisition: &Arc<Acquisition>, fence: u64) -> bool {
         self.fence.store(fence, Ordering::Relaxed);
         self.begun.store(now.0, Ordering::Relaxed);
-        // Before the phase, which makes it visible.
+        // Set before the phase, which makes it visible.
         self.acquisition.set(Arc::clone(acquisition)).is_ok() && self.phase.begin()
     }
 
-    /// The acquisition whose lease this is, once it has begun.
+    /// The acquisition that has the lease of this hold, once the hold has begun.
     pub(crate) fn acquisition(&self) -> Option<&Arc<Acquisition>> {
         self.acquisition.get()
     }
@@ -83,7 +83,7 @@ impl Hold {
         self.phase.get()
     }
 
-    /// The status at `now`. Seeing the end makes the loss final.
+    /// The status at `now`. The first call after the end makes the loss final.
     pub(crate) fn status(&self, now: Moment) -> Status {
         let phase = self.phase.get();
         if phase != Status::Held {
@@ -98,7 +98,7 @@ impl Hold {
                 self.phase.lose(reason);
             }
             _ if now >= self.cap() => {
-                // Whoever sees it first tells the others: their timers may have stood still.
+                // The first observer announces the loss: the timers of the others may have stood still.
                 if self.phase.lose(LossReason::MaxHold)
                     && let Some(lease) = lease
                 {
@@ -110,7 +110,7 @@ impl Hold {
         self.phase.get()
     }
 
-    /// End of what the user allows: `max_hold`.
+    /// End of the hold as limited by `max_hold`.
     pub(crate) fn cap(&self) -> Moment {
         self.begun() + self.request.max_hold
     }
@@ -119,7 +119,7 @@ impl Hold {
         Moment(self.begun.load(Ordering::Relaxed))
     }
 
-    /// When the hold ends if nothing more is heard from the server.
+    /// End of the hold if the server confirms nothing more.
     pub(crate) fn end(&self) -> Moment {
         let lease = self
             .acquisition
@@ -128,7 +128,7 @@ impl Hold {
         lease.map_or(Moment(0), |lease| lease.end().min(self.cap()))
     }
 
-    /// The holder lets go. Returns the status before; only from Held anything changes.
+    /// Releases the hold. Returns the status before; only a held one changes.
     pub(crate) fn release(&self, now: Moment) -> Status {
         let before = self.status(now);
         if before == Status::Held && !self.phase.release() {
@@ -137,23 +137,23 @@ impl Hold {
         before
     }
 
-    /// Nobody waits for it any more. False if it has begun already.
+    /// Abandons the hold. Returns false if it has begun already.
     pub(crate) fn abandon(&self) -> bool {
         self.phase.abandon()
     }
 
-    /// Its caller runs, and has it. False if it was given back before.
+    /// The waiter runs and takes the hold. Returns false if the hold was given back before.
     pub(crate) fn take(&self) -> bool {
         self.taken.swap(TAKEN, Ordering::SeqCst) != GIVEN_BACK
     }
 
-    /// Whether its caller knows that it has begun.
+    /// Whether the waiter knows that the hold has begun.
     pub(crate) fn is_taken(&self) -> bool {
         self.taken.load(Ordering::SeqCst) == TAKEN
     }
 
-    /// A renewal is due. True where its caller had not run at the renewal before, and has not since: from here on it cannot
-    /// be taken.
+    /// A renewal is due. Returns true if the waiter had not run at the renewal before and has not run since: from then on it
+    /// cannot take the hold.
     pub(crate) fn is_overdue(&self) -> bool {
         let step = |from, to| {
             let (seq, exchange) = (Ordering::SeqCst, &self.taken);
@@ -162,12 +162,12 @@ impl Hold {
         !step(WAITING, OVERDUE) && step(OVERDUE, GIVEN_BACK)
     }
 
-    /// Until when the lock has to be kept, though nobody needs it any more.
+    /// The moment until which the lock must be kept although no client needs it.
     pub(crate) fn keep_until(&self) -> Moment {
         if self.is_taken() {
             self.begun() + self.request.at_least
         } else {
-            // Nobody ever knew that it had begun.
+            // The waiter never knew that the hold had begun.
             Moment(0)
         }
     }

@@ -1,4 +1,4 @@
-//! What one acquisition knows: when it last asked, and what it was told since.
+//! The inbox of an acquisition: its last request, and the answers and messages since.
 
 use std::time::Duration;
 
@@ -6,17 +6,17 @@ use crate::store::{Grant, StoreError};
 use crate::terms::Terms;
 use crate::time::Moment;
 
-/// The state of one acquisition. Fed by answers and messages, in any order; read by whoever waits first in line.
+/// The state of one acquisition. Answers and messages feed it in any order; the first waiter reads it.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     terms: Terms,
-    /// Nothing once the lock is held: there may be thousands of those.
+    /// `None` once the lock is held: there may be thousands of held locks.
     news: Option<Box<Received>>,
     ask_again: bool,
-    /// A request was answered with the lock or with a place in the queue, which brings the lock later.
+    /// A request was answered with the lock, or with a place in the queue, which brings the lock later.
     served: bool,
     admission: Admission,
-    /// The longest ttl of any request, in milliseconds, as the exponent of the next power of two: a byte for each lock.
+    /// Longest ttl of any request, in milliseconds, as the exponent of the next power of two: one byte per lock.
     longest: u8,
 }
 
@@ -24,12 +24,12 @@ pub(crate) struct Inbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
     Open,
-    /// The grant that is being answered or announced was taken back by force.
+    /// The grant whose answer or message is under way was revoked by force.
     Revoked,
     ShutDown,
 }
 
-/// What was answered and said.
+/// Answers and messages.
 #[derive(Debug, Default)]
 struct Received {
     asked: Option<Asked>,
@@ -38,7 +38,7 @@ struct Received {
     trouble: Option<Failures>,
 }
 
-/// Requests that fail, one after the other.
+/// Consecutive failures of requests.
 #[derive(Debug)]
 struct Failures {
     last: StoreError,
@@ -46,7 +46,7 @@ struct Failures {
     since: Moment,
 }
 
-/// The last call that was answered "queued".
+/// The last request that was answered "queued".
 #[derive(Debug, Clone, Copy)]
 struct Asked {
     sent_at: Moment,
@@ -55,16 +55,16 @@ struct Asked {
     floor: u64,
 }
 
-/// A grant and the instant that its lease counts from.
+/// A grant, and the moment from which its lease counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Granted {
     pub(crate) fence: u64,
-    /// How many fencing tokens after the first are ours to give out.
+    /// Number of reserved tokens after the first token.
     pub(crate) reserve: u64,
-    /// Before the request was sent that the lease counts from, and the terms it asked for.
+    /// The moment before the request from which the lease counts, and the terms of that request.
     pub(crate) sent_at: Moment,
     pub(crate) terms: Terms,
-    /// It came as a message, so the lease is older than the grant.
+    /// The grant came as a message, so the lease is older than the grant.
     pub(crate) pushed: bool,
 }
 
@@ -81,7 +81,7 @@ impl Granted {
     }
 }
 
-/// What the caller does next.
+/// The next step of the waiter.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     Wait,
@@ -94,7 +94,7 @@ impl Inbox {
         Self {
             terms,
             news: None,
-            // Nobody has asked yet.
+            // No request has been made yet.
             ask_again: true,
             served: false,
             admission: Admission::Open,
@@ -107,12 +107,13 @@ impl Inbox {
         self.terms
     }
 
-    /// How long the server may keep what it was asked for, and a little longer: it may know an earlier request than the last.
+    /// Upper bound of the time for which the server may keep the lock: it may know an earlier request than the last one.
     pub(crate) fn lasts(&self) -> Duration {
         Duration::from_millis(1 << self.longest)
     }
 
-    /// A call on these terms, sent at `sent_at`, was answered "queued". Answers may come out of order: the newest counts.
+    /// A request on these terms, sent at `sent_at`, was answered "queued". Answers may come out of order: the newest request
+    /// counts.
     pub(crate) fn queued(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
         self.served = true;
         let news = self.news();
@@ -126,7 +127,7 @@ impl Inbox {
         }
     }
 
-    /// A refresh was answered "queued". A grant that waits to be taken keeps the floor that it was judged by.
+    /// A refresh was answered "queued". A grant that is not taken yet keeps the floor by which it was judged.
     pub(crate) fn refreshed(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
         self.served = true;
         self.news().trouble = None;
@@ -135,7 +136,7 @@ impl Inbox {
         }
     }
 
-    /// A call was answered "busy" where nothing is queued on the server: we wait for a message or for the end of the lease.
+    /// A request was answered "busy" where the server keeps no queue: the waiter waits for a message or for the end of the lease.
     pub(crate) fn parked(&mut self) {
         self.news().trouble = None;
     }
@@ -144,13 +145,13 @@ impl Inbox {
         self.served
     }
 
-    /// Whether there is a grant that was not taken yet.
+    /// Whether there is a grant that is not taken yet.
     pub(crate) fn has_grant(&self) -> bool {
         let news = self.news.as_ref();
         news.is_some_and(|news| news.answered.is_some() || news.pushed.is_some())
     }
 
-    /// A request is about to be sent: what was taken back or missed before it does not concern its answer.
+    /// A request is about to be sent. Earlier revocations and missed messages do not concern its answer.
     pub(crate) fn asking(&mut self, terms: Terms) {
         self.terms = terms;
         self.longest = self.longest.max(exponent(terms));
@@ -160,7 +161,7 @@ impl Inbox {
         self.ask_again = false;
     }
 
-    /// A message says that the lock was taken from us by force, before we took it.
+    /// A message says that the lock was released by force before a waiter took it.
     pub(crate) fn revoked(&mut self) {
         let news = self.news();
         news.pushed = None;
@@ -179,7 +180,7 @@ impl Inbox {
         self.admission == Admission::ShutDown
     }
 
-    /// A message says that we were granted the lock.
+    /// A message says that the lock was granted to this acquisition.
     pub(crate) fn pushed(&mut self, grant: Grant) {
         let news = self.news();
         if news.pushed.is_none_or(|known| known.fence < grant.fence) {
@@ -187,7 +188,7 @@ impl Inbox {
         }
     }
 
-    /// A call was answered "granted".
+    /// A request was answered "granted".
     pub(crate) fn answered(&mut self, granted: Granted) {
         self.served = true;
         let news = self.news();
@@ -195,7 +196,7 @@ impl Inbox {
         news.answered = Some(granted);
     }
 
-    /// Messages may have been missed, or a call has come to nothing.
+    /// Messages may have been missed, or a request came to nothing.
     pub(crate) fn interrupted(&mut self) {
         self.ask_again = true;
     }
@@ -204,7 +205,7 @@ impl Inbox {
         self.admission = Admission::ShutDown;
     }
 
-    /// A request on our behalf failed.
+    /// A request for this acquisition failed.
     pub(crate) fn failed(&mut self, now: Moment, error: StoreError) {
         let news = self.news();
         let since = news.trouble.as_ref().map_or(now, |trouble| trouble.since);
@@ -215,15 +216,14 @@ impl Inbox {
         });
     }
 
-    /// The error of the last request, if it failed at `since` or later. A waiter that has not asked again since does not run, and
-    /// knows nothing of the server.
+    /// The error of the last request, if it failed at `since` or later. A waiter that has not asked again since then does not
+    /// run, and knows nothing of the server.
     pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
         let trouble = self.news.as_ref()?.trouble.as_ref()?;
         (trouble.at >= since).then(|| trouble.last.clone())
     }
 
-    /// The error that makes waiting on pointless: one that does not go away by itself, or one that has lasted for
-    /// `patience`.
+    /// The error that makes further waiting pointless: a permanent one, or one that has lasted for `patience`.
     pub(crate) fn hopeless(&self, now: Moment, patience: Option<Duration>) -> Option<StoreError> {
         let trouble = self.news.as_ref()?.trouble.as_ref()?;
         let lasted = patience.is_some_and(|patience| now > trouble.since + patience);
@@ -231,9 +231,9 @@ impl Inbox {
             .then(|| trouble.last.clone())
     }
 
-    /// Decides. A message may be old, so it counts only if its fencing token is newer than the last answer, and
-    /// its lease counts from when that answer was asked for. Where that was more than a third of the ttl ago, asking
-    /// again confirms the grant and starts a fresh lease. So it does where the lease has other terms than are wanted.
+    /// Decides the next step. A message may be old: it counts only if its fencing token is newer than the last answer, and its
+    /// lease counts from the request of that answer. If that request is older than a third of the ttl, or the lease has other
+    /// terms than wanted, another request confirms the grant and starts a fresh lease.
     pub(crate) fn next(&mut self, now: Moment, wanted: Terms) -> Next {
         if let Some(news) = &mut self.news {
             if let Some(granted) = news.answered.take() {
@@ -246,7 +246,8 @@ impl Inbox {
             if let (Some(grant), Some(asked)) = (news.pushed, news.asked) {
                 news.pushed = None;
                 if grant.fence > asked.floor {
-                    // Its ttl is that of the ask that the server knew: perhaps an earlier one, or one whose answer was lost.
+                    // The ttl of the grant is that of the request that the server knew: perhaps an earlier one, or one whose
+                    // answer was lost.
                     let shorter = grant.ttl < asked.terms.ttl();
                     let old = now > asked.sent_at + wanted.third();
                     if old || shorter || !asked.terms.serve(wanted) {
@@ -268,7 +269,7 @@ impl Inbox {
         Next::Wait
     }
 
-    /// The lock is held: what led to it is of no use any more.
+    /// The lock is held: earlier news is not needed any more.
     pub(crate) fn over(&mut self) {
         self.news = None;
     }
@@ -303,7 +304,7 @@ mod tests {
         Duration::from_millis(ms)
     }
 
-    /// An acquisition that has asked, and has no answer yet.
+    /// An acquisition that has asked and has no answer yet.
     fn waiting() -> Inbox {
         let mut inbox = Inbox::new(terms());
         inbox.asking(terms());
@@ -394,7 +395,7 @@ mod tests {
 
     #[test]
     fn a_grant_is_on_the_terms_of_the_call_that_queued_for_it() {
-        // A refresh is under way when the first in line leaves; the next one asks for longer, and gets no answer.
+        // A refresh is under way when the first waiter leaves. The next one asks for a longer ttl and gets no answer.
         let longer = of(9);
         let mut inbox = waiting();
         inbox.asking(longer);
@@ -405,7 +406,7 @@ mod tests {
 
     #[test]
     fn a_grant_for_the_ttl_of_another_ask_is_asked_for_again() {
-        // The first in line leaves; the next asks for 1 s, which the server stores, and leaves before the answer.
+        // The first waiter leaves. The next one asks for 1 s, which the server stores, and leaves before the answer.
         let mut inbox = waiting();
         inbox.queued(T0, terms(), 10);
         inbox.asking(of(1));
@@ -416,7 +417,7 @@ mod tests {
         };
         inbox.pushed(shorter);
         assert_eq!(inbox.next(T0, terms()), Next::AskAgain);
-        // Longer than is believed is no danger.
+        // A lease longer than expected is no danger.
         inbox.pushed(Grant {
             ttl: of(9).ttl(),
             ..grant(12)
@@ -431,7 +432,7 @@ mod tests {
         inbox.refreshed(T0 + ms(900), terms(), 15);
         inbox.pushed(grant(16));
         let granted = pushed(16, T0 + ms(900));
-        // A grant that waits to be taken keeps the floor it was judged by.
+        // A grant that is not taken yet keeps the floor by which it was judged.
         inbox.refreshed(T0 + ms(950), terms(), 20);
         assert_eq!(inbox.next(T0 + ms(1500), terms()), Next::Take(granted));
     }

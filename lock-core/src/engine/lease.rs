@@ -1,7 +1,6 @@
-//! A lease: what the server has granted, judged by the local clock alone.
+//! A lease: a grant of the server, judged by the local clock alone.
 //!
-//! It outlives the guards that use it: inside a process a lease is handed from guard to guard, and the guards of one
-//! owner share one.
+//! A lease outlives the guards that use it: local hand-over passes it from guard to guard, and the guards of one owner share one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 use std::sync::{Mutex, OnceLock};
@@ -16,56 +15,56 @@ use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::Moment;
 
-/// How a request became a lease.
+/// The grant that starts a lease.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
-    /// Before the request was sent, on the lease clock.
+    /// The moment before the request was sent, on the lease clock.
     pub(crate) sent_at: Moment,
-    /// It was granted by a message, so the lease is older than the grant.
+    /// The grant came as a message, so the lease is older than the grant.
     pub(crate) pushed: bool,
     /// Whether the watchdog renews it.
     pub(crate) renew: bool,
-    /// The fencing token, which an owner keeps as long as it has the lock.
+    /// The fencing token, which an owner keeps for as long as it has the lock.
     pub(crate) fence: u64,
 }
 
-/// What a grant to an owner that had a lease already has to do with that lease.
+/// The effect of a grant on the lease that its owner has already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Joined {
     Shares,
-    /// The lease is over. Whether the grant is good is for its own times to say.
+    /// The lease is over. The times of the grant decide whether the grant is good.
     Over,
-    /// The grant is older, and was over before the lease began: its caller has not run since.
+    /// The grant is older than the lease, and was over before the lease began: its client has not run since.
     Outdated,
 }
 
 #[derive(Debug)]
 pub(crate) struct Lease {
     phase: Phase,
-    /// The fencing token that it began with.
+    /// The fencing token with which the lease began.
     fence: u64,
-    /// End of what the server has confirmed.
+    /// End of the lease as confirmed by the server.
     deadline: AtomicU64,
     renew_at: AtomicU64,
     users: Mutex<Users>,
-    /// The one renewal of a fixed lease that was granted by a message is still to come.
+    /// The single renewal of a fixed lease that was granted by a message is still due.
     owed: AtomicBool,
-    /// Made by the first who watches: few do.
+    /// Made by the first watcher: few leases have one.
     changed: OnceLock<Box<Notify>>,
 }
 
-/// Who relies on the lease.
+/// The users of a lease.
 #[derive(Debug)]
 struct Users {
     all: u32,
-    /// Those who want it renewed.
+    /// Number of users with renewal.
     renewing: u32,
-    /// The longest that any of them asked for.
+    /// The longest terms that any user asked for.
     terms: Terms,
 }
 
 impl Lease {
-    /// A lease with its first user. `None` where the grant came later than the lease lasts.
+    /// Begins a lease with its first user. Returns `None` if the grant came later than the lease lasts.
     pub(crate) fn begin(now: Moment, terms: Terms, start: Start) -> Option<Self> {
         let deadline = terms.deadline(start.sent_at);
         if deadline <= now {
@@ -94,8 +93,8 @@ impl Lease {
         })
     }
 
-    /// One more user: the same owner has entered again. It cannot where the lease is over; so it is where the owner was given
-    /// a newer fencing token, and thus the lock anew.
+    /// Adds a user: the same owner has acquired again. This is not possible if the lease is over, or if the owner got a newer
+    /// fencing token, and thus the lock anew.
     pub(crate) fn join(&self, now: Moment, terms: Terms, start: Start) -> Joined {
         let mut users = lock(&self.users);
         if start.fence < self.fence {
@@ -124,7 +123,7 @@ impl Lease {
         Joined::Shares
     }
 
-    /// One user less. True if it was the last: the lease is over then.
+    /// Removes a user. Returns true if it was the last one: the lease is then over.
     pub(crate) fn leave(&self, renewing: bool) -> bool {
         let mut users = lock(&self.users);
         users.all = users.all.saturating_sub(1);
@@ -145,7 +144,7 @@ impl Lease {
         }
     }
 
-    /// The status at `now`. Seeing the end makes the loss final, whatever a renewal in flight brings.
+    /// The status at `now`. The first call after the end makes the loss final, whatever a renewal in flight brings.
     pub(crate) fn status(&self, now: Moment) -> Status {
         if now >= self.end() && self.phase.get() == Status::Held {
             self.lose(LossReason::Expired);
@@ -153,17 +152,17 @@ impl Lease {
         self.phase.get()
     }
 
-    /// Released, or seen to be lost.
+    /// Whether the lease was released, or a loss was seen.
     pub(crate) fn is_over(&self) -> bool {
         self.phase.get() != Status::Held
     }
 
-    /// When the lease ends if nothing more is heard from the server.
+    /// End of the lease if the server confirms nothing more.
     pub(crate) fn end(&self) -> Moment {
         Moment(self.deadline.load(Ordering::SeqCst))
     }
 
-    /// Ends it as lost, for all its users. False if it was over already.
+    /// Ends the lease as lost, for all its users. Returns false if it was over already.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
         let lost = self.phase.lose(reason);
         if lost {
@@ -172,24 +171,24 @@ impl Lease {
         lost
     }
 
-    /// Wakes all who watch the lease or a hold of it, to look again.
+    /// Wakes all watchers of the lease and of its holds.
     pub(crate) fn announce(&self) {
-        // Either we see here that somebody watches, or they see what we announce when they look.
+        // Either this thread sees the watcher, or the watcher sees the announced state when it looks.
         fence(Ordering::SeqCst);
         if let Some(changed) = self.changed.get() {
             changed.notify_waiters();
         }
     }
 
-    /// Resolves with the next loss that is announced. The deadline is for the caller to watch; and so is what was
-    /// announced before: look after this has been polled or enabled.
+    /// Resolves with the next loss that is announced. The caller must watch the deadline itself. It must also look for an earlier
+    /// announcement, after the future has been polled or enabled.
     pub(crate) fn changed(&self) -> Notified<'_> {
         let changed = self.changed.get_or_init(Box::default);
         fence(Ordering::SeqCst);
         changed.notified()
     }
 
-    /// How many rely on it.
+    /// Number of users.
     pub(crate) fn users(&self) -> u32 {
         lock(&self.users).all
     }
@@ -198,36 +197,37 @@ impl Lease {
         lock(&self.users).terms
     }
 
-    /// When the lease wants its next renewal.
+    /// Moment of the next renewal.
     pub(crate) fn renew_at(&self) -> Moment {
         Moment(self.renew_at.load(Ordering::SeqCst))
     }
 
-    /// Messages may have been missed: the server is asked by then whether the lease is still ours.
+    /// Messages may have been missed: by `moment` the task asks the server whether it still has the lease.
     pub(crate) fn confirm_at(&self, moment: Moment) {
         self.renew_at.fetch_min(moment.0, Ordering::SeqCst);
     }
 
-    /// A renewal is on its way: the next one only after its answer. False where a fixed lease is confirmed, not prolonged.
+    /// A renewal is under way: the next one starts only after its answer. Returns false if a fixed lease is confirmed, not
+    /// prolonged.
     pub(crate) fn renewing(&self) -> bool {
         let users = lock(&self.users);
         self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
         users.renewing > 0 || self.owed.load(Ordering::SeqCst)
     }
 
-    /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns when the next is due.
+    /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns the moment of the next renewal.
     pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, terms: Terms) -> Moment {
         self.prolong(now, terms.deadline(sent_at));
         self.owed.store(false, Ordering::SeqCst);
         self.next_renewal(sent_at + terms.third())
     }
 
-    /// A renewal got no answer: it moved nothing, and is repeated soon.
+    /// A renewal got no answer: it changes no deadline, and is repeated soon.
     pub(crate) fn not_renewed(&self, now: Moment) -> Moment {
         let pause =
             (self.terms().ttl() / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
         let next = now + pause.mul_f64(0.5 + fastrand::f64());
-        // A fixed lease that was pushed repeats its one confirmation, too.
+        // A fixed lease that was granted by a message repeats its single renewal, too.
         self.renew_at.store(next.0, Ordering::SeqCst);
         next
     }
@@ -244,7 +244,7 @@ impl Lease {
     }
 }
 
-/// Spread out, so that locks taken together are not renewed at one instant.
+/// Spreads the first renewals, so that locks acquired together are not renewed at one instant.
 fn first_renewal(terms: Terms, sent_at: Moment) -> Moment {
     let third = terms.third().as_nanos() as u64;
     sent_at + Duration::from_nanos(third - fastrand::u64(..=third / 10))

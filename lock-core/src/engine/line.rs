@@ -1,16 +1,16 @@
-//! Who waits for one lock in this process, who asks for it on the server, and who has it.
+//! The waiting line of one lock in this process: its waiters, the acquisition that asks for them, and the holder.
 //!
 //! ```text
 //!              first in line asks               granted
 //!   waiting ----------------------> acquisition ----------> holder ---+
-//!      ^                                ^                   |       | handed on, no command
+//!      ^                                ^                   |       | local hand-over, no command
 //!      |                                +-------------------+ <-----+
-//!    joins                          lets go and asks again, one command
+//!    joins                         releases and asks again, one command
 //! ```
-//! However many wait here, the server sees one acquisition of this process. Its place in the server's queue belongs to
-//! the line: a waiter that leaves takes nothing with it unless it was the last.
+//! The server sees one acquisition of this process, however many waiters the line has. Its place in the server's queue belongs
+//! to the line: a waiter that leaves gives it up only if it was the last, or if an owner was named.
 //!
-//! No I/O in here: the callers ask, answer and wake.
+//! No I/O in this module: its callers send the requests and pass on the answers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ use crate::time::Moment;
 pub(crate) struct Line {
     pub(crate) key: Arc<LockKey>,
     state: Mutex<LineState>,
-    /// The server has answered the last request of this line.
+    /// Whether the server answered the last request of this line.
     answered: AtomicBool,
 }
 
@@ -50,13 +50,13 @@ impl Line {
         })
     }
 
-    /// A line behind an acquisition that had the lock for itself.
+    /// Creates a line behind an acquisition that held the lock without one.
     pub(crate) fn behind(key: Arc<LockKey>, holder: &Arc<Acquisition>) -> Arc<Self> {
         let line = Self::new(key, YieldTurn::default());
         holder.stands_for(Arc::downgrade(&line));
         line.heard(true);
         let mut state = lock(&line.state);
-        // After the line is known to the holder: whoever says so from now on says it to the line.
+        // Read the flag only after the holder knows the line: a later message about contention goes to the line itself.
         state.contended = holder.contended.load(Ordering::SeqCst);
         state.holder = Some(Arc::clone(holder));
         state.handovers = 1;
@@ -64,21 +64,21 @@ impl Line {
         line
     }
 
-    /// The acquisition that has the lock, if nobody else needs this line for now.
+    /// The acquisition that holds the lock, if nothing else needs this line for now.
     pub(crate) fn lone_holder(&self) -> Option<Arc<Acquisition>> {
         let state = lock(&self.state);
         let alone = state.waiting.is_empty() && state.pending.is_none() && state.knows_nothing();
         state.holder.clone().filter(|_| alone)
     }
 
-    /// A caller joins. Returns the terms of the first where the engine has to be made to look at this line.
+    /// Adds a waiter. Returns the terms of the first waiter if the engine must schedule a check of this line.
     pub(crate) fn join(&self, hold: Arc<Hold>) -> Option<Terms> {
         let mut state = lock(&self.state);
         state.waiting.push_back(hold);
         state.wants_check()
     }
 
-    /// What the caller with this hold does next.
+    /// The next step of the waiter with this hold.
     pub(crate) fn step(
         &self,
         hold: &Arc<Hold>,
@@ -91,13 +91,13 @@ impl Line {
             Status::Pending if state.is_of_holder(hold) => Step::Enter,
             Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
             Status::Pending => Step::Wait,
-            // What was handed over here may be again.
+            // A lock that came by local hand-over may be handed over again, so the line stays.
             Status::Held => Step::Held { alone: false },
             Status::Released | Status::Lost(_) => Step::Again,
         }
     }
 
-    /// The first in line has made an acquisition. False if somebody else leads by now.
+    /// The first waiter has made an acquisition. Returns false if this waiter does not lead any more.
     pub(crate) fn lead(
         &self,
         hold: &Arc<Hold>,
@@ -116,17 +116,17 @@ impl Line {
         leads
     }
 
-    /// Whether the first in line waits for the release that asks for this acquisition.
+    /// Whether the first waiter waits for the release that asks for this acquisition.
     pub(crate) fn waits_for_release(&self, acquisition: &Arc<Acquisition>) -> bool {
         let mut state = lock(&self.state);
         let pending = state.pending_of(acquisition);
         pending.is_some_and(|pending| pending.asked_by == AskedBy::Release)
     }
 
-    /// The request of this acquisition was answered, or came to nothing.
+    /// The request of this acquisition was answered, or ended without an answer.
     pub(crate) fn answered(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>) {
         let mut state = lock(&self.state);
-        // Not where the caller was passed over: another one asks by now.
+        // Skip a waiter that was passed over: another one may be asking by now.
         if state.is_first(hold)
             && let Some(pending) = state.pending_of(acquisition)
         {
@@ -134,7 +134,7 @@ impl Line {
         }
     }
 
-    /// The release that asked for this acquisition was answered, or came to nothing.
+    /// The release that asked for this acquisition was answered, or ended without an answer.
     pub(crate) fn release_answered(&self, acquisition: &Arc<Acquisition>) {
         if let Some(pending) = lock(&self.state).pending_of(acquisition)
             && pending.asked_by == AskedBy::Release
@@ -144,12 +144,12 @@ impl Line {
         }
     }
 
-    /// A caller leaves. Returns the acquisition if nobody needs it any more.
+    /// Removes a waiter. Returns the acquisition if no other waiter needs it.
     pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
         lock(&self.state).remove(hold)
     }
 
-    /// The server has answered a request of this line, or a request has failed.
+    /// Records whether the last request of this line was answered or failed.
     pub(crate) fn heard(&self, answered: bool) {
         self.answered.store(answered, Ordering::Relaxed);
     }
@@ -159,8 +159,8 @@ impl Line {
         self.answered.load(Ordering::Relaxed)
     }
 
-    /// A lock was granted to somebody who did not stand in line. In one step: two that enter for one owner at the same
-    /// moment share a lease.
+    /// Takes a grant for an acquisition beside the line. Done in one step, so that two acquisitions of one owner that are granted
+    /// at the same moment share a lease.
     pub(crate) fn adopt(
         self: &Arc<Self>,
         acquisition: &Arc<Acquisition>,
@@ -175,7 +175,7 @@ impl Line {
         if taken == Taken::Held {
             self.heard(true);
             acquisition.stands_for(Arc::downgrade(self));
-            // An owner that enters again has the lease already.
+            // An owner that acquires again has the lease already.
             if !state.is_held_by(acquisition) {
                 state.hold_by(Arc::clone(acquisition), now, None);
             }
@@ -183,8 +183,8 @@ impl Line {
         taken
     }
 
-    /// Gives the lease of a guard that has ended to the next in line, whom the caller wakes, without any command. `None`
-    /// where the server has to be asked.
+    /// Hands the lease of an ended guard over to the next waiter without any command; the caller wakes that waiter. Returns
+    /// `None` if the server must be asked.
     pub(crate) fn hand_over(
         &self,
         ended: &Arc<Hold>,
@@ -223,7 +223,7 @@ impl Line {
         None
     }
 
-    /// The waiter for whom a holder that lets go should ask again in the same command.
+    /// The waiter for which the release of this holder should ask in the same command.
     pub(crate) fn next_after(&self, acquisition: &Arc<Acquisition>) -> Option<Arc<Hold>> {
         let state = lock(&self.state);
         let next = state.waiting.front()?;
@@ -234,8 +234,8 @@ impl Line {
         ours.then(|| Arc::clone(next))
     }
 
-    /// Puts a new acquisition in the place of the holder, which lets go and asks for it in one command. Returns the reserve
-    /// tokens to ask for; `None` if the line has changed since.
+    /// Replaces the holder by a new acquisition; one command releases the holder and asks for the new acquisition. Returns the
+    /// number of reserved tokens to ask for, or `None` if the line has changed since.
     pub(crate) fn replace(
         &self,
         holder: &Arc<Acquisition>,
@@ -256,10 +256,10 @@ impl Line {
         Some(reserve)
     }
 
-    /// The acquisition has neither the lock nor a place any more. Whoever is first in line asks anew.
+    /// The acquisition has neither the lock nor a place in the queue any more. The first waiter asks anew.
     pub(crate) fn gone(&self, acquisition: &Arc<Acquisition>) {
         let mut state = lock(&self.state);
-        // Guards of the same owner may still have the lease.
+        // Other guards of the same owner may still have the lease.
         let held = state.is_held_by(acquisition) && acquisition.is_lease_over();
         if held {
             state.holder = None;
@@ -278,7 +278,7 @@ impl Line {
         let mut state = lock(&self.state);
         if state.is_held_by(acquisition) && !state.contended {
             state.contended = true;
-            // The row counts from when somebody else began to wait.
+            // The turn counts from the moment when another process began to wait.
             state.handovers = 1;
             state.turn_started = Some(now);
         }
@@ -288,14 +288,14 @@ impl Line {
         lock(&self.state).wake_first();
     }
 
-    /// Whether the first in line has been kept waiting by a server that did not answer, at `since` or later.
+    /// The error of the pending acquisition's last request, if it failed at `since` or later.
     pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
         let state = lock(&self.state);
         let pending = state.pending.as_ref()?;
         lock(&pending.acquisition.inbox).trouble(since)
     }
 
-    /// The error that makes waiting on pointless for the caller that is first in line.
+    /// The error that makes further waiting pointless for the first waiter.
     pub(crate) fn hopeless(
         &self,
         hold: &Arc<Hold>,
@@ -307,52 +307,52 @@ impl Line {
         lock(&pending.acquisition.inbox).hopeless(now(), patience)
     }
 
-    /// Whether the engine looks at this line at `moment` or before.
+    /// Whether the engine checks this line at `moment` or earlier.
     pub(crate) fn is_checked_by(&self, moment: Moment) -> bool {
         let check = lock(&self.state).check_at;
         check.is_some_and(|(at, _)| at <= moment)
     }
 
-    /// The engine looks at this line at that moment, under this number, and not at the one that is returned.
+    /// Sets the moment and the number of the engine's next check of this line. Returns the check that it replaces.
     pub(crate) fn check_at(&self, moment: Moment, number: u64) -> Option<(Moment, u64)> {
         lock(&self.state).check_at.replace((moment, number))
     }
 
-    /// The look that was to come, which is not needed any more.
+    /// Removes the scheduled check, which is not needed any more.
     pub(crate) fn take_check(&self) -> Option<(Moment, u64)> {
         lock(&self.state).check_at.take()
     }
 
-    /// Whether several wait and nothing would make the engine look at them.
+    /// The terms of the first waiter, if the line needs a check and none is scheduled.
     pub(crate) fn wants_check(&self) -> Option<Terms> {
         lock(&self.state).wants_check()
     }
 
-    /// What to do for the line, whose time has come. `limit` is longer than any request takes.
+    /// Returns the work for a line whose check is due. `limit` is longer than any request takes.
     pub(crate) fn due(&self, now: Moment, limit: Duration) -> Option<LineCheck> {
         let mut state = lock(&self.state);
         state.check_at = None;
         state.due(now, limit)
     }
 
-    /// A request of the engine on behalf of this acquisition has ended.
+    /// A refresh of this acquisition by the engine has ended.
     pub(crate) fn refreshed(&self, acquisition: &Arc<Acquisition>) {
         if let Some(pending) = lock(&self.state).pending_of(acquisition) {
             pending.refreshing = false;
         }
     }
 
-    /// How many reserved tokens a refresh asks for.
+    /// Number of reserved tokens that a refresh asks for.
     pub(crate) fn reserve(&self, acquisition: &Acquisition, limits: Limits) -> u64 {
         acquisition.reserve(lock(&self.state).reserve_wanted(limits, None))
     }
 
-    /// Whether a message would tell of a release.
+    /// Whether a message announces a release to this line.
     pub(crate) fn is_told(&self) -> bool {
         self.key.kind() == Kind::Exclusive || lock(&self.state).subscription.is_some()
     }
 
-    /// Whether it is time to subscribe to the announcements of the lock.
+    /// Whether the line should subscribe to the announcements of the lock now.
     pub(crate) fn needs_subscription(&self, now: Moment) -> bool {
         let state = lock(&self.state);
         let due = match state.subscribe_at {
@@ -362,30 +362,31 @@ impl Line {
         self.key.kind() == Kind::Reentrant && due && !state.waiting.is_empty()
     }
 
-    /// What came of it: `None` where the server refuses, so that it is not asked again before `until`.
+    /// Stores the result of subscribing. `None` means that the server refuses; the line does not ask again before `until`.
     pub(crate) fn subscribed(&self, subscription: Option<Subscription>, until: Moment) {
         let mut state = lock(&self.state);
         state.subscribe_at = subscription.is_none().then_some(until);
         state.subscription = subscription.filter(|_| !state.waiting.is_empty());
     }
 
-    /// There is a new connection: who was to ask is woken, and the subscription may not have come along.
+    /// A new connection exists. The first waiter is woken, and the line subscribes again, because the new connection may not have
+    /// the subscription.
     pub(crate) fn reconnected(&self) {
         let mut state = lock(&self.state);
         state.subscribe_at = Some(Moment(0));
         state.wake_first();
     }
 
-    /// We are about to let go of a lock for which the server keeps no queue. Others who wait for it come before those who
-    /// wait here, and before one that comes now.
+    /// Yields the turn before the release of a lock for which the server keeps no queue. Waiters of other processes come before
+    /// the waiters of this line, and before an acquisition that starts now.
     pub(crate) fn start_yielding(&self, now: Moment) {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
         state.yield_turn.start(now, listening);
     }
 
-    /// What came of it: `heard` connections were told, or `None` where the lock was not let go. Where nobody stands in this line
-    /// any more, what it knows of others is returned.
+    /// Records the outcome of that release: `heard` connections received the announcement, or `None` if the lock was not
+    /// released. Returns the knowledge about other processes if no waiter is left in this line.
     pub(crate) fn yielded(&self, heard: Option<u64>) -> Option<YieldTurn> {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
@@ -399,18 +400,18 @@ impl Line {
         (state.waiting.is_empty() && state.yield_turn.is_wanted()).then(|| state.yield_turn.clone())
     }
 
-    /// For how long it is the turn of other processes.
+    /// The remaining time for which other processes have the turn.
     pub(crate) fn yields(&self, now: Moment) -> Option<Duration> {
         lock(&self.state).yield_turn.pause(now)
     }
 
-    /// A message says that the lock was let go.
+    /// A message says that the lock was released.
     pub(crate) fn announced(&self) {
         lock(&self.state).yield_turn.another_released();
         self.interrupted();
     }
 
-    /// Messages may have been missed, or the lock was let go: ask again.
+    /// Messages may have been missed, or the lock was released: ask again.
     pub(crate) fn interrupted(&self) {
         let state = lock(&self.state);
         if let Some(pending) = &state.pending {
@@ -419,8 +420,8 @@ impl Line {
         state.wake_first();
     }
 
-    /// The waiters are told that nothing is acquired any more. Returns the acquisition that is pending, to be released: a waiter
-    /// that does not run would not do it.
+    /// Tells the waiters that the manager acquires nothing any more. Returns the pending acquisition for release, because a
+    /// waiter that does not run would not release it.
     pub(crate) fn shut_down(&self) -> Option<Arc<Acquisition>> {
         let mut state = lock(&self.state);
         state.shut_down = true;
@@ -429,19 +430,19 @@ impl Line {
         }
         let pending = state.pending.take()?;
         if pending.asked_by != AskedBy::Nobody {
-            // It may still be carried out.
+            // The request may still take effect.
             pending.acquisition.request_unanswered();
         }
         Some(pending.acquisition)
     }
 
-    /// How many callers wait here beside the one that asks: that one has a place on the server, or its answer is still to come.
+    /// Number of waiters beside the one that asks. That one has a place on the server, or its answer is still to come.
     pub(crate) fn waiting_behind(&self) -> u64 {
         let state = lock(&self.state);
         let asks = match (&state.pending, self.key.kind()) {
             (None, _) => state.holder.is_none() && !state.yield_turn.is_yielding(),
             (Some(_), Kind::Exclusive) => true,
-            // The server keeps no queue of these: who has been answered is known here only.
+            // The server keeps no queue for this kind: only this process knows which waiter has been answered.
             (Some(pending), Kind::Reentrant) => pending.asked_by != AskedBy::Nobody,
         };
         let waiting = state.waiting.len();

@@ -1,4 +1,4 @@
-//! What a line knows, and what follows from it.
+//! The state of a waiting line, and its transitions.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,58 +16,58 @@ use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::Moment;
 
-/// Fencing tokens that a line asks for at once: few where one waits, more where many do, and twice as many each time they
-/// ran out; but not more than microseconds have passed. The server's clock in microseconds is the floor under its counter, and
-/// a counter that runs ahead of it has none.
+/// Numbers of fencing tokens that a line reserves at once: few for one waiter, more for many, and twice as many each time they
+/// ran out. This growth is limited to the microseconds that the turn has lasted. The server's clock in microseconds is the lower
+/// bound of its counter, and a counter that runs ahead of the clock loses that bound.
 const RESERVE_FOR_ONE: u64 = 7;
 const RESERVE_FOR_MANY: u64 = 63;
 const MAXIMUM_RESERVE: u64 = 1023;
 
-/// How long the line keeps a lock to itself while another process waits.
+/// Limits of a turn while another process waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) handovers: u32,
     pub(crate) time: Duration,
-    /// Nobody would tell us that another process waits.
+    /// The limits always apply, because no message would tell that another process waits.
     pub(crate) always: bool,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct LineState {
-    /// The callers that wait, the oldest first.
+    /// The waiters, the oldest first.
     pub(super) waiting: VecDeque<Arc<Hold>>,
     pub(super) pending: Option<PendingAcquisition>,
     pub(super) holder: Option<Arc<Acquisition>>,
-    /// Guards in a row that had the holder's lease, and since when.
+    /// Number of guards that had the holder's lease in this turn, and the start of the turn.
     pub(super) handovers: u32,
     pub(super) turn_started: Option<Moment>,
-    /// Another process waits for the lock that we hold.
+    /// Another process waits for the lock that this line holds.
     pub(super) contended: bool,
-    /// Fencing tokens that the holder may still give out.
+    /// Reserved tokens that the holder may still give out.
     pub(super) reserve: Range<u64>,
-    /// How many were asked for the last time.
+    /// Number of tokens that were reserved with the last grant.
     pub(super) last_reserve: u64,
-    /// When to look at the line, and to ask on behalf of the pending acquisition.
+    /// Moment and number of the next check of the line, which also asks on behalf of the pending acquisition.
     pub(super) check_at: Option<(Moment, u64)>,
-    /// Looks in a row that found the first in line told and not running.
+    /// Consecutive checks that found the first waiter woken and not running.
     pub(super) unheeded: u8,
     pub(super) subscription: Option<Subscription>,
     /// When to subscribe again, after a refusal or on a new connection.
     pub(super) subscribe_at: Option<Moment>,
-    /// Whether it is the turn of other processes, where the server keeps no queue.
+    /// Whether other processes have the turn, where the server keeps no queue.
     pub(super) yield_turn: YieldTurn,
     pub(super) shut_down: bool,
 }
 
-/// The acquisition that asks for the first in line.
+/// The acquisition that asks for the lock on behalf of the first waiter.
 #[derive(Debug)]
 pub(super) struct PendingAcquisition {
     pub(super) acquisition: Arc<Acquisition>,
     pub(super) asked_by: AskedBy,
     pub(super) asked_at: Moment,
-    /// Which acquisition lets go with the request, where that is the one of its release.
+    /// The acquisition that the request releases, if a release makes the request.
     pub(super) releases: Option<Arc<Acquisition>>,
-    /// The engine asks on behalf of the line.
+    /// Whether the engine asks on behalf of the line.
     pub(super) refreshing: bool,
 }
 
@@ -83,49 +83,51 @@ impl PendingAcquisition {
     }
 }
 
-/// What is due for a line.
+/// Work that is due for a line.
 #[derive(Debug)]
 pub(crate) enum LineCheck {
-    /// To ask on behalf of the pending acquisition.
+    /// Ask on behalf of the pending acquisition.
     Refresh(Arc<Acquisition>),
-    /// The first in line did not run when it was told, and was passed over. Its acquisition, if nobody else needs it.
+    /// The first waiter did not run after it was woken, and was passed over. Contains its acquisition if no other waiter needs
+    /// it.
     PassedOver(Option<Arc<Acquisition>>),
-    /// To release this acquisition: its guard has ended, and the caller that was to release it does not run.
+    /// Release this acquisition: its guard has ended, and the client that should release it does not run.
     Release(Arc<Acquisition>),
 }
 
-/// Who waits for the answer to a request.
+/// The recipient of the answer to a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AskedBy {
     Nobody,
-    /// The first in line, itself.
+    /// The first waiter itself.
     First,
-    /// The release of the holder before.
+    /// The release of the previous holder.
     Release,
 }
 
-/// What a caller in line does next.
+/// The next step of a waiter.
 #[derive(Debug)]
 pub(crate) enum Step {
-    /// It holds the lock.
+    /// The waiter holds the lock.
     Held {
-        /// Nobody else needs the line for now.
+        /// Nothing else needs the line for now.
         alone: bool,
     },
     Wait,
-    /// It would be the first to ask, but it is the turn of others: it waits for news, and looks again after this pause.
+    /// No acquisition is pending, but other processes have the turn: the waiter waits for a wake-up, at most for this pause.
     Yield {
         pause: Duration,
     },
-    /// Nobody asks: it makes an acquisition and asks.
+    /// No acquisition asks: the waiter makes one and asks.
     Lead,
     Ask {
         acquisition: Arc<Acquisition>,
         reserve: u64,
     },
-    /// Its owner has the lock by now, through somebody else here: it needs no place in line.
+    /// The waiter's owner has the lock by now, through another acquisition of this process. The waiter needs no place in the
+    /// line.
     Enter,
-    /// It had the lock, or its turn to ask, and did not run: others came before it, and it joins the line anew.
+    /// The waiter held the lock, or had to ask, and did not run. Other waiters came first, and this one joins the line anew.
     Again,
     /// A grant came later than its lease lasts.
     TooLate(Arc<Acquisition>),
@@ -179,7 +181,7 @@ impl LineState {
             },
             Next::AskAgain => match self.yield_turn.pause(now) {
                 Some(pause) => {
-                    // Whatever it was that made us ask, it still does when the pause is over.
+                    // The reason to ask must outlast the pause.
                     lock(&acquisition.inbox).interrupted();
                     Step::Yield { pause }
                 }
@@ -204,7 +206,7 @@ impl LineState {
         }
     }
 
-    /// Takes a caller out of the line. Returns the acquisition if nobody needs it any more.
+    /// Removes a waiter. Returns the acquisition if no other waiter needs it.
     pub(super) fn remove(&mut self, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
         let position = self.waiting.iter().position(|w| Arc::ptr_eq(w, hold))?;
         self.waiting.remove(position);
@@ -216,7 +218,7 @@ impl LineState {
             self.subscription = None;
             return self.pending.take().map(|pending| pending.acquisition);
         };
-        // What asks for an owner asks for nobody else, and nothing else asks for an owner.
+        // An acquisition with an owner serves no other waiter, and no other acquisition serves a waiter with an owner.
         let next_owned = next.request.owner.is_some();
         let owned = |pending: &mut PendingAcquisition| {
             next_owned || pending.acquisition.explicit_owner.is_some()
@@ -235,8 +237,8 @@ impl LineState {
         left
     }
 
-    /// The terms of the first, where it has a place on the server, or depends on another caller here, and nothing would make the
-    /// engine look at the line.
+    /// The terms of the first waiter, if the line needs a check and none is scheduled. It needs one if it has a place on the
+    /// server, or if a waiter depends on another waiter or on a guard of this process.
     pub(super) fn wants_check(&self) -> Option<Terms> {
         let is_placed = |pending: &PendingAcquisition| match pending.asked_by {
             AskedBy::Nobody => !pending.refreshing,
@@ -251,8 +253,8 @@ impl LineState {
         Some(first.request.terms)
     }
 
-    /// Whether the first in line does not run though it was told to or a pause is over, or a request for it has been under way
-    /// for longer than any, or the lock is let go and was not released.
+    /// Whether the line is stuck: the first waiter was woken or its pause is over and it does not run, a request has been under
+    /// way for longer than any request takes, or the holder is over and was not released.
     fn is_unheeded(&self, now: Moment, limit: Duration) -> bool {
         let Some(first) = self.waiting.front() else {
             return false;
@@ -267,8 +269,8 @@ impl LineState {
         }
     }
 
-    /// Where a caller is found for the second time not to run, nobody waits for it any longer. A first in line with others
-    /// behind it is passed over: its hold is no longer pending, so its caller joins anew when it runs.
+    /// Acts on a client that two checks in a row found not to run, or that has a late request. A first waiter with others behind
+    /// it is passed over: its hold is not pending any more, so the waiter joins the line anew when it runs.
     fn pass_over(&mut self, now: Moment, limit: Duration) -> Option<LineCheck> {
         if !self.is_unheeded(now, limit) {
             self.unheeded = 0;
@@ -278,7 +280,7 @@ impl LineState {
         if let Some(pending) = &mut self.pending
             && pending.asked_by == AskedBy::Release
         {
-            // The release may still be carried out, and its caller does not run to see the answer, or to repeat it.
+            // The release may still take effect, and its client does not run: it cannot read the answer or repeat the release.
             pending.asked_by = AskedBy::Nobody;
             pending.acquisition.request_unanswered();
             lock(&pending.acquisition.inbox).interrupted();
@@ -303,7 +305,7 @@ impl LineState {
         if let Some(pending) = self.pending.as_ref()
             && pending.asked_by == AskedBy::First
         {
-            // Its request may still be carried out, and nobody will see the answer.
+            // Its request may still take effect, and no waiter will read the answer.
             pending.acquisition.request_unanswered();
         }
         let left = self.remove(&first);
@@ -311,7 +313,7 @@ impl LineState {
         Some(LineCheck::PassedOver(left))
     }
 
-    /// What is due now. `limit` is longer than any request of the first in line takes.
+    /// Returns the work that is due now. `limit` is longer than any request of the first waiter takes.
     pub(super) fn due(&mut self, now: Moment, limit: Duration) -> Option<LineCheck> {
         if let Some(passed_over) = self.pass_over(now, limit) {
             return Some(passed_over);
@@ -320,7 +322,7 @@ impl LineState {
         if pending.asked_by != AskedBy::Nobody || pending.refreshing {
             return None;
         }
-        // A grant that its caller does not take is not prolonged: the server gives it to the next after a ttl.
+        // A grant that its waiter does not take is not prolonged: the server grants the lock to the next one after the ttl.
         if lock(&pending.acquisition.inbox).has_grant() {
             return None;
         }
@@ -353,16 +355,17 @@ impl LineState {
         self.last_reserve = reserve;
     }
 
-    /// Whether nothing would be forgotten with this line: tokens to give out, others to give way to.
+    /// Whether no knowledge is lost with this line: no reserved tokens to give out, and no processes to yield the turn to.
     pub(super) fn knows_nothing(&self) -> bool {
         self.reserve.is_empty() && !self.yield_turn.is_wanted()
     }
 
-    /// How many fencing tokens the next lease should bring beside the first, which is asked for when a guard is released
-    /// (at that moment) or by somebody who waits.
+    /// Number of fencing tokens that the next lease should bring beside the first. A guard's release, at `released_at`, or a
+    /// waiter asks for that lease.
     pub(super) fn reserve_wanted(&self, limits: Limits, released_at: Option<Moment>) -> u64 {
         let base = match self.waiting.len() {
-            // Nobody is behind the one that asks; but whoever lets go often comes back.
+            // No waiter is behind the one that asks. A client that releases often comes back, so its release reserves tokens all
+            // the same.
             0 | 1 if released_at.is_none() => 0,
             0 | 1 => RESERVE_FOR_ONE,
             _ => RESERVE_FOR_MANY,
@@ -385,7 +388,7 @@ impl LineState {
             .map_or(Duration::ZERO, |since| since.until(now))
     }
 
-    /// Whether the caller waits for an owner that has the lock.
+    /// Whether the waiter's owner has the lock.
     pub(super) fn is_of_holder(&self, hold: &Hold) -> bool {
         let Some(holder) = &self.holder else {
             return false;
@@ -401,7 +404,7 @@ impl LineState {
             .is_some_and(|first| Arc::ptr_eq(first, hold))
     }
 
-    /// Whether this acquisition has the lock, or shares the lease of the one that has it.
+    /// Whether this acquisition has the lock, or shares the lease of the holder.
     pub(super) fn is_held_by(&self, acquisition: &Arc<Acquisition>) -> bool {
         let holder = self.holder.as_ref();
         holder.is_some_and(|holder| holder.shares_lease_with(acquisition))

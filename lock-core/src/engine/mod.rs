@@ -1,8 +1,8 @@
 //! Everything between a handle and a store: the acquisitions of this process, the local waiting lines, the watchdog.
 //!
-//! The idea of the waiting line is that of lock cohorting (Dice, Marathe, Shavit: "Lock Cohorting: A General Technique for
-//! Designing NUMA Locks", 2012): one acquisition of this process stands in the server's queue for all its waiters, and the lock
-//! is passed on locally a bounded number of times.
+//! The waiting line follows lock cohorting (Dice, Marathe, Shavit: "Lock Cohorting: A General Technique for Designing NUMA
+//! Locks", 2012): one acquisition of this process stands in the server's queue for all its waiters, and local hand-over passes
+//! the lock on a bounded number of times.
 //!
 //! # The life of an acquisition
 //!
@@ -17,12 +17,12 @@
 //! | held: it has a [`Lease`] | the lock | a local hand-over: *held* by the next hold; *over*, if it is released or lost |
 //! | over | unknown, until a release is confirmed or the lease has ended | forgotten |
 //!
-//! Whatever state it is in, an outstanding request may still be carried out: the clean-up waits for it, and releases again.
+//! In every state an outstanding request may still take effect: the clean-up waits for it, and releases again.
 //!
 //! # The order of locks
 //!
-//! `Shared::registry`, then `Line::state`, then `Acquisition::inbox`, `Acquisition::serves`, `Lease::users`. None is held across an
-//! await. The task and the handles take them; what the server says unasked ([`events`]) takes them as well, and never waits.
+//! `Shared::registry`, then `Line::state`, then `Acquisition::inbox`, `Acquisition::serves`, `Lease::users`. None is held across
+//! an await. The task and the handles take them. The messages of the server ([`events`]) take them as well, and never wait.
 
 mod acquire;
 mod acquisition;
@@ -75,10 +75,10 @@ use crate::sync::lock;
 use crate::time::{Clock, Moment};
 use crate::token::ClientId;
 
-/// The handle that managers and guards hold. When the last one goes, the task finishes what is queued and ends.
+/// The handle that managers and guards hold. When the last one is dropped, the task finishes the queued work and ends.
 pub(crate) struct Engine {
     pub(crate) shared: Arc<Shared>,
-    /// The last one ends the task.
+    /// The task ends when the last sender is dropped.
     _commands: UnboundedSender<Command>,
 }
 
@@ -132,11 +132,11 @@ impl Engine {
         }))
     }
 
-    /// Refuses new acquisitions, then waits until nothing is held, waited for or being released. What is still
-    /// held shortly before `limit` is taken from its holder. Returns how many locks were left unreleased.
+    /// Refuses new acquisitions, then waits until no lock is held, waited for or being released. Locks that are still held
+    /// shortly before `limit` are taken from their holders. Returns the number of locks that were left unreleased.
     pub(crate) async fn shutdown(&self, limit: Duration) -> usize {
         let shared = &self.shared;
-        // Longer than anybody waits, and short enough for the timer's arithmetic.
+        // Longer than any shutdown waits, and short enough for the timer's arithmetic.
         let limit = limit.min(Duration::from_secs(365 * 24 * 3600));
         let end = Instant::now() + limit;
         shared.close();
@@ -151,7 +151,7 @@ impl Engine {
                 if let Some(lease) = acquisition.lease() {
                     let lost = lease.lose(LossReason::ShutDown);
                     if lost || matches!(acquisition.status(shared.now()), Status::Lost(_)) {
-                        // `at_least` holds for a hold that is cut short, too.
+                        // `at_least` also applies to a hold that is cut short.
                         if let Some(hold) = acquisition.hold() {
                             acquisition.keep_as_asked(&hold);
                         }
@@ -165,7 +165,7 @@ impl Engine {
     }
 }
 
-/// The task of an engine, for those who wait on other runtimes: when it ends, they must hear of it.
+/// Marks the end of the engine's task, and tells the waiters on other runtimes.
 struct Ended(Arc<Shared>);
 
 impl Drop for Ended {

@@ -1,4 +1,4 @@
-//! Requests that may still take effect.
+//! Outstanding requests, which may still take effect.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use crate::terms::Terms;
 use crate::time::Moment;
 use crate::token::Token;
 
-/// A request for an acquisition, from just before it is sent until its answer is read. Dropped before that, it counts as a request
-/// that the server may still carry out, and the clean-up of the acquisition waits for it.
+/// A request for an acquisition, from just before it is sent until its answer is read. If dropped earlier, it counts as a request
+/// that may still take effect, and the clean-up of the acquisition waits for it.
 #[must_use = "dropped, it counts as a request without an answer"]
 pub(crate) struct Outstanding<'a> {
     shared: &'a Shared,
@@ -23,14 +23,14 @@ pub(crate) struct Outstanding<'a> {
     answered: bool,
 }
 
-/// Who made the request.
+/// The origin of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Asker {
     /// The first waiter of the line, for itself.
     Waiter,
     /// The task, for the line.
     Refresh,
-    /// The release of the holder before, for the line.
+    /// The release of the previous holder, for the line.
     Release,
 }
 
@@ -52,21 +52,21 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// Before the request was sent, on the lease clock.
+    /// The moment before the request was sent, on the lease clock.
     pub(crate) fn sent_at(&self) -> Moment {
         self.sent_at
     }
 
-    /// What is sent.
+    /// The request as it is sent.
     pub(crate) fn attempt<'b>(&'b self, token: &'b Token, mode: Mode) -> Attempt<'b> {
         Attempt {
-            // The acquisition may be asked for on other terms at this moment.
+            // Another request may use other terms for this acquisition at this moment.
             ttl: self.terms.ttl(),
             ..self.acquisition.attempt(token, mode, self.reserve)
         }
     }
 
-    /// The answer came, and what it says is the caller's. An ambiguous error leaves the request outstanding.
+    /// The answer has come, and the caller evaluates it. An ambiguous error leaves the request outstanding.
     pub(crate) fn settle<T>(mut self, answer: &Result<T, StoreError>) {
         self.answered = true;
         if let Err(StoreError::Ambiguous(_)) = answer {
@@ -74,13 +74,13 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// The answer came, but the waiter did not run for too long, and lost its place.
+    /// The answer has come, but the waiter did not run for too long and lost its place.
     pub(crate) fn settle_late(mut self) {
         self.answered = true;
         self.undo_if_over();
     }
 
-    /// The answer came: what it says goes into the inbox of the acquisition.
+    /// The answer has come: records it in the inbox of the acquisition.
     pub(crate) fn read(self, answer: &Result<Answer, StoreError>, asker: Asker) {
         let (sent_at, terms) = (self.sent_at, self.terms);
         let mut wait = lock(&self.acquisition.inbox);
@@ -93,7 +93,7 @@ impl<'a> Outstanding<'a> {
             }
             Ok(Answer::Queued(place)) => wait.queued(sent_at, terms, place.last_fence),
             Ok(Answer::Busy { .. }) => wait.parked(),
-            // The waiter finds out for itself what is wrong.
+            // The waiter learns the reason from a request of its own.
             Ok(Answer::Foreign { .. }) => wait.interrupted(),
             Err(error) => {
                 wait.failed(self.shared.now(), error.clone());
@@ -107,7 +107,8 @@ impl<'a> Outstanding<'a> {
         self.settle(answer);
     }
 
-    /// The acquisition was cleaned up while this request was not sent yet: then it comes behind the clean-up.
+    /// A clean-up of the acquisition may have run before this request was sent. The request then comes after it, so release once
+    /// more.
     fn undo_if_over(&self) {
         if self.acquisition.is_over() {
             self.shared.undo_again(self.acquisition);

@@ -1,4 +1,4 @@
-//! Letting go of a lock and passing for it again in one command, for those who wait in this process.
+//! Releases a lock and asks for it again in one command, for the waiters of this process.
 
 use std::sync::Arc;
 
@@ -9,8 +9,8 @@ use super::shared::Shared;
 use crate::store::{Answer, Mode, Passed, Released, Store, StoreError};
 use crate::sync::lock;
 
-/// A new acquisition takes the place of the holder: it has the lock, or the last place of the server's queue. `None` where
-/// nobody waits here, or the holder cannot be replaced.
+/// Replaces the holder by a new acquisition, which gets the lock, or the last place in the server's queue. Returns `None` if this
+/// process has no waiter, or if the holder cannot be replaced.
 pub(super) async fn replace(
     shared: &Arc<Shared>,
     line: &Arc<Line>,
@@ -34,7 +34,7 @@ pub(super) async fn replace(
     let attempt = passing.request.as_ref()?.attempt(&token, Mode::Wait);
     let answer = shared.store.pass(attempt, &from).await;
     let request = passing.request.take()?;
-    // Where the caller did not run for too long, the first in line asks by now: what was answered is of the past.
+    // If the client did not run for too long, the first waiter may be asking by now: the answer is outdated.
     let awaited = line.waits_for_release(&acquisition);
     let answer = match answer {
         Ok(Passed::Lost) => {
@@ -54,13 +54,13 @@ pub(super) async fn replace(
     if let Ok(Answer::Queued(place)) = &answer
         && awaited
     {
-        // Before the check is set: one that falls due while somebody asks is dropped.
+        // Mark the answer before the check is set: a check that falls due during a request is dropped.
         line.release_answered(&acquisition);
         shared.check_line(line, terms, place.remaining);
     }
     let released = match answer {
         Ok(Answer::Granted { .. } | Answer::Queued(_)) => Ok(Released::HandedOver),
-        // Something else has taken the name in between; the one that waits finds out by passing.
+        // The name was taken in between; the waiter finds out by asking.
         Ok(Answer::Busy { .. } | Answer::Foreign { .. }) => Ok(Released::Free),
         Err(error) => Err(error),
     };
@@ -69,7 +69,7 @@ pub(super) async fn replace(
     Some(released)
 }
 
-/// The first in line waits for our answer: it must hear of it whatever happens.
+/// The first waiter waits for the answer: it must be told in every case.
 struct Passing<'a> {
     shared: &'a Shared,
     line: &'a Arc<Line>,
@@ -83,7 +83,7 @@ impl Passing<'_> {
             lock(&self.acquisition.inbox).interrupted();
         }
         self.tell();
-        // The waiter has left while the request was on its way, or was repeated: its clean-up may have come first.
+        // The waiter has left while the request was under way, or was repeated: its clean-up may have come first.
         if self.acquisition.is_over() {
             self.shared.undo_again(self.acquisition);
         }
@@ -97,7 +97,7 @@ impl Passing<'_> {
 }
 
 impl Drop for Passing<'_> {
-    /// The release was dropped on its way: it may be carried out all the same.
+    /// The release was dropped while it was under way: it may still take effect.
     fn drop(&mut self) {
         self.request = None;
         lock(&self.acquisition.inbox).interrupted();

@@ -1,4 +1,4 @@
-//! How long a caller waits, and what it hears when that is over.
+//! The limit of a wait, and the errors at its end.
 
 use std::time::Duration;
 
@@ -6,16 +6,16 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::config::ENDLESS;
 
-/// How long a caller is ready to wait.
+/// Maximum time that a client waits.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Limit {
-    /// One try.
+    /// One attempt.
     Try,
     Within(Duration),
     Forever,
 }
 
-/// A [`Limit`] that has begun. A caller without a limit does not read the clock.
+/// A [`Limit`] that has begun. Without a limit the clock is not read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {
     pub(super) limit: Limit,
@@ -35,7 +35,7 @@ impl Patience {
         }
     }
 
-    /// When it ends, if ever.
+    /// The end of the wait, if any.
     pub(super) fn end(self) -> Option<Instant> {
         match self.limit {
             Limit::Within(limit) => self.started?.checked_add(limit),
@@ -49,7 +49,7 @@ impl Patience {
     }
 }
 
-/// `None` where the time ran out first.
+/// Runs `work` until `end`. Returns `None` if the time ran out first.
 pub(super) async fn within<T>(end: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
     match end {
         Some(end) => timeout_at(end, work).await.ok(),

@@ -1,17 +1,18 @@
-//! How far a hold or a lease has come, as one atomic byte.
+//! The phase of a hold or a lease, as one atomic byte.
 //!
 //! ```text
 //! Pending --begun--> Held --released--> Released
-//!    |                 |
-//!    +----abandoned----+--lost--> Lost(reason)
+//!    |                 |                   ^
+//!    |                 +--lost--> Lost(reason)
+//!    +--abandoned--------------------------+
 //! ```
-//! Nothing leads out of Lost or Released: what was once not held is never held again.
+//! Lost and Released are final: a hold or a lease that has ended is never held again.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use crate::LossReason;
 
-/// What a hold or a lease is at some moment.
+/// The status of a hold or a lease at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Status {
     Pending,

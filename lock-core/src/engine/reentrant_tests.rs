@@ -1,4 +1,4 @@
-//! The reentrant kind on the line, over a memory store: owners, re-entry, and how a lock goes from owner to owner.
+//! Reentrant locks on the line, over a memory store: owners, re-entry, and the passing of a lock from owner to owner.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ async fn an_owner_enters_again_and_the_last_guard_lets_go() {
     }
     let fence = guards[0].fencing_token();
     assert!(guards.iter().all(|guard| guard.fencing_token() == fence));
-    // The first goes first: the others still have the lock.
+    // The first guard is released first: the others still have the lock.
     for left in (0..8).rev() {
         guards.remove(0).release().await.unwrap();
         assert!(guards.iter().all(|guard| guard.hold_count() == left));
@@ -64,7 +64,7 @@ async fn who_waits_for_an_owner_that_gets_the_lock_enters_with_it() {
     let lock = locks.reentrant_lock("a");
     let held = lock.clone().owner(&holder).acquire().await.unwrap();
     let mine = lock.owner(&me);
-    // Both wait; when one of them has the lock, so has the other, and neither lets go before both have it.
+    // Both waiters wait. When one of them has the lock, so has the other, and neither releases before both have it.
     let release = async {
         tokio::task::yield_now().await;
         held.release().await.unwrap();
@@ -85,7 +85,7 @@ async fn whoever_moves_up_takes_the_lock_as_itself_and_not_as_the_one_that_left(
     let mut first = Box::pin(lock.acquire());
     assert!(once(&mut first).await.is_pending());
     let mut second = Box::pin(mine.acquire());
-    // It asks for itself, then for its place behind the first.
+    // It asks beside the line first, then for its place behind the first waiter.
     for _ in 0..3 {
         assert!(once(&mut second).await.is_pending());
     }
@@ -105,7 +105,7 @@ async fn managers_pass_a_reentrant_lock_on_by_its_announcements() {
         let next = if turn % 2 == 0 { &two } else { &one };
         let lock = next.reentrant_lock("a");
         let release = async {
-            // Until it waits.
+            // Until the other acquisition waits.
             for _ in 0..20 {
                 tokio::task::yield_now().await;
             }
@@ -130,7 +130,7 @@ async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters
     let (here, there) = (here.reentrant_lock("a"), there.reentrant_lock("a"));
     let mut held = here.acquire().await.unwrap();
     let mut other = Box::pin(there.acquire());
-    // Until it listens.
+    // Until the other acquisition listens.
     for _ in 0..20 {
         assert!(once(&mut other).await.is_pending());
         tokio::task::yield_now().await;
@@ -139,7 +139,7 @@ async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters
         let mut next = Box::pin(here.acquire());
         assert!(once(&mut next).await.is_pending());
         held.release().await.unwrap();
-        // Where both could have it, ours is faster.
+        // If both could get the lock, the waiter of this process is faster.
         let taken = tokio::select! {
             biased;
             guard = soon(&mut next) => Ok(guard),
@@ -153,11 +153,11 @@ async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters
     panic!("it starves");
 }
 
-/// What an owner hears whose patience is shorter than the time for which its process gives way.
+/// The error of an owner whose limit is shorter than the pause for which its process yields the turn.
 async fn told_while_giving_way(here: &ReentrantLock, there: &ReentrantLock) -> Option<LockError> {
     let mut held = here.acquire().await.unwrap();
     let mut other = Box::pin(there.acquire());
-    // Until it listens. Then it sleeps.
+    // Until the other acquisition listens. Then it sleeps.
     for _ in 0..20 {
         assert!(once(&mut other).await.is_pending());
         tokio::task::yield_now().await;
@@ -165,7 +165,7 @@ async fn told_while_giving_way(here: &ReentrantLock, there: &ReentrantLock) -> O
     let mut next = Box::pin(here.acquire());
     assert!(once(&mut next).await.is_pending());
     held.release().await.unwrap();
-    // That has shown that somebody listens.
+    // This has shown that another process listens.
     held = soon(next).await.unwrap();
     let mut next = Box::pin(here.acquire());
     assert!(once(&mut next).await.is_pending());
@@ -179,7 +179,7 @@ async fn whose_time_is_over_while_its_process_gives_way_is_told_so() {
     let locks = LockManager::builder().handover_limit(1);
     let here = locks.connect("memory://in-time").await.unwrap();
     let there = LockManager::connect("memory://in-time").await.unwrap();
-    // On a machine that stands still for longer than the pause, the lock is there for the taking.
+    // On a machine that stands still for longer than the pause, the lock is free.
     for round in 0..20 {
         let name = format!("a{round}");
         let (here, there) = (here.reentrant_lock(&name), there.reentrant_lock(&name));

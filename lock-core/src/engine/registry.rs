@@ -1,4 +1,4 @@
-//! Everything of an engine that is under way: acquisitions, lines, and when to ask for whom.
+//! The registry of an engine: its acquisitions, its lines, and their scheduled checks.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -17,22 +17,22 @@ use crate::time::Moment;
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     pub(super) acquisitions: HashMap<u64, Arc<Acquisition>, BuildHasherDefault<OneWord>>,
-    /// Where somebody waits or holds, and nowhere else: nothing grows with the keys ever used.
+    /// Only locks that have a waiter or a holder in this process, so that nothing grows with the keys ever used.
     locks: HashMap<Arc<LockKey>, LocalUse, BuildHasherDefault<OneWord>>,
-    /// Lines whose acquisition is to be asked for, by when.
+    /// Lines by the moment of their next check, which asks for their acquisition.
     checks: BTreeMap<(Moment, u64), Weak<Line>>,
     next_check: u64,
-    /// What is known of other processes that want a lock which a task here has let go a moment ago, and until when that matters.
+    /// Knowledge about other processes that want a lock which a task of this process released a moment ago, and its expiry.
     yields: HashMap<Arc<LockKey>, (Moment, YieldTurn), BuildHasherDefault<OneWord>>,
-    /// Tokens that hold a lock for nobody, because it was to be kept for a while.
+    /// Tokens that hold a lock without a guard, because the lock must be kept for a while, and until when.
     kept: HashMap<u64, Moment>,
     pub(super) closing: bool,
 }
 
-/// What this process has to do with a lock.
+/// The use of a lock in this process.
 #[derive(Debug)]
 enum LocalUse {
-    /// A guard has it, and nobody else here wants it: there may be thousands of these.
+    /// A guard has the lock, and nothing else here needs it: there may be thousands of these.
     Holder(Arc<Acquisition>),
     Line(Arc<Line>),
 }
@@ -42,14 +42,14 @@ impl LocalUse {
         matches!(self, Self::Line(known) if Arc::ptr_eq(known, line))
     }
 
-    /// Takes the acquisition out. True where nobody is left.
+    /// Removes the acquisition. Returns true if nothing is left.
     fn is_over_without(&self, acquisition: &Arc<Acquisition>) -> bool {
         match self {
             Self::Line(line) => {
                 line.gone(acquisition);
                 line.is_idle()
             }
-            // Guards of the same owner may still have the lease.
+            // Other guards of the same owner may still have the lease.
             Self::Holder(holder) => {
                 holder.shares_lease_with(acquisition) && acquisition.is_lease_over()
             }
@@ -57,15 +57,15 @@ impl LocalUse {
     }
 }
 
-/// Places sequence numbers, which we make ourselves, and keys, which bring a hash that nobody can foresee.
+/// Hashes sequence numbers, which this process makes itself, and keys, which bring an unpredictable hash.
 ///
-/// The table takes the place from the low end of a hash and tells places apart by the high end. A few sequence numbers in a row
-/// have places in a row: whoever goes through all acquisitions finds them about in the order of memory (see
-/// [`sweep`](super::task)). Only a few, so that those that are held for long are no wall before those that come after them.
+/// The table takes the bucket from the low bits of a hash and tells entries apart by the high bits. A short run of sequence
+/// numbers gets adjacent buckets, so that an iteration over all acquisitions is about in the order of memory (see
+/// [`sweep`](super::task)). Runs are short, so that acquisitions held for long do not block the buckets of later ones.
 #[derive(Default)]
 pub(super) struct OneWord(u64);
 
-/// So many bits of a sequence number are a place within its row.
+/// Number of low bits of a sequence number that give its place within a run.
 const RUN_BITS: u32 = 6;
 
 impl Hasher for OneWord {
@@ -107,14 +107,14 @@ impl Registry {
         }
     }
 
-    /// A task has let go, and may come back at once: then it gives way to others.
+    /// A task has released and may come back at once: it then yields the turn to other processes.
     pub(super) fn keep_yield(&mut self, key: &Arc<LockKey>, now: Moment, yield_turn: YieldTurn) {
         self.yields.retain(|_, (until, _)| *until > now);
         self.yields
             .insert(Arc::clone(key), (now + PAUSE, yield_turn));
     }
 
-    /// For how long it is the turn of other processes to ask for this lock.
+    /// The remaining time for which other processes have the turn to ask for this lock.
     pub(super) fn yields(&self, key: &LockKey, now: Moment) -> Option<Duration> {
         match self.existing_line(key) {
             Some(line) => line.yields(now),
@@ -129,7 +129,7 @@ impl Registry {
         }
     }
 
-    /// Who has the lock for this owner in this process.
+    /// The acquisition that has the lock for this owner in this process.
     pub(super) fn holder_for(&self, key: &LockKey, owner: &Owner) -> Option<Arc<Acquisition>> {
         match self.locks.get(key)? {
             LocalUse::Line(line) => line.holder_for(owner),
@@ -144,7 +144,7 @@ impl Registry {
         })
     }
 
-    /// Nobody but the holder needs this line for now: only the holder is remembered.
+    /// Replaces a line that only its holder needs for now by the holder.
     pub(super) fn rest(&mut self, line: &Arc<Line>) {
         if let Some(holder) = line.lone_holder()
             && let Some(local_use) = self.locks.get_mut(&*line.key)
@@ -156,8 +156,8 @@ impl Registry {
         }
     }
 
-    /// This acquisition has the lock no longer, or will not get it. Whoever is first in line asks anew: in the line of the
-    /// key, which need not be the one that the acquisition came from.
+    /// This acquisition does not have the lock any more, or will not get it. The first waiter asks anew, in the line of the key,
+    /// which may differ from the line of the acquisition.
     pub(super) fn gone(&mut self, acquisition: &Arc<Acquisition>) {
         if let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&acquisition.key))
             && entry.get().is_over_without(acquisition)
@@ -167,13 +167,13 @@ impl Registry {
         }
     }
 
-    /// Nothing of this acquisition is left to be done.
+    /// Forgets an acquisition that needs no more work.
     pub(super) fn forget(&mut self, acquisition: &Arc<Acquisition>) {
         self.gone(acquisition);
         self.acquisitions.remove(&acquisition.sequence);
     }
 
-    /// Forgets a line that nobody stands in and whose lock nobody here holds.
+    /// Forgets a line without waiters whose lock is not held in this process.
     pub(super) fn tidy(&mut self, line: &Arc<Line>) {
         if line.is_idle()
             && let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&line.key))
@@ -184,7 +184,7 @@ impl Registry {
         }
     }
 
-    /// Nobody waits in a line any more.
+    /// Removes the check of a line without waiters.
     fn uncheck(&mut self, gone: &LocalUse) {
         if let LocalUse::Line(line) = gone
             && let Some(check) = line.take_check()
@@ -193,7 +193,8 @@ impl Registry {
         }
     }
 
-    /// Looks at this line at `moment` or before. Returns when the next look at any line is, if this changes it.
+    /// Schedules a check of this line at `moment` or earlier. Returns the moment of the next check of any line if one was
+    /// scheduled.
     pub(super) fn check_at(&mut self, line: &Arc<Line>, moment: Moment) -> Option<Moment> {
         if line.is_checked_by(moment) {
             return None;
@@ -207,7 +208,7 @@ impl Registry {
         self.first_check()
     }
 
-    /// What is to be done now for lines whose time has come.
+    /// Returns the lines whose check is due, and the work for each.
     pub(super) fn due(
         &mut self,
         now: Moment,
@@ -230,7 +231,7 @@ impl Registry {
         self.checks.first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// This token goes on holding its lock until then.
+    /// This token continues to hold its lock until then.
     pub(super) fn keep(&mut self, sequence: u64, now: Moment, until: Moment) {
         self.kept.retain(|_, until| *until > now);
         self.kept.insert(sequence, until);

@@ -1,4 +1,4 @@
-//! Giving back what an acquisition has on the server.
+//! Release of what an acquisition has on the server.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,20 +17,20 @@ use crate::key::Kind;
 use crate::store::{Released, Renewal, Store, StoreError};
 use crate::sync::lock;
 
-/// Requests of a connection that broke are carried out within this time, if at all. Longer would only hold up a shutdown.
+/// Maximum time in which requests of a broken connection may still take effect. A longer time would only delay a shutdown.
 const ZOMBIE: Duration = Duration::from_secs(1);
 
-/// Cleans up behind a request of an acquisition that was over, and perhaps forgotten, when the request was answered.
+/// Cleans up after a request whose acquisition was over, and perhaps forgotten, when the answer arrived.
 pub(super) async fn again(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
     shared.remember(&acquisition);
     until_confirmed(shared, acquisition).await;
 }
 
-/// How long a release with an owner is tried at least while its process lives: what that acquires for the owner later keeps
-/// what is counted.
+/// Minimum time for which a release with an owner is retried while its manager is in use: a later acquisition for the owner would
+/// keep the hold that the server still counts.
 const OWNED: Duration = Duration::from_secs(3600);
 
-/// Releases until the server has confirmed it, or until the ttl has done the work.
+/// Releases until the server has confirmed it, or until the ttl has ended the lease.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
     acquisition.let_go();
     let ttl = acquisition.terms().ttl();
@@ -44,7 +44,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
             give_up = Instant::now() + lasts;
         }
         match answer {
-            // Acquires that nobody saw answered may still be under way on a connection that broke.
+            // Requests without an answer may still be under way on a connection that broke.
             Ok(released) if acquisition.take_unanswered() > known(&acquisition, released) => {
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
@@ -70,8 +70,8 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
     shared.forget(&acquisition);
 }
 
-/// As [`until_confirmed`], and drops `then` after it. Another release of the same token may be under way; a second one finds
-/// nothing left to do.
+/// As [`until_confirmed`], then drops `then`. Another release of the same token may be under way; the second one finds nothing
+/// left to do.
 pub(super) async fn until_confirmed_then(
     shared: Arc<Shared>,
     acquisition: Arc<Acquisition>,
@@ -83,7 +83,7 @@ pub(super) async fn until_confirmed_then(
 }
 
 impl Shared {
-    /// Hands the clean-up of an acquisition to the task. From any thread, at any time, without I/O.
+    /// Hands the clean-up of an acquisition to the task. Callable from any thread, at any time, without I/O.
     pub(crate) fn undo_later(&self, acquisition: Arc<Acquisition>) {
         if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
             tracing::warn!(
@@ -95,7 +95,7 @@ impl Shared {
         }
     }
 
-    /// Nobody wants what this acquisition has asked for, if it has asked.
+    /// Abandons an acquisition. The task cleans up after it if it has asked.
     pub(crate) fn abandon(&self, acquisition: Arc<Acquisition>, asked: bool) {
         acquisition.let_go();
         if asked && acquisition.was_asked() {
@@ -105,7 +105,7 @@ impl Shared {
         }
     }
 
-    /// A guard is done with its lock.
+    /// Ends the hold of a guard.
     pub(crate) fn end(&self, hold: &Arc<Hold>) {
         if hold.phase() != Status::Held {
             return;
@@ -118,12 +118,12 @@ impl Shared {
         }
     }
 
-    /// As [`end`](Self::end), and drops `then` once the release is confirmed, or nothing more can be done about it.
+    /// As [`end`](Self::end), then drops `then` once the release is confirmed or nothing more can be done about it.
     pub(crate) fn end_then(&self, hold: &Arc<Hold>, then: Then) {
         let now = self.now();
         let acquisition = match hold.release(now) {
             Status::Held => self.pass_on(hold, now),
-            // A release that was not awaited to its end goes on in the background.
+            // A release whose future was dropped continues in the background.
             Status::Released => hold.acquisition().filter(|c| c.is_over()).cloned(),
             Status::Pending | Status::Lost(_) => None,
         };
@@ -135,7 +135,8 @@ impl Shared {
         }
     }
 
-    /// How long the lock lasts after it was last granted or renewed: with an owner, as long as the longest of all who share it.
+    /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
+    /// is the longest ttl that the manager has asked for with any owner.
     fn lasts(&self, acquisition: &Acquisition) -> Duration {
         if acquisition.explicit_owner.is_some() {
             Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
@@ -144,23 +145,23 @@ impl Shared {
         }
     }
 
-    /// Whether a handle of the manager is left, through which somebody may still acquire.
+    /// Whether a handle of the manager is left, through which a client may still acquire.
     fn is_used(&self) -> bool {
         self.commands.upgrade().is_some()
     }
 }
 
-/// Of how many requests without an answer it is known what became of them: where the lock was ours and no answer has brought
-/// it, one of them took it.
+/// Number of requests without an answer whose outcome is known. If the lock was held and no answer had brought it, one of them
+/// acquired it.
 fn known(acquisition: &Acquisition, released: Released) -> u8 {
     let served = acquisition.lease().is_some() || lock(&acquisition.inbox).was_served();
     u8::from(released != Released::NotHeld && !served)
 }
 
-/// The holder releases and waits for the answer.
+/// Releases the lock of the holder and waits for the answer.
 ///
-/// A call whose reply was lost is repeated, and a refresh that was under way may release as well; that the token is
-/// gone then is success, as long as the lease was not over. On an error the engine goes on trying in the background.
+/// A call whose reply was lost is repeated, and a refresh in flight may release as well. A missing token is then a success, as
+/// long as the lease was not over. On an error the engine continues in the background.
 pub(crate) async fn confirmed(
     shared: &Arc<Shared>,
     hold: &Arc<Hold>,
@@ -173,7 +174,7 @@ pub(crate) async fn confirmed(
         reason,
     };
     if let Status::Lost(reason) = before {
-        // The engine cleans up after a loss; nothing is left to confirm.
+        // The engine cleans up after a loss, so nothing is left to confirm.
         return Err(lost(reason));
     }
     let lease_end = hold.end();
@@ -214,8 +215,8 @@ pub(crate) async fn confirmed(
     Ok(())
 }
 
-/// Releases the lock, or leaves it to its ttl where it has to be kept for a while. Where others wait here, the same command
-/// asks for them.
+/// Releases the lock, or leaves it to its ttl if it must be kept for a while. If waiters are left in this process, the same
+/// command asks for them.
 async fn let_go(
     shared: &Arc<Shared>,
     acquisition: &Arc<Acquisition>,
@@ -242,14 +243,14 @@ async fn let_go(
     {
         return answer;
     }
-    // Not for a clean-up, nor while guards of the same owner keep the lock.
+    // Not for a clean-up, nor while other guards of the same owner keep the lock.
     let lets_go = acquisition.lease().is_some() && acquisition.is_lease_over();
     let yields = lets_go && acquisition.key.kind() == Kind::Reentrant;
     let line = acquisition.line().filter(|_| yields);
     if let Some(line) = &line {
         line.start_yielding(now);
     }
-    // Whoever comes now asks behind our release.
+    // A waiter that asks from now on asks behind this release.
     lock(&shared.registry).gone(acquisition);
     let (key, owner) = (&acquisition.key, acquisition.owner());
     let released = shared.store.release(key, &token, owner).await;
@@ -268,7 +269,7 @@ async fn let_go(
     released
 }
 
-/// Gives an unfinished release to the engine, also when the releasing future is dropped.
+/// Passes an unfinished release to the engine, even if the releasing future is dropped.
 struct Unfinished<'a> {
     shared: &'a Shared,
     acquisition: Option<Arc<Acquisition>>,
@@ -276,7 +277,7 @@ struct Unfinished<'a> {
 
 impl Unfinished<'_> {
     fn done(mut self) {
-        // A request that was never answered may still land: then the background releases once more.
+        // A request without an answer may still take effect, so the task releases once more.
         let clear = |c: &mut Arc<Acquisition>| !c.has_unanswered();
         if let Some(acquisition) = self.acquisition.take_if(clear) {
             self.shared.forget(&acquisition);

@@ -1,10 +1,10 @@
-//! How often a request is repeated that fails.
+//! Repetition of failed requests.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// A row of failed requests.
+/// A series of failed requests.
 pub(super) struct Retries {
     since: Option<Instant>,
     pub(super) count: u32,
@@ -22,12 +22,12 @@ impl Retries {
         self.count = 0;
     }
 
-    /// How long it has lasted.
+    /// Time since the first failure of the series.
     pub(super) fn lasted(&self) -> Duration {
         self.since.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
-    /// The pause before the next try: at once after the first failure, then doubling to half a second.
+    /// The pause before the next attempt: 5 to 10 ms after the first failure, then doubling to half a second.
     pub(super) fn again(&mut self) -> Duration {
         if self.count == 0 {
             self.since = Some(Instant::now());

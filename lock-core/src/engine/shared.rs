@@ -1,4 +1,4 @@
-//! What the handles, the task and the store's messages share: the settings, the store, the registry, and when the task has to look.
+//! State that the handles, the task and the store's messages share: the settings, the store, the registry, and the next sweep.
 
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,19 +23,19 @@ use crate::terms::Terms;
 use crate::time::{Clock, Moment};
 use crate::token::{ClientId, Token};
 
-/// What is dropped when a release is over.
+/// A value to drop when a release is over.
 pub(crate) type Then = Box<dyn Any + Send>;
 
-/// What the task is asked to do.
+/// A command to the task.
 #[derive(Debug)]
 pub(super) enum Command {
-    /// To give back what an acquisition has on the server.
+    /// Release what an acquisition has on the server.
     Release(Arc<Acquisition>),
-    /// The same, and to drop something once that is confirmed.
+    /// The same, and drop a value once the release is over.
     ReleaseThen(Arc<Acquisition>, Then),
 }
 
-/// What the handle, the task and the store's messages share.
+/// State that the handles, the task and the store's messages share.
 pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Arc<dyn Clock>,
@@ -43,9 +43,9 @@ pub(crate) struct Shared {
     pub(super) client: ClientId,
     pub(super) registry: Mutex<Registry>,
     pub(super) next_sequence: AtomicU64,
-    /// The longest ttl that was asked for here with an owner, in milliseconds.
+    /// Longest ttl that was asked for here with an owner, in milliseconds.
     pub(super) longest_of_owners: AtomicU64,
-    /// When a lease or a line wants the task's attention. Too early is harmless; too late never happens.
+    /// When a lease or a line needs the task. A moment that is too early is harmless; one that is too late never occurs.
     pub(super) leases_due: AtomicU64,
     pub(super) lines_due: AtomicU64,
     pub(super) wake: Notify,
@@ -60,7 +60,7 @@ impl Shared {
         self.clock.now()
     }
 
-    /// Refuses to take a lock that nobody would renew.
+    /// Refuses to acquire a lock that no task would renew.
     pub(crate) fn check_alive(&self) -> Result<(), LockError> {
         if self.ended.load(Ordering::Relaxed) {
             return Err(LockError::config(
@@ -70,7 +70,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Hands a command to the task, or back where the runtime of the task has ended.
+    /// Sends a command to the task. Returns the command if the task takes no more.
     pub(super) fn send(&self, command: Command) -> Result<(), Command> {
         match self.commands.upgrade() {
             Some(commands) => commands.send(command).map_err(|refused| refused.0),
@@ -82,7 +82,7 @@ impl Shared {
         lock(&self.registry).closing
     }
 
-    /// Puts a caller into the line of its lock.
+    /// Adds a waiter to the line of its lock.
     pub(crate) fn join(&self, request: LockRequest) -> Result<(Arc<Line>, Arc<Hold>), LockError> {
         let hold = Arc::new(Hold::new(request));
         let mut registry = lock(&self.registry);
@@ -97,7 +97,7 @@ impl Shared {
         Ok((line, hold))
     }
 
-    /// A new acquisition, known before anything of it is sent.
+    /// Creates an acquisition and registers it before its first request is sent.
     pub(crate) fn acquisition(
         &self,
         request: &LockRequest,
@@ -126,7 +126,7 @@ impl Shared {
         Ok(acquisition)
     }
 
-    /// The first in line asks the server, in the name of all.
+    /// Makes the acquisition with which the first waiter asks the server on behalf of the line.
     pub(crate) fn lead(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Result<(), LockError> {
         let acquisition = self.acquisition(&hold.request, Some(line))?;
         if !line.lead(hold, &acquisition, self.now()) {
@@ -135,7 +135,7 @@ impl Shared {
         Ok(())
     }
 
-    /// A grant for somebody who did not stand in line.
+    /// Takes a grant for an acquisition beside the line.
     pub(crate) fn take_alone(
         &self,
         acquisition: &Arc<Acquisition>,
@@ -149,31 +149,31 @@ impl Shared {
         let before = owner.and_then(|owner| line.holder_for(owner));
         let taken = line.adopt(acquisition, granted, hold, now);
         registry.rest(&line);
-        // Not before: an idle line may be forgotten at any moment, and then somebody makes another.
+        // Not earlier: an idle line may be forgotten at any moment, and another client would then make a second one.
         registry.tidy(&line);
         drop(registry);
         if taken == Taken::Held {
             self.watch(hold);
         }
-        // The grant may have shown that the owner had lost the lock and was given it anew.
+        // The grant may have shown that the owner had lost the lock and got it anew.
         if before.is_some_and(|holder| holder.is_lease_over()) {
             self.lease_due_at(now);
         }
         taken
     }
 
-    /// Who has the lock for this owner in this process, if one is named.
+    /// The acquisition that has the lock for the owner of this request in this process, if an owner is named.
     pub(crate) fn holder_for(&self, request: &LockRequest) -> Option<Arc<Acquisition>> {
         let owner = request.owner.as_ref()?;
         lock(&self.registry).holder_for(&request.key, owner)
     }
 
-    /// What this acquisition proves itself with.
+    /// The token of this acquisition.
     pub(crate) fn token(&self, acquisition: &Acquisition) -> Token {
         self.client.token(acquisition.sequence)
     }
 
-    /// What is known about hand-overs in this line.
+    /// The limits of a turn in this line.
     pub(crate) fn limits(&self, line: &Line) -> Limits {
         Limits {
             handovers: self.config.handover_limit,
@@ -182,11 +182,11 @@ impl Shared {
         }
     }
 
-    /// A guard has ended: the next in line has its lease, or the acquisition is returned, to be released.
+    /// A guard has ended: hands its lease over to the next waiter, or returns the acquisition for release.
     pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Acquisition>> {
         let acquisition = Arc::clone(hold.acquisition()?);
         acquisition.keep_as_asked(hold);
-        // A guarded script that may still run must find another token once the next guard holds.
+        // A guarded script may still run with this token, so the next guard must have another token.
         if acquisition.keep_for(now).is_none()
             && !acquisition.may_run_scripts()
             && let Some(line) = acquisition.line()
@@ -195,8 +195,8 @@ impl Shared {
             if next.cap() != Moment::NEVER {
                 self.lease_due_at(next.cap());
             }
-            // Last, since a thread of a multi-threaded runtime turns first to the task that it woke last: to the one that has
-            // the lock now, and not to ours.
+            // Wake last: a thread of a multi-threaded runtime first runs the task that it woke last. That must be the new holder,
+            // not the task of the engine.
             next.wake_cell.wake();
             return None;
         }
@@ -204,7 +204,7 @@ impl Shared {
         Some(acquisition)
     }
 
-    /// Nothing of this acquisition is left on the server, or nothing more can be done about it.
+    /// Forgets an acquisition: nothing of it is left on the server, or nothing more can be done about it.
     pub(crate) fn forget(&self, acquisition: &Arc<Acquisition>) {
         let mut registry = lock(&self.registry);
         registry.forget(acquisition);
@@ -213,18 +213,18 @@ impl Shared {
         }
     }
 
-    /// How many callers wait in this process, beside the one place that the server knows of.
+    /// Number of waiters in this process beside the one place that the server knows.
     pub(crate) fn waiting_behind(&self, key: &LockKey) -> u64 {
         let line = lock(&self.registry).existing_line(key).cloned();
         line.map_or(0, |line| line.waiting_behind())
     }
 
-    /// For how long it is the turn of other processes to ask for this lock.
+    /// The remaining time for which other processes have the turn to ask for this lock.
     pub(crate) fn yields(&self, key: &LockKey) -> Option<Duration> {
         lock(&self.registry).yields(key, self.now())
     }
 
-    /// Nobody else needs this line for now.
+    /// Nothing else needs this line for now: only its holder is kept.
     pub(crate) fn rest(&self, line: &Arc<Line>) {
         lock(&self.registry).rest(line);
     }
@@ -245,7 +245,7 @@ impl Shared {
         }
     }
 
-    /// Makes an acquisition count again that was forgotten, until it is cleaned up.
+    /// Registers a forgotten acquisition again, until it is cleaned up.
     pub(super) fn remember(&self, acquisition: &Arc<Acquisition>) {
         let mut registry = lock(&self.registry);
         registry
@@ -253,11 +253,11 @@ impl Shared {
             .insert(acquisition.sequence, Arc::clone(acquisition));
     }
 
-    /// Cleans up once more behind an acquisition that was given up before a question about it was answered.
+    /// Releases once more after an acquisition that was abandoned while a request for it was outstanding.
     pub(crate) fn undo_again(&self, acquisition: &Arc<Acquisition>) {
         if let Some(commands) = self.commands.upgrade() {
             self.remember(acquisition);
-            // It may overtake the release of a holder that was quick, which must not take that for a loss.
+            // This release may overtake that of a quick holder, which must not report it as a loss.
             acquisition
                 .released_by_refresh
                 .store(true, Ordering::SeqCst);
@@ -266,7 +266,7 @@ impl Shared {
         }
     }
 
-    /// Makes sure that the task looks at the leases at `moment` or before.
+    /// Makes the task check the leases at `moment` or earlier.
     pub(crate) fn lease_due_at(&self, moment: Moment) {
         self.due_at(&self.leases_due, moment);
     }
@@ -277,7 +277,7 @@ impl Shared {
         }
     }
 
-    /// A hold has begun: its renewal and its end are the task's business from now on.
+    /// A hold has begun: the task watches its renewal and its end from now on.
     pub(crate) fn watch(&self, hold: &Hold) {
         let lease = hold
             .acquisition()
@@ -287,8 +287,8 @@ impl Shared {
         }
     }
 
-    /// The acquisition of this line waits: it is asked for again after the refresh interval, or just after the holder's lease
-    /// ends, which no message tells. The spread keeps processes that wait for the same lease apart.
+    /// The acquisition of this line waits. The task asks for it again after the refresh interval, or just after the end of the
+    /// holder's lease, which no message announces. The spread separates processes that wait for the same lease.
     pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
         let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
         let interval = if self.store.pushes() && line.is_told() {
@@ -301,8 +301,8 @@ impl Shared {
         self.lines_due_at(next);
     }
 
-    /// Where several wait, the line is looked at now and then: the first of them may not run, and keep the others waiting.
-    /// Returns when the next look at any line is, if this changes it.
+    /// Schedules a check of a line whose first waiter may not run and so delay the others. Returns the moment of the next check
+    /// of any line if one was scheduled.
     pub(super) fn watch_line(
         &self,
         registry: &mut Registry,
@@ -318,8 +318,8 @@ impl Shared {
         }
     }
 
-    /// A grant for somebody who has gone: a request that was long given up reached the server after all. The lock
-    /// goes on to the next at once. `ttl` is what is left of it.
+    /// A grant for a forgotten acquisition: a request that was abandoned long ago reached the server after all. The lock goes to
+    /// the next waiter at once. `ttl` is the rest of the lease.
     pub(super) fn decline(&self, sequence: u64, name: &str, ttl: Duration) {
         let key = name
             .strip_prefix(self.config.prefix.as_str())

@@ -1,5 +1,5 @@
-//! The one task of an engine: renews leases in batches, refreshes waiters, announces losses, releases what
-//! guards have dropped.
+//! The task of an engine: renews leases in batches, refreshes waiters, announces losses, and releases the locks of dropped
+//! guards.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,14 +27,14 @@ use crate::time::BootTimer;
 use crate::time::Moment;
 use crate::token::Token;
 
-/// Locks in one renewal call. One call holds the server for about 1.7 µs a lock, and others must not feel it; but each call
-/// costs this process, which has to be woken for the answer, as much as some 200 locks do.
+/// Maximum number of locks in one renewal call. One call occupies the server for about 1.7 µs a lock, which other clients must
+/// not notice. Each call also wakes this process for the answer, which costs as much as some 200 locks.
 const BATCH: usize = 350;
 
-/// How long a caller pauses at the most when its request has failed, and a little more.
+/// Maximum pause of a waiter after a failed request, with a margin.
 const MAXIMUM_PAUSE: Duration = Duration::from_millis(600);
 
-/// So long a batch keeps the next one waiting.
+/// Maximum time that a batch delays the next one.
 const PACE: Duration = Duration::from_millis(20);
 
 type Job = BoxFuture<'static, ()>;
@@ -62,7 +62,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
             () = timer.wait(now, next) => {}
         }
     }
-    // Every handle is gone: finish what was queued, and clean up behind the locks that were lost a moment ago.
+    // All handles are gone: finish the queued work, and clean up after the locks that were lost a moment ago.
     let now = shared.now();
     let left: Vec<_> = lock(&shared.registry)
         .acquisitions
@@ -72,7 +72,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
     for acquisition in left {
         if is_lost(&acquisition, now) && !acquisition.undoing.swap(true, Ordering::Relaxed) {
             let shared = Arc::clone(&shared);
-            // The pause is part of the job: it must not hold up the releases that are queued.
+            // The pause is part of the job: it must not delay the queued releases.
             jobs.push(Box::pin(async move {
                 tokio::time::sleep(now.until(acquisition.clean_up_at(now))).await;
                 releases::until_confirmed(shared, acquisition).await;
@@ -91,7 +91,7 @@ fn release(shared: &Arc<Shared>, acquisition: Arc<Acquisition>, jobs: &mut Futur
     }
 }
 
-/// Whether what this acquisition had is lost: the lease to all its guards, or the hold to the one that has it.
+/// Whether an acquisition has lost its lock: the lease for all its guards, or the hold of the guard that has the lease.
 fn is_lost(acquisition: &Acquisition, now: Moment) -> bool {
     let is_capped = || {
         let hold = acquisition.hold();
@@ -99,13 +99,13 @@ fn is_lost(acquisition: &Acquisition, now: Moment) -> bool {
     };
     match acquisition.status(now) {
         Status::Lost(_) => true,
-        // There may be thousands of leases: their guards are looked at only where it matters.
+        // There may be thousands of leases: a hold is checked only after its cap.
         Status::Held => acquisition.cap() <= now && is_capped(),
         Status::Pending | Status::Released => false,
     }
 }
 
-/// Starts everything that is due, and says until when there is nothing to do.
+/// Starts all work that is due. Returns the moment of the next work.
 fn sweep(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) -> Moment {
     if shared.leases_due.load(Ordering::SeqCst) <= now.0 {
         sweep_leases(shared, now, jobs);
@@ -119,7 +119,7 @@ fn sweep(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) ->
 }
 
 fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) {
-    // From here on an earlier moment may come in; it must not be overwritten.
+    // From here on an earlier moment may be stored; it must not be overwritten.
     shared.leases_due.store(Moment::NEVER.0, Ordering::SeqCst);
     let mut next = Moment::NEVER;
     let mut due = Vec::new();
@@ -140,7 +140,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             }
             lost.push(Arc::clone(acquisition));
         } else if acquisition.status(now) == Status::Held {
-            // What is due soon goes along, so that batches are full and sweeps are few.
+            // Leases that are due soon join the batch, so that batches are full and sweeps are few.
             let terms = lease.terms();
             if lease.renew_at() <= now + terms.ttl() / 12 {
                 not_taken.extend(acquisition.not_taken());
@@ -154,7 +154,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             let end = lease.end().min(acquisition.cap());
             next = next.min(lease.renew_at()).min(end);
         } else if !acquisition.undoing.load(Ordering::Relaxed) {
-            // Its caller releases it. Where that is so at two looks, the caller does not run.
+            // The client releases it. If two sweeps find it unreleased, the client does not run.
             if acquisition.unreleased.swap(true, Ordering::Relaxed) {
                 acquisition
                     .released_by_refresh
@@ -184,8 +184,8 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
         }
         hold.wake_cell.wake();
     }
-    // The shortest ttl of a batch bounds how long its answer may take. Within one ttl they stay in their order, which is about
-    // that of memory: most of what a renewal costs here is to fetch the lock from there.
+    // The shortest ttl of a batch limits the time for its answer, so sort by ttl. The sort is stable, so that one ttl keeps about
+    // the order of memory: fetching the lock from memory is most of what a renewal costs here.
     due.sort_by_key(|due| due.terms.ttl());
     if !due.is_empty() {
         jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
@@ -195,7 +195,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
 
 fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) {
     shared.lines_due.store(Moment::NEVER.0, Ordering::SeqCst);
-    // A request, and the pause behind it where it fails.
+    // The time of a request, and of the pause after its failure.
     let limit = shared.config.command_deadline.saturating_add(MAXIMUM_PAUSE);
     let mut registry = lock(&shared.registry);
     let due = registry.due(now, limit);
@@ -221,7 +221,7 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
                 }
             }
             Some(LineCheck::Release(acquisition)) => {
-                // Its own release may come second and find nothing.
+                // The holder's own release may come second and find nothing.
                 acquisition
                     .released_by_refresh
                     .store(true, Ordering::SeqCst);
@@ -236,14 +236,14 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
 /// A lease to renew.
 struct Due {
     acquisition: Arc<Acquisition>,
-    /// What to renew it for: this must not change while the answer is on its way.
+    /// The terms of the renewal, which must not change while the answer is under way.
     terms: Terms,
-    /// False for a fixed lease, which is only confirmed after messages may have been missed.
+    /// False if the renewal only confirms a fixed lease after messages may have been missed.
     prolongs: bool,
 }
 
-/// Renews batch after batch: the server serves others in between. A batch without an answer does not keep the next
-/// ones waiting for long.
+/// Renews batch after batch, so that the server serves other clients in between. A batch without an answer does not delay the
+/// next ones for long.
 async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     let mut under_way = FuturesUnordered::new();
     while !due.is_empty() {
@@ -257,7 +257,7 @@ async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     while under_way.next().await.is_some() {}
 }
 
-/// Renews a batch. What is not confirmed moves nothing.
+/// Renews a batch. An unconfirmed renewal changes no deadline.
 async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
     let span = tracing::debug_span!(
         "lock.renew",
@@ -303,7 +303,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
                     } else if held {
                         next = next.min(lease.renew_at()).min(lease.end());
                     } else if acquisition.is_over() {
-                        // Released in between; the lease may have other users of the same owner.
+                        // The acquisition was released in between; other acquisitions of the same owner may still use the lease.
                         next = next.min(lease.not_renewed(now));
                     } else if lease.lose(LossReason::Taken) {
                         next = now;
@@ -328,7 +328,7 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
     .await;
 }
 
-/// Asks on behalf of everybody in this process who waits for the same lock.
+/// Asks on behalf of all waiters of the line.
 pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, acquisition: Arc<Acquisition>) {
     if acquisition.status(shared.now()) == Status::Pending {
         ask_for(&shared, &line, &acquisition).await;
@@ -338,7 +338,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, acquisition: A
 
 async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acquisition>) {
     if shared.store.pushes() && line.needs_subscription(shared.now()) {
-        // The first in line asks itself, and subscribes.
+        // The first waiter asks and subscribes itself.
         return acquisition.tell(Inbox::interrupted);
     }
     let reserve = line.reserve(acquisition, shared.limits(line));
@@ -364,8 +364,8 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acqui
     shared.check_line(line, terms, remaining.min(terms.ttl()));
 }
 
-/// An acquisition that was given up while we asked for it may have been put back into the queue by our question. Releasing it
-/// again may also overtake its own release, which must not take that for a loss.
+/// A refresh in flight when its acquisition was abandoned may have re-queued the token, so release once more. This release may
+/// overtake the acquisition's own release, which must not report that as a loss.
 pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     let status = acquisition.status(shared.now());
     if !matches!(status, Status::Pending | Status::Held) {
@@ -377,12 +377,12 @@ pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, acquisition: &Arc<Acq
 }
 
 impl Shared {
-    /// The server says that a token of ours holds the lock that we wait for.
+    /// The server says that a token of this client holds the lock that the line waits for.
     fn check_own_holder(&self, sequence: u64, name: &str, remaining: Duration) {
         let now = self.now();
         let registry = lock(&self.registry);
         match registry.acquisitions.get(&sequence) {
-            // It does not know yet that it was granted the lock: its message was lost.
+            // Its grant message was lost, so it does not know yet that it has the lock.
             Some(holder) if holder.status(now) == Status::Pending => {
                 holder.tell(Inbox::interrupted);
             }

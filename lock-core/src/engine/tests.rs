@@ -89,8 +89,8 @@ async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     let rig = Rig::new("", &ManualClock::new());
     let shared = &rig.engine.shared;
     let hold = rig.hold("a", true, Limit::Forever).await.unwrap();
-    // The holder lets go, and its thread stands still before the request is out. A refresh that was sent while it
-    // waited is answered only now, sees that it has left, and cleans up.
+    // The holder releases, and its thread stands still before the request is sent. A refresh that was sent during the wait is
+    // answered only now, sees that the acquisition is over, and cleans up.
     let acquisition = Arc::clone(hold.acquisition().unwrap());
     let released = std::pin::pin!(super::confirmed(&rig.engine.shared, &hold, 1));
     acquisition.let_go();
@@ -168,7 +168,7 @@ async fn a_grant_after_a_wait_beyond_patience_has_a_full_lease() {
         while two.engine.shared.lines_waiting() == 0 {
             tokio::task::yield_now().await;
         }
-        // The waiter's last question is now half a lease old.
+        // The waiter's last request is now half a lease old.
         clock.advance(TTL / 2);
         first.release().await.unwrap();
     };
@@ -226,7 +226,7 @@ async fn shutdown_ends_those_who_wait() {
 async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
     let rig = Rig::new("", &ManualClock::new());
     let shared = &rig.engine.shared;
-    // What a zombie request leaves behind: the lock is granted to a token that no entry stands for.
+    // The trace of a late request: the lock is granted to a token without a registered acquisition.
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     let token = shared.client.token(999_999);
     let attempt = Attempt {
@@ -275,7 +275,7 @@ async fn a_grant_that_was_taken_back_before_it_was_taken_is_never_held() {
     let first = one.take("a", true, Limit::Forever).await.unwrap();
     let mut waiting = Box::pin(two.take("a", true, Limit::Forever));
     assert!(once(&mut waiting).await.is_pending());
-    // The waiter is granted the lock and loses it again while nobody polls it.
+    // The waiter is granted the lock and loses it again while no task polls it.
     first.release().await.unwrap();
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
     one.engine.shared.store.force_release(&key).await.unwrap();
@@ -317,7 +317,7 @@ async fn a_line_that_the_server_forgot_is_put_back() {
     let token = shared.client.token(1);
     shared.store.release(&key, &token, None).await.unwrap();
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 0);
-    // The next refresh finds that the line has no place, and gives it one.
+    // The next refresh finds that the line has no place in the queue, and gives it one.
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
     let line = acquisition.line().unwrap();
     super::task::refresh(Arc::clone(shared), line, acquisition).await;
@@ -387,7 +387,7 @@ async fn max_hold_is_announced_though_timers_stood_still() {
     );
 }
 
-/// Another one finds the lock free; then a request of the acquisition, which was given up before, takes it, and is undone.
+/// Another client finds the lock free. A late request of the abandoned acquisition then takes it, and is undone.
 async fn is_undone_when_it_lands(shared: &Shared, acquisition: &Acquisition, other: &Rig) {
     soon(async {
         while other.take("a", true, Limit::Try).await.is_err() {
@@ -412,7 +412,7 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let shared = &rig.engine.shared;
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let acquisition = Arc::clone(guard.view().hold.acquisition().unwrap());
-    // A request of it that got no answer may still be on its way, on a connection of the past.
+    // A request without an answer may still be under way, on an old connection.
     acquisition.request_unanswered();
     drop(guard);
     is_undone_when_it_lands(shared, &acquisition, &rig).await;
@@ -427,11 +427,11 @@ async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
     assert!(once(&mut waiting).await.is_pending());
     let shared = &two.engine.shared;
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
-    // Its refresh got no answer. The place that it had before brings it the lock, and it leaves without having seen that.
+    // Its refresh got no answer. Its earlier place brings it the lock, and the waiter leaves before it has seen the grant.
     acquisition.request_unanswered();
     first.release().await.unwrap();
     drop(waiting);
-    // Time stands still as long as somebody has something to do, so the clean-up has looked once.
+    // Paused time stands still as long as a task has work, so the clean-up has looked once.
     is_undone_when_it_lands(shared, &acquisition, &one).await;
 }
 
@@ -443,7 +443,7 @@ async fn a_lock_that_its_taker_never_saw_is_not_kept() {
         at_least: TTL.into(),
         ..rig.request("a").unwrap()
     };
-    // A third one behind them, so that reserved tokens are asked for.
+    // A third waiter behind them, so that reserved tokens are asked for.
     let mut waiting: Vec<_> = (0..3)
         .map(|_| {
             Box::pin(acquire(
@@ -463,7 +463,7 @@ async fn a_lock_that_its_taker_never_saw_is_not_kept() {
         let hold = soon(waiter).await.unwrap();
         rig.engine.shared.end(&hold);
     }
-    // It has been handed the lock by now, and leaves without having seen it.
+    // The keeper has been served by local hand-over by now, and leaves before it has seen the lock.
     drop(keeper);
     let next = soon(rig.take("a", true, Limit::Within(PATIENCE))).await;
     assert!(next.is_ok(), "{next:?}");

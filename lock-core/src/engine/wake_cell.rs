@@ -1,4 +1,4 @@
-//! Telling a task to look again.
+//! A cell that wakes one task.
 
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,8 +6,8 @@ use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
 
-/// Wakes the one task that waits, now or at its next wait. Smaller than what any number of tasks may wait for: every lock
-/// that is held has one.
+/// Wakes the one task that waits, now or at its next wait. It is smaller than a primitive for any number of waiting tasks: every
+/// held lock has one.
 #[derive(Debug, Default)]
 pub(crate) struct WakeCell {
     waiter: AtomicWaker,
@@ -20,7 +20,7 @@ impl WakeCell {
         self.waiter.wake();
     }
 
-    /// Whether the task has not looked since it was told to.
+    /// Whether the task has not looked since it was woken.
     pub(crate) fn is_unheeded(&self) -> bool {
         self.told.load(Ordering::SeqCst)
     }
@@ -31,7 +31,7 @@ impl WakeCell {
             if !self.told.load(Ordering::SeqCst) {
                 self.waiter.register(cx.waker());
             }
-            // Again: it may have been said in between.
+            // Check again: `wake` may have come in between.
             if self.told.swap(false, Ordering::SeqCst) {
                 Poll::Ready(())
             } else {

@@ -1,45 +1,47 @@
-//! Yielding way to other processes where the server keeps no queue.
+//! Yields the turn to other processes where the server keeps no queue.
 //!
-//! Whoever listens hears of a release and asks, and the fastest has the lock. The fastest would always be the process that let
-//! go: the next in its own line can ask right behind the release. So a process whose turn is over stands back for a short
-//! while, or until it hears that another one has let go. So does a task that is alone in its process and comes back at once.
+//! Every subscriber hears of a release and asks, and the fastest one gets the lock. The fastest would always be the process that
+//! released: the next waiter of its own line can ask right behind the release. So a process whose turn is over pauses for a short
+//! time, or until it hears of a release by another process. A task that is alone in its process and comes back at once does the
+//! same.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// How long others have to ask for a lock that was let go: some round trips on a local network.
+/// Pause in which other processes may ask for a released lock: some round trips on a local network.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);
 
-/// Who listens may only look on, or be too far away. Where nobody took the lock, so many releases follow without a pause.
+/// Number of releases without a pause after a pause in which no other process took the lock: a subscriber may only watch, or be
+/// too far away.
 const SKIPS_AFTER_NO_TAKER: u8 = 8;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct YieldTurn {
-    /// Whether others heard of our last release.
+    /// Whether other processes heard the last release of this one.
     wanted: bool,
-    /// Releases to come without a pause.
+    /// Number of coming releases without a pause.
     skips: u8,
     yielding: Option<Yielding>,
 }
 
 #[derive(Debug, Clone)]
 struct Yielding {
-    /// The next announcement that we hear is our own.
+    /// The next announcement that arrives is that of this process.
     own: bool,
-    /// Nobody seems to want the lock.
+    /// From this moment on, no other process seems to want the lock.
     until: Moment,
 }
 
 impl YieldTurn {
-    /// So many connections were told of a release that nobody here expected to matter.
+    /// The state after a release for which this process kept no such state. `connections` heard the release.
     pub(crate) fn wanted_by(connections: u64) -> Self {
         let mut yield_turn = Self::default();
         yield_turn.subscribers_heard(connections, false);
         yield_turn
     }
 
-    /// We are about to let go. `listening` is whether we hear announcements, and so our own.
+    /// The lock is about to be released. `listening` tells whether this process hears announcements, and so its own.
     pub(super) fn start(&mut self, now: Moment, listening: bool) {
         let (own, until) = (listening, now + PAUSE);
         let gives = self.wanted && self.skips == 0;
@@ -47,46 +49,46 @@ impl YieldTurn {
         self.yielding = gives.then_some(Yielding { own, until });
     }
 
-    /// So many connections were told that we have let go. True if that ends it.
+    /// `connections` heard the release. Returns true if this ends the yielding.
     pub(crate) fn subscribers_heard(&mut self, connections: u64, listening: bool) -> bool {
         self.wanted = connections > u64::from(listening);
         !self.wanted && self.cancel()
     }
 
-    /// Whether others want the lock too, as far as we know.
+    /// Whether other processes want the lock, too, as far as this process knows.
     pub(crate) fn is_wanted(&self) -> bool {
         self.wanted
     }
 
-    /// Somebody has let go.
+    /// A message says that the lock was released.
     pub(super) fn another_released(&mut self) {
         self.yielding
             .take_if(|yielding| !std::mem::take(&mut yielding.own));
     }
 
-    /// The lock is ours again. Where nothing was heard in between, nobody wanted it.
+    /// This process has the lock again. If it heard of no release in between, no other process wanted the lock.
     pub(super) fn reacquired(&mut self) {
         if self.cancel() {
             self.skips = SKIPS_AFTER_NO_TAKER;
         }
     }
 
-    /// The lock was not let go, or nobody knows. True if that ends it.
+    /// The lock was not released, or the outcome is unknown. Returns true if this ends the yielding.
     pub(super) fn cancel(&mut self) -> bool {
         self.yielding.take().is_some()
     }
 
-    /// Whether we wait for others, or did and have not asked since.
+    /// Whether this process yields the turn, or has yielded it and not asked since.
     pub(super) fn is_yielding(&self) -> bool {
         self.yielding.is_some()
     }
 
-    /// Whether a pause is over, and nobody has asked since.
+    /// Whether a pause is over and no request has followed.
     pub(super) fn is_overdue(&self, now: Moment) -> bool {
         self.yielding.is_some() && self.pause(now).is_none()
     }
 
-    /// For how long not to ask, if at all.
+    /// The remaining pause before the next request, if any.
     pub(crate) fn pause(&self, now: Moment) -> Option<Duration> {
         let yielding = self.yielding.as_ref()?;
         (now < yielding.until).then(|| now.until(yielding.until))

@@ -1,19 +1,19 @@
--- Takes the lock, or says who has it, or joins the queue. Asking again with the same token is the
--- refresh of a waiter and the retry of a call whose reply was lost: it never takes a second place.
+-- Takes the lock, or reports its holder, or joins the queue. A repeated request with the same token is the refresh of a waiter,
+-- or the retry of a call whose reply was lost: it never takes a second place.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' where the client polls)
---       6 how many fencing tokens the client wants to give out itself beside the one that is granted; where it has to
---         queue, it is given 7 or more, since others may have come to wait behind it by then
+-- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' if the client polls)
+--       6 number of reserved tokens that the client requests; a queued waiter gets at least 7, since other waiters may join
+--         its process before the grant
 -- Returns one of
 --   n                                   granted, with this fencing token
---   {'busy', pttl}                      held by another, and we do not wait
---   {'queued', pttl, last, own}         we wait; every later grant mints above `last`; `own` is the holder where
---                                       it is a token of the same client, else ''
---   {'foreign', kind}                   the name is taken by something that is not a lock
+--   {'busy', pttl}                      held by another token, and the mode is try
+--   {'queued', pttl, last, own}         the token is queued; every later grant mints above `last`; `own` is the holder if
+--                                       the holder is a token of the same client, else ''
+--   {'foreign', kind}                   the key is no lock
 --
--- Atomic because it is one script. The step that a server short of memory refuses is always the first write, since a script
--- does not roll back. What else is refused (an ACL) leaves the queue as it was, and no key without a ttl.
+-- Atomic because it is one script. A script does not roll back, so the step that a server short of memory refuses is always the
+-- first write. Any other refused step (an ACL) leaves the queue as it was, and no key without a ttl.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
@@ -53,8 +53,8 @@ if ARGV[3] == 'try' then return {'busy', pttl} end
 
 local t = redis.call('TIME')
 local client = string.sub(token, 1, ID)
--- A hash without its queue (evicted, deleted) is no place in it. Where a later step is refused, a queue that begins here is
--- removed with the command that was allowed for this.
+-- A waiters hash without its queue (evicted, deleted) is stale. If a later step is refused, a queue that begins here is removed
+-- with the command that was allowed here.
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
 if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE)) == 1 then
@@ -79,10 +79,10 @@ local own = ''
 if string.sub(holder, 1, ID) == client then
   own = holder
 elseif redis.call('LINDEX', queue, 0) == token then
-  -- The first of the queue tells the holder's client that somebody waits, and again with each refresh: a message may be lost.
+  -- The first waiter tells the holder's client that the lock is contended, and again with each refresh: a message may be lost.
   redis.pcall('PUBLISH', CHANNELS .. string.sub(holder, 1, ID), 'contended ' .. holder)
 end
--- Clients that have gone leave their field behind as long as others queue. Rarely, and all at once, they are removed.
+-- Fields of clients that have gone stay as long as others queue. They are removed rarely, and all at once.
 if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then
   local fields = redis.pcall('HGETALL', waiters)
   for i = 1, #fields, 2 do

@@ -1,7 +1,7 @@
--- Takes a lock that is free and that nobody queues for. In front of everything else of acquire, whose header
--- says what KEYS, ARGV and the reply are: the common case pays for none of the functions defined there.
+-- Takes a lock that is free and has no queue. In front of the rest of acquire, whose header describes KEYS, ARGV and the reply:
+-- the common case does not pay for the functions that are defined there.
 --
--- The same mint as in mint.lua, for a token that is answered as a number.
+-- The same mint as in mint.lua, for a token that is returned as a number.
 if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local t = redis.call('TIME')
   local micros = t[2]

@@ -1,16 +1,16 @@
--- Takes those of several locks that are free and that nobody queues for, and releases those of others that are ours and that
--- nobody queues for.
+-- Takes those of several locks that are free and have no queue, and releases those of others that their tokens hold and that
+-- have no queue.
 --
 -- KEYS  1 fence, then the locks to take, the locks to release, and the queues of all of them in that order
--- ARGV  1 how many are to be taken, then the tokens of all in the order of the locks, then for those that are to be taken
---         the ttl in ms: one for all of them, or one for each
--- Returns n where everything was done: the first lock that was taken has this fencing token, and each further one the next.
--- Else for each lock to take the fencing token, and for each of the others 1; or 0 where nothing was done and `acquire` or
--- `release` has to look at it
+-- ARGV  1 number of locks to take, then the tokens of all locks in the same order, then the ttl in ms of the locks to take:
+--         one for all of them, or one for each
+-- Returns n if everything was done: the first lock taken has this fencing token, and each further one the next. Else one
+-- number for each lock: the fencing token of a lock that was taken, 1 for a lock that was released, 0 if nothing was done
+-- and `acquire` or `release` has to handle the lock
 --
--- Atomic as those are. What cannot be read, or not be written, is left to them, and they say why: one that is refused does not
--- keep the others from what they want. A command costs the server as much as what it does for one lock, so what can be asked
--- for all of them at once is.
+-- Atomic as acquire and release are. A key that cannot be read or written is left to them, and they report the reason: a lock
+-- that is refused does not block the others. A command costs the server as much as its work for one lock, so what can be asked
+-- for all locks at once is one command.
 local take, all = tonumber(ARGV[1]), (#KEYS - 1) / 2
 local queued = redis.pcall('EXISTS', unpack(KEYS, all + 2)) ~= 0
 local function waited_for(i)
@@ -27,7 +27,7 @@ if take > 0 and redis.pcall('EXISTS', unpack(KEYS, 2, take + 1)) ~= take then
   local counter = minted and string.format('%.0f', minted + take - 1)
   local last = minted and redis.pcall('SET', KEYS[1], counter, 'GET')
   if type(last) == 'table' then
-    -- Something that is no counter is replaced. Without a counter nothing is taken.
+    -- A value that is no counter is replaced. Without a counter no lock is taken.
     local set = redis.pcall('SET', KEYS[1], counter)
     if set.err then minted = nil end
     last = nil

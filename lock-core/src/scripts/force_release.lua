@@ -1,8 +1,8 @@
--- Takes the lock from whoever holds it, tells that client, and gives it to the next waiter.
+-- Takes the lock from its holder, tells the holder's client, and grants the lock to the next waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 channel prefix
--- Returns 1 taken away, 0 nobody held it, {'foreign', kind} the name is no lock and was left alone
+-- Returns 1 taken away, 0 not held, {'foreign', kind} the key is no lock and was left alone
 --
 -- Atomic so that the holder that is told is the one that lost the lock.
 local lock = KEYS[1]
@@ -14,10 +14,10 @@ if type(holder) == 'table' then
 end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
--- First: where the server refuses writes, nobody is told of a loss.
+-- DEL comes first: if the server refuses writes, no client is told of a loss.
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, ID), 'revoked ' .. holder)
--- A waiter that cannot be granted it now finds it free when it asks.
+-- If the grant is refused, the waiter finds the lock free when it asks.
 local head = redis.pcall('LPOP', KEYS[2])
 if type(head) == 'table' or not grant_first(lock, KEYS[2], KEYS[3], KEYS[4], head, '', 0, '') then
   redis.call('DEL', lock)

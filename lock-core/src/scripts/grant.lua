@@ -1,17 +1,20 @@
 -- Helpers in front of every script that may grant the exclusive lock. `mint` stands before them.
 --
--- The waiters hash holds, for each queued token, "<ttl, ms> <reserve>", and for each client (the first 36
--- characters of its tokens) "<alive until, ms> <channel>". A client that polls has no channel.
+-- The waiters hash has one field for each queued token, "<ttl, ms> <reserve>", and one for each client (the first 36 characters
+-- of its tokens), "<alive until, ms> <channel>". The channel of a client that polls is empty.
 
--- The token that was taken off the queue last and that has no lock yet, and what the waiters hash said of it and its client.
+-- The token that was taken off the queue last and has no lock yet, and the fields of the token and its client in
+-- the waiters hash.
 local off, said
 
--- Gives the lock to the first live waiter, and drops the dead ones in front of it. `head` is who was taken off the queue last,
--- and `asking` a token that is live because it is asking right now, for `reserve` fencing tokens beside the first; `joins` says
--- that somebody will queue behind in this same script; `caller` is the channel of the client that runs this, or ''. Returns
--- the token that holds the lock now, its fencing token and the last one that is its client's to give out, both as text, its
--- ttl, the time, and whether others are queued (0 or 1); or nil where nobody live waits. The first write, which is the one
--- that takes the head off, is one that a server short of memory still allows; after it, Redis lets a script finish.
+-- Grants the lock to the first live waiter, and drops the dead ones in front of it.
+--   head     the token that was taken off the queue last
+--   asking   a token that is live because it asks now, for `reserve` reserved tokens
+--   caller   the channel of the client that runs this script, or ''
+--   joins    whether a waiter will join the queue later in this script
+-- Returns the holder, its fencing token and the last of its reserved tokens, both as text, its ttl, the time, and whether
+-- others are queued (0 or 1); nil without a live waiter. The first write takes the head off the queue, which a server short of
+-- memory still allows. After it, Redis lets a script finish.
 local function grant_next(lock, queue, waiters, fence, head, asking, reserve, caller, joins)
   off, said = head, nil
   if not head then return nil end
@@ -23,7 +26,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
     local known = redis.call('HMGET', waiters, head, client)
     said = known
     local others = redis.call('EXISTS', queue)
-    -- Before anything that can still be refused: a token without a place must not look as if it had one.
+    -- Before any step that can still be refused: a token without a place must not look as if it had one.
     if others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, head) end
     local ttl, wanted = string.match(known[1] or '', '^(%d+) (%d+)$')
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
@@ -43,13 +46,13 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
         if head ~= asking then
           message = 'granted ' .. head .. ' ' .. minted .. ' ' .. wanted .. ' ' .. contended .. ' ' .. ttl
             .. ' ' .. lock
-          -- The server writes first to the client that was given something to read last, and that would be the caller: it
-          -- would wake up, and work, before the one that waits for the lock. So it is given something before.
+          -- The server writes first to the client that got its output last, which would be the caller: it would run before the
+          -- new holder. A message to the caller before the grant reverses that order.
           if caller ~= '' and caller ~= channel then redis.pcall('PUBLISH', caller, 'behind') end
           caller = ''
         end
         if head ~= asking or contended == 1 then
-          -- A refused PUBLISH (an ACL) is no sign of death: the waiter finds its grant when it refreshes.
+          -- A refused PUBLISH (an ACL) is no sign of death: the waiter finds its grant with its next refresh.
           local reached = redis.pcall('PUBLISH', channel, message)
           live = head == asking or reached ~= 0
         end
@@ -80,9 +83,9 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
   return nil
 end
 
--- As grant_next. Where a step is refused (an ACL), the waiter is put back to the front of the queue, with commands that are needed
--- to queue, and the reason is the second result. Others that wait have given the queue its ttl; where it would stay without one,
--- the waiter joins anew when it refreshes.
+-- As grant_next. If a step is refused (an ACL), the waiter returns to the front of the queue, by commands that a queue needs
+-- anyway, and the reason is the second result. Other waiters have given the queue its ttl. If the queue would stay without a
+-- ttl, the waiter is not put back, and joins again with its refresh.
 local function grant_first(lock, queue, waiters, ...)
   local done, grant = pcall(grant_next, lock, queue, waiters, ...)
   if done then return grant end
@@ -102,7 +105,7 @@ local function grant_first(lock, queue, waiters, ...)
   return nil, grant
 end
 
--- The reply of a script that gives up for this reason. Up to Redis 6 the reason is a text that only the server makes a reply of.
+-- The reply of a script that ends for this reason. Up to Redis 6 the reason is a text that only the server turns into a reply.
 local function refused(why)
   if type(why) == 'table' then return why end
   if string.find(why, '^%u+ ') then return {err = why} end

@@ -1,4 +1,4 @@
--- What a lock looks like at this moment.
+-- The state of a lock at this moment.
 --
 -- KEYS  1 lock  2 queue
 -- Returns {'free', waiters}, {'held', waiters, pttl, client id of the holder} or {'foreign', waiters, kind}

@@ -1,7 +1,7 @@
--- The next fencing token. The server's clock is its floor, so tokens keep growing when the counter itself is lost. The counter
--- is kept `reserve` ahead, for tokens that a client gives out by itself. Returns the token, and where the counter stands; both as
--- text, since to format a number of 16 digits costs as much as a command. '%.0f' because tostring() drops digits above 10^14.
--- `t` is what TIME said in this script, if it was asked.
+-- Mints the next fencing token. The clock of the server is its floor, so tokens grow even if the counter is lost. The counter
+-- is kept `reserve` ahead, for reserved tokens. `t` is the reply of TIME in this script, if it was called. Returns the token
+-- and the counter, both as text: to format a number of 16 digits costs as much as a command. '%.0f' because tostring() drops
+-- digits above 10^14.
 local function mint(fence, reserve, t)
   t = t or redis.call('TIME')
   local minted = t[1] .. string.sub('00000' .. t[2], -6)

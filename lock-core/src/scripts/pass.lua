@@ -1,15 +1,15 @@
--- Lets go of the lock and asks for it again with another token of the same client, in one step: the line of
--- a process hands the lock to the next process and takes the last place of the queue.
+-- Releases the lock and asks for it again with another token of the same client, in one step: the waiting line of a process
+-- hands the lock to the next process, and takes the last place of the queue.
 --
 -- KEYS  as acquire
--- ARGV  as acquire (3 is not read), and 7 the token that lets go
--- Returns a fencing token or 'queued' as acquire does, or {'lost'} where that token did not hold the lock; then nothing was
---         asked
+-- ARGV  as acquire (3 is not read), and 7 the token to release
+-- Returns a fencing token or 'queued' as acquire does, or {'lost'} if the token to release did not hold the lock; then nothing
+--         was done
 --
--- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows. Every
--- process that waits hears of its grant when this has ended, so nothing is asked for that is known: a waiter that is
--- granted the lock by a message has all of its ttl. The token is new, as a rule; where its client has asked with it
--- meanwhile, it has a place already.
+-- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows. The waiting
+-- processes learn of a grant only when this script has ended, so the script reads nothing that it knows: a waiter that is
+-- granted the lock by a message has all of its ttl. The token is usually new. If its client has asked with it meanwhile, it has
+-- a place already.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
@@ -26,11 +26,11 @@ if not grant then
   return tonumber(minted)
 end
 
--- Its client has asked with it meanwhile, and waits for no answer of ours: it believes the ttl that the message names.
+-- The client has asked with this token meanwhile, and does not wait for this reply: it believes in the ttl of the message.
 if grant.token == token then return tonumber(grant.minted) end
 
 local client = string.sub(token, 1, ID)
--- Whoever has a place has a field for its client beside it: where only one of the two is new, that is the token. The time has
+-- A token with a place has a field for its client beside its own: if HSET adds only one field, that is the token. The time has
 -- 13 digits, all of which a text keeps.
 local alive_until = grant.now + ARGV[4]
 local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE), client, alive_until .. ' ' .. ARGV[5])
@@ -43,8 +43,8 @@ if added > 0 then
   end
 end
 if grant.others == 0 then
-  -- Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself. Others who wait have done
-  -- this a few seconds ago. Where it is refused, what begins here is removed as the grant has removed the hash.
+  -- Longer than any waiter counts as alive, so that a queue of dead waiters expires by itself. Other waiters have set this ttl
+  -- a few seconds ago. If it is refused, what begins here is removed, as the grant has removed the hash.
   local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
   if type(kept) == 'table' then
     redis.call('DEL', queue, waiters)

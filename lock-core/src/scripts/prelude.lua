@@ -1,13 +1,13 @@
--- What the scripts share with each other and with the clients: a test compares these with what the client has.
+-- Constants of the scripts. A test compares them with those of the client, where the client has the same.
 
--- Characters of a client's id, with which each of its tokens begins.
+-- Length of a client id, in characters. Each token begins with the id of its client.
 local ID = 36
--- What the channel of a client begins with. Its id follows.
+-- Prefix of the channel of a client. The client id follows.
 local CHANNELS = 'lock-core:client:'
--- Minimum reserve of a waiter: others may come to wait behind it in its process before it is granted the lock.
+-- Minimum reserve of a waiter: other waiters may join its process before the grant.
 local RESERVE = 7
--- Ttl of a queue, ms. Longer than any waiter is believed alive, so that a queue of dead waiters vanishes by itself.
+-- Ttl of a queue, ms. Longer than any waiter counts as alive, so that a queue of dead waiters expires by itself.
 local QUEUE_TTL = 30000
--- How long a node of a quorum keeps its vote for a waiter that it has told, ms.
+-- Time for which a node of a quorum keeps its vote for a waiter that it has told, ms.
 local OFFER = 50
 

@@ -1,5 +1,5 @@
--- Undoes whatever a token has left: the lock, a place in the queue, or nothing. The lock goes straight to
--- the first live waiter, so nobody can come in between and nobody else has to be woken.
+-- Takes back everything a token has: the lock, a place in the queue, or nothing. The lock goes straight to the first live
+-- waiter, so no other client comes in between, and no other waiter has to be woken.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 token
@@ -9,18 +9,18 @@
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token = ARGV[1]
 
--- `holder` and `head` are what release_free.lua has left.
--- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
+-- `holder` and `head` come from release_free.lua. A key of another type is certainly not held by this token. A GET that was
+-- refused (an ACL) proves nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder == token then
   local caller = CHANNELS .. string.sub(token, 1, ID)
   if grant_first(lock, queue, waiters, fence, head, '', 0, caller) then return 2 end
-  -- Also where a step of that was refused: the waiter that is first finds the lock free when it asks.
+  -- Also if a step of the grant was refused: the first waiter finds the lock free when it asks.
   redis.call('DEL', lock)
   return 1
 end
 
--- HDEL comes first and always: a replica refuses it, so that it cannot answer "not yours" by mistake.
+-- HDEL comes first and always: a replica refuses it, so that it cannot answer "not held" by mistake.
 if redis.call('HDEL', waiters, token) == 1 then
   redis.call('LREM', queue, 1, token)
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end

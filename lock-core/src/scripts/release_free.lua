@@ -1,6 +1,6 @@
--- Releases a lock of ours that nobody queues for. In front of everything else of release, whose header says what
--- KEYS, ARGV and the reply are: the common case pays for none of the functions defined there. Leaves behind who holds the lock
--- and, where that is us, the `head` that it has taken off the queue.
+-- Releases a lock that the token holds and that has no queue. In front of the rest of release, whose header describes KEYS,
+-- ARGV and the reply: the common case does not pay for the functions that are defined there. It leaves the holder in `holder`
+-- and, if that is the token, in `head` the token that it has taken off the queue.
 local holder, head = redis.pcall('GET', KEYS[1]), nil
 if holder == ARGV[1] then
   -- The first write is one that a server short of memory still allows.

@@ -1,4 +1,4 @@
-//! Where locks live. A store knows keys, tokens and leases; it knows nothing of guards.
+//! The stores of locks. A store handles keys, tokens and leases. It does not know guards.
 
 mod memory;
 mod quorum;
@@ -21,17 +21,17 @@ pub(crate) use self::quorum::{QuorumStore, Rules, node_urls};
 pub(crate) use self::redis::{RedisStore, UserConnection};
 pub(crate) use self::subscription::{Announcer, Subscription};
 
-/// Longer than anybody parks: what is left of a lock that never ends by itself.
+/// The remaining lease of a lock that never ends by itself: longer than any waiter parks.
 pub(crate) const NO_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Whether a caller that finds the lock held joins the queue.
+/// Whether an attempt that finds the lock held joins the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mode {
     Try,
     Wait,
 }
 
-/// One attempt to take a lock, or to keep a place in its queue.
+/// One attempt to acquire a lock, or to keep a place in its queue.
 ///
 /// No `Debug`: tokens and owners are secrets.
 #[derive(Clone, Copy)]
@@ -42,9 +42,9 @@ pub(crate) struct Attempt<'a> {
     pub(crate) mode: Mode,
     /// How long a waiter counts as alive after this call.
     pub(crate) alive_for: Duration,
-    /// Who asks for a reentrant lock; without one the token is its own owner. Nothing for an exclusive lock.
+    /// The owner of a reentrant acquisition. Without one, the token is its own owner. Unused for an exclusive lock.
     pub(crate) owner: Option<&'a str>,
-    /// How many fencing tokens after the first we would like to give out ourselves.
+    /// The number of reserved tokens to request, besides the first fencing token.
     pub(crate) reserve: u64,
 }
 
@@ -54,7 +54,7 @@ pub(crate) enum Answer {
     Granted {
         fence: u64,
     },
-    /// What is left of the holder's lease; [`NO_TTL`] where it has none.
+    /// The rest of the holder's lease; [`NO_TTL`] if it has no end.
     Busy {
         remaining: Duration,
     },
@@ -67,11 +67,11 @@ pub(crate) enum Answer {
 /// A place in the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct QueuePlace {
-    /// What is left of the holder's lease.
+    /// The rest of the holder's lease.
     pub(crate) remaining: Duration,
     /// Grants made after this answer carry a larger fencing token.
     pub(crate) last_fence: u64,
-    /// The holder's sequence number, where the holder is an acquisition of this same client.
+    /// The holder's sequence number, if the holder is an acquisition of the same client.
     pub(crate) own_holder: Option<u64>,
 }
 
@@ -81,25 +81,25 @@ pub(crate) enum Released {
     /// The token did not hold the lock; its place in the queue, if any, is gone.
     NotHeld,
     Free,
-    /// It is free, and so many connections were told.
+    /// The lock is free, and this number of connections was told.
     Announced {
         heard: u64,
     },
     HandedOver,
-    /// The owner holds the lock still, through other acquisitions: so often the server counts it.
+    /// The owner still holds the lock through other acquisitions; the server counts this many.
     StillHeld {
         holds: u64,
     },
-    /// The lock ends by itself, when it has been kept for as long as was asked.
+    /// The lock ends by itself after the minimum time that was requested.
     Kept,
 }
 
 /// The answer to a [`pass`](Store::pass).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Passed {
-    /// The token that was to let go did not hold the lock; nothing else was done.
+    /// The token to release did not hold the lock; nothing else was done.
     Lost,
-    /// It has let go, and this is what became of the attempt.
+    /// The token was released; this is the outcome of the attempt.
     On(Answer),
 }
 
@@ -107,11 +107,11 @@ pub(crate) enum Passed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) fence: u64,
-    /// So many fencing tokens after it are the grantee's, to give out itself.
+    /// The number of reserved tokens after `fence`, which the client of the holder gives out.
     pub(crate) reserve: u64,
-    /// Others are queued behind.
+    /// Other waiters are queued behind.
     pub(crate) contended: bool,
-    /// What the server gave the lock: that of the ask that it knew by then.
+    /// The ttl that the server gave the lock: that of the last request that it had received by then.
     pub(crate) ttl: Duration,
 }
 
@@ -120,13 +120,13 @@ pub(crate) struct Grant {
 pub(crate) struct Renewal<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) token: &'a Token,
-    /// Zero where the lease is only to be confirmed: it stays as long as it is.
+    /// Zero if the lease is only confirmed: its end stays as it is.
     pub(crate) ttl: Duration,
     /// As in the [`Attempt`].
     pub(crate) owner: Option<&'a str>,
 }
 
-/// A script of the user, to run while the token holds the lock. No `Debug`, as for an [`Attempt`].
+/// A script of the user that runs while the token holds the lock. No `Debug`, as for an [`Attempt`].
 #[derive(Clone, Copy)]
 pub(crate) struct GuardedCall<'a> {
     pub(crate) key: &'a LockKey,
@@ -137,16 +137,16 @@ pub(crate) struct GuardedCall<'a> {
     pub(crate) args: &'a [Vec<u8>],
 }
 
-/// What a lock looks like from outside.
+/// The visible state of a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
     pub(crate) state: SnapshotState,
     pub(crate) waiting: u64,
-    /// What each node of a quorum said; empty for any other store.
+    /// The answer of each node of a quorum; empty for any other store.
     pub(crate) nodes: Vec<NodeSnapshot>,
 }
 
-/// What one node of a quorum said of a lock.
+/// The answer of one node of a quorum about a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeSnapshot {
     pub(crate) address: String,
@@ -157,11 +157,11 @@ pub(crate) struct NodeSnapshot {
 pub(crate) enum SnapshotState {
     Free,
     Held {
-        /// [`NO_TTL`] where the lock has none.
+        /// [`NO_TTL`] if the lease has no end.
         remaining: Duration,
         client: String,
         holds: u64,
-        /// Whose holds these are; `None` for an exclusive lock.
+        /// The owner of these holds; `None` for an exclusive lock.
         owner: Option<String>,
     },
     Foreign {
@@ -177,14 +177,14 @@ pub(crate) enum Forced {
     Foreign { kind: String },
 }
 
-/// Why a store could not answer.
+/// The reason why a store could not answer.
 #[derive(Debug, Clone)]
 pub(crate) enum StoreError {
     /// The request may have been carried out, or may still be: the connection broke, or no reply came.
     Ambiguous(Cause),
     /// Not carried out, and a later try may succeed: unreachable, loading, out of memory, read-only.
     NotNow(Cause),
-    /// Not carried out, and it never will be until somebody repairs the set-up.
+    /// Not carried out, and never will be until the set-up is repaired.
     Misconfigured(String),
 }
 
@@ -197,37 +197,37 @@ impl StoreError {
     }
 }
 
-/// What a store tells its client without being asked.
+/// The events that a store reports to its client.
 pub(crate) trait Events: Send + Sync {
     /// A waiting token was given the lock named `lock` on the server.
     fn granted(&self, token: &str, grant: Grant, lock: &str);
-    /// Somebody queues for the lock that this token holds.
+    /// Another acquisition is queued for the lock that this token holds.
     fn contended(&self, token: &str);
-    /// Somebody force-released the lock that this token held.
+    /// The lock that this token held was force-released.
     fn revoked(&self, token: &str);
     /// The lock that this token waits for may be free: ask again.
     fn freed(&self, _token: &str) {}
-    /// The reentrant lock named `lock`, to which somebody here [subscribed](Store::subscribe), was announced free.
+    /// The reentrant lock named `lock`, with a local [subscription](Store::subscribe), was announced free.
     fn unlocked(&self, lock: &str);
-    /// Messages may have been missed: everybody who waits must ask again.
+    /// Messages may have been lost: every waiter must ask again.
     fn interrupted(&self);
-    /// A connection was made after one that broke. What was to be heard in between was not: leases are to be confirmed.
+    /// A connection was made after one that broke. The messages in between are lost, so the leases have to be confirmed.
     fn reconnected(&self) {}
-    /// Whether anything is held or waited for, so that a lost connection is to be made again at once.
+    /// Whether the engine holds or waits for a lock: then a lost connection has to be made again at once.
     fn is_in_use(&self) -> bool {
         false
     }
 }
 
-/// Where a store sends its events. Weak, because the engine owns the store.
+/// The receiver of a store's events. Weak, because the engine owns the store.
 pub(crate) type EventSink = Weak<dyn Events>;
 
-/// The operations on a lock, each atomic and each safe to repeat with the same token; and its announcements.
-/// The same methods serve both kinds of lock: the key says which it is.
+/// The operations on a lock, and the subscriptions to its announcements. Each operation is atomic, and safe to repeat with the
+/// same token. The same methods serve both kinds of lock: the key names the kind.
 ///
-/// Every call carries the store's own time limit: it returns, with an error if need be.
+/// Every call has the time limit of the store: it returns, with an error if necessary.
 pub(crate) trait Store: Send + Sync {
-    /// Waits for the connection, where there is none and nothing can be sent yet.
+    /// Waits for the connection, if there is none and no request can be sent yet.
     fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
         None
     }
@@ -244,7 +244,7 @@ pub(crate) trait Store: Send + Sync {
         owner: Option<&str>,
     ) -> impl Future<Output = Result<Released, StoreError>> + Send;
 
-    /// Lets `from` go of the lock and makes the attempt, in one step. Only for exclusive locks.
+    /// Releases `from` and makes the attempt, in one step (on a quorum in two). Only for exclusive locks.
     fn pass(
         &self,
         attempt: Attempt<'_>,
@@ -264,24 +264,24 @@ pub(crate) trait Store: Send + Sync {
         key: &LockKey,
     ) -> impl Future<Output = Result<Forced, StoreError>> + Send;
 
-    /// Listens to the announcements of a reentrant lock: from the return on, [`Events::unlocked`] tells of each, until the
-    /// subscription is dropped. `None` where nothing is announced to us, so that only asking helps.
+    /// Subscribes to the announcements of a reentrant lock. From the return on, [`Events::unlocked`] reports each of them,
+    /// until the subscription is dropped. `None` if the store receives no announcements, so that waiters have to poll.
     fn subscribe(
         &self,
         key: &LockKey,
     ) -> impl Future<Output = Result<Option<Subscription>, StoreError>> + Send;
 
-    /// Runs a script of the user if the token holds the lock. `None` where it does not; the inner error is the script's.
+    /// Runs a script of the user if the token holds the lock. `None` if it does not; the inner error is that of the script.
     fn guarded(
         &self,
         call: GuardedCall<'_>,
     ) -> impl Future<Output = Result<Result<Option<::redis::Value>, String>, StoreError>> + Send;
 
-    /// True where grants are pushed to us; false where only asking finds them.
+    /// True if grants arrive as messages; false if waiters have to poll.
     fn pushes(&self) -> bool;
 }
 
-/// The stores a manager can run on. An enum instead of a trait object: no allocation for each call.
+/// The stores of a manager. An enum instead of a trait object: no allocation for each call.
 #[derive(Debug)]
 pub(crate) enum AnyStore {
     Memory(MemoryStore),
@@ -289,7 +289,7 @@ pub(crate) enum AnyStore {
     Quorum(QuorumStore),
 }
 
-/// Calls the same method on whichever store it is.
+/// Calls the same method on any kind of store.
 macro_rules! on_store {
     ($self:ident, $store:ident => $call:expr) => {
         match $self {
@@ -310,7 +310,7 @@ impl AnyStore {
         }
     }
 
-    /// Tells the store where its events go, who asks, and where its connections live.
+    /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         match self {
             Self::Memory(store) => store.attach(client, sink),

@@ -1,16 +1,16 @@
-//! Listening to a lock for as long as somebody waits for it.
+//! A subscription to the announcements of a lock, for as long as a waiter needs it.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// What keeps subscriptions, and ends one when its last listener has gone.
+/// Keeps subscriptions, and ends each when its last subscriber has left.
 pub(crate) trait Announcer: Send + Sync {
-    /// One listener less. Called in `drop`: it does no I/O and never panics.
+    /// Removes one subscriber. Called in `drop`: it does no I/O and never panics.
     fn left(&self, channel: &str, lock: &str);
 }
 
-/// One listener to the announcements of one lock. Any number of them share one subscription on the server; it ends
-/// with the last of them.
+/// One subscriber to the announcements of one lock. All subscribers share one subscription on the server, which ends with
+/// the last of them.
 pub(crate) struct Subscription {
     announcer: Arc<dyn Announcer>,
     channel: Box<str>,
@@ -18,7 +18,7 @@ pub(crate) struct Subscription {
 }
 
 impl Subscription {
-    /// For a listener that `announcer` counts already.
+    /// A subscriber that `announcer` has counted already.
     pub(crate) fn counted(announcer: Arc<dyn Announcer>, channel: &str, lock: &str) -> Self {
         Self {
             announcer,

@@ -1,18 +1,19 @@
--- One node's vote for a lock. A majority of such votes is the lock. Asking again with the same token repeats the vote.
+-- The vote of one node for a lock. A majority of such votes is the lock. A repeated request with the same token
+-- repeats the vote.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 token  2 ttl, ms
---       3 '<try|wait> <alive for, ms> <push|poll>', by which of the two the client hears that the lock is free
---       4 how many fencing tokens are wanted; left out for one
--- Each argument costs a node as much as a command, so what only a lock that is not free needs is one of them, and the
--- client's channel, which follows from its token, is none.
+--       3 '<try|wait> <alive for, ms> <push|poll>': by push or by poll the client learns that the lock is free
+--       4 number of fencing tokens; left out for one
+-- Each argument costs a node as much as a command. So all that only a held lock needs is one argument, and the channel of the
+-- client, which follows from its token, is none.
 -- Returns one of
---   n                         the vote is ours, and this is the first fencing token of it
---   {'busy', pttl, client}    it is this client's; with `wait` we are in the queue
---   {'foreign', kind}         the name is taken by something that is not a lock
+--   n                         the token has the vote, and this is the first of its fencing tokens
+--   {'busy', pttl, client}    this client has the vote; with `wait` the token is in the queue
+--   {'foreign', kind}         the key is no lock
 --
--- Atomic because it is one script. What can be refused (no memory, a replica) is refused to INCRBY, the first write, since
--- a script does not roll back.
+-- Atomic because it is one script. A script does not roll back, so INCRBY is the first write: a server that refuses writes (no
+-- memory, a replica) refuses it.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, size = ARGV[1], ARGV[2], tonumber(ARGV[4] or 1)
 local mode, alive_for, hears = string.match(ARGV[3], '^(%a+) (%d+) (%a+)$')
@@ -25,7 +26,7 @@ if type(holder) == 'table' then
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 
--- Ours already: a request that is repeated, or a vote that is kept for us (see offer).
+-- Free, or the vote is this token's already: by a repeated request, or as an offer (see offer).
 if not holder or holder == token then
   local minted = mint(fence, last, size)
   if type(minted) == 'table' then return minted end
@@ -40,7 +41,7 @@ end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 if mode == 'wait' then
-  -- A hash without its queue (evicted, deleted) is no place in it.
+  -- A waiters hash without its queue (evicted, deleted) is stale.
   local begins = redis.call('EXISTS', queue) == 0
   if begins then redis.call('DEL', waiters) end
   if redis.call('HSETNX', waiters, token, '1') == 1 then

@@ -1,6 +1,5 @@
--- Raises the fencing counter of a node to its clock. A server that has restarted may have forgotten the last of what it
--- had counted; its clock is above that, unless it counts more than a million in a second, or follows clocks that are
--- ahead of it by more than it was away.
+-- Raises the fencing counter of a node to its clock. A restarted server may have lost its last counts. Its clock is above them,
+-- unless it counted more than a million in a second, or followed clocks that were ahead of its own by more than it was away.
 --
 -- KEYS  1 fence
 -- Returns 1

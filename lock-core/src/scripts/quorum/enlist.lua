@@ -1,8 +1,8 @@
--- Since when this node belongs to the quorum, by its own clock. A server that restarted empty has forgotten it.
+-- Notes since when this node belongs to the quorum, by its own clock. A server that restarted empty has lost the note.
 --
 -- KEYS  1 note
--- ARGV  1 'note' to begin now where there is no note, 'look' to only read it
--- Returns the age of the note in seconds, 0 where there is none
+-- ARGV  1 'note' to begin now if there is no note, 'look' to only read it
+-- Returns the age of the note in seconds, 0 if there is none
 --
 -- Atomic so that the first note stands.
 local now = redis.call('TIME')[1]

@@ -1,9 +1,9 @@
--- Gives a holder that a majority has just confirmed the vote of a node that has lost it, or never gave it. Never over
--- the vote of another.
+-- Gives the vote of a node to a holder that a majority has just confirmed, if the node has lost that vote or never gave it.
+-- Never takes the vote of another token.
 --
 -- KEYS  1 lock
 -- ARGV  1 token  2 ttl, ms
--- Returns 1 where the vote was free and is ours now, else 0
+-- Returns 1 if the vote was free and is this token's now, else 0
 --
 -- Atomic because SET NX is.
 if redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) then return 1 end

@@ -1,10 +1,9 @@
--- The fencing token of a vote, the first of `size`. All clients count their requests on every node, whatever comes of them,
--- so that as a rule the nodes are at the same number, and no counter has to be raised afterwards. `last` is what INCRBY has
--- answered.
+-- Mints the first of `size` fencing tokens of a vote. Every request of every client counts on every node, whatever its outcome.
+-- So the nodes usually have the same count, and no counter has to be raised afterwards. `last` is the reply of INCRBY.
 --
--- A counter that is far behind any clock has just begun, perhaps again, and one that is no number, or none that a script
--- can tell from the next one, cannot be counted on: the clock of the node, in microseconds, is above whatever was counted
--- before, unless more than a million is counted in a second. '%.0f' because tostring() drops digits above 10^14.
+-- A counter far below any clock has just begun, perhaps again. A counter that is no number, or that a script cannot tell from
+-- the next one, is useless. Both begin at the clock of the node in microseconds, which is above every earlier count, unless
+-- more than a million is counted in a second. '%.0f' because tostring() drops digits above 10^14.
 local function mint(fence, last, size)
   if type(last) == 'table' then
     local garbage = false

@@ -1,9 +1,9 @@
--- Tells the first live waiter that the lock is free here, and keeps the vote of this node for it for a while, as if it had
--- asked for it: long enough for a message and an answer on a busy machine, short enough for a waiter that does not come.
--- The other nodes do the same, so as a rule the one that waits longest gets a majority; where their queues differ, what is
--- kept ends by itself.
+-- Tells the first live waiter that the lock is free on this node, and keeps the vote of the node for it, as if it had
+-- asked. OFFER is long enough for a message and an answer on a busy machine, and short enough for a waiter that does not
+-- come. The other nodes do the same, so the longest waiter usually gets a majority. If their queues differ, the offers
+-- expire by themselves.
 --
--- The waiters hash holds, for each queued token, "1", and for each client (the first 36 characters of its tokens)
+-- The waiters hash has one field for each queued token, "1", and one for each client (the first 36 characters of its tokens),
 -- "<alive until, ms> <channel>".
 local function offer(lock, queue, waiters)
   local head = redis.call('LINDEX', queue, 0)
@@ -14,7 +14,7 @@ local function offer(lock, queue, waiters)
     local known = redis.call('HMGET', waiters, head, string.sub(head, 1, ID))
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
     if known[1] and alive_until and tonumber(alive_until) > now then
-      -- A client without messages comes by asking. A refused PUBLISH (an ACL) is no sign of death.
+      -- A client without messages finds the offer by polling. A refused PUBLISH (an ACL) is no sign of death.
       if channel == '' or redis.pcall('PUBLISH', channel, 'free ' .. head) ~= 0 then
         redis.call('SET', lock, head, 'PX', OFFER)
         return
@@ -27,7 +27,7 @@ local function offer(lock, queue, waiters)
   redis.call('DEL', waiters)
 end
 
--- Takes a token out of the queue. True if it was in it.
+-- Removes a token from the queue. True if it was queued.
 local function leave(queue, waiters, token)
   if redis.call('HDEL', waiters, token) == 0 then return false end
   redis.call('LREM', queue, 1, token)

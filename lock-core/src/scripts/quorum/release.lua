@@ -1,21 +1,21 @@
--- Takes back whatever a token has on this node: its vote, one that is kept for it, a place in the queue, or nothing.
+-- Takes back everything a token has on this node: its vote, an offer, a place in the queue, or nothing.
 --
 -- KEYS  1 lock  2 queue  3 waiters
--- ARGV  1 token  2 'undo' where an acquisition is undone, which frees nothing that anybody waited for; else left out,
---         since each argument costs a node as much as a command
--- Returns 1 where the token had the vote, else 0
+-- ARGV  1 token  2 'undo' if an acquisition is undone, which frees nothing that a waiter waits for; else left out, since each
+--         argument costs a node as much as a command
+-- Returns 1 if the token had the vote, else 0
 --
 -- Atomic because compare and delete are one script: the vote of another token is never touched.
 local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, undo = ARGV[1], ARGV[2]
 
 local holder = redis.pcall('GET', lock)
--- A list under our name is certainly not our token; a GET that was refused (an ACL) says nothing.
+-- A key of another type is certainly not held by this token. A GET that was refused (an ACL) proves nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
--- HDEL comes first and always: a replica refuses it, so that it cannot answer "not yours" by mistake.
+-- HDEL comes first and always: a replica refuses it, so that it cannot answer "not held" by mistake.
 local waits = leave(queue, waiters, token)
 if holder == token then
-  -- One that is kept for a waiter which has not come for it is no lock that it had.
+  -- An offer that its waiter has not taken does not count as a vote that the token had.
   local had = not (waits and redis.call('PTTL', lock) <= OFFER)
   redis.call('DEL', lock)
   if not undo then offer(lock, queue, waiters) end

@@ -1,19 +1,18 @@
--- Takes the lock for an owner, or once more for the owner that has it, or says that another has it. Asking
--- again with a token that is counted already changes nothing but the lease: the retry of a call whose reply
--- was lost.
+-- Takes the lock for an owner, once more for the owner that holds it, or reports that another owner holds it. A repeated
+-- request with a counted token changes only the lease: it is the retry of a call whose reply was lost.
 --
 -- KEYS  1 lock  2 holds  3 fence
 -- ARGV  1 owner  2 token  3 ttl, ms
---       4 how many fencing tokens the client wants to give out itself, should a tenure begin
+--       4 number of reserved tokens that the client requests if a tenure begins
 -- Returns one of
 --   n                  granted, with this fencing token
---   {'busy', pttl}     another owner holds it; -1 where its lease has no end
---   {'foreign', kind}  the name is taken by something that is not a lock
+--   {'busy', pttl}     another owner holds it; -1 if its lease has no end
+--   {'foreign', kind}  the key is no lock
 --
--- The fencing token belongs to the tenure: taking the lock once more does not change it.
+-- The fencing token belongs to the tenure: a further acquisition of the owner does not change it.
 --
--- Atomic because it is one script. A script does not roll back, so a step that is refused (no memory, an ACL) is undone with
--- commands that were allowed before it. The lock is written last, when the server has set a ttl already.
+-- Atomic because it is one script. A script does not roll back, so a refused step (no memory, an ACL) is undone by commands
+-- that were allowed before it. The lock is written last, after the server has set a ttl.
 local lock, holds, fence = KEYS[1], KEYS[2], KEYS[3]
 local owner, token, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
@@ -35,7 +34,7 @@ if holder then
       end
     end
     if count > 0 then
-      -- Before it is counted: a client that is not known to stay is buried.
+      -- Before the hold is counted: a hold of a client whose noted lease is over is buried.
       local refused = stay(holds, clients, owner, token, ttl, now)
       if refused then return refused end
       local counted = tenure[3]
@@ -46,18 +45,18 @@ if holder then
       refused = type(counted) == 'table' and counted or prolong(lock, holds, ttl)
       if not refused then return tonumber(tenure[2]) end
       if not tenure[3] then
-        -- In this order: a token that stays, and is not counted, would take the count of another one with it.
+        -- In this order: a token that stays without being counted would take the count of another one with it.
         if type(counted) ~= 'table' then redis.call('HDEL', holds, token) end
         redis.call('HINCRBY', lock, owner, -1)
       end
       return refused
     end
-    -- All that had it have crashed.
+    -- All clients that held the lock have crashed.
     holder = nil
   end
 end
 
--- A new tenure, or one that a client began which knows no fencing tokens. What the holds say is of the past.
+-- A new tenure, or one that a client without fencing tokens began. The holds are those of an earlier tenure.
 local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
 local time = redis.call('TIME')
 local minted = mint(fence, tonumber(ARGV[4]), time)

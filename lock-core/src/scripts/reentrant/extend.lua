@@ -2,13 +2,12 @@
 --
 -- KEYS  for each lease: the lock, its holds
 -- ARGV  for each lease: owner, token, ttl in ms
--- Returns how many leases there are where in each the owner held the lock and this acquisition was counted; else for each
--- 1 where that was so, and 0 where not
+-- Returns the number of leases if in each the owner held the lock and this acquisition was counted; else for each lease 1 if
+-- that was so, 0 if not
 --
--- The token is asked for too: the same owner may hold the lock anew, in a tenure that this acquisition is no
--- part of.
+-- The token is compared too: the same owner may hold the lock again, in a tenure that does not include this acquisition.
 --
--- Atomic per lock, which is all that is asked: a lease is only ever renewed by its owner.
+-- Atomic for each lock, which is enough: only its owner renews a lease.
 local renewed, all, now = {}, true, nil
 for i = 1, #KEYS / 2 do
   local lock, holds = KEYS[2 * i - 1], KEYS[2 * i]

@@ -1,16 +1,16 @@
--- Takes the lock from its owner, however often it is held; tells the clients whose acquisitions were counted,
--- and announces that it is free.
+-- Takes the lock from its owner, however often it is held. Tells the clients of the counted acquisitions, and announces that
+-- the lock is free.
 --
 -- KEYS  1 lock  2 holds  3 channel
 -- ARGV  1 publish command  2 prefix of the clients' channels
--- Returns 1 taken away, 0 nobody held it, {'foreign', kind} the name is no lock and was left alone
+-- Returns 1 taken away, 0 not held, {'foreign', kind} the key is no lock and was left alone
 --
--- Atomic so that those who are told are the ones that lost the lock.
+-- Atomic so that the clients that are told are those that lost the lock.
 local lock, holds = KEYS[1], KEYS[2]
 local holder, foreign = holder_of(lock)
 if not holder then return foreign or 0 end
 
--- Holds of another type tell of nobody. Refused as the others are, before anything is written: an ACL.
+-- Holds of another type name no client. An ACL refuses this read, like the others, before anything is written.
 local of = redis.pcall('HGET', holds, 'owner')
 if type(of) == 'table' and not string.find(of.err, 'WRONGTYPE', 1, true) then return of end
 local counted = of == holder and redis.call('HKEYS', holds) or {}

@@ -1,23 +1,22 @@
--- Takes back one acquisition. The last one of an owner deletes the lock and announces it. Also the clean-up
--- of an acquisition that was given up, whether it was granted or not.
+-- Takes back one acquisition. The last one of an owner deletes the lock and announces it. Also the clean-up of an acquisition
+-- that was given up, granted or not.
 --
 -- KEYS  1 lock  2 holds  3 channel
 -- ARGV  1 owner  2 token  3 publish command
--- Returns {n} where the lock is free now, and n connections were told; else how often the owner holds it still; -1
--- where the token is not counted (never granted, released before, or the lock ended without it)
+-- Returns {n} if the lock is free now, and n connections were told; else the number of holds that the owner still has; -1 if
+-- the token is not counted (never granted, released before, or the lock ended without it)
 --
--- Atomic because compare, count and delete are one script: the lock of another owner is never touched, and
--- a release that is repeated does not count twice. The other holds rely on the lease: it becomes shorter only where it is known
--- for each of them that it needs no more.
+-- Atomic because compare, count and delete are one script: the lock of another owner is never touched, and a repeated release
+-- does not count twice. The other holds rely on the lease: it becomes shorter only if all of them are known to need no more.
 local lock, holds = KEYS[1], KEYS[2]
 local owner, token = ARGV[1], ARGV[2]
 
 local holder, count, known = holder_of(lock)
--- Something else under our name certainly does not count our token; a read that was refused says nothing.
+-- A key of another type certainly does not count this token. A read that was refused (an ACL) proves nothing.
 if not holder and count and count.err then return count end
 
--- Another process of this owner may have crashed, or need the lock for a shorter time than this one. What is refused here is
--- asked again: nothing has changed.
+-- Another process of this owner may have crashed, or may need the lock for a shorter time than this one. A refusal here has
+-- changed nothing, so the release can be repeated.
 local clients, several, now, lasts
 if holder == owner and known and count > 1 then
   local text = redis.pcall('HGET', holds, 'clients')
@@ -26,8 +25,8 @@ if holder == owner and known and count > 1 then
   if several > 1 then now, lasts = now_ms(), redis.call('PTTL', lock) end
 end
 
--- HDEL comes before other writes and always: a replica refuses it, so that it cannot answer "not counted" by mistake, and
--- a server short of memory allows it. After it, Redis lets a script finish.
+-- HDEL comes before other writes and always: a replica refuses it, so that it cannot answer "not counted" by mistake, and a
+-- server short of memory allows it. After it, Redis lets a script finish.
 local counted = redis.pcall('HDEL', holds, token)
 if type(counted) == 'table' then
   -- Holds of another type are lost, as if they were evicted.
@@ -64,10 +63,10 @@ if count > 1 and known_until == left then
   end
   redis.pcall('HSET', holds, 'clients', written(clients))
   redis.pcall('PEXPIRE', holds, last + AFTER)
-  -- Who waits was told of a longer lease. It looks by itself every few seconds.
+  -- The waiters know the longer lease. They ask by themselves every few seconds.
   if lasts > last + 1000 then redis.pcall(ARGV[3], KEYS[3], '0') end
 end
 if count > 1 then return left end
--- A refused PUBLISH (an ACL) undoes nothing: who waits asks again before long.
+-- A refused PUBLISH (an ACL) undoes nothing: the waiters ask again before long.
 local heard = redis.pcall(ARGV[3], KEYS[3], '0')
 return {type(heard) == 'number' and heard or 0}

@@ -1,20 +1,19 @@
 -- Helpers in front of every script of the reentrant lock.
 --
--- The lock is the hash of a Redisson RLock: one field, the owner, whose value says how often it is held, and
--- one ttl on the whole. The holds hash stands beside it and is ours alone; other clients do not know it. It
--- belongs to one tenure, that is from the first acquisition of an owner to its last release: the fields
--- `owner` and `fence`, and one field for each acquisition that is counted, named by its token. Thus a call
--- that is repeated counts once. It lives as long as the lock or longer.
+-- The lock is the hash of a Redisson RLock: one field, the owner, whose value is the number of its holds, and one ttl for the
+-- whole. The holds hash stands beside it; other clients do not know it. It belongs to one tenure: from the first acquisition of
+-- an owner to its last release. It has the fields `owner` and `fence`, and one field for each counted acquisition, named by its
+-- token. So a repeated call counts once. It lives as long as the lock or longer.
 --
--- The processes of an owner end one by one: what one had that has crashed is not counted for as long as the others come and
--- go. So the field `clients` says until when the leases of each last, as `client ms;`. A token begins with its client.
+-- The processes of an owner end one by one. The holds of a crashed process must not stay counted while the others come and go.
+-- So the field `clients` says until when the leases of each client last, as `client ms;`. A token begins with its client.
 --
--- Redisson deletes the lock without the holds, and may take it again for the same owner. So the lock has a second field,
--- which Redisson never reads: without it, what the holds say is of an earlier tenure.
+-- Redisson deletes the lock without the holds, and may take it again for the same owner. So the lock has a second field, which
+-- Redisson never reads. Without it, the holds are those of an earlier tenure.
 local TENURE = 'lock-core:tenure'
 
--- The owner of the lock, how often it is held, and whether the holds are of this tenure. nil where the lock is free; nil and
--- a reply where it is no lock of this kind: a name without a prefix may well be that of other data.
+-- The owner of the lock, the number of its holds, and whether the holds hash is of this tenure. nil if the lock is free. nil
+-- and a reply if the key is no lock of this kind: a name without a prefix may be that of other data.
 local function holder_of(lock)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
@@ -34,16 +33,15 @@ local function holder_of(lock)
   return nil, {'foreign', 'hash that is no lock'}
 end
 
--- How long the holds outlive the lock, in ms: two commands of one script may run at different moments.
+-- Time by which the holds outlive the lock, ms: two commands of one script may run at different moments.
 local AFTER = 100
 
--- Gives the lease at least `ttl` ms from now. It never shortens it, as other holds of the same owner may
--- rely on more, and it leaves a lock without a ttl as it is. It always writes: a replica must refuse. Returns an error where a
--- step is refused.
+-- Extends the lease to at least `ttl` ms from now. It never shortens it, since other holds of the same owner may rely on more,
+-- and it leaves a lock without a ttl as it is. It always writes: a replica must refuse. Returns an error if a step is refused.
 local function prolong(lock, holds, ttl)
   local left, beside = redis.pcall('PTTL', lock), redis.pcall('PTTL', holds)
   if type(left) == 'table' then return left end
-  -- Another client of the same owner may have renewed the lock, which does not know the holds.
+  -- A client that does not know the holds may have renewed the lock for the same owner.
   local done = redis.pcall('PEXPIRE', holds, math.max(math.max(left, ttl) + AFTER, beside))
   if type(done) == 'number' and left ~= -1 then done = redis.pcall('PEXPIRE', lock, math.max(left, ttl)) end
   return type(done) == 'table' and done or nil
@@ -56,7 +54,7 @@ local function now_ms(time)
   return time[1] * 1000 + math.floor(time[2] / 1000)
 end
 
--- Until when the leases of each client last, and how many clients there are.
+-- The end of the leases of each client, and the number of clients.
 local function clients_of(text)
   local clients, n = {}, 0
   for client, ends in string.gmatch(type(text) == 'string' and text or '', '(%S+) (%d+);') do
@@ -73,8 +71,8 @@ local function written(clients)
   return table.concat(entries)
 end
 
--- The client of this token stays for `ttl` ms, or longer where that is so already. Returns an error where that is refused.
--- An owner that is one acquisition has one client.
+-- The client of this token stays for `ttl` ms, or longer if that is noted already. Returns an error if a step is refused. An
+-- owner that is one acquisition has one client, so nothing is noted.
 local function stay(holds, clients, owner, token, ttl, now)
   local client = owner ~= token and string.match(token, TOKEN)
   if not client then return nil end
@@ -83,9 +81,9 @@ local function stay(holds, clients, owner, token, ttl, now)
   return type(done) == 'table' and done or nil
 end
 
--- Uncounts what clients had whose leases are over, and drops those that have nothing counted. Returns how often the owner holds
--- the lock now, 0 where it was deleted; and for how many of these holds it is known until when they last. A refused step
--- leaves the rest as it is.
+-- Uncounts the holds of clients whose leases are over, and drops clients without counted holds. Returns the number of holds
+-- that the owner has now, 0 if the lock was deleted, and the number of these holds whose end is known. A refused step leaves
+-- the rest as it is.
 local function bury(lock, holds, owner, count, clients, now)
   local fields = redis.pcall('HGETALL', holds)
   local dead, counted, alive = {}, {}, 0
@@ -104,7 +102,7 @@ local function bury(lock, holds, owner, count, clients, now)
     return type(done) == 'number' and 0 or count, 0
   end
   for _, token in ipairs(dead) do
-    -- In this order: a token that stays, and is not counted, would take the count of another one with it.
+    -- In this order: a token that stays without being counted would take the count of another one with it.
     local gone = redis.pcall('HDEL', holds, token)
     if type(gone) == 'table' then return count, 0 end
     local left = redis.pcall('HINCRBY', lock, owner, -1)

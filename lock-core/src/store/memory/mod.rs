@@ -37,7 +37,7 @@ impl fmt::Debug for MemoryStore {
 }
 
 impl MemoryStore {
-    /// A store of its own for the empty name, a shared one for any other.
+    /// Opens a separate store for the empty name, and a shared one for any other name.
     pub(crate) fn open(name: &str, clock: Arc<dyn Clock>) -> Self {
         let server = if name.is_empty() {
             Server::new(clock)
@@ -88,7 +88,7 @@ struct MemoryState {
     listeners: Listeners,
     clients: HashMap<Box<str>, EventSink>,
     fence: u64,
-    /// When the locks grow past this, entries that no longer mean anything are swept out.
+    /// The number of locks at which stale entries are swept out.
     sweep_at: usize,
 }
 
@@ -96,7 +96,7 @@ struct MemoryState {
 struct Slot {
     holder: Option<Holder>,
     queue: VecDeque<QueuedWaiter>,
-    /// Until when each client counts as alive.
+    /// The time until which each client counts as alive.
     alive: HashMap<Box<str>, Moment>,
 }
 
@@ -105,7 +105,7 @@ struct Holder {
     expires: Moment,
 }
 
-/// Whoever has to queue is given so many reserved tokens at least: others may have come to wait behind it by then.
+/// Minimum reserved tokens of a queued waiter: other waiters may join its waiting line before the grant.
 const RESERVE_IF_QUEUED: u64 = 7;
 
 struct QueuedWaiter {
@@ -119,7 +119,7 @@ enum Message {
     Granted(Token, Grant, Box<str>),
     Contended(Token),
     Revoked(Token),
-    /// For this client, of the lock of this name.
+    /// For this client, about the lock of this name.
     Unlocked(Box<str>, Box<str>),
 }
 
@@ -158,22 +158,22 @@ impl Server {
     }
 }
 
-/// Whom a lock went to.
+/// The waiter that was granted a lock.
 enum Promotion {
     ToTheOneThatAsks { fence: u64 },
     ToAnother,
 }
 
 impl MemoryState {
-    /// The next fencing token, and `reserve` behind it that the client gives out itself.
+    /// Mints a fencing token, and reserves `reserve` tokens behind it for the client to give out.
     fn mint(&mut self, now: Moment, reserve: u64) -> u64 {
-        // Below 2^53 like the server's: microseconds, with the last token as the floor.
+        // Below 2^53 like those of the server: microseconds, with the last token as the floor.
         let minted = (self.fence + 1).max(now.0 / 1000);
         self.fence = minted + reserve;
         minted
     }
 
-    /// The slot's holder once leases that have run out are gone.
+    /// The slot of a lock, without a holder whose lease has expired.
     fn slot(&mut self, key: &LockKey, now: Moment) -> &mut Slot {
         if !self.locks.contains_key(key.lock()) {
             self.sweep(now);
@@ -195,7 +195,7 @@ impl MemoryState {
         self.sweep_at = ((self.locks.len() + self.tenures.len()) * 2).max(64);
     }
 
-    /// Gives the lock to the first live waiter, and tells it, unless it is the one that asks.
+    /// Grants the lock to the first live waiter, and sends it a message, unless it is the one that asks.
     fn grant_next(
         &mut self,
         key: &LockKey,
@@ -213,7 +213,7 @@ impl MemoryState {
                 continue;
             }
             let contended = !slot.queue.is_empty();
-            // The queue knows the terms of an earlier ask.
+            // The queue has the terms of an earlier request.
             let asked = (waiter.ttl, waiter.reserve);
             let (ttl, reserve) = ours.map_or(asked, |attempt| (attempt.ttl, attempt.reserve));
             let fence = self.mint(now, reserve);
@@ -240,12 +240,12 @@ impl MemoryState {
         None
     }
 
-    /// What stands under the name of an exclusive lock, where that is a reentrant one.
+    /// The type of the key of an exclusive lock, if a reentrant lock has that key.
     fn foreign(&mut self, key: &LockKey, now: Moment) -> Option<String> {
         self.tenure(key.lock(), now).map(|_| "hash".to_owned())
     }
 
-    /// Forgets a name that nobody holds or waits for.
+    /// Forgets a lock without holder and waiters.
     fn tidy(&mut self, key: &LockKey) {
         if let Some(slot) = self.locks.get_mut(key.lock())
             && slot.queue.is_empty()
@@ -269,7 +269,7 @@ impl Slot {
 }
 
 impl MemoryStore {
-    /// Runs one operation on the state, then sends what it wants sent.
+    /// Runs one operation on the state, then sends its messages.
     fn run<T>(
         &self,
         operation: impl FnOnce(&mut MemoryState, Moment, &mut Vec<Message>) -> T,
@@ -314,7 +314,7 @@ fn acquire(
     } else if slot.held_by(token) {
         let fence = state.mint(now, attempt.reserve);
         if let Some(holder) = &mut state.slot(key, now).holder {
-            // Never shorter: an ask that was long under way may be older than the grant that its client believes.
+            // Never shorter: a request that was long under way may be older than the grant that its client believes in.
             holder.expires = holder.expires.max(now + attempt.ttl);
         }
         return granted(fence);
@@ -346,7 +346,7 @@ fn acquire(
         last_fence,
         own_holder,
     };
-    // The first of the queue tells the holder that somebody waits, and again with each refresh.
+    // The first waiter of the queue tells the holder that the lock is contended, and again with each refresh.
     if let Some(holder) = &slot.holder
         && holder.token.client() != token.client()
         && slot
@@ -471,7 +471,7 @@ impl Store for MemoryStore {
                 state.tidy(key);
                 return Forced::NotHeld;
             };
-            // The old holder hears first, as it does from the server.
+            // The old holder is told first, as by the server.
             outbox.push(Message::Revoked(holder.token));
             state.grant_next(key, now, None, outbox);
             state.tidy(key);

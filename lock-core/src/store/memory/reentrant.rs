@@ -1,4 +1,4 @@
-//! The reentrant kind in memory, and who listens for it.
+//! The reentrant kind in memory, and its subscribers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,11 +12,11 @@ use crate::sync::lock;
 use crate::time::Moment;
 use crate::token::{CLIENT_LEN, Token};
 
-/// From the first acquisition of an owner to its last release.
+/// A tenure: from the first acquisition of an owner to its last release.
 pub(super) struct ReentrantHold {
     owner: Box<str>,
     fence: u64,
-    /// The acquisitions that are counted.
+    /// The counted acquisitions.
     counted: Vec<Token>,
     expires: Moment,
 }
@@ -30,26 +30,26 @@ impl ReentrantHold {
         self.counted.len() as u64
     }
 
-    /// Never shortens it: other holds may rely on more.
+    /// Never shortens the lease: other holds may rely on more.
     fn prolong(&mut self, until: Moment) {
         self.expires = self.expires.max(until);
     }
 }
 
-/// A client and the lock that it listens for.
+/// A client, and the lock that it is subscribed for.
 type Listener = (Box<str>, Box<str>);
 
-/// For each channel, who listens, and how often.
+/// For each channel, its subscribers and their number.
 #[derive(Default)]
 pub(super) struct Listeners(pub(super) HashMap<Box<str>, HashMap<Listener, usize>>);
 
-/// An acquisition without an owner is its own.
+/// An acquisition without an owner is its own owner.
 fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> &'a str {
     owner.unwrap_or_else(|| token.as_str())
 }
 
 impl MemoryState {
-    /// The tenure of a lock, where it is not over.
+    /// The tenure of a lock, unless it has expired.
     pub(super) fn tenure(&mut self, name: &str, now: Moment) -> Option<&mut ReentrantHold> {
         if self.tenures.get(name)?.is_over(now) {
             self.tenures.remove(name);
@@ -57,7 +57,7 @@ impl MemoryState {
         self.tenures.get_mut(name)
     }
 
-    /// Whether an exclusive lock stands under this name.
+    /// Whether an exclusive lock has this name.
     fn is_exclusive(&mut self, name: &str, now: Moment) -> bool {
         self.locks.get_mut(name).is_some_and(|slot| {
             slot.expire(now);
@@ -150,7 +150,7 @@ impl MemoryState {
         } else {
             SnapshotState::Free
         };
-        // Who waits has only subscribed: there is no queue to count.
+        // Waiters only subscribe: there is no queue to count.
         Snapshot {
             state,
             waiting: 0,
@@ -168,18 +168,18 @@ impl MemoryState {
             let kind = "string".to_owned();
             return Forced::Foreign { kind };
         }
-        // One that is over is not there any more.
+        // Removes an expired tenure.
         self.tenure(key.lock(), now);
         let Some(tenure) = self.tenures.remove(key.lock()) else {
             return Forced::NotHeld;
         };
-        // The old holders hear first, as they do from the server.
+        // The old holders are told first, as by the server.
         outbox.extend(tenure.counted.into_iter().map(Message::Revoked));
         outbox.extend(self.announce(key));
         Forced::TakenAway
     }
 
-    /// The message that the lock is free, for everybody who listens.
+    /// The messages to all subscribers that the lock is free.
     fn announce(&self, key: &LockKey) -> Vec<Message> {
         let Names::Reentrant { channel, .. } = key.names() else {
             return Vec::new();
@@ -219,7 +219,7 @@ impl MemoryStore {
     }
 }
 
-/// One client of the server that listens.
+/// A client of the server that is subscribed.
 struct Subscriber {
     server: Arc<Server>,
     client: Box<str>,

@@ -1,4 +1,4 @@
-//! The reentrant kind in memory.
+//! Tests of the reentrant kind in memory.
 
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::token::ClientId;
 
 const TTL: Duration = Duration::from_secs(9);
 
-/// What a client was told.
+/// The messages that a client received.
 #[derive(Default)]
 struct Told(Mutex<Vec<String>>);
 

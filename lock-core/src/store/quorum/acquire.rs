@@ -1,4 +1,4 @@
-//! Taking a lock: rounds of votes until it is ours, another's, or the nodes cannot be reached.
+//! Acquisition of a lock: rounds of votes, until the lock is won or held by another client, or the nodes cannot be reached.
 
 use std::time::Duration;
 
@@ -14,10 +14,10 @@ use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, Store, StoreError};
 use crate::token::Token;
 
-/// How often votes that were split are cast again before the caller hears of it.
+/// Maximum repetitions of a split vote before the caller gets an answer.
 const SPLITS: u32 = 3;
 
-/// How soon a waiter asks again when votes were split, at most.
+/// Maximum pause of a waiter after a split vote.
 const AGAIN: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
@@ -32,8 +32,8 @@ impl QuorumStore {
                     splits += 1;
                     (splits <= SPLITS).then(|| self.jitter(splits))
                 }
-                // Perhaps the nodes are slower than they used to be: the next round waits longer for them. A node that
-                // refuses does not become any better by that.
+                // The nodes may have become slower: the next round waits longer for them. A node that refuses does not
+                // improve by that.
                 Err(StoreError::Ambiguous(_)) => {
                     (began.elapsed() < self.members.limit / 2).then_some(Duration::ZERO)
                 }
@@ -52,7 +52,7 @@ impl QuorumStore {
         }
     }
 
-    /// Full jitter over a few round trips, and over twice as many each time.
+    /// Full jitter over a few round trips. Each try doubles the range.
     fn jitter(&self, tries: u32) -> Duration {
         let slowest = self.members.all.iter().map(|node| node.rtt.usual()).max();
         let unit = slowest
@@ -61,8 +61,8 @@ impl QuorumStore {
         (unit * 2_u32.pow(tries)).mul_f64(fastrand::f64())
     }
 
-    /// One round. What it leaves on the nodes is the attempt's if it is won, a place in the queues if the attempt waits, and
-    /// else nothing.
+    /// One round. A round that is won leaves its votes on the nodes. Any other round leaves a place in the queues if the
+    /// attempt waits, and else nothing.
     async fn vote(&self, attempt: Attempt<'_>) -> Result<Verdict, StoreError> {
         let members = &self.members;
         let now = Instant::now();
@@ -82,13 +82,13 @@ impl QuorumStore {
         }
         let verdict = loop {
             let verdict = tally.verdict();
-            // Whoever waits is in no hurry, and wants a place in every queue: all that answer in time are heard.
+            // A waiter is in no hurry and needs a place in every queue, so all nodes that answer in time are heard.
             let lingers =
                 attempt.mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
             if let Some(verdict) = verdict.filter(|_| !lingers || round.is_over()) {
                 break verdict;
             }
-            // Every node is heard of in the end, and then the tally has a verdict.
+            // Every node answers or times out in the end, and then the tally has a verdict.
             let Some((node, answer)) = round.next().await else {
                 break Err(silent());
             };
@@ -96,14 +96,15 @@ impl QuorumStore {
             tally.count(node, vote.map_err(|error| members.all[node].failed(error)));
         };
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
-            // The slower nodes vote for us, too; what has not left yet must not come behind the release.
+            // The slower nodes vote for this attempt, too. A request that has not been sent yet must not arrive
+            // behind the release.
             round.finish_what_is_sent(&self.hints);
             if largest > smallest {
                 self.raise(attempt, largest + attempt.reserve).await?;
             }
             claim.won();
         } else {
-            // For the same reason: a request that is on its way is carried out, and then undone.
+            // For the same reason, a request that is on its way is carried out, and then undone.
             let sent_on = round.sent_on();
             drop(round);
             if let Some(left) = claim.lost(self.may_be_left(attempt.token, &tally)) {
@@ -113,17 +114,17 @@ impl QuorumStore {
         verdict
     }
 
-    /// The nodes on which an attempt may have got a vote, or may still get one.
+    /// The nodes on which an attempt may have a vote, or may still get one.
     fn may_be_left(&self, token: &Token, tally: &Tally) -> Nodes {
         let never = self.members.never_asked_for(token);
-        // Who has refused holds nothing of ours, except a place in the queue.
+        // A node that refused has no vote of this token, only a place in its queue.
         let left = |node: &usize| !never.has(*node) && !tally.refused(*node);
         let nodes = (0..self.members.all.len()).filter(left);
         nodes.fold(Nodes::default(), Nodes::with)
     }
 
-    /// Makes sure that no majority will mint a token up to this one again: a majority of those that have voted for us
-    /// must have raised their counters. Whoever comes after us needs the vote of one of them, and gets it after ours.
+    /// Makes sure that no majority mints a token up to this one again: a majority of nodes that voted for this token must raise
+    /// their counters. A later acquisition needs the vote of one of them, and gets it after the raise.
     async fn raise(&self, attempt: Attempt<'_>, last: u64) -> Result<(), StoreError> {
         let members = &self.members;
         let ballot = Ballot::raise(attempt.key, attempt.token, last);
@@ -143,7 +144,7 @@ impl QuorumStore {
                 break;
             }
         }
-        // The votes are ours, and the next try finds them so.
+        // The votes stay with this token, and the next attempt finds them.
         Err(match super::causes::combined(members.all.len(), failures) {
             StoreError::NotNow(cause) => StoreError::Ambiguous(cause),
             other => other,
@@ -151,7 +152,7 @@ impl QuorumStore {
     }
 }
 
-/// Whoever waits is in the nodes' queues now. No node grants a lock by itself, so nothing else is known of the place.
+/// A waiter is in the queues of the nodes now. No node grants a lock by itself, so nothing else is known of its place.
 fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
     match mode {
         Mode::Try => Answer::Busy { remaining },
@@ -163,7 +164,7 @@ fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
     }
 }
 
-/// The nodes not to ask, because they have not answered of late. Nobody is left out where the others are too few.
+/// The nodes to skip because they have not answered of late. No node is skipped if the others are no majority.
 fn left_out(members: &Members, now: Instant) -> Nodes {
     let silent = members.all.iter().filter(|node| node.rtt.is_silent(now));
     let silent = silent.fold(Nodes::default(), |nodes, node| nodes.with(node.index));

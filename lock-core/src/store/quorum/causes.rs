@@ -1,4 +1,4 @@
-//! Why a quorum could not answer: what each of its nodes said.
+//! Why a quorum could not answer: the failure of each node.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use super::nodes::majority;
 use crate::error::Cause;
 use crate::store::StoreError;
 
-/// What went wrong on one node.
+/// The failure of one node.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
     pub(super) node: usize,
@@ -44,8 +44,8 @@ impl Failure {
     }
 }
 
-/// One error for what several nodes said. It is ambiguous where any request may have been carried out, and for good
-/// only where the nodes that are set up wrong are enough to make a majority impossible.
+/// One error for the failures of several nodes. It is ambiguous if any request may have been carried out. It is permanent only
+/// if the misconfigured nodes alone make a majority impossible.
 pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
     failures.sort_by_key(|failure| failure.node);
     let wrong = |failure: &&Failure| matches!(failure.error, StoreError::Misconfigured(_));
@@ -69,17 +69,17 @@ pub(super) fn late(limit: Duration) -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Late(limit))))
 }
 
-/// A node that has not answered of late is left out until it does.
+/// A node that has not answered of late is skipped until it answers.
 pub(super) fn silent() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Silent)))
 }
 
-/// A node that restarted may have forgotten a vote.
+/// A node that restarted may have forgotten a vote, so it is in quarantine.
 pub(super) fn in_quarantine(left: Duration) -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Quarantined(left))))
 }
 
-/// Whether a node only may not vote for a while: it can be reached.
+/// Whether a node is only in quarantine: it can be reached.
 pub(super) fn is_quarantine(error: &StoreError) -> bool {
     match error {
         StoreError::NotNow(cause) => cause.is::<Quarantined>(),
@@ -87,12 +87,12 @@ pub(super) fn is_quarantine(error: &StoreError) -> bool {
     }
 }
 
-/// The connection was made anew while the request was on its way: by a server that may have restarted.
+/// The connection was replaced while the request was on its way: the server may have restarted.
 pub(super) fn reconnected() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Reconnected)))
 }
 
-/// The vote of a node is not ours, or no longer.
+/// The vote of a node does not belong to this token, or no longer.
 pub(super) fn not_ours() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(NotOurs)))
 }

@@ -1,8 +1,7 @@
-//! Which tokens are being asked for, and which have their lock.
+//! The tokens with running attempts, and the tokens that have won their lock.
 //!
-//! A token may be asked for twice at a time, by the task that waits and by a refresh of its line. A node has one vote for
-//! it whoever asked, so an attempt that has lost may only take the votes back where no other one goes on with them, or has
-//! won.
+//! A token may have two attempts at a time: one of the task that waits, and one of the refresh of its waiting line. A node has
+//! one vote for both. So an attempt that has lost may take votes back only if no other attempt is running or has won.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -15,10 +14,10 @@ use super::nodes::Nodes;
 use crate::sync::lock;
 use crate::token::Token;
 
-/// So long it is remembered that a token has its lock, at most: one that is kept beyond its guard is never released.
+/// Maximum time for which a won lock is remembered. A lock that is kept beyond its guard is never released.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
-/// With so many tokens it is looked which ones have been remembered for long enough.
+/// Minimum number of tokens before old ones are looked for.
 const FEW: usize = 64;
 
 #[derive(Debug, Default)]
@@ -27,26 +26,26 @@ pub(super) struct Claims(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     tokens: HashMap<u64, ClaimState>,
-    /// With how many tokens the next look is due.
+    /// The number of tokens at which old ones are looked for next.
     look_at: usize,
 }
 
-/// What is known about one token.
+/// The state of one token.
 #[derive(Debug, Default)]
 struct ClaimState {
-    /// How many attempts go on.
+    /// Number of running attempts.
     attempts: u32,
-    /// When one was won, where the lock has not been released since.
+    /// Set when an attempt has won, until the lock is released.
     won: Option<Won>,
-    /// Where attempts that have lost may have left a vote to others.
+    /// Nodes on which lost attempts may have left a vote, because another attempt was running or had won.
     left: Nodes,
 }
 
 #[derive(Debug, Clone, Copy)]
 struct Won {
     at: Instant,
-    /// How many attempts may lose after that without a change: those that went on, and one that has begun before its caller
-    /// knew. Whoever asks more often does not have the lock: the grant came too late, say.
+    /// Attempts that may still lose without a change: those that were running, and one that began before its caller knew of the
+    /// win. A caller that asks more often does not have the lock, for example because the grant came too late.
     spares: u32,
 }
 
@@ -57,7 +56,7 @@ impl ClaimState {
 }
 
 impl Book {
-    /// Forgets what has been remembered for long enough. Seldom done, so that it costs each token next to nothing.
+    /// Forgets old tokens. This is rare, so the cost for each token is small.
     fn tidy(&mut self, now: Instant) {
         self.tokens.retain(|_, state| {
             let recent = |won: Won| now.saturating_duration_since(won.at) < REMEMBERED;
@@ -67,7 +66,7 @@ impl Book {
     }
 }
 
-/// An attempt that goes on. One that is dropped has neither won nor lost: what it leaves goes with the release of the token.
+/// A running attempt. A dropped attempt has neither won nor lost: the release of its token takes back what it left.
 #[derive(Debug)]
 pub(super) struct Claim {
     claims: Arc<Claims>,
@@ -89,7 +88,7 @@ impl Claims {
         }
     }
 
-    /// The token is about to be released, everywhere.
+    /// The token is about to be released, on all nodes.
     pub(super) fn release(&self, token: &Token) {
         if let Entry::Occupied(mut entry) = lock(&self.0).tokens.entry(sequence_of(token)) {
             let state = entry.get_mut();
@@ -100,7 +99,7 @@ impl Claims {
         }
     }
 
-    /// Does something before the next attempt can begin; not where one goes on or was won.
+    /// Runs `act` before the next attempt can begin. `None` if an attempt is running or has won.
     pub(super) fn unless_claimed<T>(&self, token: &Token, act: impl FnOnce() -> T) -> Option<T> {
         let book = lock(&self.0);
         let state = book.tokens.get(&sequence_of(token));
@@ -118,8 +117,8 @@ impl Claim {
         }
     }
 
-    /// It may have left votes on these nodes. Where all that attempts for this token have left may be, if it is to be taken
-    /// back now.
+    /// The attempt may have left votes on these nodes. Returns the nodes on which the votes of all attempts have to be taken
+    /// back now; `None` if another attempt is running or has won.
     pub(super) fn lost(self, left: Nodes) -> Option<Nodes> {
         let mut book = lock(&self.claims.0);
         let state = book.tokens.get_mut(&self.sequence)?;
@@ -177,7 +176,7 @@ mod tests {
         assert!(is_claimed(&claims, &one), "the second goes on");
         assert_eq!(second.lost(nodes(&[0])), Some(nodes(&[0, 1])));
         assert!(lock(&claims.0).tokens.is_empty());
-        // Given up: the next one takes it over.
+        // The second attempt is dropped: the next one takes over.
         let first = claims.begin(&one);
         let second = claims.begin(&one);
         assert_eq!(first.lost(nodes(&[1])), None);
@@ -194,13 +193,13 @@ mod tests {
         let (first, second) = (claims.begin(&token), claims.begin(&token));
         second.won();
         assert_eq!(first.lost(nodes(&[0])), None);
-        // It began before its caller knew.
+        // This attempt began before its caller knew of the win.
         assert_eq!(claims.begin(&token).lost(nodes(&[1])), None);
         assert!(is_claimed(&claims, &token));
         claims.release(&token);
         claims.release(&token);
         assert!(lock(&claims.0).tokens.is_empty());
-        // A release behind which an attempt goes on.
+        // An attempt goes on behind a release.
         let late = claims.begin(&token);
         claims.begin(&token).won();
         claims.release(&token);

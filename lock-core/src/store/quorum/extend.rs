@@ -1,4 +1,4 @@
-//! Renewing leases on a majority, and healing the minority.
+//! Renewal of leases on a majority, and healing of the minority.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::store::{Renewal, StoreError};
 use crate::sync::lock;
 
 impl QuorumStore {
-    /// A lease is renewed where a majority still has its token. Nodes that have lost a vote, or were away when it was
-    /// cast, get it back then; before, that could bring a lock back to life that was taken away.
+    /// A lease is renewed if a majority still has its token. Only then the other nodes, which lost the vote or were away when
+    /// it was cast, get it back: earlier, that could revive a lock that was taken away.
     pub(super) async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         if renewals.iter().any(|r| r.key.kind() == Kind::Reentrant) {
             return Err(only_exclusive());
@@ -37,8 +37,8 @@ impl QuorumStore {
         loop {
             let won = |n: usize| held[n].len() >= majority;
             let decided = |n: usize| won(n) || not_held[n].len() > nodes - majority;
-            // Those that answer in time are heard, so that whatever they have lost is healed; the others are waited for
-            // only as long as they are needed.
+            // All nodes that answer in time are heard, so that their lost votes are healed. The others are awaited only as long
+            // as they are needed.
             let next = match round.next().await {
                 Some(next) => Some(next),
                 None if (0..renewals.len()).all(decided) => None,
@@ -63,12 +63,12 @@ impl QuorumStore {
             }
         }
         round.finish(&self.hints, |_| ());
-        // Where a majority is neither for it nor against it while the nodes have decided on others, it has lost votes
-        // besides those that cannot be asked: it is taken for lost, which is safe.
+        // A lease without a majority for or against it, in a round that has decided others, has lost votes besides the nodes
+        // that cannot be asked. It counts as lost, which is safe.
         let renewed: Vec<bool> = held.iter().map(|held| held.len() >= majority).collect();
         let renewing = Arc::new(renewing);
         for ((renewal, renewed), lost) in renewals.iter().zip(&renewed).zip(not_held) {
-            // What is only confirmed is not cast again: its ttl is not known here.
+            // A lease that is only confirmed gets no new vote: its ttl is not known here.
             if *renewed && !lost.is_empty() && !renewal.ttl.is_zero() {
                 self.heal(*renewal, lost, &renewing);
             }
@@ -76,7 +76,7 @@ impl QuorumStore {
         Ok(renewed)
     }
 
-    /// Casts the vote again on the nodes that have lost it, in the background.
+    /// Casts the vote again, in the background, on the nodes that have lost it.
     fn heal(&self, renewal: Renewal<'_>, lost: Nodes, renewing: &Arc<Renewing>) {
         let token = renewal.token.as_str();
         let release = Ballot::release(renewal.key, renewal.token, false);
@@ -105,7 +105,7 @@ impl QuorumStore {
         let (token, renewing): (Box<str>, _) = (token.into(), Arc::clone(renewing));
         round.finish(&self.hints, move |_| {
             let _until_healed = &renewing;
-            // It was released while it was being healed, and perhaps the release came first.
+            // The lock was released while it was being healed, and the release may have come first.
             if books.was_released(&token) {
                 let mut round = ask(
                     &members,
@@ -121,7 +121,7 @@ impl QuorumStore {
     }
 }
 
-/// Tokens whose release must be noticed, because they may be healed.
+/// Tokens that may be healed, so their release must be noticed.
 struct Renewing {
     books: Arc<Books>,
     tokens: Vec<Box<str>>,

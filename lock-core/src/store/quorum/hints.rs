@@ -1,4 +1,4 @@
-//! What the nodes tell us unasked, put together.
+//! The messages of all nodes, combined for the engine.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,14 +10,14 @@ use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events, Grant};
 use crate::sync::lock;
 
-/// How long the first node that says "free" waits for the others to say so, too.
+/// Average pause after the first "free" of a node, for the other nodes to send theirs.
 const COLLECT: Duration = Duration::from_millis(3);
 
-/// Takes the messages of all nodes and passes them on to the engine.
+/// Receives the messages of all nodes and passes them on to the engine.
 pub(super) struct Hints {
     majority: usize,
     engine: OnceCell<(EventSink, Handle)>,
-    /// How many nodes have told a token of ours that its lock is free, since it asked last.
+    /// The number of nodes that have sent "free" to a token since its last request.
     told: Mutex<HashMap<Box<str>, usize>>,
 }
 
@@ -34,7 +34,7 @@ impl Hints {
         let _ = self.engine.set((sink, runtime));
     }
 
-    /// Runs something on the engine's runtime.
+    /// Runs a task on the engine's runtime.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         match self.engine.get() {
             Some((_, runtime)) => drop(runtime.spawn(task)),
@@ -42,7 +42,7 @@ impl Hints {
         }
     }
 
-    /// This token is about to ask, or has gone: what it was told is used up.
+    /// The token is about to ask, or is gone: its count begins again.
     pub(super) fn used(&self, token: &str) {
         let mut told = lock(&self.told);
         if !told.is_empty() {
@@ -57,7 +57,7 @@ impl Hints {
     }
 }
 
-/// The sink of every node. It keeps the hints alive and not the other way round.
+/// The event sink of every node. It keeps the hints alive; the hints do not keep the sink alive.
 pub(super) struct Sink(pub(super) Arc<Hints>);
 
 impl Events for Sink {
@@ -72,8 +72,8 @@ impl Events for Sink {
         self.0.tell(|engine| engine.revoked(token));
     }
 
-    /// A waiter asks when a majority is free: sooner it would be refused by those that have yet to hear of the release.
-    /// Where their queues differ no majority speaks to one waiter, and the first to speak has to do.
+    /// A waiter asks when a majority is free: earlier, nodes that have not heard of the release would refuse it. If the queues
+    /// differ, no majority sends to one waiter. Then the first message is enough, after a pause.
     fn freed(&self, token: &str) {
         let count = {
             let mut told = lock(&self.0.told);
@@ -101,7 +101,7 @@ impl Events for Sink {
         self.0.tell(|engine| engine.interrupted());
     }
 
-    // One node that was away for a moment is no reason to doubt a lease: what it would have said, the others say.
+    // A short outage of one node is no reason to doubt a lease: the other nodes send the same messages.
     fn reconnected(&self) {}
 
     fn is_in_use(&self) -> bool {

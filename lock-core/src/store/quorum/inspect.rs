@@ -1,4 +1,4 @@
-//! What a lock looks like from outside, on each node and on all together.
+//! The visible state of a lock, on each node and on all together.
 
 use std::time::Duration;
 
@@ -37,7 +37,7 @@ impl QuorumStore {
             let failures = answers.into_iter().filter_map(Result::err).collect();
             return Err(combined(nodes, failures));
         }
-        // A few nodes may lag behind: so many wait on a majority.
+        // A few nodes may lag behind: this number of waiters is queued on a majority.
         let mut waiting: Vec<u64> = answers.iter().flatten().map(|a| a.waiting).collect();
         waiting.sort_unstable_by(|a, b| b.cmp(a));
         let waiting = waiting.get(members.majority - 1).copied();
@@ -64,8 +64,8 @@ fn cause(failure: Failure) -> Cause {
     }
 }
 
-/// The lock is held by the client that a majority names, and for as long as a majority keeps it. A node that cannot be
-/// asked may be on its side.
+/// The holder is the client that a majority names, for as long as a majority keeps its votes. A node that cannot be asked may
+/// be on its side.
 fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
     let majority = majority(nodes.len());
     let unknown = nodes.iter().filter(|node| node.state.is_err()).count();

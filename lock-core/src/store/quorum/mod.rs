@@ -1,9 +1,8 @@
 //! Locks over a quorum of independent masters: Redlock, with fencing tokens.
 //!
-//! A lock is held by whoever has the votes of a majority: the same key with the same token, for the same ttl. All nodes
-//! are asked at once, the answer is there as soon as a majority has decided, and what is still under way then is finished
-//! in the background. Whatever an attempt that failed may have left on a node is taken back over the same connection,
-//! behind the request that may have left it.
+//! The holder has the votes of a majority: the same key with the same token, for the same ttl. All nodes are asked at once. The
+//! outcome is known as soon as a majority has decided, and the remaining requests end in the background. What a failed attempt
+//! may have left on a node is taken back over the same connection, behind the request that may have left it.
 
 mod acquire;
 mod causes;
@@ -47,11 +46,11 @@ use crate::token::{ClientId, Token};
 /// The settings of a quorum.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Rules {
-    /// No reply within this time is an error.
+    /// Maximum wait for a reply. A reply that takes longer is an error.
     pub(crate) limit: Duration,
-    /// The longest ttl that is to be expected, as far as is known.
+    /// Maximum ttl to expect, as far as is known.
     pub(crate) ttl: Duration,
-    /// Whether a node that has restarted is kept from voting.
+    /// Whether a node that has restarted goes into quarantine: it does not vote.
     pub(crate) quarantine: bool,
 }
 
@@ -59,7 +58,7 @@ pub(crate) struct Rules {
 pub(crate) struct QuorumStore {
     members: Arc<Members>,
     hints: Arc<Hints>,
-    /// What the nodes send their messages to. Kept here, because they hold it weakly.
+    /// The sink for the messages of the nodes. Kept here because the nodes hold it weakly.
     sink: Arc<dyn Events>,
     books: Arc<Books>,
 }
@@ -76,7 +75,7 @@ struct Books(Mutex<HashMap<Box<str>, Renewed>>);
 
 #[derive(Default)]
 struct Renewed {
-    /// How many renewals are under way.
+    /// Number of renewals under way.
     count: usize,
     released: bool,
 }
@@ -97,7 +96,7 @@ impl Books {
 }
 
 impl QuorumStore {
-    /// A store over the nodes behind these URLs. Nothing is sent before [`ready`](Self::ready).
+    /// Opens a store over the nodes behind these URLs. Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(urls: &[String], rules: Rules) -> Result<Self, LockError> {
         let nodes: Result<Vec<Master>, LockError> = urls
             .iter()
@@ -144,7 +143,7 @@ impl QuorumStore {
                 Err(error) => failures.push(node.failed(error)),
             }
             if admitted.len() == members.majority {
-                // The others get as long again; then they join while the work goes on.
+                // The other nodes get the same time again. Later ones join while the store is in use.
                 let again = began.elapsed().max(Duration::from_millis(50));
                 end = end.min(Instant::now() + again);
             }
@@ -199,11 +198,11 @@ impl Store for QuorumStore {
         Box::pin(self.release(key, token)).await
     }
 
-    /// Two steps: nobody gets in between where nobody waits, and for whoever waits on a node its vote is kept.
+    /// Two steps: another client can take a free lock in between. For a waiter, each node keeps its vote after the release.
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
         match Box::pin(self.release(attempt.key, from)).await? {
             Released::NotHeld => Ok(Passed::Lost),
-            // It is let go, whatever comes now: an error here would be taken for one of the release.
+            // The lock is released, whatever follows: an error here would count as an error of the release.
             _ => match Box::pin(self.acquire(attempt)).await {
                 Ok(answer) => Ok(Passed::On(answer)),
                 Err(_) => Ok(Passed::On(Answer::Busy {

@@ -1,4 +1,4 @@
-//! A node as the others know it: whether it answers, and whether it may vote.
+//! A node of a quorum: whether it answers, and whether it may vote.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -23,7 +23,7 @@ use crate::store::redis::{Ballot, Master, Run};
 use crate::sync::lock;
 use crate::token::Token;
 
-/// No connection has this number.
+/// A generation that no connection has.
 pub(super) const NONE: u64 = u64::MAX;
 
 pub(super) struct Node {
@@ -31,31 +31,31 @@ pub(super) struct Node {
     pub(super) address: Arc<str>,
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
-    /// The connection on which the server was found to be the same as ever, or its restart was noted.
+    /// The connection on which the server was found to be unchanged, or its restart was noted.
     vetted: AtomicU64,
     vetting: AtomicBool,
-    /// A vetting is over.
+    /// Notified when a vetting is over.
     vetting_over: Notify,
-    /// Why the last vetting came to nothing.
+    /// The error of the last vetting, if it failed.
     refused: Mutex<Option<StoreError>>,
-    /// The run of the server that was met last.
+    /// The last known run of the server.
     known: Mutex<Option<Run>>,
-    /// When the run of a server began that may have forgotten votes of an earlier one.
+    /// The start of a run of the server that may have forgotten votes of an earlier run.
     restarted: Mutex<Option<Instant>>,
-    /// Whether there is such a time.
+    /// Whether `restarted` has a time.
     suspect: AtomicBool,
-    /// The latest token that it was asked for.
+    /// The latest token that the node was asked for.
     asked_for: AtomicU64,
 }
 
-/// All nodes, and what they have in common.
+/// All nodes, and the state that they share.
 pub(super) struct Members {
     pub(super) all: Vec<Arc<Node>>,
     pub(super) majority: usize,
     pub(super) limit: Duration,
-    /// Whether a node that has restarted is kept from voting.
+    /// Whether a node that has restarted goes into quarantine: it does not vote.
     pub(super) quarantine: bool,
-    /// The longest ttl that was asked for, in ms: so long a vote may last that a node has forgotten.
+    /// The longest ttl of any request, in ms: a vote that a node has forgotten may last that long.
     longest: AtomicU64,
     pub(super) runtime: OnceCell<Handle>,
     pub(super) claims: Arc<Claims>,
@@ -91,7 +91,7 @@ impl Members {
         }
     }
 
-    /// A lock is asked for with this ttl.
+    /// A lock is requested with this ttl.
     pub(super) fn asked_for(&self, ttl: Duration) {
         let ttl = ttl.as_millis() as u64;
         if self.longest.load(Ordering::Relaxed) < ttl {
@@ -103,7 +103,7 @@ impl Members {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
-    /// The nodes on which nothing of this token can be.
+    /// The nodes that cannot have anything of this token.
     pub(super) fn never_asked_for(&self, token: &Token) -> Nodes {
         let never = self.all.iter().filter(|node| {
             let latest = node.asked_for.load(Ordering::SeqCst);
@@ -112,7 +112,7 @@ impl Members {
         never.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
     }
 
-    /// Whether this node may vote on the connection that it has, whose number is returned.
+    /// Whether this node may vote on its current connection. Returns the generation of that connection.
     pub(super) async fn admit(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
         let generation = match node.vetted_connection() {
             Some(generation) => generation,
@@ -124,11 +124,12 @@ impl Members {
             if !left.is_zero() {
                 return Err(in_quarantine(left));
             }
-            // Its counter catches up with its clock once more: by now that is ahead of those that were ahead of it.
+            // The counter catches up with the clock of the node once more: by now, this clock has passed the clocks that
+            // were ahead of it.
             node.master.catch_up().await?;
             let mut known = lock(&node.restarted);
             if *known != restarted {
-                // And has restarted once more.
+                // The node has restarted once more.
                 return Err(reconnected());
             }
             *known = None;
@@ -137,7 +138,8 @@ impl Members {
         Ok(generation)
     }
 
-    /// Waits for the vetting of the connection. It runs by itself: whoever asks may have its majority, and go, long before.
+    /// Waits for the vetting of the connection. The vetting runs by itself: the caller may have its majority, and
+    /// leave, long before.
     async fn vetted(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
         let over = node.vetting_over.notified();
         tokio::pin!(over);
@@ -168,8 +170,8 @@ impl Members {
         node.vetted_connection().ok_or_else(broken)
     }
 
-    /// Finds out whether the server behind a new connection may have forgotten anything, and gives it the scripts: a call
-    /// that had to be repeated for want of them could come behind a later one.
+    /// Finds out whether the server behind a new connection may have forgotten anything, and loads the scripts. A call that had
+    /// to be repeated because its script is missing could arrive behind a later one.
     async fn vet(&self, node: &Arc<Node>) -> Result<(), StoreError> {
         let generation = node.master.ready().await?;
         node.master.load().await?;
@@ -177,7 +179,7 @@ impl Members {
             self.identify(node).await?;
         }
         node.master.catch_up().await?;
-        // A connection that broke meanwhile was to the server that answered, or to none.
+        // If the connection was replaced meanwhile, the answers may be those of different servers.
         if node.master.generation() != Some(generation) {
             return Err(reconnected());
         }
@@ -192,7 +194,8 @@ impl Members {
         let same = lock(&node.known).as_ref().map(|known| known.id == run.id);
         let suspect = match same {
             Some(same) => !same,
-            // We meet it for the first time. If the quorum was in use before the server began, it has restarted.
+            // The first run of this node that the client meets. If the quorum was in use before this run began, the node
+            // has restarted.
             None => self.used_before(node, run.uptime).await,
         };
         if suspect {
@@ -203,15 +206,15 @@ impl Members {
             );
             let mut restarted = lock(&node.restarted);
             *restarted = Some(now.checked_sub(run.uptime).unwrap_or(now));
-            // Before the connection counts as vetted, so whoever finds it so finds this, too.
+            // Before the connection counts as vetted, so that a vote on a vetted connection finds this as well.
             node.suspect.store(true, Ordering::Release);
         }
         *lock(&node.known) = Some(run);
         Ok(())
     }
 
-    /// Whether any other node belonged to the quorum before this server began to run. Both times are whole seconds, so a
-    /// quorum that is two seconds old or less looks like a new one. Nodes that do not answer say nothing.
+    /// Whether any other node belonged to the quorum before this server started. Both times are whole seconds, so a quorum that
+    /// is two seconds old or less looks like a new one. Nodes that do not answer prove nothing.
     async fn used_before(&self, node: &Arc<Node>, uptime: Duration) -> bool {
         let others = self.all.iter().filter(|other| other.index != node.index);
         let ages = join_all(others.map(async |other| {
@@ -225,7 +228,7 @@ impl Members {
 }
 
 impl Node {
-    /// This node is about to be asked for a token.
+    /// The node is about to be asked for this token.
     pub(super) fn asked_for(&self, token: &Token) {
         let sequence = token.sequence().unwrap_or(u64::MAX);
         self.asked_for.fetch_max(sequence, Ordering::SeqCst);
@@ -236,7 +239,7 @@ impl Node {
         (generation == self.vetted.load(Ordering::Acquire)).then_some(generation)
     }
 
-    /// The vote of this node, which does not count where the server was exchanged on the way.
+    /// The vote of this node. It does not count if the connection was replaced on the way.
     pub(super) async fn vote(
         self: &Arc<Self>,
         members: &Arc<Members>,
@@ -247,7 +250,7 @@ impl Node {
     ) -> Result<redis::Value, StoreError> {
         let before = match self.vetted_connection() {
             Some(generation) if !self.suspect.load(Ordering::Acquire) => generation,
-            // Boxed, because it is large and rare.
+            // Boxed because it is large and rare.
             _ => Box::pin(members.admit(self)).await?,
         };
         if closed.load(Ordering::SeqCst) {
@@ -261,8 +264,8 @@ impl Node {
         Ok(vote)
     }
 
-    /// Takes back what an attempt for this token may have left, where no other attempt goes on with it when it leaves: then
-    /// the answer is nothing.
+    /// Takes back what an attempt for this token may have left. If another attempt goes on with the token when the undo would
+    /// be sent, nothing is sent and the answer is nil.
     pub(super) async fn undo(
         &self,
         members: &Members,
@@ -273,14 +276,14 @@ impl Node {
         if self.master.generation().is_none() {
             Box::pin(self.master.ready()).await?;
         }
-        // The first turn has looked already, and may not look again while it is under the lock.
+        // The first poll has been checked already. It runs under the lock of the claims, so it must not check again.
         let is_first = AtomicBool::new(true);
         let wanted = || {
             let unclaimed = || members.claims.unless_claimed(token, || ()).is_some();
             is_first.load(Ordering::Relaxed) || unclaimed()
         };
         let mut release = pin!(self.send_while(ballot, sent, wanted));
-        // With the first turn it is on its way: whoever begins after that comes behind it.
+        // The first poll puts the request on its way: an attempt that begins later comes behind it.
         let first = poll_fn(|cx| {
             let claims = &members.claims;
             Poll::Ready(claims.unless_claimed(token, || release.as_mut().poll(cx)))
@@ -310,7 +313,7 @@ impl Node {
     ) -> Result<redis::Value, StoreError> {
         let answer = self.master.send_while(ballot, wanted).await;
         match &answer {
-            // Not even a connection: the next tries are probes.
+            // There may not even be a connection: the next attempts are probes.
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
             Ok(_) | Err(StoreError::Misconfigured(_)) => self.rtt.answered(sent.elapsed()),
         }

@@ -1,9 +1,9 @@
-//! Sets of nodes, and how many of them decide.
+//! Sets of nodes, and the size of a majority.
 
 /// Maximum nodes of a quorum.
 pub(super) const MAXIMUM_NODES: usize = 9;
 
-/// How many of so many nodes decide.
+/// The number of nodes that make a majority.
 pub(super) fn majority(nodes: usize) -> usize {
     nodes / 2 + 1
 }

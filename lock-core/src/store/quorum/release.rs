@@ -1,4 +1,4 @@
-//! Letting go of a lock, on every node.
+//! Release of a lock, on every node.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use crate::store::redis::{Ballot, forced, yes};
 use crate::store::{Forced, Released, SnapshotState, StoreError};
 use crate::token::Token;
 
-/// How much longer than for a vote a node is waited for: nothing is gained by giving up early.
+/// Factor by which other answers are awaited longer than votes: giving up early gains nothing.
 const PATIENCE: u32 = 4;
 
 impl QuorumStore {
-    /// Tells every node that was asked for the token, also those that gave no answer. It is released when no majority has
-    /// it any more; the other nodes hear of it in the background.
+    /// Tells every node that was asked for the token, also a node that gave no answer. The lock is released when no majority
+    /// has the token any more. The remaining answers come in the background.
     pub(super) async fn release(
         &self,
         key: &LockKey,
@@ -30,7 +30,7 @@ impl QuorumStore {
         let spared = members.never_asked_for(token);
         self.hints.used(token.as_str());
         let mut round = ask(members, ballot, How::Tell, spared, self.patience());
-        // A node that was never asked has nothing of it.
+        // A node that was never asked has nothing of the token.
         let (mut held, mut not_held) = (0, spared.len());
         let mut failures = [const { None }; MAXIMUM_NODES];
         let outcome = loop {
@@ -51,20 +51,20 @@ impl QuorumStore {
             }
         };
         round.finish(&self.hints, |_| ());
-        // Some may have let go: then the next try finds less than it should.
+        // Some nodes may have released already: the next attempt finds fewer votes than were held, so the outcome is ambiguous.
         match outcome {
             Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),
             outcome => outcome,
         }
     }
 
-    /// For operators: every node is heard.
+    /// The forced release, for operators. Every node is heard.
     pub(super) async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
         let members = &self.members;
         let nodes = members.all.len();
-        // From its holder, and from nobody who has it by the time that the slowest node is told.
+        // Only the current holder loses the lock, not a later holder that has it when the slowest node is told.
         let holder = match self.inspect(key).await?.state {
-            // A name that is no text was replaced in parts, and would match nobody.
+            // A client name that is not text has replaced parts, and would match no client.
             SnapshotState::Held { client, .. } if !client.contains('\u{FFFD}') => Some(client),
             _ => None,
         };
@@ -96,14 +96,14 @@ impl QuorumStore {
             return Err(combined(nodes, failures.into_iter().flatten().collect()));
         }
         Ok(match foreign {
-            // One vote is enough to say so: a holder that hears of the first gives the others back by itself.
+            // One vote is enough: a holder that hears of the first loss gives back the other votes by itself.
             _ if taken_away => Forced::TakenAway,
             Some(kind) => Forced::Foreign { kind },
             None => Forced::NotHeld,
         })
     }
 
-    /// How long any node is waited for where its answer is not a vote. It follows the nodes that do answer.
+    /// Maximum wait for an answer that is not a vote. It follows the nodes that do answer.
     pub(super) fn patience(&self) -> Duration {
         let nodes = self.members.all.len();
         let mut limits = [Duration::ZERO; MAXIMUM_NODES];

@@ -1,4 +1,4 @@
-//! One question to several nodes: the answers as they come, and the rest in the background.
+//! One request to several nodes: the answers as they come, and the rest in the background.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -20,46 +20,46 @@ use crate::store::StoreError;
 use crate::store::redis::Ballot;
 use crate::token::Token;
 
-/// What one node answered.
+/// The answer of one node.
 pub(super) type Answered = (usize, Result<Value, StoreError>);
 
-/// How a question is asked.
+/// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     /// Only nodes that may vote are asked.
     Vote,
-    /// Every node is asked, also one that restarted.
+    /// Every node is asked, also a restarted one.
     Tell,
-    /// As `Tell`, to take back what an attempt for this token has left; not where another one goes on with it.
+    /// As `Tell`, to take back what an attempt for this token has left. Not sent where another attempt goes on with the token.
     Undo(Token),
 }
 
-/// What all nodes are asked.
+/// The request to all nodes.
 struct Question {
     members: Arc<Members>,
     ballot: Arc<Ballot>,
     how: How,
     sent: Instant,
-    /// Nothing is sent any more: what is not on its way by now would come behind a release.
+    /// Nothing more is sent: a request that is not on its way by now would arrive behind a release.
     closed: AtomicBool,
-    /// The connection that each vote was sent on.
+    /// The generation of the connection that each vote was sent on.
     sent_on: [AtomicU64; MAXIMUM_NODES],
 }
 
 pub(super) struct Round<F> {
     question: Arc<Question>,
     pending: Pending<F>,
-    /// Until when the answer of each node is waited for; `None` where there is nothing to wait for any more.
+    /// The end of the wait for each node; `None` if there is nothing to wait for any more.
     until: [Option<Instant>; MAXIMUM_NODES],
-    /// Asked and not heard of, whether they are waited for or not.
+    /// Nodes that were asked and have not answered, whether they are awaited or not.
     open: Nodes,
-    /// For the time of the next node. Made when there is something to wait for.
+    /// Timer for the next node that times out. Made with the first wait.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-/// Asks all nodes except those in `skip`, and waits for each at most for `most`: for a vote only as long as its answers
-/// usually take. Nothing is sent before the round is polled; then everything is that can be, however busy the task has been:
-/// what is held back by tokio's budget for a task would come behind what is sent later.
+/// Asks all nodes except those in `skip`, and waits for each at most `most`; for a vote only as long as its answers usually
+/// take. The first poll sends every request that can be sent, without tokio's budget for a task: a request that the budget
+/// holds back would arrive behind a later one.
 pub(super) fn ask(
     members: &Arc<Members>,
     ballot: Arc<Ballot>,
@@ -99,15 +99,15 @@ pub(super) fn ask(
     }
 }
 
-/// Requests whose answers are to come. All are polled whenever one of them wakes the task: they are so few that to find
-/// out which it was would cost more. One that is answered at once does not keep the others from being sent: a lock would
-/// be won with a bare majority of votes, and the death of one more node would take it away.
+/// Requests with outstanding answers. All are polled at each wake-up: they are so few that to find the right one would cost
+/// more. An answer that comes at once does not keep the others from being sent: a lock won with a bare majority of votes would
+/// be lost with the death of one more node.
 struct Pending<F>([Expected<F>; MAXIMUM_NODES]);
 
-/// What is to come from one node.
+/// The state of one node's answer.
 #[derive(Default)]
 enum Expected<F> {
-    /// It was not asked, or its answer was handed on.
+    /// The node was not asked, or its answer was passed on.
     #[default]
     Nothing,
     Open(Pin<Box<F>>),
@@ -131,7 +131,7 @@ impl<F: Future<Output = Answered>> Pending<F> {
         }
     }
 
-    /// The next answer; never, where none is to come.
+    /// The next answer. Never returns if there is none to come.
     async fn next(&mut self) -> Answered {
         poll_fn(|cx| self.poll_next(cx)).await
     }
@@ -165,8 +165,8 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
 }
 
 impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
-    /// The next answer, or a node whose time is over. `None` when every node has been heard of. A node that was given up
-    /// may answer all the same, while others are still waited for.
+    /// The next answer, or a node that has timed out. `None` when every node has answered or timed out. A node that timed out
+    /// may still answer while others are awaited.
     pub(super) async fn next(&mut self) -> Option<Answered> {
         let waiting = self.until.iter().enumerate();
         let first = waiting.filter_map(|(n, until)| until.map(|until| (until, n)));
@@ -181,7 +181,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         Some((node, Err(late(until - self.question.sent))))
     }
 
-    /// The next answer that comes until then.
+    /// The next answer that comes before `until`.
     async fn answer_until(&mut self, until: Instant) -> Option<Answered> {
         let Self { pending, timer, .. } = self;
         poll_fn(|cx| {
@@ -197,12 +197,12 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         .await
     }
 
-    /// Whether every node has answered or was given up.
+    /// Whether every node has answered or timed out.
     pub(super) fn is_over(&self) -> bool {
         self.until.iter().all(Option::is_none)
     }
 
-    /// The next answer of a node that was given up.
+    /// The next answer of a node that timed out.
     pub(super) async fn straggler(&mut self, end: Instant) -> Option<Answered> {
         if self.pending.is_empty() {
             return None;
@@ -212,7 +212,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         Some((index, answer))
     }
 
-    /// The next answer. Where those that came in time are not enough, also one that comes within the deadline for commands.
+    /// The next answer. If the answers in time are not `enough`, also one that comes within the command deadline.
     pub(super) async fn next_or_late(&mut self, enough: bool) -> Option<Answered> {
         match self.next().await {
             None if !enough => {
@@ -224,7 +224,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         }
     }
 
-    /// Puts every request on its way that can be, without waiting for an answer.
+    /// Sends every request that can be sent, and returns the answers that are there already.
     pub(super) fn send(&mut self) -> Vec<Answered> {
         let mut answers = Vec::new();
         while let Some((index, answer)) = self.pending.next().now_or_never() {
@@ -234,13 +234,13 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         answers
     }
 
-    /// As [`finish`](Self::finish), for requests that are on their way already; the others never leave.
+    /// As [`finish`](Self::finish), for requests that are on their way already. The others are never sent.
     pub(super) fn finish_what_is_sent(self, hints: &Hints) {
         self.question.closed.store(true, Ordering::SeqCst);
         self.finish(hints, |_| ());
     }
 
-    /// The connections that the votes were sent on.
+    /// The generations of the connections that the votes were sent on.
     pub(super) fn sent_on(&self) -> [u64; MAXIMUM_NODES] {
         let sent_on = &self.question.sent_on;
         std::array::from_fn(|node| sent_on[node].load(Ordering::Relaxed))
@@ -251,12 +251,12 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         self.open = self.open.without(index);
     }
 
-    /// Lets the nodes that have not answered yet do so in the background, and shows each answer to `see`.
+    /// Receives the remaining answers in the background, and passes each to `see`.
     pub(super) fn finish(mut self, hints: &Hints, mut see: impl FnMut(Answered) + Send + 'static) {
         if self.pending.is_empty() {
             return;
         }
-        // It belongs to the caller's runtime, which may end before the other.
+        // The timer belongs to the caller's runtime, which may end before the engine's runtime.
         self.timer = None;
         let end = Instant::now() + self.question.members.limit;
         hints.spawn(async move {

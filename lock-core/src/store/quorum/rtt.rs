@@ -1,4 +1,4 @@
-//! How fast a node answers, and whether it does at all.
+//! The RTT estimator of a node: how fast the node answers, and whether it answers at all.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -8,29 +8,29 @@ use tokio::time::Instant;
 
 use crate::sync::lock;
 
-/// No node is given up sooner: a busy machine takes that long to look.
+/// Minimum wait for a node: a busy machine may need that long to read an answer.
 const FLOOR: Duration = Duration::from_millis(5);
 
-/// Until a node has been measured.
+/// The wait for a node that has not been measured yet.
 const UNKNOWN: Duration = Duration::from_millis(100);
 
-/// So many requests in a row without an answer, and a node is left out, except for a probe now and then.
+/// Minimum consecutive requests without an answer before a node is skipped, except for probes.
 const SILENT_AFTER: u32 = 3;
 
-/// How often a silent node is asked.
+/// Interval between the probes of a silent node.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
 /// The round trips of one node: their mean and deviation, as TCP keeps them for its own timeout (RFC 6298).
 ///
-/// What follows from them is at hand without the lock: it is asked for more often than it changes.
+/// The results are kept outside the lock: they are read more often than they change.
 #[derive(Debug)]
 pub(super) struct RttEstimator {
     state: Mutex<RttState>,
-    /// How long to wait for this node, in nanoseconds.
+    /// The wait for this node, in nanoseconds.
     limit: AtomicU64,
     /// The mean, in nanoseconds.
     usual: AtomicU64,
-    /// Requests in a row that were not answered in time.
+    /// Consecutive requests without an answer in time.
     missed: AtomicU32,
 }
 
@@ -54,7 +54,7 @@ impl Default for RttEstimator {
 }
 
 impl RttEstimator {
-    /// An answer came, in time or not.
+    /// An answer came, in time or late.
     pub(super) fn answered(&self, after: Duration) {
         let mut state = lock(&self.state);
         let sample = i64::try_from(after.as_nanos()).unwrap_or(i64::MAX / 8);
@@ -83,8 +83,7 @@ impl RttEstimator {
             .store(missed.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// How long to wait for this node: its usual round trip and four deviations, twice as long after each miss, and
-    /// never more than `most`.
+    /// The wait for this node: its usual round trip plus four deviations, doubled with each miss, and at most `most`.
     pub(super) fn limit(&self, most: Duration) -> Duration {
         let limit = Duration::from_nanos(self.limit.load(Ordering::Relaxed));
         let missed = self.missed.load(Ordering::Relaxed);
@@ -96,7 +95,7 @@ impl RttEstimator {
         Duration::from_nanos(self.usual.load(Ordering::Relaxed))
     }
 
-    /// Whether to leave the node out now.
+    /// Whether to skip the node now.
     pub(super) fn is_silent(&self, now: Instant) -> bool {
         if self.missed.load(Ordering::Relaxed) < SILENT_AFTER {
             return false;

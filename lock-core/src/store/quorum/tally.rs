@@ -1,4 +1,4 @@
-//! Counting votes. No I/O: what the answers mean, as soon as they mean anything.
+//! The tally of votes. No I/O: it gives a verdict as soon as the answers decide it.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use crate::rt::HashMap;
 use crate::store::StoreError;
 use crate::store::redis::Vote;
 
-/// The votes for one attempt to take a lock.
+/// The votes for one attempt to acquire a lock.
 #[derive(Debug)]
 pub(super) struct Tally {
     nodes: usize,
     votes: Vec<Option<Result<Vote, Failure>>>,
 }
 
-/// What the votes say.
+/// The verdict of the votes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// A majority is ours. The tokens that it minted, the largest and the smallest.
+    /// This attempt has a majority. The largest and the smallest of the tokens that it minted.
     Won {
         largest: u64,
         smallest: u64,
     },
-    /// A majority answers, and so much of it is another's that it is not ours.
+    /// A majority answers, and one client has a majority of the votes.
     Busy {
         left: Duration,
     },
-    /// A majority answers, and nobody is known to have it.
+    /// A majority answers, and no client is known to have a majority of the votes.
     Split,
     Foreign {
         kind: String,
@@ -42,12 +42,12 @@ impl Tally {
         }
     }
 
-    /// A node that was given up may still answer: its answer replaces the failure.
+    /// A node that timed out may still answer: its answer replaces the failure.
     pub(super) fn count(&mut self, node: usize, vote: Result<Vote, Failure>) {
         self.votes[node] = Some(vote);
     }
 
-    /// `None` while it is open.
+    /// `None` while the vote is undecided.
     pub(super) fn verdict(&self) -> Option<Result<Verdict, StoreError>> {
         let majority = majority(self.nodes);
         let (mut heard, mut granted) = (0, 0);
@@ -70,7 +70,7 @@ impl Tally {
         self.lost(granted, open)
     }
 
-    /// What it is, once a majority for us is out of reach.
+    /// The verdict once a majority for this attempt is out of reach.
     fn lost(&self, granted: usize, open: usize) -> Option<Result<Verdict, StoreError>> {
         let majority = majority(self.nodes);
         let mut left = Vec::new();
@@ -94,7 +94,7 @@ impl Tally {
                 return Some(Ok(Verdict::Foreign { kind: kind.clone() }));
             }
             let most = clients.values().max().copied().unwrap_or(0);
-            // One client may have it, as far as those know that have not answered.
+            // The nodes without an answer may all have voted for one client. If even that is no majority, the votes are split.
             if most + open + failed < majority {
                 return Some(Ok(Verdict::Split));
             }
@@ -104,7 +104,7 @@ impl Tally {
             if most < majority {
                 return Some(Ok(Verdict::Split));
             }
-            // Ours could be had when so many more have come free.
+            // The attempt can win when `missing` more votes have come free.
             left.sort_unstable();
             let missing = majority.saturating_sub(granted).max(1);
             let left = left.get(missing - 1).or(left.last()).copied();
@@ -120,7 +120,7 @@ impl Tally {
         None
     }
 
-    /// Whether this node has said that it holds nothing of ours.
+    /// Whether this node has refused its vote.
     pub(super) fn refused(&self, node: usize) -> bool {
         matches!(
             self.votes[node],
@@ -183,7 +183,7 @@ mod tests {
     fn a_holder_of_a_majority_decides_before_the_slow_nodes_answer() {
         let busy_now = verdict(&[busy("a", 30), busy("a", 10), busy("a", 20)]);
         assert_eq!(busy_now.unwrap().unwrap(), Verdict::Busy { left: MS * 30 });
-        // One node is ours already: two more have to come free.
+        // One node has voted for this attempt already: two more have to come free.
         let votes = [busy("a", 30), busy("a", 10), busy("a", 20), granted(1)];
         assert_eq!(
             verdict(&votes).unwrap().unwrap(),
@@ -201,7 +201,7 @@ mod tests {
             granted(2),
         ];
         assert_eq!(verdict(&votes).unwrap().unwrap(), Verdict::Split);
-        // The last two may be the second client's.
+        // The last two votes may be those of the second client.
         assert!(verdict(&[busy("a", 1), busy("b", 1), busy("c", 1), granted(1)]).is_some());
         assert!(verdict(&[busy("a", 1), busy("b", 1), busy("b", 1)]).is_none());
     }

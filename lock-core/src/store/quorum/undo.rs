@@ -1,4 +1,4 @@
-//! Taking back what an attempt that has lost may have left.
+//! Undo of the votes that a lost attempt may have left.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,15 +14,15 @@ use crate::store::Attempt;
 use crate::store::redis::Ballot;
 use crate::token::Token;
 
-/// A request of a connection that broke is carried out within this time, if at all.
+/// Maximum delay of a request on a broken connection: after this time it is not carried out any more.
 const LATE: Duration = Duration::from_secs(1);
 
-/// The pause before an undo without an answer is repeated: at first, and at most.
+/// Pause before an undo without an answer is repeated: the first one, and the maximum.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), LATE);
 
 impl QuorumStore {
-    /// Takes back votes, behind the requests for them, without waiting for the answers. Where another attempt for the token
-    /// has begun meanwhile they are left to that.
+    /// Takes back votes, behind the requests for them, without waiting for the answers. If another attempt for the token has
+    /// begun meanwhile, the votes are left to it.
     pub(super) fn undo(&self, attempt: Attempt<'_>, left: Nodes, sent_on: [u64; MAXIMUM_NODES]) {
         let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
             return;
@@ -47,7 +47,7 @@ impl QuorumStore {
     }
 }
 
-/// Votes that are taken back until the nodes have confirmed it, or the ttl has done the work.
+/// Votes that are taken back until the nodes have confirmed it, or until the ttl has passed.
 struct Undo {
     members: Arc<Members>,
     hints: Arc<Hints>,
@@ -57,9 +57,9 @@ struct Undo {
     began: Instant,
     /// The connections that the votes were sent on.
     sent_on: [u64; MAXIMUM_NODES],
-    /// Nodes that have not confirmed it.
+    /// Nodes that have not confirmed the undo.
     failed: Nodes,
-    /// Nodes that have, but on another connection: the vote may arrive behind it.
+    /// Nodes that have confirmed it on another connection: the vote may arrive behind it.
     doubtful: Nodes,
 }
 
@@ -72,7 +72,7 @@ impl Undo {
         ask(members, Arc::clone(&self.ballot), how, skip, members.limit)
     }
 
-    /// `late` is whether it was asked so late that no vote arrives behind it.
+    /// `late`: the undo was sent so late that no vote arrives behind it.
     fn heard(&mut self, (node, answer): &Answered, late: bool) {
         let Ok(value) = answer else { return };
         self.failed = self.failed.without(*node);

@@ -5,8 +5,8 @@ use crate::LockError;
 
 /// The node URLs in `redis+quorum://a,b,c` or `rediss+quorum://a,b,c`; `None` for any other URL.
 ///
-/// What stands between the commas is a URL of its own, with or without its scheme, so each node may have its user,
-/// password, port and database. A comma in a password is written `%2C`.
+/// Each part between the commas is a URL of its own, with or without its scheme. So each node may have its own user, password,
+/// port and database. A comma in a password is written `%2C`.
 pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
     let (scheme, nodes) = url.split_once("+quorum://")?;
     if !matches!(scheme, "redis" | "rediss") {
@@ -22,7 +22,7 @@ pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
     Some(nodes.collect())
 }
 
-/// Refuses a number of nodes that is no quorum, and a node that would vote twice.
+/// Refuses a number of nodes that is no quorum, and a node that is named twice: it would have two votes.
 pub(super) fn check(addresses: &[&str]) -> Result<(), LockError> {
     let count = addresses.len();
     if !(3..=MAXIMUM_NODES).contains(&count) || count.is_multiple_of(2) {

@@ -1,7 +1,7 @@
-//! Requests for free locks that are made at the same moment go out as one script call.
+//! Batches of acquires and releases of free locks: the requests of one moment go out as one script call.
 //!
-//! To call a script costs the server as much as to take a lock in it. Whoever is alone on the connection does not
-//! come here, so a single task is never put off; and a lock that is not free is left to its own script.
+//! A script call costs the server as much as one acquisition in it. A caller that is alone on the connection does not use a
+//! batch, so a single task is never delayed. A lock that is not free is left to its own script.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -28,35 +28,34 @@ use crate::store::StoreError;
 use crate::sync::lock;
 use crate::token::Token;
 
-/// So many locks in one call. A call holds up everybody else on the server, so it stays well below a millisecond; and
-/// more of them gain little over that.
+/// Maximum locks in one call. A call blocks all other clients of the server, so it has to stay well below a millisecond. Larger
+/// batches gain little.
 const MOST: usize = 64;
 
-/// So many calls are under way at a time, unless they are full: one that the server works on, and one that those make who
-/// have been answered. More would be smaller ones, and cost more for each lock.
+/// Maximum calls under way at a time; full calls do not count. The server works on one, while tasks that were just answered
+/// fill the other. More calls would be smaller, and would cost more for each lock.
 const TURNS: usize = 2;
 
-/// Where a call answers so many, they are woken [together](Later).
+/// Minimum size of a batch whose tasks are woken [together](Later).
 const MANY: usize = 8;
 
 thread_local! {
-    /// This thread is answering many.
+    /// Whether this thread is answering a batch of at least `MANY` requests.
     static ANSWERING_MANY: Cell<bool> = const { Cell::new(false) };
 }
 
-/// What is asked for.
+/// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
     Acquire,
     Release,
 }
 
-/// Who waits for the next call.
+/// Requests that wait for the next call.
 #[derive(Default)]
 pub(super) struct Batcher {
     asks: Mutex<Asks>,
-    /// Tokens whose request nobody waits for any more, though it may still be sent or answered. Whoever cleans up behind
-    /// such a request must not overtake it.
+    /// Tokens of outstanding requests that no task waits for. The clean-up after such a request must not overtake it.
     orphans: Mutex<Vec<Token>>,
     settled: Notify,
 }
@@ -64,11 +63,11 @@ pub(super) struct Batcher {
 #[derive(Default)]
 struct Asks {
     waiting: Batch,
-    /// How many [turns](Turn) go on until nobody waits.
+    /// Number of [turns](Turn) that run until no request waits.
     turns: usize,
 }
 
-/// Those that go out in one call.
+/// The requests of one call.
 #[derive(Default)]
 struct Batch {
     acquires: Vec<Ask>,
@@ -80,7 +79,7 @@ impl Batch {
         self.acquires.len() + self.releases.len()
     }
 
-    /// Leaves room for as many as are taken: as a rule, they come again.
+    /// Takes all requests, and leaves room for as many: usually the same number comes again.
     fn take(&mut self) -> Self {
         let next = Self {
             acquires: Vec::with_capacity(self.acquires.len()),
@@ -89,12 +88,12 @@ impl Batch {
         std::mem::replace(self, next)
     }
 
-    /// All of them: first those that take.
+    /// All requests: first the acquires, then the releases.
     fn iter(&self) -> impl Iterator<Item = &Ask> {
         self.acquires.iter().chain(&self.releases)
     }
 
-    /// Takes out those that nobody waits for any more.
+    /// Removes the requests that no task waits for any more.
     fn given_up(&mut self) -> Vec<Ask> {
         let is_given_up = |ask: &mut Ask| ask.reply.is_closed();
         let mut gone: Vec<_> = self.acquires.extract_if(.., is_given_up).collect();
@@ -112,13 +111,13 @@ impl IntoIterator for Batch {
     }
 }
 
-/// What one more who asks leads to.
+/// The consequence of one more request.
 enum Add {
-    /// It goes along with others: those who are sent come back for those who wait.
+    /// A turn that runs already sends it together with others.
     Waits,
-    /// A turn has to begin.
+    /// A new turn has to begin.
     Begins,
-    /// These fill a call.
+    /// The request completes a full batch.
     Fills(Batch),
 }
 
@@ -130,7 +129,7 @@ struct Ask {
 }
 
 impl Batcher {
-    /// The fencing token of the lock that was taken, 1 for a lock that was released, and 0 where nothing was done.
+    /// Returns the fencing token of an acquired lock, 1 for a released lock, and 0 if nothing was done.
     pub(super) async fn ask(
         self: &Arc<Self>,
         link: &Arc<Link>,
@@ -158,8 +157,8 @@ impl Batcher {
             answer,
             answered: false,
         };
-        // Whoever runs on the runtime of the link is answered by the task that sends: within the limit, or twice that for
-        // who goes along with a later call. Another runtime may be one that nobody drives.
+        // On the runtime of the link, a turn answers within the limit, or within twice the limit if the request waits for a
+        // later call. A caller on another runtime needs its own time limit: the runtime of the link may not be driven.
         let answer = if link.is_at_home() {
             in_turn(&mut waiting.answer).await
         } else if let Ok(answer) = timeout(limit * 2, &mut waiting.answer).await {
@@ -168,7 +167,7 @@ impl Batcher {
             link.went_silent(limit);
             return Err(StoreError::Ambiguous(no_reply(limit)));
         };
-        // Also where the task that was to answer is gone: then nobody settles it.
+        // Also if the turn was dropped without an answer: then no turn will settle this request.
         waiting.answered = true;
         answer.unwrap_or_else(|_| Err(StoreError::Ambiguous(no_reply(limit))))
     }
@@ -199,12 +198,12 @@ impl Batcher {
         }
     }
 
-    /// Whether a request of this token is under way that nobody waits for.
+    /// Whether this token has an outstanding request that no task waits for.
     pub(super) fn is_unsettled(&self, token: &Token) -> bool {
         lock(&self.orphans).contains(token)
     }
 
-    /// Waits until no request of this token is under way that nobody waits for.
+    /// Waits until this token has no outstanding request that no task waits for.
     pub(super) async fn settled(&self, token: &Token) {
         loop {
             let mut settled = pin!(self.settled.notified());
@@ -219,7 +218,7 @@ impl Batcher {
     fn settle(&self, ask: Ask, answer: Result<u64, StoreError>) {
         if ask.reply.send(answer).is_err() {
             let mut orphans = lock(&self.orphans);
-            // One of them: a token may be asked for again before its first request is answered.
+            // One entry only: a token may have a second request before its first one is answered.
             if let Some(at) = orphans.iter().position(|orphan| *orphan == ask.token) {
                 orphans.swap_remove(at);
             }
@@ -229,7 +228,7 @@ impl Batcher {
     }
 }
 
-/// One who waits for an answer.
+/// A caller that waits for its answer.
 struct Waiting<'a> {
     batcher: &'a Batcher,
     token: &'a Token,
@@ -242,7 +241,7 @@ impl Drop for Waiting<'_> {
         if self.answered {
             return;
         }
-        // Both under the lock: an answer that finds nobody finds the orphan as well.
+        // Both under the lock: an answer without a receiver finds the orphan as well.
         let mut orphans = lock(&self.batcher.orphans);
         self.answer.close();
         if self.answer.try_recv().is_err() {
@@ -251,20 +250,20 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// A task that sends what has gathered, again and again until nobody waits. It belongs to none of those who wait, so none of
-/// them can cancel it.
+/// A task that sends the waiting requests, call after call, until no request waits. It belongs to no caller, so no caller
+/// can cancel it.
 struct Turn {
     batcher: Arc<Batcher>,
     link: Arc<Link>,
     limit: Duration,
-    /// Those that fill a call: it goes out at once, and nothing comes after it.
+    /// A full batch. The turn sends it at once, and ends.
     full: Option<Batch>,
     ended: bool,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Nobody must wait for a task that its runtime has dropped. Afterwards the next turn is somebody else's.
+        // Callers must not wait for a task that its runtime has dropped. Afterwards a later request begins the next turn.
         let asks = match self.full.take() {
             Some(asks) => asks,
             None if self.ended => return,
@@ -288,14 +287,14 @@ impl Turn {
             return self.send(asks).await;
         }
         loop {
-            // Those that were woken together with the first one have their turn before us.
+            // Tasks that were woken together with the first caller add their requests before the call.
             yield_now().await;
             let Some(asks) = self.take() else { return };
             self.send(asks).await;
         }
     }
 
-    /// Those who wait. Where there is nobody, this turn has ended.
+    /// Takes the waiting requests. `None` if there are none: then this turn has ended.
     fn take(&mut self) -> Option<Batch> {
         let mut asks = lock(&self.batcher.asks);
         if asks.waiting.len() == 0 {
@@ -333,7 +332,7 @@ impl Turn {
         let mut args = Vec::with_capacity(1 + count + acquires);
         args.push(Arg::Number(acquires as u64));
         args.extend(batch.iter().map(|ask| Arg::Bytes(ask.token.as_bytes())));
-        // As a rule all are asked for on the same terms, and each argument costs something.
+        // Usually all acquires have the same ttl, and each argument has a cost.
         let mut ttls = batch.acquires.iter().map(|ask| ask.ttl);
         if let Some(first) = ttls.next() {
             let alike = ttls.all(|ttl| ttl == first);
@@ -352,7 +351,7 @@ impl Turn {
             },
             Ok(Ok(Value::Array(parts))) if parts.len() == count => Answers::Each(parts),
             Ok(Ok(_)) => Answers::Failed(garbled()),
-            // What the server says against one of them, it may not say against the others.
+            // The error may concern only some of the locks, so each lock is left to its own script.
             Ok(Err(error)) if !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse) => {
                 Answers::Nothing
             }
@@ -365,17 +364,17 @@ impl Turn {
     }
 }
 
-/// Wakes a task; where it is one of many that are answered, not before the runtime next looks for something to do.
+/// Wakes a task. If the task is one of many that are answered, the runtime runs it only when it next looks for work.
 ///
-/// On a runtime of several threads each task that is woken wakes another thread, which finds that one to do and sleeps
-/// again. Those that are put off so are woken one after the other, and then one thread is woken for all. The price: where the
-/// next task of this thread blocks it, other threads cannot help out before it is done.
+/// On a runtime of several threads, each wake-up wakes another thread, which finds that one task and sleeps again. Deferred
+/// tasks are woken one after the other, and then one thread is woken for all of them. The cost: if the next task of this thread
+/// blocks, other threads cannot help before it ends.
 struct Later(Waker);
 
 impl Wake for Later {
     fn wake(self: Arc<Self>) {
         if ANSWERING_MANY.get() {
-            // The runtime puts off whoever yields.
+            // The runtime defers the waker of a task that yields.
             let mut turn = pin!(yield_now());
             let _ = turn.as_mut().poll(&mut Context::from_waker(&self.0));
         } else {
@@ -384,7 +383,7 @@ impl Wake for Later {
     }
 }
 
-/// Waits for an answer, and is woken together with the others that are answered at the same time.
+/// Waits for an answer. The task is woken together with the others that are answered at the same time.
 async fn in_turn<F: Future + Unpin>(mut answer: F) -> F::Output {
     let mut known: Option<(Waker, Waker)> = None;
     poll_fn(|cx| {
@@ -401,15 +400,15 @@ async fn in_turn<F: Future + Unpin>(mut answer: F) -> F::Output {
     .await
 }
 
-/// What a call has brought.
+/// The outcome of a call.
 enum Answers {
-    /// Everything was done. The locks that were taken have fencing tokens in a row.
+    /// All requests were carried out. The acquired locks have consecutive fencing tokens.
     All {
         acquires: usize,
         first: u64,
     },
     Each(Vec<Value>),
-    /// Nothing was done.
+    /// No request was carried out.
     Nothing,
     Failed(StoreError),
 }

@@ -1,36 +1,36 @@
-//! Which channels somebody here listens to, and what the server knows of that. Bookkeeping only: no I/O.
+//! The channels with local subscribers, and their state on the server. Bookkeeping only, no I/O.
 //!
-//! One worker brings the server in line with what is wanted, batch after batch, so that a subscribe cannot overtake
-//! the unsubscribe that went before it.
+//! One worker brings the server in line with the subscribers, batch after batch, so that a subscribe cannot overtake an
+//! earlier unsubscribe.
 
 use tokio::sync::oneshot;
 
 use crate::rt::HashMap;
 use crate::store::StoreError;
 
-/// What came of a subscription: true where messages arrive, false where the server does not allow it.
+/// The outcome of a subscription: true if messages arrive, false if the server does not allow it.
 pub(super) type Outcome = Result<bool, StoreError>;
 
 #[derive(Default)]
 pub(super) struct Channels {
-    /// The connection that all this is about; `None` while there is none.
+    /// The connection that this state belongs to; `None` while there is none.
     generation: Option<u64>,
     known: HashMap<Box<str>, Channel>,
-    /// A connection that is being made, and what was subscribed to on it.
+    /// A connection that is being made, and the channels that it is subscribed to.
     prepared: Option<(u64, Vec<Box<str>>)>,
     worker_runs: bool,
 }
 
 #[derive(Default)]
 struct Channel {
-    /// How many listen to it for each lock. `a` and `{a}` are two locks and share a channel.
+    /// The number of subscribers for each lock. The locks `a` and `{a}` share a channel.
     listeners: Vec<(Box<str>, usize)>,
     server: OnServer,
-    /// Listeners that wait for the server's word.
+    /// Subscribers that wait for the answer of the server.
     waiting: Vec<oneshot::Sender<Outcome>>,
 }
 
-/// Whether the server sends us a channel.
+/// Whether the server sends the messages of a channel.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 enum OnServer {
     #[default]
@@ -40,25 +40,25 @@ enum OnServer {
     Yes,
 }
 
-/// What a new listener has to do.
+/// The steps that a new subscriber has to take.
 pub(super) struct Listening {
-    /// Nothing to wait for where it is `None`: messages arrive already.
+    /// The answer to wait for; `None` if messages arrive already.
     pub(super) answer: Option<oneshot::Receiver<Outcome>>,
     pub(super) start_worker: bool,
 }
 
-/// What the worker does next.
+/// The next step of the worker.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ChannelStep {
-    /// There is something to tell the server. Only a subscription is worth a new connection.
+    /// Changes have to be sent. Only a subscription justifies a new connection.
     Work { connect: bool },
     /// Nothing to do until something changes.
     Rest,
-    /// Nobody listens and the server knows it: the worker ends.
+    /// No subscriber is left, and the server knows it: the worker ends.
     End,
 }
 
-/// A batch for one connection.
+/// A batch of changes for one connection.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
     pub(super) subscribe: Vec<Box<str>>,
@@ -66,7 +66,7 @@ pub(super) struct Changes {
 }
 
 impl Channels {
-    /// One listener more.
+    /// Adds a subscriber.
     pub(super) fn listen(&mut self, name: &str, lock: &str) -> Listening {
         let channel = self.known.entry(name.into()).or_default();
         match channel.listeners.iter_mut().find(|(l, _)| **l == *lock) {
@@ -75,7 +75,7 @@ impl Channels {
         }
         let answer = (channel.server != OnServer::Yes).then(|| {
             let (sender, receiver) = oneshot::channel();
-            // Those who have gone make room for those who come.
+            // Entries of subscribers that have gone make room for new ones.
             channel.waiting.retain(|waiting| !waiting.is_closed());
             channel.waiting.push(sender);
             receiver
@@ -86,7 +86,7 @@ impl Channels {
         }
     }
 
-    /// One listener less.
+    /// Removes a subscriber.
     pub(super) fn left(&mut self, name: &str, lock: &str) {
         let Some(channel) = self.known.get_mut(name) else {
             return;
@@ -100,7 +100,7 @@ impl Channels {
         self.tidy(name);
     }
 
-    /// The locks that a message on this channel is about.
+    /// The locks that a message on this channel concerns.
     pub(super) fn locks(&self, name: &str) -> Vec<Box<str>> {
         let listeners = self.known.get(name).map(|channel| &channel.listeners);
         let locks = listeners.into_iter().flatten();
@@ -119,7 +119,7 @@ impl Channels {
         }
     }
 
-    /// What to send now on the connection of this generation; nothing where that is no longer the one.
+    /// The changes to send now on the connection of this generation; none if another connection is in use.
     pub(super) fn batch(&mut self, generation: u64) -> Changes {
         let mut batch = Changes::default();
         if self.generation != Some(generation) {
@@ -138,7 +138,7 @@ impl Channels {
         batch
     }
 
-    /// The server sends us this channel from now on.
+    /// The server sends this channel from now on.
     pub(super) fn subscribed(&mut self, generation: u64, name: &str) {
         if self.generation == Some(generation)
             && let Some(channel) = self.known.get_mut(name)
@@ -148,7 +148,7 @@ impl Channels {
         }
     }
 
-    /// The server has refused it, for good as far as we know.
+    /// The server has refused the channel, for good as far as is known.
     pub(super) fn denied(&mut self, generation: u64, name: &str) {
         if self.generation == Some(generation)
             && let Some(channel) = self.known.get_mut(name)
@@ -159,21 +159,21 @@ impl Channels {
         }
     }
 
-    /// A subscription came to nothing, as far as we know: those who wait for it are told, and may try again.
+    /// A subscription has failed, as far as is known: its waiting subscribers get the error, and may try again.
     pub(super) fn failed(&mut self, name: &str, error: StoreError) {
         if let Some(channel) = self.known.get_mut(name) {
             channel.answer(&Err(error));
         }
     }
 
-    /// As [`failed`](Self::failed), for all that wait.
+    /// Gives one outcome to all waiting subscribers of all channels.
     pub(super) fn all_answered(&mut self, outcome: &Outcome) {
         for channel in self.known.values_mut() {
             channel.answer(outcome);
         }
     }
 
-    /// The server sends us this channel no longer.
+    /// The server no longer sends this channel.
     pub(super) fn unsubscribed(&mut self, generation: u64, name: &str) {
         if self.generation == Some(generation)
             && let Some(channel) = self.known.get_mut(name)
@@ -183,24 +183,24 @@ impl Channels {
         }
     }
 
-    /// What a new connection has to subscribe to.
+    /// The channels that a new connection has to subscribe to.
     pub(super) fn wanted(&self) -> Vec<Box<str>> {
         let wanted = self.known.iter().filter(|(_, c)| !c.listeners.is_empty());
         wanted.map(|(name, _)| name.clone()).collect()
     }
 
-    /// A connection was made and subscribed to these; it is not in use yet.
+    /// A connection was made and subscribed to these channels. It is not in use yet.
     pub(super) fn prepare(&mut self, generation: u64, subscribed: Vec<Box<str>>) {
         self.prepared = Some((generation, subscribed));
     }
 
-    /// The connection is the one in use from now on. True where the worker has to be started.
+    /// The connection is in use from now on. True if the worker has to be started.
     pub(super) fn adopt(&mut self, generation: u64) -> bool {
         self.forget_server();
         self.generation = Some(generation);
         let prepared = self.prepared.take_if(|(made, _)| *made == generation);
         for name in prepared.into_iter().flat_map(|(_, names)| names) {
-            // Also where its last listener has left meanwhile: then the worker unsubscribes.
+            // Also if its last subscriber has left meanwhile: then the worker unsubscribes.
             let channel = self.known.entry(name).or_default();
             channel.server = OnServer::Yes;
             channel.answer(&Ok(true));
@@ -208,7 +208,7 @@ impl Channels {
         !self.known.is_empty() && self.start_worker()
     }
 
-    /// The connection is gone, and with it all that the server knew.
+    /// The connection has ended, and with it all subscriptions on the server.
     pub(super) fn lost(&mut self, generation: u64) {
         if self.generation == Some(generation) {
             self.generation = None;
@@ -223,7 +223,7 @@ impl Channels {
         });
     }
 
-    /// Forgets a channel that neither we nor the server care for.
+    /// Forgets a channel that has no subscribers and that the server does not send.
     fn tidy(&mut self, name: &str) {
         let unused = |c: &Channel| c.listeners.is_empty() && c.server == OnServer::No;
         if self.known.get(name).is_some_and(unused) {
@@ -247,7 +247,7 @@ impl Channel {
 
     fn answer(&mut self, outcome: &Outcome) {
         for waiting in self.waiting.drain(..) {
-            // Nobody may be there any more.
+            // The subscriber may have gone.
             let _ = waiting.send(outcome.clone());
         }
     }
@@ -265,7 +265,7 @@ mod tests {
         channels
     }
 
-    /// What the worker would send, as `+channel` and `-channel`.
+    /// The commands that the worker would send, as `+channel` and `-channel`.
     fn sent(channels: &mut Channels, generation: u64) -> Vec<String> {
         let batch = channels.batch(generation);
         let subscribe = batch.subscribe.iter().map(|c| format!("+{c}"));
@@ -369,7 +369,7 @@ mod tests {
             ChannelStep::Rest,
             "who asks for a lock connects"
         );
-        // One listener goes and one comes while the connection is being made.
+        // One subscriber leaves and one comes while the connection is being made.
         channels.prepare(2, wanted);
         channels.left("c", "c");
         let mut late = channels.listen("d", "d");

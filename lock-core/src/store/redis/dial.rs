@@ -1,7 +1,7 @@
-//! Making the connection: one attempt at a time, by one task of the link, however many callers ask for it.
+//! Connecting: one task of the link makes one attempt at a time, for any number of callers.
 //!
-//! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock, and ends with the
-//! connection. An attempt belongs to the link: a caller that gives up leaves it to the next ones.
+//! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock. It ends when there is
+//! a connection. An attempt belongs to the link: if a caller gives up, the attempt serves the next callers.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::link::{Link, Live};
 use crate::sync::lock;
 
-/// Pause after the first attempt in vain. It doubles with each one.
+/// Pause after the first failed attempt. Each further failure doubles it.
 const MINIMUM_PAUSE: Duration = Duration::from_millis(5);
 const MAXIMUM_PAUSE: Duration = Duration::from_secs(1);
 
@@ -24,31 +24,31 @@ const CALLERS_PAUSE: Duration = Duration::from_millis(100);
 #[derive(Default)]
 pub(super) struct Dial {
     state: Mutex<DialState>,
-    /// An attempt is over.
+    /// Notified when an attempt has ended.
     over: Notify,
-    /// A caller waits: the pause may be shorter now.
+    /// Notified when a caller begins to wait: the pause may be shorter now.
     hurry: Notify,
 }
 
 #[derive(Default)]
 struct DialState {
-    /// The task runs.
+    /// Whether the task runs.
     running: bool,
     /// Callers that wait for the outcome of an attempt.
     callers: usize,
-    /// All attempts that have failed, and the error of the last one.
+    /// The number of failed attempts, and the error of the last one.
     failures: u64,
     error: Option<RedisError>,
-    /// Attempts in a row that brought no connection, or one that did not last.
+    /// Consecutive attempts that made no connection, or one that did not last.
     in_vain: u32,
-    /// When the last attempt was over.
+    /// The end of the last attempt.
     attempted_at: Option<Instant>,
-    /// The next attempt without a caller that waits, and with one.
+    /// The times of the next attempt: without a waiting caller, and with one.
     due: Option<[Instant; 2]>,
 }
 
 impl DialState {
-    /// An attempt is over: the next one comes after a pause.
+    /// An attempt has ended: the next one comes after a pause.
     fn attempted(&mut self) {
         let pause = pause_after(self.in_vain);
         self.in_vain = self.in_vain.saturating_add(1);
@@ -57,7 +57,7 @@ impl DialState {
         self.due = Some([now + pause, now + pause.min(CALLERS_PAUSE)]);
     }
 
-    /// When to try next; `None` for at once.
+    /// The time of the next attempt; `None` for at once.
     fn next(&self) -> Option<Instant> {
         let [idle, hurried] = self.due?;
         let due = if self.callers > 0 { hurried } else { idle };
@@ -65,7 +65,7 @@ impl DialState {
     }
 }
 
-/// Spread out, so that the clients of a server that comes back do not connect at one instant.
+/// The pauses are spread, so that the clients of a server that comes back do not connect at one instant.
 fn pause_after(in_vain: u32) -> Duration {
     let pause = MINIMUM_PAUSE.saturating_mul(1 << in_vain.min(16));
     pause
@@ -74,7 +74,7 @@ fn pause_after(in_vain: u32) -> Duration {
 }
 
 impl Dial {
-    /// A connection has ended. One that has lasted for a while was no attempt in vain.
+    /// A connection has ended. If it lasted at least `MAXIMUM_PAUSE`, its attempt does not count as failed.
     pub(super) fn lost(&self) {
         let mut state = lock(&self.state);
         let lasted = state.attempted_at.map(|at| at.elapsed());
@@ -118,7 +118,7 @@ impl Dial {
 struct Caller<'a>(&'a Dial);
 
 impl<'a> Caller<'a> {
-    /// Also returns how many attempts have failed so far.
+    /// Also returns the number of attempts that have failed so far.
     fn new(dial: &'a Dial) -> (Self, u64) {
         let mut state = lock(&dial.state);
         state.callers += 1;
@@ -135,7 +135,7 @@ impl Drop for Caller<'_> {
     }
 }
 
-/// The task. Its end is told however it comes, also with its runtime.
+/// The running task. Its drop reports the end to the callers, also if the runtime has ended.
 struct Running(Arc<Link>);
 
 impl Drop for Running {
@@ -171,7 +171,7 @@ impl Running {
                 Ok(live) => {
                     lock(&dial.state).attempted();
                     link.adopt(live);
-                    // Callers that look from now on find the connection.
+                    // From now on, callers find the connection.
                     dial.over.notify_waiters();
                 }
                 Err(error) => {
@@ -180,13 +180,13 @@ impl Running {
                 }
             }
         }
-        // A caller that came while the task was about to end starts another one.
+        // A caller that came just before the end of the task starts another one.
         dial.over.notify_waiters();
     }
 }
 
 impl Link {
-    /// The connection, made if there is none. The error is that of an attempt that ended after the call.
+    /// Returns the connection, and has it made if there is none. An error is that of an attempt that ended after the call.
     pub(super) async fn connection(self: &Arc<Self>) -> RedisResult<Live> {
         let (_caller, before) = Caller::new(&self.dial);
         loop {
@@ -208,10 +208,10 @@ impl Link {
         }
     }
 
-    /// Sees to it that a connection is made.
+    /// Starts the task that makes the connection, unless it runs.
     pub(super) fn dial(self: &Arc<Self>) {
         if self.dial.begin() {
-            // Not under the lock: a runtime that has ended drops the task at once.
+            // Without the lock: a runtime that has ended drops the task at once, and its drop takes the lock.
             self.spawn(Running(Arc::clone(self)).run());
         }
     }

@@ -1,4 +1,4 @@
-//! What the server or the socket said, sorted by what it means for a lock.
+//! Errors of the server and of the socket, sorted by their meaning for a lock.
 
 use std::fmt::Display;
 use std::sync::Arc;
@@ -27,23 +27,23 @@ const NOT_NOW: [&str; 13] = [
     "UNKILLABLE",
 ];
 
-/// First words of a server that is a replica.
+/// First words of replies from a replica.
 const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 
 const REFUSED: &str = "the server refused (";
 const ADVICE: &str = "): check the password, the ACL rules and that it is a Redis or Valkey master";
 
-/// How a server introduces what Lua says of a script that it cannot read.
+/// The text in front of the Lua error of a script that does not compile.
 const COMPILING: &str = "Error compiling script ";
-/// What stands in an error that a script raised: the last one up to Redis 6.
+/// Texts in an error that a script raised. The last one is that of Redis 6 and earlier.
 const RUNNING: [&str; 2] = [", on @user_script:", "Error running script "];
-/// What an error begins with that kept a script from running at all, as the `redis` crate shows it.
+/// Beginnings of errors that kept a script from running at all, in the wording of the `redis` crate.
 const SHUT_OUT: [&str; 2] = ["NoPerm: ", "\"NOAUTH\": "];
 
 pub(super) fn classify(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::Io if error.is_connection_refusal() => StoreError::NotNow(cause(error)),
-        // It may have been sent, and then it may have been carried out.
+        // The request may have been sent, and then it may have been carried out.
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             StoreError::Ambiguous(cause(error))
         }
@@ -59,7 +59,7 @@ pub(super) fn classify(error: RedisError) -> StoreError {
     }
 }
 
-/// Whether the server said so: then it is not for want of an answer.
+/// Whether the error is a reply of the server, and not the lack of one.
 fn is_reply(error: &RedisError) -> bool {
     !matches!(
         error.kind(),
@@ -67,7 +67,7 @@ fn is_reply(error: &RedisError) -> bool {
     )
 }
 
-/// Whether a replica says so: it is not the master that the address should lead to.
+/// Whether the error is that of a replica: then the address does not lead to the master.
 pub(super) fn is_from_replica(error: &RedisError) -> bool {
     is_reply(error) && begins_with(&REPLICA, error.code().unwrap_or(""), &error.to_string())
 }
@@ -86,7 +86,7 @@ fn refused(said: &dyn Display) -> StoreError {
     StoreError::Misconfigured(format!("{REFUSED}{said}{ADVICE}"))
 }
 
-/// An error that a script passes on as a text, instead of failing with it.
+/// Sorts an error that a script returned as a text instead of failing with it.
 pub(super) fn passed_on(text: &str) -> StoreError {
     if not_now(text.split(' ').next().unwrap_or(""), text) {
         StoreError::NotNow(Cause::text(text.to_owned()))
@@ -95,8 +95,8 @@ pub(super) fn passed_on(text: &str) -> StoreError {
     }
 }
 
-/// What is wrong with a script of the user, where that is what a [refusal](StoreError::Misconfigured) is about: then its
-/// author has something to repair, and not whoever set up the server.
+/// The fault of a user's script, if a [refusal](StoreError::Misconfigured) is about that: then the author of the script has to
+/// repair it, not the operator of the server.
 pub(super) fn fault_of_script(refusal: &str) -> Option<String> {
     let said = refusal.strip_prefix(REFUSED)?.strip_suffix(ADVICE)?;
     if let Some((_, why)) = said.split_once(COMPILING) {
@@ -117,7 +117,7 @@ pub(super) fn no_reply(limit: Duration) -> Cause {
     Cause::new(Arc::new(NoReply(limit)))
 }
 
-/// A reply that no script of ours gives: something else answers, or the stream is broken.
+/// A reply that no script of the library gives: another program answers, or the stream is broken.
 pub(super) fn garbled() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Garbled)))
 }
@@ -156,7 +156,7 @@ mod tests {
         assert!(!not_now("NOPERM", "NOPERM this user has no permissions"));
         assert!(!not_now("ERR", "ERR ACL failure in script: no OOM here"));
     }
-    /// What becomes of an error reply to a script of the user.
+    /// The fault that is found in an error reply to a user's script.
     fn fault(reply: &str) -> Option<String> {
         let value = redis::parse_redis_value(format!("-{reply}\r\n").as_bytes()).unwrap();
         match classify(value.extract_error().unwrap_err()) {

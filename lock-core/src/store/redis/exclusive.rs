@@ -1,4 +1,4 @@
-//! The exclusive kind: a string, and a queue of waiters beside it.
+//! The exclusive kind: a string for the lock, and a queue of waiters beside it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,14 +16,15 @@ use crate::store::{
 use crate::token::Token;
 
 impl RedisStore {
-    // A script call of its own is large, so it is in a box: a request that goes out with others does without.
+    // A separate script call is large, so it is boxed. A request in a batch needs no such call.
     pub(super) async fn acquire_exclusive(
         &self,
         attempt: Attempt<'_>,
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Answer, StoreError> {
-        // Reserved fencing tokens are for those who wait, and who waits is not alone with a free lock.
+        // Reserved tokens are for waiters. A request with waiters behind it does not meet a free lock without a queue,
+        // as a batch does.
         if attempt.reserve == 0
             && let Some(call) = self.batched(Want::Acquire, attempt.key, attempt.token, attempt.ttl)
         {
@@ -60,7 +61,7 @@ impl RedisStore {
         if let Conduit::Link(_, batcher) = &self.conduit
             && batcher.is_unsettled(token)
         {
-            // A clean-up goes behind the request that it cleans up after. Rare, so in a box.
+            // A clean-up goes behind the request that it cleans up after. Boxed because it is rare.
             let _ = timeout(self.limit, Box::pin(batcher.settled(token))).await;
         }
         if let Some(call) = self.batched(Want::Release, key, token, Duration::ZERO)
@@ -152,9 +153,10 @@ impl RedisStore {
         reply::extended(value, renewals.len())
     }
 
-    /// Asks together with others who ask at this moment: see [`batch`](super::batch). `None` for a caller who is alone.
+    /// Sends a request in a batch with the others of this moment: see [`batch`](super::batch). `None` for a caller that is
+    /// alone on the connection.
     ///
-    /// In a box, so that the future of a caller who is alone stays small.
+    /// Boxed, so that the future of a caller that is alone stays small.
     fn batched<'a>(
         &'a self,
         want: Want,

@@ -13,30 +13,31 @@ use crate::key::{Name, Names};
 use crate::store::{GuardedCall, StoreError};
 use crate::sync::lock;
 
-/// What is asked, and the answer of a lock that is held. It takes away what stands in front of the script's own keys and
-/// arguments.
+/// Each pair is a read of the lock, and its result if the lock is held. The reads remove the keys and the arguments in front of
+/// the script's own.
 const EXCLUSIVE: &str = "{redis.pcall('GET', table.remove(KEYS, 1)), table.remove(ARGV, 1)}";
 const REENTRANT: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1}, \
      {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
      {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
 
-/// A name of another type is certainly not our lock; a question that was refused (an ACL) says nothing.
+/// A key of another type is certainly not our lock. A read that was refused (an ACL) proves nothing.
 const VERDICT: &str = "local is, must = asked[1], asked[2]; \
      if type(is) == 'table' and not string.find(is.err, 'WRONGTYPE', 1, true) then return {'refused', is.err} end; \
      if is ~= must then return {'lost'} end";
 
-/// An error that the script returns is told apart from one of the check, and from one that kept the script from running.
+/// Marks an error that the script returns. It differs from an error of the check, and from one that kept the
+/// script from running.
 const REPLY: &str = "if type(reply) == 'table' and type(reply.err) == 'string' then return {'failed', reply.err} end; \
      return {'held', reply}";
 
-/// Texts and hashes, made once for each script.
+/// Scripts with their texts and hashes, each made once.
 type Known = Mutex<HashMap<(Arc<str>, &'static str), Arc<Script>>>;
 
-/// More scripts than a program has. One that makes them anew each time must not fill the memory.
+/// Maximum known scripts, more than a program has. A program that generates its scripts must not fill the memory.
 const MOST: usize = 256;
 
 impl RedisStore {
-    /// `None` where the lock is not held; an inner error where the script failed.
+    /// `None` if the lock is not held; an inner error if the script failed.
     pub(super) async fn run_guarded(
         &self,
         call: GuardedCall<'_>,
@@ -94,8 +95,8 @@ fn script(body: &Arc<str>, check: &'static str) -> Arc<Script> {
         known.clear();
     }
     let make = || {
-        // In one line up to the body, so that the server counts the lines as its author does; and with no name of ours in
-        // its sight.
+        // One line up to the body, so that the server counts the lines as the author does. No name of the library is
+        // visible to the body.
         let text = format!(
             "for _, asked in ipairs({{{check}}}) do {VERDICT} end; local reply = (function() {body}\nend)(); {REPLY}"
         );

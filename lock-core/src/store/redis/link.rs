@@ -1,4 +1,4 @@
-//! One connection of our own: made when needed, made again when it breaks, with our messages on it.
+//! The connection of the library: made when it is needed, made again after it breaks, and used for requests and messages.
 
 use std::borrow::Borrow;
 use std::io;
@@ -28,14 +28,14 @@ use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events};
 use crate::sync::lock;
 
-/// A silence that is no reason yet to replace a connection, however short the leases are that depend on it.
+/// Minimum silence before a connection is replaced, however short the leases are that depend on it.
 const HICCUP: Duration = Duration::from_millis(50);
 
-/// Interval after which a subscription that was refused is tried again.
+/// Minimum interval between attempts to subscribe again after a refusal.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
-/// The connection is replaced as a whole, and a clean-up is sent on the connection of its acquire as long as
-/// that one lives: on one connection it cannot overtake the acquire.
+/// The connection is replaced as a whole. A clean-up goes out on the connection of its acquire as long as that connection
+/// lives: on one connection it cannot overtake the acquire.
 pub(super) struct Link {
     info: ConnectionInfo,
     pub(super) connect_limit: Duration,
@@ -44,17 +44,17 @@ pub(super) struct Link {
     next_generation: AtomicU64,
     /// Generations below this one are discarded.
     discarded: AtomicU64,
-    /// Whether the URL lets us ask for RESP3.
+    /// Whether the URL permits RESP3.
     resp3: bool,
     /// False where the server refused RESP3 or the subscription on the last connection.
     pushes: AtomicBool,
-    /// When the subscription was refused last.
+    /// Time of the last refusal of the subscription.
     refused_at: Mutex<Option<Instant>>,
     attached: OnceCell<Attached>,
     pub(super) subscriptions: Subscriptions,
 }
 
-/// What the link learns from the engine that uses it.
+/// Data of the engine that uses the link.
 struct Attached {
     channel: String,
     sink: EventSink,
@@ -66,7 +66,7 @@ pub(super) struct Live {
     generation: u64,
     socket: Socket,
     made_at: Instant,
-    /// Time limits of requests that ended without any answer since, in microseconds.
+    /// Sum of the time limits of the requests without an answer since the last answer, in microseconds.
     silence: Arc<AtomicU64>,
 }
 
@@ -75,9 +75,9 @@ impl Link {
         let info = url
             .into_connection_info()
             .map_err(|error| bad_url(&error))?;
-        // A URL that names RESP2 means it: no messages, so waiting is by asking.
+        // A URL that names RESP2 gets RESP2: no messages arrive, so waiters poll.
         let resp3 = !(url.contains("protocol=resp2") || url.contains("protocol=2"));
-        // Without TCP_NODELAY a lone command can wait for the acknowledgement of the one before it.
+        // Without TCP_NODELAY a single command can wait for the acknowledgement of the previous one.
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_tcp_settings(tcp);
         Client::open(info.clone()).map_err(|error| bad_url(&error))?;
@@ -118,7 +118,7 @@ impl Link {
             let current = link.current();
             let mut live = match current {
                 Some(live) => live,
-                // Rare and large, so in a box: every request would carry the room for it.
+                // Boxed because it is rare and large: otherwise every request would carry room for it.
                 None => Box::pin(link.connection()).await?,
             };
             let result = live.socket.request(command.borrow()).await;
@@ -133,7 +133,7 @@ impl Link {
         }
     }
 
-    /// Runs a script by its hash, and by its text where the server has lost it.
+    /// Runs a script by its hash, and by its text if the server has lost it.
     pub(super) async fn run(
         self: &Arc<Self>,
         script: &Script,
@@ -150,7 +150,7 @@ impl Link {
     }
 
     /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a silence of twice the limit
-    /// ends it.
+    /// replaces the connection.
     pub(super) fn went_silent(self: &Arc<Self>, limit: Duration) {
         self.was_silent_for(limit, limit.saturating_mul(2));
     }
@@ -162,7 +162,7 @@ impl Link {
 
     fn was_silent_for(self: &Arc<Self>, limit: Duration, most: Duration) {
         let Some(live) = self.current() else { return };
-        // A younger connection is not the one that the request was sent on.
+        // A younger connection did not carry the request.
         if live.made_at.elapsed() >= limit {
             let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
             let before = live.silence.fetch_add(micros(limit), Ordering::Relaxed);
@@ -172,7 +172,7 @@ impl Link {
         }
     }
 
-    /// The connection is the one in use from now on.
+    /// Makes this connection the one in use.
     pub(super) fn adopt(self: &Arc<Self>, made: Live) {
         let (generation, socket) = (made.generation, made.socket.clone());
         {
@@ -181,7 +181,7 @@ impl Link {
             *current = Some(made);
         }
         if socket.is_over() {
-            // Its end may have come before it was in use.
+            // The connection may have ended before it was in use.
             self.discard(generation);
             return;
         }
@@ -196,7 +196,7 @@ impl Link {
         self.events().is_some_and(|events| events.is_in_use())
     }
 
-    /// Runs something on the engine's runtime.
+    /// Runs a task on the engine's runtime.
     pub(super) fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -219,7 +219,7 @@ impl Link {
             .map(|live| (live.generation, live.socket.requests))
     }
 
-    /// Which connection is in use, if any. It only grows.
+    /// The generation of the connection in use, if any. It only grows.
     pub(super) fn generation(&self) -> Option<u64> {
         lock(&self.live).as_ref().map(|live| live.generation)
     }
@@ -228,7 +228,7 @@ impl Link {
         lock(&self.live).clone()
     }
 
-    /// One attempt.
+    /// Makes one attempt to connect.
     pub(super) async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
         let attempt = timeout(self.connect_limit, self.connect_either_way());
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
@@ -266,7 +266,7 @@ impl Link {
         if let Some(attached) = self.attached.get().filter(|_| pushes) {
             match socket.requests.subscribe(&attached.channel).await {
                 Ok(()) => self.pushes.store(true, Ordering::Relaxed),
-                // A connection without messages is better than none.
+                // A connection without messages is better than no connection.
                 Err(error) if error.code() == Some("NOPERM") => {
                     *lock(&self.refused_at) = Some(Instant::now());
                     self.poll_instead(&error);
@@ -286,13 +286,13 @@ impl Link {
     }
 
     fn poll_instead(&self, why: &dyn std::fmt::Display) {
-        // Once, and not with each connection.
+        // One warning, not one for each connection.
         if self.pushes.swap(false, Ordering::Relaxed) {
             tracing::warn!(%why, "the server does not push messages to us: waiting for locks will poll");
         }
     }
 
-    /// A lock is waited for without messages: from time to time they are asked for again.
+    /// Called for a waiter without messages. Subscribes again from time to time.
     pub(super) fn subscribe_again(self: &Arc<Self>) {
         if is_due(&mut lock(&self.refused_at), Instant::now())
             && let Some(mut live) = self.current()
@@ -316,7 +316,7 @@ impl Link {
         }
     }
 
-    /// Handles what the server sends unasked. Called by the connection, so it must not block.
+    /// Handles the messages of the server. The connection calls it, so it must not block.
     fn receiver(
         self: &Arc<Self>,
         generation: u64,
@@ -327,7 +327,8 @@ impl Link {
                 return Ok(());
             };
             match push.kind {
-                // Both hear the same while an old connection lasts beside its successor: what it says late is long answered.
+                // While an old connection lives beside its successor, both receive the same messages. Late messages of the old
+                // one have been handled already.
                 PushKind::Message if link.is_discarded(generation) => {}
                 PushKind::Message => {
                     let mut words = push.data.iter().map(payload);
@@ -356,7 +357,7 @@ impl Link {
         self.attached.get()?.sink.upgrade()
     }
 
-    /// Forgets a connection, unless a newer one has already taken its place, and wakes those who wait on it.
+    /// Forgets a connection, unless a newer one has replaced it, and wakes the waiters that depend on it.
     pub(super) fn discard(self: &Arc<Self>, generation: u64) {
         {
             let mut live = lock(&self.live);

@@ -1,7 +1,7 @@
-//! One master of a quorum: a link of its own, and the scripts by which it votes.
+//! One master of a quorum: its own link, and the scripts of its votes.
 //!
-//! A request is made once and sent to every node; its future borrows nothing, so that it can be finished in the
-//! background when the others have decided.
+//! A request is made once and sent to every node. Its future borrows nothing, so it can end in the background after the other
+//! nodes have decided.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::rt::Handle;
 use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
 use crate::token::{ClientId, Token};
 
-/// Since when a server belongs to the quorum.
+/// Key of the note that says since when a server belongs to the quorum.
 const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
 
 macro_rules! quorum_script {
@@ -72,7 +72,7 @@ impl Ballot {
         Arc::new(Self { script, command })
     }
 
-    /// The vote for a lock, by a client that gets messages or polls. `None` for a kind that is not over a quorum.
+    /// A request for the votes for a lock, by a client that receives messages or polls. `None` for a kind without a quorum.
     pub(crate) fn acquire(attempt: Attempt<'_>, pushes: bool) -> Option<Arc<Self>> {
         let (queue, waiters) = names(attempt.key)?;
         let mode = match attempt.mode {
@@ -92,7 +92,7 @@ impl Ballot {
         Some(Self::new(&ACQUIRE, &keys, &args[..given]))
     }
 
-    /// Takes back whatever a token has; `offer` where the lock was held and is now free for those who wait.
+    /// Takes back everything a token has. With `offer`, the lock was held, and its votes are offered to the waiters.
     pub(crate) fn release(key: &LockKey, token: &Token, offer: bool) -> Option<Arc<Self>> {
         let (queue, waiters) = names(key)?;
         let args = [Arg::Text(token.as_str()), Arg::Text("undo")];
@@ -101,7 +101,7 @@ impl Ballot {
         Some(Self::new(&RELEASE, &keys, &args[..given]))
     }
 
-    /// Takes the vote from whoever has it, or only from one client.
+    /// Takes the votes from any holder, or only from this client.
     pub(crate) fn force_release(key: &LockKey, client: Option<&str>) -> Option<Arc<Self>> {
         let (queue, waiters) = names(key)?;
         let args = [Arg::Text(CHANNELS), Arg::Text(client.unwrap_or_default())];
@@ -119,7 +119,7 @@ impl Ballot {
         Self::new(&HEAL, &[renewal.key.lock().into()], &args)
     }
 
-    /// Raises the counter of a node that has voted for this token.
+    /// Raises the counter of each node that has voted for this token.
     pub(crate) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
         let args = [Arg::Text(token.as_str()), Arg::Number(least)];
         Self::new(&RAISE, &[key.lock().into(), FENCE], &args)
@@ -150,7 +150,7 @@ fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
     }
 }
 
-/// One node's answer to [`Ballot::acquire`].
+/// The answer of one node to [`Ballot::acquire`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Vote {
     Granted { minted: u64 },
@@ -167,7 +167,7 @@ impl Vote {
             Value::Array(parts) => match (text(parts.first()), &parts[..]) {
                 (Some("busy"), [_, left, client]) => Ok(Self::Busy {
                     left: millis(left)?,
-                    // Another client's token may be any bytes, cut anywhere.
+                    // The token of another client may be any bytes, cut anywhere.
                     client: match client {
                         Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
                         _ => return Err(garbled()),
@@ -181,7 +181,7 @@ impl Vote {
     }
 }
 
-/// Reads an answer that says yes or no.
+/// Reads an answer of yes (1) or no (0).
 pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
     match value {
         Value::Int(0) => Ok(false),
@@ -190,11 +190,11 @@ pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
     }
 }
 
-/// Which run of a server answers.
+/// The run of a server that answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
     pub(crate) id: String,
-    /// In whole seconds; it may be up to one more.
+    /// In whole seconds; the real time may be up to one second more.
     pub(crate) uptime: Duration,
 }
 
@@ -206,7 +206,7 @@ pub(crate) struct Master {
 }
 
 impl Master {
-    /// Nothing is sent before [`ready`](Self::ready).
+    /// Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
         let info = url
             .into_connection_info()
@@ -246,19 +246,19 @@ impl Master {
         }
     }
 
-    /// Which connection is in use, if any. It only grows.
+    /// The generation of the connection in use, if any. It only grows.
     pub(crate) fn generation(&self) -> Option<u64> {
         self.link.generation()
     }
 
-    /// Sends a request. Without a time limit, which is the caller's to set. With a connection at hand it is on its way,
-    /// behind whatever was sent before, when the future has been polled once.
+    /// Sends a request without a time limit: the caller sets one. If there is a connection, the first poll of the future puts
+    /// the request on its way, behind all earlier ones.
     pub(crate) async fn send(&self, ballot: &Ballot) -> Result<Value, StoreError> {
         self.send_while(ballot, || true).await
     }
 
-    /// As [`send`](Self::send). The text of a script that the server does not have is only sent if the request is `wanted`
-    /// still.
+    /// As [`send`](Self::send). If the server does not have the script, its text goes out only if the request is
+    /// still `wanted`.
     pub(crate) async fn send_while(
         &self,
         ballot: &Ballot,
@@ -271,12 +271,12 @@ impl Master {
         answer.map_err(classify)
     }
 
-    /// A request was not answered within the deadline for commands.
+    /// A request was not answered within the command deadline.
     pub(crate) fn went_silent(&self) {
         self.link.went_silent(self.limit);
     }
 
-    /// Gives the server the scripts whose order matters. Where that is not allowed, each comes with its first call.
+    /// Loads the scripts whose order matters. If the server does not allow that, each text goes out with its first call.
     pub(crate) async fn load(&self) -> Result<(), StoreError> {
         for script in [&*ACQUIRE, &*RELEASE] {
             let mut load = cmd("SCRIPT");
@@ -289,12 +289,12 @@ impl Master {
         Ok(())
     }
 
-    /// Makes sure that the counter of fencing tokens is not behind what the server had counted before it restarted.
+    /// Makes sure that the counter of fencing tokens is not behind the count before a restart of the server.
     pub(crate) async fn catch_up(&self) -> Result<(), StoreError> {
         self.send(&Ballot::catch_up()).await.map(drop)
     }
 
-    /// Asks which run of the server this is.
+    /// Asks for the current run of the server.
     pub(crate) async fn run(&self) -> Result<Run, StoreError> {
         let mut info = cmd("INFO");
         info.arg("server");
@@ -312,12 +312,12 @@ impl Master {
         })
     }
 
-    /// How long the server has belonged to the quorum; from now on, where it did not.
+    /// How long the server has belonged to the quorum. A server that did not belong to it joins now.
     pub(crate) async fn enlist(&self) -> Result<Duration, StoreError> {
         age(&self.send(&Ballot::enlist("note")).await?)
     }
 
-    /// As [`enlist`](Self::enlist), and changes nothing.
+    /// As [`enlist`](Self::enlist), but changes nothing.
     pub(crate) async fn enlisted(&self) -> Result<Duration, StoreError> {
         age(&self.send(&Ballot::enlist("look")).await?)
     }

@@ -46,19 +46,19 @@ use crate::token::{ClientId, Token};
 /// A lock store on a Redis server.
 pub(crate) struct RedisStore {
     conduit: Conduit,
-    /// No reply within this time is an error.
+    /// Maximum wait for a reply. A reply that takes longer is an error.
     limit: Duration,
-    /// How long a waiter counts as alive after it has asked, where it polls.
+    /// How long a waiter that polls counts as alive after each request.
     polls_for: Duration,
-    /// The channel that grants for this client are sent on.
+    /// The channel on which this client receives grants.
     channel: OnceCell<String>,
 }
 
-/// How requests reach the server.
+/// The connection that carries the requests.
 enum Conduit {
-    /// A connection of our own, made again when it breaks; grants arrive on it.
+    /// A connection of the library, made again after it breaks. Grants arrive on it.
     Link(Arc<Link>, Arc<Batcher>),
-    /// The user's connection. We cannot subscribe on it, so grants are found by asking.
+    /// A connection of the user. The library cannot subscribe on it, so waiters find their grants by polling.
     User(UserConnection),
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for RedisStore {
 }
 
 impl RedisStore {
-    /// A store behind a URL. Nothing is sent before [`ready`](Self::ready).
+    /// Opens a store behind a URL. Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
         let limit = config.command_deadline;
         Ok(Self {
@@ -97,7 +97,7 @@ impl RedisStore {
         let _ = self.channel.set(channel);
     }
 
-    /// Whether its connections are ours.
+    /// Whether the library makes and drives the connection.
     pub(crate) fn is_driven_here(&self) -> bool {
         matches!(self.conduit, Conduit::Link(..))
     }
@@ -118,7 +118,7 @@ impl RedisStore {
             .map_or("", String::as_str)
     }
 
-    /// Runs a script by its hash, and by its text where the server has lost it.
+    /// Runs a script by its hash, and by its text if the server has lost it.
     async fn run(
         &self,
         script: &Script,
@@ -190,8 +190,8 @@ impl RedisStore {
     }
 }
 
-/// Crashed waiters that poll keep a lock from others for as long as the server takes them for alive, all of them together. So
-/// it is less than a second, but some polls: one that comes late loses its place to those behind it.
+/// Crashed waiters that poll block a lock for as long as the server counts them as alive, all of them together. So this time is
+/// short, but several poll intervals: a waiter that polls late loses its place to the waiters behind it.
 fn polls_for(config: &Config) -> Duration {
     (config.poll_interval * 4).max(Duration::from_millis(750))
 }
@@ -212,7 +212,7 @@ impl Store for RedisStore {
         }))
     }
 
-    // A script call of its own is large, so it is in a box: who asks together with others does without.
+    // A separate script call is large, so it is boxed. A request in a batch needs no such call.
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         if attempt.mode == Mode::Wait
             && let Conduit::Link(link, _) = &self.conduit
@@ -263,7 +263,7 @@ impl Store for RedisStore {
         if one.is_empty() {
             return self.extend_reentrant(renewals).await;
         }
-        // One call for each kind, both at once; the answers in the order of the questions.
+        // One call for each kind, both at once. The answers keep the order of the renewals.
         let (one, other) =
             tokio::try_join!(self.extend_exclusive(&one), self.extend_reentrant(&other))?;
         let (mut one, mut other) = (one.into_iter(), other.into_iter());

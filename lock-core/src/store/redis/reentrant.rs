@@ -11,10 +11,10 @@ use crate::key::{Name, Names};
 use crate::store::{Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState};
 use crate::token::{CLIENT_LEN, Token};
 
-/// How a release is announced.
+/// The command that announces a release.
 const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");
 
-/// An acquisition without an owner is its own: its token has the same form, and nobody else has it.
+/// An acquisition without an owner is its own owner: its token has the same form, and is unique.
 fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> Arg<'a> {
     Arg::Text(owner.unwrap_or_else(|| token.as_str()))
 }
@@ -111,7 +111,7 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
     let state = match (text(parts.first()), &parts[..]) {
         (Some("free"), [_]) => SnapshotState::Free,
         (Some("held"), [_, pttl, Value::BulkString(owner), holds]) => {
-            // Another client's owner may be any bytes.
+            // The owner of another client may be any bytes.
             let owner = String::from_utf8_lossy(owner).into_owned();
             SnapshotState::Held {
                 remaining: lease(pttl)?,
@@ -123,7 +123,7 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
         (Some("foreign"), [_, kind]) => SnapshotState::Foreign { kind: word(kind)? },
         _ => return Err(garbled()),
     };
-    // Who waits has only subscribed: there is no queue to count.
+    // Waiters only subscribe: there is no queue to count.
     Ok(Snapshot {
         state,
         waiting: 0,

@@ -1,4 +1,4 @@
-//! What the scripts answer, as values.
+//! The replies of the scripts, as values.
 
 use std::time::Duration;
 
@@ -68,7 +68,7 @@ pub(crate) fn inspected(value: Value) -> Parsed<Snapshot> {
     let (state, waiting) = match (text(parts.first()), &parts[..]) {
         (Some("free"), [_, waiting]) => (SnapshotState::Free, waiting),
         (Some("held"), [_, waiting, pttl, client]) => {
-            // Another client's token may be any bytes, cut anywhere.
+            // The token of another client may be any bytes, cut anywhere.
             let client = match client {
                 Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
                 _ => return Err(garbled()),
@@ -125,7 +125,7 @@ pub(super) fn number(value: &Value) -> Parsed<u64> {
     .ok_or_else(garbled)
 }
 
-/// A PTTL. It is negative for a key that ran out while the script ran (possible before Redis 7.2).
+/// A PTTL. It is negative for a key that expired while the script ran (possible before Redis 7.2).
 pub(super) fn millis(value: &Value) -> Parsed<Duration> {
     match value {
         Value::Int(n) => Ok(Duration::from_millis(u64::try_from(*n).unwrap_or(0))),
@@ -133,7 +133,7 @@ pub(super) fn millis(value: &Value) -> Parsed<Duration> {
     }
 }
 
-/// A PTTL of a lock that Java users may have made to last for ever.
+/// A PTTL of a lock that Java clients may have taken without an end.
 pub(super) fn lease(pttl: &Value) -> Parsed<Duration> {
     match pttl {
         Value::Int(-1) => Ok(NO_TTL),

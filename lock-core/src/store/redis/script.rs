@@ -1,4 +1,4 @@
-//! The scripts: kept as files, sent by their hash.
+//! The scripts: kept as files, called by their hash.
 
 use std::borrow::Cow;
 use std::io::Write;
@@ -96,7 +96,7 @@ impl Script {
         Self::of(name, source.into())
     }
 
-    /// A script that the user wrote.
+    /// A script of the user.
     pub(super) fn of_user(source: String) -> Self {
         Self::of("guarded", source.into())
     }
@@ -108,7 +108,7 @@ impl Script {
         Self { name, source, hash }
     }
 
-    /// Runs it by its hash, and by its text where the server has lost it.
+    /// Runs it by its hash, and by its text if the server has lost it.
     pub(super) async fn run<F>(
         &self,
         keys: &[Name<'_>],
@@ -126,14 +126,14 @@ impl Script {
         call("EVALSHA", &self.hash, keys, args)
     }
 
-    /// The text goes to the node of the keys and is kept there: `SCRIPT LOAD` would ask every node of a
-    /// cluster, and fail on a dead one just after a failover.
+    /// The text goes to the node of the keys and is kept there. `SCRIPT LOAD` would go to every node of a cluster, and fail on
+    /// a dead one just after a failover.
     pub(super) fn by_text(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", &self.source, keys, args)
     }
 }
 
-/// The answer to a call by hash; where the server has lost the script, that to the call by text, if it is still made.
+/// The answer to a call by hash. If the server has lost the script, the answer to the call by text, if that is still made.
 pub(super) async fn unless_lost<F>(
     answer: RedisResult<Value>,
     by_text: impl FnOnce() -> Option<F>,
@@ -143,7 +143,7 @@ where
 {
     match answer {
         Err(error) if error.code() == Some("NOSCRIPT") => match by_text() {
-            // Rare, so in a box: every call would carry the room for it.
+            // Boxed because it is rare: otherwise every call would carry room for it.
             Some(call) => Box::pin(call).await,
             None => Err(error),
         },
@@ -152,7 +152,7 @@ where
 }
 
 fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
-    // Sized first: a command that grows with each argument is allocated ten times over.
+    // The size is computed first: a command that grows with each argument is allocated ten times over.
     let texts = keys.iter().map(|key| key.len());
     let args_len = args.iter().map(|arg| match arg {
         Arg::Text(text) => text.len(),
@@ -165,7 +165,7 @@ fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
     for key in keys {
         let mut whole = command.writer_for_next_arg();
         for part in [key.head, key.tail] {
-            // To memory: it does not fail.
+            // A write to memory does not fail.
             let _ = whole.write_all(part.as_bytes());
         }
     }

@@ -1,4 +1,4 @@
-//! A connection of the `redis` crate over a stream of ours.
+//! A connection of the `redis` crate over a stream that the library makes.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -20,19 +20,19 @@ use crate::rt;
 #[cfg(lock_sim)]
 use crate::sim::tcp;
 
-/// So many requests may be on their way to the socket before a caller has to queue for a place there.
+/// Maximum requests on their way to the socket. Further callers queue for a place.
 const REQUESTS_READY: usize = 1024;
 
 /// A connection, and the task that drives it.
 #[derive(Clone)]
 pub(super) struct Socket {
     pub(super) requests: MultiplexedConnection,
-    /// Requests under way.
+    /// Number of requests under way.
     load: Arc<AtomicUsize>,
     driver: Option<Arc<Driver>>,
 }
 
-/// Ends the task that drives the connection with the last handle, as the crate does for the connections that it makes itself.
+/// Ends the task that drives the connection with the last handle, as the crate does for its own connections.
 struct Driver {
     task: AbortHandle,
     is_over: Arc<AtomicBool>,
@@ -72,22 +72,22 @@ impl Socket {
         self.load.load(Ordering::Relaxed) > 0
     }
 
-    /// Sends a request, and waits for its reply.
+    /// Sends a request and waits for its reply.
     pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
         let _counted = Counted::begin(&self.load);
         self.requests.send_packed_command(command).await
     }
 }
 
-/// Connects on the current runtime, which then drives the connection, and calls `ended` when that has ended by itself. (Over TLS
-/// only a message of RESP3 says so.)
+/// Connects on the current runtime, which then drives the connection. Calls `ended` when the connection has ended by itself.
+/// Over TLS only a RESP3 message reports that end.
 pub(super) async fn connect(
     info: &ConnectionInfo,
     config: AsyncConnectionConfig,
     ended: impl FnOnce() + Send + 'static,
 ) -> RedisResult<Socket> {
     let config = config
-        // The caller sets one time limit for all of it.
+        // The caller sets one time limit for the whole attempt.
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(REQUESTS_READY);
@@ -101,7 +101,7 @@ pub(super) async fn connect(
             let stream = tokio::net::UnixStream::connect(path).await?;
             over(stream, info, config, ended).await
         }
-        // The crate keeps its TLS stream to itself, so requests go out as it sends them.
+        // The crate does not expose its TLS stream, so it makes and drives this connection itself.
         _ => {
             #[cfg(feature = "tls-rustls")]
             choose_cryptography();
@@ -116,7 +116,7 @@ pub(super) async fn connect(
     }
 }
 
-/// Without a provider for the process rustls panics. What the program has installed before stays.
+/// Without a provider for the process, rustls panics. A provider that the program has installed stays.
 #[cfg(feature = "tls-rustls")]
 fn choose_cryptography() {
     use rustls::crypto::{CryptoProvider, ring};
@@ -126,7 +126,7 @@ fn choose_cryptography() {
     }
 }
 
-/// The first address that answers.
+/// Connects to the first address that answers.
 #[cfg(not(lock_sim))]
 async fn tcp(host: &str, port: u16, nodelay: bool) -> RedisResult<TcpStream> {
     let attempts: Vec<_> = lookup_host((host, port))

@@ -1,4 +1,4 @@
-//! Listening to the channels of reentrant locks on the link's connection.
+//! Subscriptions to the channels of reentrant locks, on the link's connection.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,29 +15,29 @@ use super::link::Link;
 use crate::store::{Announcer, Events, StoreError, Subscription};
 use crate::sync::lock;
 
-/// What Redisson says when a lock is free.
+/// The message that Redisson publishes when a lock is free.
 const UNLOCKED: &str = "0";
 
-/// What the link keeps for listening.
+/// The subscriptions of the link.
 #[derive(Default)]
 pub(super) struct Subscriptions {
     pub(super) channels: std::sync::Mutex<Channels>,
-    /// Something has changed that the worker should look at.
+    /// Notified when the worker has to look at the channels again.
     pub(super) changed: Notify,
-    /// Once for each connection it is said that the server does not let us listen.
+    /// One warning for each connection that refuses a subscription: the largest generation warned of, plus 1.
     warned_of: AtomicU64,
 }
 
 impl Subscriptions {
-    /// The connection is gone.
+    /// The connection has ended.
     pub(super) fn lost(&self, generation: u64) {
         lock(&self.channels).lost(generation);
         self.changed.notify_one();
     }
 
-    /// Who waits asks for the channel again with every try, so this comes often, and is said once.
+    /// A waiter subscribes again with each attempt, so a refusal is frequent. One warning is enough.
     fn denied(&self, generation: u64, why: &RedisError) {
-        // Generations count from 0, which is also what nobody was warned of.
+        // Generations count from 0. In `warned_of`, 0 means that there was no warning.
         let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
         if warned {
             tracing::debug!(%why, "the server does not let us listen to the channel of a reentrant lock");
@@ -49,7 +49,7 @@ impl Subscriptions {
         }
     }
 
-    /// A message on the channel of a reentrant lock.
+    /// Handles a message on the channel of a reentrant lock.
     pub(super) fn heard(&self, events: &dyn Events, channel: &str, message: &str) {
         if message == UNLOCKED {
             let locks = lock(&self.channels).locks(channel);
@@ -61,14 +61,14 @@ impl Subscriptions {
 }
 
 impl Link {
-    /// Subscribes, or joins the subscription that is there already. `None` where the server does not allow it.
+    /// Subscribes, or joins an existing subscription. `None` if the server does not allow it.
     pub(super) async fn listen(
         self: &Arc<Self>,
         channel: &str,
         name: &str,
     ) -> Result<Option<Subscription>, StoreError> {
         let listening = lock(&self.subscriptions.channels).listen(channel, name);
-        // It is counted from here on, however this future ends.
+        // The subscriber is counted from here on, however this future ends.
         let subscription = Subscription::counted(Arc::clone(self) as _, channel, name);
         if listening.start_worker {
             self.spawn(Arc::clone(self).tend_channels());
@@ -79,12 +79,12 @@ impl Link {
         self.subscriptions.changed.notify_one();
         match timeout(self.connect_limit, answer).await {
             Ok(Ok(outcome)) => Ok(outcome?.then_some(subscription)),
-            // No answer; or no worker, because its runtime has ended.
+            // No answer came, or there is no worker because its runtime has ended.
             _ => Err(StoreError::NotNow(no_reply(self.connect_limit))),
         }
     }
 
-    /// Subscribes a new connection, which nobody uses yet, to all that is listened to.
+    /// Subscribes a new connection, which is not in use yet, to all channels with subscribers.
     pub(super) async fn prepare_channels(
         &self,
         generation: u64,
@@ -104,7 +104,7 @@ impl Link {
         Ok(())
     }
 
-    /// The connection is the one in use from now on.
+    /// The connection of this generation is in use from now on.
     pub(super) fn adopt_channels(self: &Arc<Self>, generation: u64) {
         if lock(&self.subscriptions.channels).adopt(generation) {
             self.spawn(Arc::clone(self).tend_channels());
@@ -112,7 +112,7 @@ impl Link {
         self.subscriptions.changed.notify_one();
     }
 
-    /// The worker: tells the server what is wanted for as long as anything is.
+    /// The worker: brings the server in line with the subscribers, and ends when no channel is left.
     async fn tend_channels(self: Arc<Self>) {
         loop {
             let step = lock(&self.subscriptions.channels).next();
@@ -136,7 +136,7 @@ impl Link {
         lock(&self.subscriptions.channels).all_answered(&Err(error));
     }
 
-    /// All at once: the answers take one round trip.
+    /// Sends all changes at once: their answers take one round trip.
     async fn send_batch(self: &Arc<Self>) {
         let Some((generation, connection)) = self.in_use() else {
             return;
@@ -169,7 +169,7 @@ impl Link {
             let mut connection = connection.clone();
             match timeout(limit, connection.unsubscribe(&**name)).await {
                 Ok(Err(error)) if error.is_connection_dropped() => return true,
-                // A server that refuses would refuse again.
+                // A server that refuses once would refuse again.
                 Ok(_) => lock(&self.subscriptions.channels).unsubscribed(generation, name),
                 Err(_) => self.went_silent(limit),
             }
@@ -182,12 +182,12 @@ impl Link {
     }
 }
 
-/// One command for each channel: the server acknowledges each channel by itself.
+/// One command for each channel: the server acknowledges each channel separately.
 async fn subscribe(connection: &MultiplexedConnection, name: &str) -> Result<(), RedisError> {
     connection.clone().subscribe(name).await
 }
 
-/// Whether the server has refused, for good as far as we know: for want of a permission, or of the command.
+/// Whether the server has refused for good, as far as is known: a permission or the command is missing.
 fn is_denied(error: &RedisError) -> bool {
     let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
     answered && matches!(classify(error.clone()), StoreError::Misconfigured(_))

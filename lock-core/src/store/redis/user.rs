@@ -1,4 +1,4 @@
-//! A connection that the user brings along.
+//! A connection that the user provides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisResult, Value};
 
-/// Any asynchronous connection of the `redis` crate, with its type forgotten.
+/// Any asynchronous connection of the `redis` crate, with its type erased.
 #[derive(Clone)]
 pub(crate) struct UserConnection(Arc<dyn AnyConnection>);
 

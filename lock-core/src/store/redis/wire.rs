@@ -1,5 +1,4 @@
-//! What goes over the wire beside the scripts and their replies: keys, arguments, messages. The whole of it is told in
-//! `docs/wire.md`.
+//! Keys, arguments and messages on the wire, beside the scripts and their replies. `docs/wire.md` describes all of it.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use crate::store::{Events, Grant, Renewal};
 /// One counter for the whole database: a counter for each lock would stay for ever.
 pub(super) const FENCE: Name<'static> = Name::fixed("lock-core:fence");
 
-/// What the channel of every client begins with; its id follows.
+/// Prefix of the channel of every client. The client id follows.
 pub(super) const CHANNELS: &str = "lock-core:client:";
 
 /// An argument of a script. Numbers are written without an allocation each.
@@ -23,7 +22,7 @@ pub(super) enum Arg<'a> {
     Number(u64),
 }
 
-/// The keys and the arguments of `extend`. Hundreds are renewed in a call, most of them for the same ttl.
+/// The keys and the arguments of `extend`. One call renews hundreds of leases, most of them with the same ttl.
 pub(super) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'a>>) {
     let keys = renewals.iter().map(|r| r.key.lock().into()).collect();
     let mut args = Vec::with_capacity(renewals.len() + 1);
@@ -47,15 +46,15 @@ pub(super) fn payload(value: &Value) -> Option<&str> {
     }
 }
 
-/// What the scripts send, and anybody could: what is not understood is not for us.
+/// Delivers a message of a script. Any other client can publish one as well, so an unknown message is ignored.
 ///
 /// - `granted <token> <fence> <reserve> <0|1 others queue> <ttl, ms> <lock>`
 /// - `contended <token>`
 /// - `revoked <token>`
-/// - `free <token>`, from a node of a quorum, or where the lock was reserved for a waiter that may be dead: ask now
-/// - `behind`, which says nothing: it lets the server write to the client that was granted a lock before it writes to us
+/// - `free <token>`: ask now. From a node of a quorum, or where a waiter that polls, and may be dead, was granted the lock
+/// - `behind`: carries nothing. It makes the server write to the client that was granted a lock before it writes to this one
 pub(super) fn deliver(events: &dyn Events, message: &str) {
-    // The name of a lock may hold spaces, so it is last.
+    // The name of a lock may contain spaces, so it is last.
     let mut words = message.splitn(7, ' ');
     let mut next = || words.next();
     let words = [(); 7].map(|()| next());
