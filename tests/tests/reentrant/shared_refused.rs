@@ -91,3 +91,17 @@ async fn an_acquisition_that_is_refused_a_command_prolongs_nothing() {
         until_clean(&rig.server).await;
     }
 }
+
+#[tokio::test]
+async fn an_acquisition_that_is_refused_a_command_is_not_counted() {
+    for refused in COMMANDS {
+        let rig = Rig::start().await;
+        let held = rig.long.acquire().await.unwrap();
+        rig.permit('-', refused).await;
+        let entered = rig.long.try_acquire().await;
+        rig.permit('+', refused).await;
+        drop(entered);
+        held.release().await.unwrap();
+        until_clean(&rig.server).await;
+    }
+}
