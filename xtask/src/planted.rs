@@ -140,6 +140,14 @@ fn run_test(test: &str, tree: &Path, target: &Path) -> Result<Outcome, String> {
     let mut command = cargo(&["test"]);
     match program {
         "lock_core" => command.args(["--package", "lock-core", "--lib"]),
+        // Of the library's own tests: they are built with a feature.
+        "tls" => command.args([
+            "--package",
+            "lock-core",
+            "--all-features",
+            "--test",
+            program,
+        ]),
         _ => command.args(["--test", program]),
     };
     command
