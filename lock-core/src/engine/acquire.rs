@@ -164,7 +164,7 @@ impl PlaceInLine<'_> {
             shared.store.release(key, &token, owner).await
         });
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
-            left.sent = acquisition.has_unanswered();
+            left.sent = acquisition.has_outstanding();
         }
     }
 }
@@ -224,7 +224,7 @@ impl Waiter<'_> {
             let connected = match within(self.patience.end(), connecting).await {
                 Some(Ok(())) => Ok(()),
                 Some(Err(error)) => self.failed(acquisition, error).await,
-                None => Err(self.unanswered()),
+                None => Err(self.no_answer()),
             };
             // The waiter asks in its next step.
             lock(&acquisition.inbox).interrupted();
@@ -242,7 +242,7 @@ impl Waiter<'_> {
             within(self.patience.end(), call).await
         };
         let Some(answer) = answer else {
-            return Err(self.unanswered());
+            return Err(self.no_answer());
         };
         let line = Arc::clone(&self.place.line);
         line.heard(answer.is_ok());
@@ -339,7 +339,7 @@ impl Waiter<'_> {
     }
 
     /// The error of a limit that passed without an answer or a connection.
-    fn unanswered(&self) -> LockError {
+    fn no_answer(&self) -> LockError {
         // A server that answered the last request of this line is reachable: the lock itself did not come in time.
         if self.place.line.is_answered() {
             self.out_of_time()

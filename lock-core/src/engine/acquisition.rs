@@ -55,7 +55,7 @@ pub(crate) struct Acquisition {
     asked: AtomicBool,
     /// Number of requests without a clear answer, which may still take effect. The count stops at its maximum: it only matters
     /// whether there are none, one, or more.
-    unanswered: AtomicU8,
+    outstanding: AtomicU8,
     /// Number of guarded scripts that were sent with this token and got no answer: they may still run.
     scripts: AtomicU32,
     /// Another process is known to wait for the granted lock. A message may say so right after the grant, before a waiter takes
@@ -130,7 +130,7 @@ impl Acquisition {
             keep_until: AtomicU64::new(0),
             reserve: AtomicU32::new(UNASKED),
             asked: AtomicBool::new(false),
-            unanswered: AtomicU8::new(0),
+            outstanding: AtomicU8::new(0),
             scripts: AtomicU32::new(0),
             contended: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -378,19 +378,19 @@ impl Acquisition {
     }
 
     /// Counts a request without a clear answer.
-    pub(crate) fn request_unanswered(&self) {
+    pub(crate) fn count_outstanding(&self) {
         let (relaxed, one_more) = (Ordering::Relaxed, |count: u8| count.checked_add(1));
-        let _ = self.unanswered.fetch_update(relaxed, relaxed, one_more);
+        let _ = self.outstanding.fetch_update(relaxed, relaxed, one_more);
     }
 
     /// Whether any request had no clear answer.
-    pub(crate) fn has_unanswered(&self) -> bool {
-        self.unanswered.load(Ordering::Relaxed) > 0
+    pub(crate) fn has_outstanding(&self) -> bool {
+        self.outstanding.load(Ordering::Relaxed) > 0
     }
 
     /// Takes the number of requests without a clear answer; the caller watches them from now on.
-    pub(crate) fn take_unanswered(&self) -> u8 {
-        self.unanswered.swap(0, Ordering::Relaxed)
+    pub(crate) fn take_outstanding(&self) -> u8 {
+        self.outstanding.swap(0, Ordering::Relaxed)
     }
 
     /// Whether the server may have anything of it.

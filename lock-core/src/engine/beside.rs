@@ -76,7 +76,7 @@ pub(super) async fn alone(
                     shared.lease_due_at(sent_at);
                 }
                 // The server answered that it holds nothing of this attempt, unless an earlier request is outstanding.
-                attempt.sent = acquisition.has_unanswered();
+                attempt.sent = acquisition.has_outstanding();
                 if shared.is_closing() {
                     return Err(LockError::ShutDown);
                 }

@@ -121,8 +121,7 @@ impl Shared {
             .collect();
         drop(registry);
         for acquisition in pending {
-            acquisition.let_go();
-            self.undo_later(acquisition);
+            self.abandon(acquisition, true);
         }
     }
 }

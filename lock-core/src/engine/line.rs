@@ -431,7 +431,7 @@ impl Line {
         let pending = state.pending.take()?;
         if pending.asked_by != AskedBy::Nobody {
             // The request may still take effect.
-            pending.acquisition.request_unanswered();
+            pending.acquisition.count_outstanding();
         }
         Some(pending.acquisition)
     }

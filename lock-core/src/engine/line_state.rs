@@ -282,7 +282,7 @@ impl LineState {
         {
             // The release may still take effect, and its client does not run: it cannot read the answer or repeat the release.
             pending.asked_by = AskedBy::Nobody;
-            pending.acquisition.request_unanswered();
+            pending.acquisition.count_outstanding();
             lock(&pending.acquisition.inbox).interrupted();
             let released = pending.releases.take();
             self.wake_first();
@@ -306,7 +306,7 @@ impl LineState {
             && pending.asked_by == AskedBy::First
         {
             // Its request may still take effect, and no waiter will read the answer.
-            pending.acquisition.request_unanswered();
+            pending.acquisition.count_outstanding();
         }
         let left = self.remove(&first);
         first.wake_cell.wake();

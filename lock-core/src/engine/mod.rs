@@ -142,11 +142,7 @@ impl Engine {
         shared.close();
         let grace = (limit / 4).min(Duration::from_secs(1));
         if timeout_at(end - grace, shared.until_idle()).await.is_err() {
-            let left: Vec<_> = lock(&shared.registry)
-                .acquisitions
-                .values()
-                .cloned()
-                .collect();
+            let left = lock(&shared.registry).all();
             for acquisition in left {
                 if let Some(lease) = acquisition.lease() {
                     let lost = lease.lose(LossReason::ShutDown);

@@ -70,7 +70,7 @@ impl<'a> Outstanding<'a> {
     pub(crate) fn settle<T>(mut self, answer: &Result<T, StoreError>) {
         self.answered = true;
         if let Err(StoreError::Ambiguous(_)) = answer {
-            self.acquisition.request_unanswered();
+            self.acquisition.count_outstanding();
         }
     }
 
@@ -119,7 +119,7 @@ impl<'a> Outstanding<'a> {
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.acquisition.request_unanswered();
+            self.acquisition.count_outstanding();
             self.undo_if_over();
         }
     }

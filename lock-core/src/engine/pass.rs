@@ -25,21 +25,20 @@ pub(super) async fn replace(
     };
     let terms = next.request.terms;
     let mut passing = Passing {
-        shared,
         line,
         acquisition: &acquisition,
-        request: Some(Outstanding::begin(shared, &acquisition, terms, reserve)),
+        ask_again: true,
     };
+    let request = Outstanding::begin(shared, &acquisition, terms, reserve);
     let (token, from) = (shared.token(&acquisition), shared.token(holder));
-    let attempt = passing.request.as_ref()?.attempt(&token, Mode::Wait);
+    let attempt = request.attempt(&token, Mode::Wait);
     let answer = shared.store.pass(attempt, &from).await;
-    let request = passing.request.take()?;
     // If the client did not run for too long, the first waiter may be asking by now: the answer is outdated.
     let awaited = line.waits_for_release(&acquisition);
     let answer = match answer {
         Ok(Passed::Lost) => {
             request.settle(&answer);
-            passing.over(true);
+            passing.over(shared);
             line.heard(true);
             return Some(Ok(Released::NotHeld));
         }
@@ -64,43 +63,37 @@ pub(super) async fn replace(
         Ok(Answer::Busy { .. } | Answer::Foreign { .. }) => Ok(Released::Free),
         Err(error) => Err(error),
     };
-    passing.over(matches!(released, Err(_) | Ok(Released::Free)));
+    passing.ask_again = matches!(released, Err(_) | Ok(Released::Free));
+    passing.over(shared);
     line.heard(released.is_ok());
     Some(released)
 }
 
-/// The first waiter waits for the answer: it must be told in every case.
+/// The first waiter waits for the answer: it must be told in every case, also if the release is dropped while it is under way.
 struct Passing<'a> {
-    shared: &'a Shared,
     line: &'a Arc<Line>,
     acquisition: &'a Arc<Acquisition>,
-    request: Option<Outstanding<'a>>,
+    /// Whether no answer has brought the lock or a place in the queue.
+    ask_again: bool,
 }
 
 impl Passing<'_> {
-    fn over(self, ask_again: bool) {
-        if ask_again {
-            lock(&self.acquisition.inbox).interrupted();
-        }
-        self.tell();
+    fn over(self, shared: &Shared) {
+        let acquisition = self.acquisition;
+        drop(self);
         // The waiter has left while the request was under way, or was repeated: its clean-up may have come first.
-        if self.acquisition.is_over() {
-            self.shared.undo_again(self.acquisition);
+        if acquisition.is_over() {
+            shared.undo_again(acquisition);
         }
-        std::mem::forget(self);
-    }
-
-    fn tell(&self) {
-        self.line.release_answered(self.acquisition);
-        self.line.wake_first();
     }
 }
 
 impl Drop for Passing<'_> {
-    /// The release was dropped while it was under way: it may still take effect.
     fn drop(&mut self) {
-        self.request = None;
-        lock(&self.acquisition.inbox).interrupted();
-        self.tell();
+        if self.ask_again {
+            lock(&self.acquisition.inbox).interrupted();
+        }
+        self.line.release_answered(self.acquisition);
+        self.line.wake_first();
     }
 }

@@ -87,6 +87,11 @@ impl Hasher for OneWord {
 }
 
 impl Registry {
+    /// All acquisitions, to be looked at without the lock of the registry.
+    pub(super) fn all(&self) -> Vec<Arc<Acquisition>> {
+        self.acquisitions.values().cloned().collect()
+    }
+
     /// The line of a lock, made if there is none.
     pub(super) fn line(&mut self, key: &Arc<LockKey>) -> Arc<Line> {
         match self.locks.entry(Arc::clone(key)) {

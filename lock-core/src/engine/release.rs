@@ -45,7 +45,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
         }
         match answer {
             // Requests without an answer may still be under way on a connection that broke.
-            Ok(released) if acquisition.take_unanswered() > known(&acquisition, released) => {
+            Ok(released) if acquisition.take_outstanding() > known(&acquisition, released) => {
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
             Ok(released) => {
@@ -278,7 +278,7 @@ struct Unfinished<'a> {
 impl Unfinished<'_> {
     fn done(mut self) {
         // A request without an answer may still take effect, so the task releases once more.
-        let clear = |c: &mut Arc<Acquisition>| !c.has_unanswered();
+        let clear = |c: &mut Arc<Acquisition>| !c.has_outstanding();
         if let Some(acquisition) = self.acquisition.take_if(clear) {
             self.shared.forget(&acquisition);
         }

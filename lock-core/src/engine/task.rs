@@ -64,11 +64,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
     }
     // All handles are gone: finish the queued work, and clean up after the locks that were lost a moment ago.
     let now = shared.now();
-    let left: Vec<_> = lock(&shared.registry)
-        .acquisitions
-        .values()
-        .cloned()
-        .collect();
+    let left = lock(&shared.registry).all();
     for acquisition in left {
         if is_lost(&acquisition, now) && !acquisition.undoing.swap(true, Ordering::Relaxed) {
             let shared = Arc::clone(&shared);

@@ -413,7 +413,7 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let acquisition = Arc::clone(guard.view().hold.acquisition().unwrap());
     // A request without an answer may still be under way, on an old connection.
-    acquisition.request_unanswered();
+    acquisition.count_outstanding();
     drop(guard);
     is_undone_when_it_lands(shared, &acquisition, &rig).await;
 }
@@ -428,7 +428,7 @@ async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
     let shared = &two.engine.shared;
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
     // Its refresh got no answer. Its earlier place brings it the lock, and the waiter leaves before it has seen the grant.
-    acquisition.request_unanswered();
+    acquisition.count_outstanding();
     first.release().await.unwrap();
     drop(waiting);
     // Paused time stands still as long as a task has work, so the clean-up has looked once.

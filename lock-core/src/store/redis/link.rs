@@ -15,10 +15,11 @@ use redis::{
 
 use super::dial::Dial;
 use super::error::{bad_url, is_from_replica};
+use super::reply::text;
 use super::script::Script;
 use super::socket::{self, Socket};
 use super::subscriptions::Subscriptions;
-use super::wire::{Arg, CHANNELS, deliver, payload};
+use super::wire::{Arg, CHANNELS, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
@@ -331,7 +332,7 @@ impl Link {
                 // one have been handled already.
                 PushKind::Message if link.is_discarded(generation) => {}
                 PushKind::Message => {
-                    let mut words = push.data.iter().map(payload);
+                    let mut words = push.data.iter().map(|part| text(Some(part)));
                     if let (Some(events), Some(Some(channel)), Some(Some(message))) =
                         (link.events(), words.next(), words.next())
                     {

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 use super::error::{bad_url, classify, garbled, no_reply};
 use super::link::Link;
 use super::reply::{millis, number, text, word};
-use super::script::{self, Script};
+use super::script::{self, Script, script};
 use super::wire::{Arg, CHANNELS, FENCE, renewed};
 use crate::LockError;
 use crate::error::Cause;
@@ -25,40 +25,31 @@ use crate::token::{ClientId, Token};
 /// Key of the note that says since when a server belongs to the quorum.
 const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
 
-macro_rules! quorum_script {
-    ($name:literal, $($file:literal),+) => {
-        Lazy::new(|| Script::new(
-            concat!("quorum ", $name),
-            concat!($(include_str!(concat!("../../scripts/", $file))),+),
-        ))
-    };
-}
-
-static ACQUIRE: Lazy<Script> = quorum_script!(
-    "acquire",
+static ACQUIRE: Lazy<Script> = script!(
+    "quorum acquire",
     "quorum/acquire_free.lua",
     "prelude.lua",
     "quorum/mint.lua",
     "quorum/offer.lua",
     "quorum/acquire.lua"
 );
-static RELEASE: Lazy<Script> = quorum_script!(
-    "release",
+static RELEASE: Lazy<Script> = script!(
+    "quorum release",
     "quorum/release_free.lua",
     "prelude.lua",
     "quorum/offer.lua",
     "quorum/release.lua"
 );
-static FORCE_RELEASE: Lazy<Script> = quorum_script!(
-    "force_release",
+static FORCE_RELEASE: Lazy<Script> = script!(
+    "quorum force_release",
     "prelude.lua",
     "quorum/offer.lua",
     "quorum/force_release.lua"
 );
-static HEAL: Lazy<Script> = quorum_script!("heal", "quorum/heal.lua");
-static RAISE: Lazy<Script> = quorum_script!("raise", "quorum/raise.lua");
-static CATCH_UP: Lazy<Script> = quorum_script!("catch_up", "quorum/catch_up.lua");
-static ENLIST: Lazy<Script> = quorum_script!("enlist", "quorum/enlist.lua");
+static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
+static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
+static CATCH_UP: Lazy<Script> = script!("quorum catch_up", "quorum/catch_up.lua");
+static ENLIST: Lazy<Script> = script!("quorum enlist", "quorum/enlist.lua");
 
 /// A request to any number of nodes.
 pub(crate) struct Ballot {

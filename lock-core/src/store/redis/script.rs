@@ -24,6 +24,7 @@ macro_rules! script {
         Lazy::new(|| Script::new($name, concat!($(include_str!(concat!("../../scripts/", $file))),+)))
     };
 }
+pub(super) use script;
 
 pub(super) static ACQUIRE: Lazy<Script> = script!(
     "acquire",

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use redis::Value;
-
 use crate::key::Name;
 use crate::store::{Events, Grant, Renewal};
 
@@ -35,15 +33,6 @@ pub(super) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'
         args.extend(renewals.iter().map(|r| Arg::Millis(r.ttl)));
     }
     (keys, args)
-}
-
-/// The text of a part of a message.
-pub(super) fn payload(value: &Value) -> Option<&str> {
-    match value {
-        Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
-        Value::SimpleString(text) => Some(text),
-        _ => None,
-    }
 }
 
 /// Delivers a message of a script. Any other client can publish one as well, so an unknown message is ignored.
