@@ -7,19 +7,19 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::acquisition::Acquisition;
-use super::beside::{Attempted, alone, foreign};
+use super::beside::{alone, foreign};
 use super::hold::{Hold, LockRequest};
 use super::line::Line;
 use super::line_state::Step;
 use super::outstanding::{Asker, Outstanding};
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
 use super::phase::Status;
+use super::release::Unfinished;
 use super::retries::Retries;
 use super::shared::Shared;
 use crate::LockError;
 use crate::error::Cause;
 use crate::store::{Answer, Mode, Store, StoreError};
-use crate::sync::lock;
 
 /// Maximum time past its limit that a waiter spends on its own clean-up.
 const GRACE: Duration = Duration::from_millis(100);
@@ -152,11 +152,7 @@ impl PlaceInLine<'_> {
             return;
         };
         acquisition.let_go();
-        let mut left = Attempted {
-            shared: self.shared,
-            acquisition: Some(Arc::clone(&acquisition)),
-            sent: true,
-        };
+        let unfinished = Unfinished::new(self.shared, &acquisition);
         let shared = &self.shared;
         let release = Box::pin(async {
             let token = shared.token(&acquisition);
@@ -164,7 +160,7 @@ impl PlaceInLine<'_> {
             shared.store.release(key, &token, owner).await
         });
         if let Ok(Ok(_)) = timeout(GRACE, release).await {
-            left.sent = acquisition.has_outstanding();
+            unfinished.released();
         }
     }
 }
@@ -172,7 +168,7 @@ impl PlaceInLine<'_> {
 impl Drop for PlaceInLine<'_> {
     fn drop(&mut self) {
         if let Some(acquisition) = self.leave() {
-            self.shared.abandon(acquisition, true);
+            self.shared.abandon(&acquisition);
         }
     }
 }
@@ -227,7 +223,7 @@ impl Waiter<'_> {
                 None => Err(self.no_answer()),
             };
             // The waiter asks in its next step.
-            lock(&acquisition.inbox).interrupted();
+            acquisition.life().state.interrupted();
             self.place.line.answered(acquisition, self.place.hold());
             return connected;
         }
@@ -292,7 +288,7 @@ impl Waiter<'_> {
         match within(self.patience.end(), subscribing).await {
             Some(Ok(subscription)) => {
                 if subscription.is_some() {
-                    lock(&acquisition.inbox).interrupted();
+                    acquisition.life().state.interrupted();
                 }
                 line.subscribed(subscription, now + SUBSCRIBE_AGAIN);
             }
@@ -300,7 +296,7 @@ impl Waiter<'_> {
             Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
             None => {
                 // The next waiter has no subscription either: it asks and subscribes itself.
-                lock(&acquisition.inbox).interrupted();
+                acquisition.life().state.interrupted();
                 return Err(self.out_of_time());
             }
         }
@@ -366,9 +362,9 @@ impl Waiter<'_> {
         error: StoreError,
     ) -> Result<(), LockError> {
         {
-            let mut wait = lock(&acquisition.inbox);
-            wait.failed(self.shared.now(), error.clone());
-            wait.interrupted();
+            let mut life = acquisition.life();
+            life.state.failed(self.shared.now(), error.clone());
+            life.state.interrupted();
         }
         self.after(acquisition, error).await
     }
@@ -383,7 +379,8 @@ impl Waiter<'_> {
             Limit::Forever => Some(self.place.hold().request.terms.ttl()),
             Limit::Try | Limit::Within(_) => None,
         };
-        let hopeless = lock(&acquisition.inbox).hopeless(self.shared.now(), patience);
+        let now = self.shared.now();
+        let hopeless = acquisition.life().state.hopeless(now, patience);
         let pause = self.retries.again();
         let end = self.patience.end();
         if hopeless.is_some() || end.is_some_and(|end| Instant::now() + pause >= end) {

@@ -9,12 +9,12 @@ use super::hold::{Hold, LockRequest};
 use super::inbox::Granted;
 use super::outstanding::Outstanding;
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
+use super::release::Unfinished;
 use super::retries::Retries;
 use super::shared::Shared;
 use crate::LockError;
 use crate::error::{Cause, LossReason};
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
-use crate::sync::lock;
 use crate::time::Moment;
 
 /// Tries to acquire the lock beside the line.
@@ -24,17 +24,13 @@ pub(super) async fn alone(
     patience: Patience,
     answered: &mut bool,
 ) -> Result<Arc<Hold>, LockError> {
-    let acquisition = shared.acquisition(&request, None)?;
+    let acquisition = shared.acquisition(&request)?;
     let hold = Arc::new(Hold::new(request));
-    let mut attempt = Attempted {
-        shared,
-        acquisition: Some(Arc::clone(&acquisition)),
-        sent: false,
-    };
+    let unfinished = Unfinished::new(shared, &acquisition);
     let mut retries = Retries::new();
     let mut last = None;
     loop {
-        lock(&acquisition.inbox).asking(hold.request.terms);
+        acquisition.life().state.asking(hold.request.terms);
         if shared.is_closing() {
             shared.check_alive()?;
             return Err(last.map_or(LockError::ShutDown, StoreError::into_lock_error));
@@ -42,7 +38,7 @@ pub(super) async fn alone(
         // The acquisition that has the lock for the owner here before the request.
         let owners = shared.holder_for(&hold.request);
         let end = patience.end();
-        let Some((sent_at, answer)) = try_once(&mut attempt, &acquisition, end).await else {
+        let Some((sent_at, answer)) = try_once(shared, &acquisition, end).await else {
             // As in the line: a server that has answered is reachable.
             return Err(if *answered {
                 LockError::TimedOut {
@@ -60,7 +56,7 @@ pub(super) async fn alone(
                 match shared.take_alone(&acquisition, granted, &hold) {
                     Taken::Held => {
                         hold.take();
-                        attempt.acquisition = None;
+                        unfinished.held();
                         return Ok(hold);
                     }
                     Taken::ShutDown | Taken::Abandoned => return Err(LockError::ShutDown),
@@ -75,8 +71,7 @@ pub(super) async fn alone(
                     // Until now this process knew the owner as the holder, but another owner has the lock.
                     shared.lease_due_at(sent_at);
                 }
-                // The server answered that it holds nothing of this attempt, unless an earlier request is outstanding.
-                attempt.sent = acquisition.has_outstanding();
+                acquisition.life().state.refused();
                 if shared.is_closing() {
                     return Err(LockError::ShutDown);
                 }
@@ -110,11 +105,10 @@ pub(super) async fn alone(
 
 /// Sends one request of an attempt, and returns the moment of sending. Returns `None` if the time ran out first.
 async fn try_once(
-    attempt: &mut Attempted<'_>,
+    shared: &Shared,
     acquisition: &Arc<Acquisition>,
     end: Option<Instant>,
 ) -> Option<(Moment, Result<Answer, StoreError>)> {
-    let shared = attempt.shared;
     // A client that gives up before a connection exists leaves nothing on the server.
     if let Some(connecting) = shared.store.connecting()
         && let Err(error) = within(end, connecting).await?
@@ -123,7 +117,6 @@ async fn try_once(
     }
     let token = shared.token(acquisition);
     let request = Outstanding::begin(shared, acquisition, acquisition.terms(), 0);
-    attempt.sent = true;
     let answer = within(
         end,
         shared.store.acquire(request.attempt(&token, Mode::Try)),
@@ -132,21 +125,6 @@ async fn try_once(
     let sent_at = request.sent_at();
     request.settle(&answer);
     Some((sent_at, answer))
-}
-
-/// Undoes an attempt when dropped, unless it was completed or left nothing on the server.
-pub(super) struct Attempted<'a> {
-    pub(super) shared: &'a Arc<Shared>,
-    pub(super) acquisition: Option<Arc<Acquisition>>,
-    pub(super) sent: bool,
-}
-
-impl Drop for Attempted<'_> {
-    fn drop(&mut self) {
-        if let Some(acquisition) = self.acquisition.take() {
-            self.shared.abandon(acquisition, self.sent);
-        }
-    }
 }
 
 pub(super) fn foreign(acquisition: &Acquisition, kind: String) -> LockError {

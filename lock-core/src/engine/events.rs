@@ -1,11 +1,10 @@
 //! Messages that the server sends unasked.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::acquisition::Acquisition;
-use super::inbox::Inbox;
 use super::shared::Shared;
+use super::state::{Action, State};
 use crate::key::LockKey;
 use crate::store::{Events, Grant};
 use crate::sync::lock;
@@ -15,6 +14,14 @@ impl Shared {
         let sequence = self.client.sequence_of(token)?;
         lock(&self.registry).acquisitions.get(&sequence).cloned()
     }
+
+    /// Passes a message on to the acquisition with this token.
+    fn tell(&self, token: &str, message: impl FnOnce(&mut State) -> Action) {
+        if let Some(acquisition) = self.acquisition_of(token) {
+            let action = message(&mut acquisition.life().state);
+            self.act(&acquisition, action);
+        }
+    }
 }
 
 impl Events for Shared {
@@ -23,14 +30,10 @@ impl Events for Shared {
             return;
         };
         match self.acquisition_of(token) {
-            Some(acquisition) if !acquisition.is_over() => {
-                if grant.contended {
-                    acquisition.contended.store(true, Ordering::SeqCst);
-                }
-                acquisition.tell(|wait| wait.pushed(grant));
+            Some(acquisition) => {
+                let action = acquisition.life().state.pushed(grant);
+                self.act(&acquisition, action);
             }
-            // The acquisition was abandoned, and is watched for late requests: this grant comes from one.
-            Some(acquisition) => self.undo_again(&acquisition),
             // The acquisition was forgotten. If the lock is kept for `at_least`, the message came twice.
             None if lock(&self.registry).is_kept(sequence, self.now()) => {}
             None => self.decline(sequence, name, grant.ttl),
@@ -43,24 +46,19 @@ impl Events for Shared {
         };
         // Set the flag first, for a later take of the grant, then tell the line, for an earlier one: contention is seen in either
         // order.
-        acquisition.contended.store(true, Ordering::SeqCst);
-        if let Some(line) = acquisition.line() {
+        acquisition.life().state.contended();
+        if let Some(line) = self.line_of(&acquisition) {
             line.contended(&acquisition, self.now());
         }
     }
 
     fn revoked(&self, token: &str) {
-        if let Some(acquisition) = self.acquisition_of(token)
-            && acquisition.revoke()
-        {
-            self.lease_due_at(self.now());
-        }
+        let now = self.now();
+        self.tell(token, |state| state.revoked(now));
     }
 
     fn freed(&self, token: &str) {
-        if let Some(acquisition) = self.acquisition_of(token) {
-            acquisition.tell(Inbox::interrupted);
-        }
+        self.tell(token, State::freed);
     }
 
     fn unlocked(&self, name: &str) {
@@ -77,7 +75,7 @@ impl Events for Shared {
             line.interrupted();
         }
         for acquisition in registry.acquisitions.values() {
-            lock(&acquisition.inbox).interrupted();
+            acquisition.life().state.interrupted();
         }
     }
 
@@ -87,11 +85,11 @@ impl Events for Shared {
         let now = self.now();
         let registry = lock(&self.registry);
         for acquisition in registry.acquisitions.values() {
-            acquisition.contended.store(true, Ordering::SeqCst);
+            acquisition.life().state.contended();
             if let Some(lease) = acquisition.lease() {
                 lease.confirm_at(now);
             }
-            if let Some(line) = acquisition.line() {
+            if let Some(line) = registry.existing_line(&acquisition.key) {
                 line.contended(acquisition, now);
             }
         }
@@ -113,7 +111,7 @@ impl Shared {
         let mut registry = lock(&self.registry);
         registry.closing = true;
         for acquisition in registry.acquisitions.values() {
-            acquisition.tell(Inbox::shut_down);
+            acquisition.life().state.shut_down();
         }
         let pending: Vec<_> = registry
             .lines()
@@ -121,7 +119,7 @@ impl Shared {
             .collect();
         drop(registry);
         for acquisition in pending {
-            self.abandon(acquisition, true);
+            self.abandon(&acquisition);
         }
     }
 }

@@ -7,14 +7,12 @@ use crate::terms::Terms;
 use crate::time::Moment;
 
 /// The state of one acquisition. Answers and messages feed it in any order; the first waiter reads it.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Inbox {
     terms: Terms,
     /// `None` once the lock is held: there may be thousands of held locks.
     news: Option<Box<Received>>,
     ask_again: bool,
-    /// A request was answered with the lock, or with a place in the queue, which brings the lock later.
-    served: bool,
     admission: Admission,
     /// Longest ttl of any request, in milliseconds, as the exponent of the next power of two: one byte per lock.
     longest: u8,
@@ -24,22 +22,24 @@ pub(crate) struct Inbox {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Admission {
     Open,
-    /// The grant whose answer or message is under way was revoked by force.
+    /// The lock was released by force, and no request was made since.
     Revoked,
     ShutDown,
 }
 
 /// Answers and messages.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Received {
     asked: Option<Asked>,
     pushed: Option<Grant>,
     answered: Option<Granted>,
     trouble: Option<Failures>,
+    /// When the lock was last released by force. The answers to earlier requests may still be under way.
+    revoked_at: Option<Moment>,
 }
 
 /// Consecutive failures of requests.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Failures {
     last: StoreError,
     at: Moment,
@@ -96,7 +96,6 @@ impl Inbox {
             news: None,
             // No request has been made yet.
             ask_again: true,
-            served: false,
             admission: Admission::Open,
             longest: exponent(terms),
         }
@@ -115,7 +114,6 @@ impl Inbox {
     /// A request on these terms, sent at `sent_at`, was answered "queued". Answers may come out of order: the newest request
     /// counts.
     pub(crate) fn queued(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
-        self.served = true;
         let news = self.news();
         news.trouble = None;
         if news.asked.is_none_or(|asked| asked.sent_at < sent_at) {
@@ -129,7 +127,6 @@ impl Inbox {
 
     /// A refresh was answered "queued". A grant that is not taken yet keeps the floor by which it was judged.
     pub(crate) fn refreshed(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
-        self.served = true;
         self.news().trouble = None;
         if self.news().pushed.is_none() {
             self.queued(sent_at, terms, floor);
@@ -139,10 +136,6 @@ impl Inbox {
     /// A request was answered "busy" where the server keeps no queue: the waiter waits for a message or for the end of the lease.
     pub(crate) fn parked(&mut self) {
         self.news().trouble = None;
-    }
-
-    pub(crate) fn was_served(&self) -> bool {
-        self.served
     }
 
     /// Whether there is a grant that is not taken yet.
@@ -162,18 +155,22 @@ impl Inbox {
     }
 
     /// A message says that the lock was released by force before a waiter took it.
-    pub(crate) fn revoked(&mut self) {
+    pub(crate) fn revoked(&mut self, now: Moment) {
         let news = self.news();
         news.pushed = None;
         news.answered = None;
+        news.revoked_at = Some(now);
         if self.admission == Admission::Open {
             self.admission = Admission::Revoked;
         }
         self.ask_again = true;
     }
 
-    pub(crate) fn is_revoked(&self) -> bool {
+    /// Whether a grant whose lease counts from `sent_at` may have been revoked by force.
+    pub(crate) fn is_revoked(&self, sent_at: Moment) -> bool {
+        let revoked_at = self.news.as_ref().and_then(|news| news.revoked_at);
         self.admission == Admission::Revoked
+            || revoked_at.is_some_and(|revoked_at| sent_at < revoked_at)
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
@@ -190,7 +187,6 @@ impl Inbox {
 
     /// A request was answered "granted".
     pub(crate) fn answered(&mut self, granted: Granted) {
-        self.served = true;
         let news = self.news();
         news.trouble = None;
         news.answered = Some(granted);
@@ -270,7 +266,7 @@ impl Inbox {
     }
 
     /// The lock is held: earlier news is not needed any more.
-    pub(crate) fn over(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.news = None;
     }
 
@@ -442,11 +438,13 @@ mod tests {
         let mut inbox = waiting();
         inbox.queued(T0, terms(), 10);
         inbox.pushed(grant(12));
-        inbox.revoked();
-        assert!(inbox.is_revoked());
-        assert_eq!(inbox.next(T0, terms()), Next::AskAgain);
+        inbox.revoked(T0 + ms(1));
+        assert!(inbox.is_revoked(T0));
+        assert_eq!(inbox.next(T0 + ms(1), terms()), Next::AskAgain);
         inbox.asking(terms());
-        assert!(!inbox.is_revoked());
+        assert!(!inbox.is_revoked(T0 + ms(2)));
+        // The answer to a request that was sent before is still under way.
+        assert!(inbox.is_revoked(T0));
     }
 
     #[test]

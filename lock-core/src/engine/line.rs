@@ -53,11 +53,10 @@ impl Line {
     /// Creates a line behind an acquisition that held the lock without one.
     pub(crate) fn behind(key: Arc<LockKey>, holder: &Arc<Acquisition>) -> Arc<Self> {
         let line = Self::new(key, YieldTurn::default());
-        holder.stands_for(Arc::downgrade(&line));
         line.heard(true);
         let mut state = lock(&line.state);
-        // Read the flag only after the holder knows the line: a later message about contention goes to the line itself.
-        state.contended = holder.contended.load(Ordering::SeqCst);
+        // A later message about contention finds this line.
+        state.contended = holder.life().state.is_contended();
         state.holder = Some(Arc::clone(holder));
         state.handovers = 1;
         drop(state);
@@ -174,7 +173,6 @@ impl Line {
         let taken = acquisition.take(now, granted, hold, owners);
         if taken == Taken::Held {
             self.heard(true);
-            acquisition.stands_for(Arc::downgrade(self));
             // An owner that acquires again has the lease already.
             if !state.is_held_by(acquisition) {
                 state.hold_by(Arc::clone(acquisition), now, None);
@@ -249,7 +247,7 @@ impl Line {
             return None;
         }
         let reserve = state.reserve_wanted(limits, Some(now));
-        lock(&acquisition.inbox).asking(next.request.terms);
+        acquisition.life().state.asking(next.request.terms);
         let mut pending = PendingAcquisition::new(Arc::clone(acquisition), AskedBy::Release, now);
         pending.releases = state.holder.take();
         state.pending = Some(pending);
@@ -292,7 +290,7 @@ impl Line {
     pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
         let state = lock(&self.state);
         let pending = state.pending.as_ref()?;
-        lock(&pending.acquisition.inbox).trouble(since)
+        pending.acquisition.life().state.trouble(since)
     }
 
     /// The error that makes further waiting pointless for the first waiter.
@@ -304,7 +302,8 @@ impl Line {
     ) -> Option<StoreError> {
         let state = lock(&self.state);
         let pending = state.pending.as_ref().filter(|_| state.is_first(hold))?;
-        lock(&pending.acquisition.inbox).hopeless(now(), patience)
+        let now = now();
+        pending.acquisition.life().state.hopeless(now, patience)
     }
 
     /// Whether the engine checks this line at `moment` or earlier.
@@ -415,7 +414,7 @@ impl Line {
     pub(crate) fn interrupted(&self) {
         let state = lock(&self.state);
         if let Some(pending) = &state.pending {
-            lock(&pending.acquisition.inbox).interrupted();
+            pending.acquisition.life().state.interrupted();
         }
         state.wake_first();
     }
@@ -431,7 +430,7 @@ impl Line {
         let pending = state.pending.take()?;
         if pending.asked_by != AskedBy::Nobody {
             // The request may still take effect.
-            pending.acquisition.count_outstanding();
+            pending.acquisition.life().state.count_outstanding();
         }
         Some(pending.acquisition)
     }

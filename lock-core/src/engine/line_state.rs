@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::acquisition::{Acquisition, Taken};
@@ -12,7 +11,6 @@ use super::inbox::{Granted, Next};
 use super::yield_turn::YieldTurn;
 use crate::owner::Owner;
 use crate::store::Subscription;
-use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::Moment;
 
@@ -156,7 +154,7 @@ impl LineState {
         }
         let wanted = hold.request.terms;
         let now = now();
-        let next = lock(&acquisition.inbox).next(now, wanted);
+        let next = acquisition.life().state.next(now, wanted);
         match next {
             Next::Wait => Step::Wait,
             Next::Take(granted) => match acquisition.take(now, granted, hold, None) {
@@ -182,7 +180,7 @@ impl LineState {
             Next::AskAgain => match self.yield_turn.pause(now) {
                 Some(pause) => {
                     // The reason to ask must outlast the pause.
-                    lock(&acquisition.inbox).interrupted();
+                    acquisition.life().state.interrupted();
                     Step::Yield { pause }
                 }
                 None => self.ask(hold, now, limits),
@@ -196,7 +194,7 @@ impl LineState {
             Some(pending) => {
                 pending.asked_by = AskedBy::First;
                 pending.asked_at = now;
-                lock(&pending.acquisition.inbox).asking(hold.request.terms);
+                pending.acquisition.life().state.asking(hold.request.terms);
                 Step::Ask {
                     reserve: pending.acquisition.reserve(reserve),
                     acquisition: Arc::clone(&pending.acquisition),
@@ -231,7 +229,7 @@ impl LineState {
             && pending.asked_by == AskedBy::First
         {
             pending.asked_by = AskedBy::Nobody;
-            lock(&pending.acquisition.inbox).interrupted();
+            pending.acquisition.life().state.interrupted();
         }
         self.wake_first();
         left
@@ -282,8 +280,10 @@ impl LineState {
         {
             // The release may still take effect, and its client does not run: it cannot read the answer or repeat the release.
             pending.asked_by = AskedBy::Nobody;
-            pending.acquisition.count_outstanding();
-            lock(&pending.acquisition.inbox).interrupted();
+            let mut life = pending.acquisition.life();
+            life.state.count_outstanding();
+            life.state.interrupted();
+            drop(life);
             let released = pending.releases.take();
             self.wake_first();
             return released.map(LineCheck::Release);
@@ -306,7 +306,7 @@ impl LineState {
             && pending.asked_by == AskedBy::First
         {
             // Its request may still take effect, and no waiter will read the answer.
-            pending.acquisition.count_outstanding();
+            pending.acquisition.life().state.count_outstanding();
         }
         let left = self.remove(&first);
         first.wake_cell.wake();
@@ -323,7 +323,7 @@ impl LineState {
             return None;
         }
         // A grant that its waiter does not take is not prolonged: the server grants the lock to the next one after the ttl.
-        if lock(&pending.acquisition.inbox).has_grant() {
+        if pending.acquisition.life().state.has_grant() {
             return None;
         }
         pending.refreshing = true;
@@ -340,7 +340,7 @@ impl LineState {
         now: Moment,
         granted: Option<Granted>,
     ) {
-        self.contended = acquisition.contended.load(Ordering::SeqCst);
+        self.contended = acquisition.life().state.is_contended();
         self.holder = Some(acquisition);
         for hold in &self.waiting {
             if self.is_of_holder(hold) {

@@ -6,22 +6,25 @@
 //!
 //! # The life of an acquisition
 //!
-//! One token, from before its first request until nothing of it is left.
+//! One token, from before its first request until nothing of it is left. [`State`](state::State) is its state machine: each event
+//! (a request, an answer, a message, a waiter that runs or leaves, the end of a guard, a sweep) is a method, and the
+//! [`Action`](state::Action) that it returns is done in one place, [`Shared::act`].
 //!
 //! | State | On the server | Ends with |
 //! |---|---|---|
-//! | made: in the registry | nothing | its first request; *over*, if its waiter has left |
-//! | asked: a request is [`Outstanding`](outstanding::Outstanding) | nothing, a place in the queue, or the lock | *granted*, *queued*, or the next request after a failure |
-//! | queued | a place, and perhaps the lock, if its message was lost | a message: *granted*; a refresh: *asked*; *over*, if nobody here waits |
-//! | granted, and not taken | the lock | *held*, if its waiter runs; *asked*, if the grant is old or has other terms; *over*, if no waiter runs |
+//! | waiting, made: in the registry | nothing | its first request; *over*, if its waiter has left |
+//! | waiting, asked: a request is [`Outstanding`](outstanding::Outstanding) | nothing, a place in the queue, or the lock | *granted*, *queued*, or the next request after a failure |
+//! | waiting, queued | a place, and perhaps the lock, if its message was lost | a message: *granted*; a refresh: *asked*; *over*, if nobody here waits |
+//! | waiting, granted | the lock | *held*, if its waiter runs; *asked*, if the grant is old or has other terms; *over*, if no waiter runs |
 //! | held: it has a [`Lease`] | the lock | a local hand-over: *held* by the next hold; *over*, if it is released or lost |
-//! | over | unknown, until a release is confirmed or the lease has ended | forgotten |
+//! | over, released by its client | the lock, until the release is confirmed | forgotten; *by the task*, if a request is outstanding, or if two sweeps find its client standing still |
+//! | over, released by the task | unknown, until a release is confirmed or the lease has ended | forgotten; *by the task* again, with each late request |
 //!
 //! In every state an outstanding request may still take effect: the clean-up waits for it, and releases again.
 //!
 //! # The order of locks
 //!
-//! `Shared::registry`, then `Line::state`, then `Acquisition::inbox`, `Acquisition::serves`, `Lease::users`. None is held across
+//! `Shared::registry`, then `Line::state`, then `Acquisition::life`, then `Lease::users`. None is held across
 //! an await. The task and the handles take them. The messages of the server ([`events`]) take them as well, and never wait.
 
 mod acquire;
@@ -43,6 +46,7 @@ mod registry;
 mod release;
 mod retries;
 mod shared;
+mod state;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -148,10 +152,8 @@ impl Engine {
                     let lost = lease.lose(LossReason::ShutDown);
                     if lost || matches!(acquisition.status(shared.now()), Status::Lost(_)) {
                         // `at_least` also applies to a hold that is cut short.
-                        if let Some(hold) = acquisition.hold() {
-                            acquisition.keep_as_asked(&hold);
-                        }
-                        shared.undo_later(acquisition);
+                        acquisition.keep_as_asked();
+                        shared.clean_up(acquisition);
                     }
                 }
             }

@@ -6,7 +6,6 @@ use super::acquisition::Acquisition;
 use super::inbox::Granted;
 use super::shared::Shared;
 use crate::store::{Answer, Attempt, Mode, StoreError};
-use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::Moment;
 use crate::token::Token;
@@ -42,6 +41,7 @@ impl<'a> Outstanding<'a> {
         terms: Terms,
         reserve: u64,
     ) -> Self {
+        acquisition.life().state.requested();
         Self {
             shared,
             acquisition,
@@ -67,60 +67,55 @@ impl<'a> Outstanding<'a> {
     }
 
     /// The answer has come, and the caller evaluates it. An ambiguous error leaves the request outstanding.
-    pub(crate) fn settle<T>(mut self, answer: &Result<T, StoreError>) {
-        self.answered = true;
-        if let Err(StoreError::Ambiguous(_)) = answer {
-            self.acquisition.count_outstanding();
-        }
+    pub(crate) fn settle<T>(self, answer: &Result<T, StoreError>) {
+        self.end(!matches!(answer, Err(StoreError::Ambiguous(_))));
     }
 
-    /// The answer has come, but the waiter did not run for too long and lost its place.
-    pub(crate) fn settle_late(mut self) {
-        self.answered = true;
-        self.undo_if_over();
+    /// The answer has come, but the waiter did not run for too long and lost its place: the request was counted then.
+    pub(crate) fn settle_late(self) {
+        self.end(true);
     }
 
     /// The answer has come: records it in the inbox of the acquisition.
     pub(crate) fn read(self, answer: &Result<Answer, StoreError>, asker: Asker) {
         let (sent_at, terms) = (self.sent_at, self.terms);
-        let mut wait = lock(&self.acquisition.inbox);
+        let mut life = self.acquisition.life();
+        let state = &mut life.state;
         match answer {
             Ok(Answer::Granted { fence }) => {
-                wait.answered(Granted::by_answer(*fence, self.reserve, sent_at, terms));
+                state.granted(Granted::by_answer(*fence, self.reserve, sent_at, terms));
             }
             Ok(Answer::Queued(place)) if asker == Asker::Refresh => {
-                wait.refreshed(sent_at, terms, place.last_fence);
+                state.refreshed(sent_at, terms, place.last_fence);
             }
-            Ok(Answer::Queued(place)) => wait.queued(sent_at, terms, place.last_fence),
-            Ok(Answer::Busy { .. }) => wait.parked(),
+            Ok(Answer::Queued(place)) => state.queued(sent_at, terms, place.last_fence),
+            Ok(Answer::Busy { .. }) => state.parked(),
             // The waiter learns the reason from a request of its own.
-            Ok(Answer::Foreign { .. }) => wait.interrupted(),
+            Ok(Answer::Foreign { .. }) => state.interrupted(),
             Err(error) => {
-                wait.failed(self.shared.now(), error.clone());
+                state.failed(self.shared.now(), error.clone());
                 // The task repeats a refresh by itself.
                 if asker != Asker::Refresh {
-                    wait.interrupted();
+                    state.interrupted();
                 }
             }
         }
-        drop(wait);
+        drop(life);
         self.settle(answer);
     }
 
-    /// A clean-up of the acquisition may have run before this request was sent. The request then comes after it, so release once
-    /// more.
-    fn undo_if_over(&self) {
-        if self.acquisition.is_over() {
-            self.shared.undo_again(self.acquisition);
-        }
+    fn end(mut self, clear: bool) {
+        self.answered = true;
+        let action = self.acquisition.life().state.settled(clear);
+        self.shared.act(self.acquisition, action);
     }
 }
 
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            self.acquisition.count_outstanding();
-            self.undo_if_over();
+            let action = self.acquisition.life().state.settled(false);
+            self.shared.act(self.acquisition, action);
         }
     }
 }

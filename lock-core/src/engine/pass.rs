@@ -7,7 +7,6 @@ use super::line::Line;
 use super::outstanding::{Asker, Outstanding};
 use super::shared::Shared;
 use crate::store::{Answer, Mode, Passed, Released, Store, StoreError};
-use crate::sync::lock;
 
 /// Replaces the holder by a new acquisition, which gets the lock, or the last place in the server's queue. Returns `None` if this
 /// process has no waiter, or if the holder cannot be replaced.
@@ -17,7 +16,7 @@ pub(super) async fn replace(
     holder: &Arc<Acquisition>,
 ) -> Option<Result<Released, StoreError>> {
     let next = line.next_after(holder)?;
-    let acquisition = shared.acquisition(&next.request, Some(line)).ok()?;
+    let acquisition = shared.acquisition(&next.request).ok()?;
     let limits = shared.limits(line);
     let Some(reserve) = line.replace(holder, &acquisition, &next, shared.now(), limits) else {
         shared.forget(&acquisition);
@@ -38,7 +37,7 @@ pub(super) async fn replace(
     let answer = match answer {
         Ok(Passed::Lost) => {
             request.settle(&answer);
-            passing.over(shared);
+            drop(passing);
             line.heard(true);
             return Some(Ok(Released::NotHeld));
         }
@@ -64,7 +63,7 @@ pub(super) async fn replace(
         Err(error) => Err(error),
     };
     passing.ask_again = matches!(released, Err(_) | Ok(Released::Free));
-    passing.over(shared);
+    drop(passing);
     line.heard(released.is_ok());
     Some(released)
 }
@@ -77,21 +76,10 @@ struct Passing<'a> {
     ask_again: bool,
 }
 
-impl Passing<'_> {
-    fn over(self, shared: &Shared) {
-        let acquisition = self.acquisition;
-        drop(self);
-        // The waiter has left while the request was under way, or was repeated: its clean-up may have come first.
-        if acquisition.is_over() {
-            shared.undo_again(acquisition);
-        }
-    }
-}
-
 impl Drop for Passing<'_> {
     fn drop(&mut self) {
         if self.ask_again {
-            lock(&self.acquisition.inbox).interrupted();
+            self.acquisition.life().state.interrupted();
         }
         self.line.release_answered(self.acquisition);
         self.line.wake_first();

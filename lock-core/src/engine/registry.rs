@@ -155,7 +155,6 @@ impl Registry {
             && let Some(local_use) = self.locks.get_mut(&*line.key)
             && local_use.is(line)
         {
-            holder.stands_for(Weak::new());
             let gone = std::mem::replace(local_use, LocalUse::Holder(holder));
             self.uncheck(&gone);
         }

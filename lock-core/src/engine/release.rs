@@ -11,41 +11,47 @@ use super::hold::Hold;
 use super::pass;
 use super::phase::Status;
 use super::shared::{Command, Shared, Then};
+use super::state::Action;
 use super::yield_turn::YieldTurn;
-use crate::LockError;
 use crate::key::Kind;
 use crate::store::{Released, Renewal, Store, StoreError};
 use crate::sync::lock;
+use crate::{LockError, LossReason};
 
 /// Maximum time in which requests of a broken connection may still take effect. A longer time would only delay a shutdown.
 const ZOMBIE: Duration = Duration::from_secs(1);
-
-/// Cleans up after a request whose acquisition was over, and perhaps forgotten, when the answer arrived.
-pub(super) async fn again(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
-    shared.remember(&acquisition);
-    until_confirmed(shared, acquisition).await;
-}
 
 /// Minimum time for which a release with an owner is retried while its manager is in use: a later acquisition for the owner would
 /// keep the hold that the server still counts.
 const OWNED: Duration = Duration::from_secs(3600);
 
-/// Releases until the server has confirmed it, or until the ttl has ended the lease.
+/// Releases until the server has confirmed it, or until the ttl has ended the lease, and then forgets the acquisition.
 pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
     acquisition.let_go();
+    loop {
+        release(&shared, &acquisition).await;
+        let action = acquisition.life().state.cleaned_up();
+        if action == Action::Forget {
+            break;
+        }
+    }
+    shared.forget(&acquisition);
+}
+
+async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     let ttl = acquisition.terms().ttl();
-    let lasts = shared.lasts(&acquisition);
+    let lasts = shared.lasts(acquisition);
     let begun = Instant::now();
     let mut give_up = begun + lasts;
     let mut pause = Duration::from_millis(10);
     loop {
-        let answer = let_go(&shared, &acquisition).await;
+        let answer = let_go(shared, acquisition).await;
         if acquisition.explicit_owner.is_some() && shared.is_used() && begun.elapsed() < OWNED {
             give_up = Instant::now() + lasts;
         }
         match answer {
             // Requests without an answer may still be under way on a connection that broke.
-            Ok(released) if acquisition.take_outstanding() > known(&acquisition, released) => {
+            Ok(released) if acquisition.life().state.released(released) => {
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
             Ok(released) => {
@@ -67,7 +73,6 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
             }
         }
     }
-    shared.forget(&acquisition);
 }
 
 /// As [`until_confirmed`], then drops `then`. Another release of the same token may be under way; the second one finds nothing
@@ -77,14 +82,38 @@ pub(super) async fn until_confirmed_then(
     acquisition: Arc<Acquisition>,
     then: Then,
 ) {
-    acquisition.undoing.store(true, Ordering::Relaxed);
+    acquisition.life().state.begin_clean_up();
     until_confirmed(shared, acquisition).await;
     drop(then);
 }
 
 impl Shared {
+    /// Does what an event in the life of an acquisition asks for.
+    pub(super) fn act(&self, acquisition: &Arc<Acquisition>, action: Action) {
+        match action {
+            Action::Nothing => {}
+            Action::Wake => {
+                if let Some(line) = self.line_of(acquisition) {
+                    line.wake_first();
+                }
+            }
+            Action::Lose => {
+                let lease = acquisition.lease();
+                if lease.is_some_and(|lease| lease.lose(LossReason::ForceReleased)) {
+                    self.lease_due_at(self.now());
+                }
+            }
+            Action::CleanUp => {
+                // A late request may concern an acquisition that was forgotten.
+                self.remember(acquisition);
+                self.clean_up(Arc::clone(acquisition));
+            }
+            Action::Forget => self.forget(acquisition),
+        }
+    }
+
     /// Hands the clean-up of an acquisition to the task. Callable from any thread, at any time, without I/O.
-    pub(crate) fn undo_later(&self, acquisition: Arc<Acquisition>) {
+    pub(super) fn clean_up(&self, acquisition: Arc<Acquisition>) {
         if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
             tracing::warn!(
                 key = acquisition.key.name(),
@@ -96,13 +125,10 @@ impl Shared {
     }
 
     /// Abandons an acquisition. The task cleans up after it if it has asked.
-    pub(crate) fn abandon(&self, acquisition: Arc<Acquisition>, asked: bool) {
+    pub(super) fn abandon(&self, acquisition: &Arc<Acquisition>) {
         acquisition.let_go();
-        if asked && acquisition.was_asked() {
-            self.undo_later(acquisition);
-        } else {
-            self.forget(&acquisition);
-        }
+        let action = acquisition.life().state.abandoned();
+        self.act(acquisition, action);
     }
 
     /// Ends the hold of a guard.
@@ -114,7 +140,7 @@ impl Shared {
         if hold.release(now) == Status::Held
             && let Some(acquisition) = self.pass_on(hold, now)
         {
-            self.undo_later(acquisition);
+            self.clean_up(acquisition);
         }
     }
 
@@ -131,7 +157,7 @@ impl Shared {
             && let Err(refused) = self.send(Command::ReleaseThen(acquisition, then))
             && let Command::ReleaseThen(acquisition, _) = refused
         {
-            self.undo_later(acquisition);
+            self.clean_up(acquisition);
         }
     }
 
@@ -141,7 +167,7 @@ impl Shared {
         if acquisition.explicit_owner.is_some() {
             Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
         } else {
-            lock(&acquisition.inbox).lasts()
+            acquisition.life().state.lasts()
         }
     }
 
@@ -149,13 +175,6 @@ impl Shared {
     fn is_used(&self) -> bool {
         self.commands.upgrade().is_some()
     }
-}
-
-/// Number of requests without an answer whose outcome is known. If the lock was held and no answer had brought it, one of them
-/// acquired it.
-fn known(acquisition: &Acquisition, released: Released) -> u8 {
-    let served = acquisition.lease().is_some() || lock(&acquisition.inbox).was_served();
-    u8::from(released != Released::NotHeld && !served)
 }
 
 /// Releases the lock of the holder and waits for the answer.
@@ -181,24 +200,21 @@ pub(crate) async fn confirmed(
     let Some(acquisition) = shared.pass_on(hold, now) else {
         return Ok(());
     };
-    let unfinished = Unfinished {
-        shared,
-        acquisition: Some(Arc::clone(&acquisition)),
-    };
+    let unfinished = Unfinished::new(shared, &acquisition);
     let (mut tries, mut perhaps_done) = (0, false);
     loop {
         tries += 1;
         let answer = let_go(shared, &acquisition).await;
         match answer {
             Ok(Released::NotHeld)
-                if (perhaps_done || acquisition.released_by_refresh.load(Ordering::SeqCst))
+                if (perhaps_done || acquisition.life().state.is_cleaned_up_by_task())
                     && shared.now() < lease_end =>
             {
                 break;
             }
             Ok(Released::NotHeld) => {
-                unfinished.done();
-                return Err(lost(crate::LossReason::Taken));
+                unfinished.released();
+                return Err(lost(LossReason::Taken));
             }
             Ok(_) => break,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),
@@ -211,7 +227,7 @@ pub(crate) async fn confirmed(
             }
         }
     }
-    unfinished.done();
+    unfinished.released();
     Ok(())
 }
 
@@ -223,7 +239,8 @@ async fn let_go(
 ) -> Result<Released, StoreError> {
     let now = shared.now();
     let token = shared.token(acquisition);
-    if let Some(left) = acquisition.keep_for(now) {
+    let keep_for = acquisition.life().state.keep_for(now);
+    if let Some(left) = keep_for {
         let keep = Renewal {
             key: &acquisition.key,
             token: &token,
@@ -238,15 +255,16 @@ async fn let_go(
             Released::NotHeld
         });
     }
-    if let Some(line) = acquisition.line()
-        && let Some(answer) = Box::pin(pass::replace(shared, &line, acquisition)).await
+    let line = shared.line_of(acquisition);
+    if let Some(line) = &line
+        && let Some(answer) = Box::pin(pass::replace(shared, line, acquisition)).await
     {
         return answer;
     }
     // Not for a clean-up, nor while other guards of the same owner keep the lock.
     let lets_go = acquisition.lease().is_some() && acquisition.is_lease_over();
     let yields = lets_go && acquisition.key.kind() == Kind::Reentrant;
-    let line = acquisition.line().filter(|_| yields);
+    let line = line.filter(|_| yields);
     if let Some(line) = &line {
         line.start_yielding(now);
     }
@@ -269,18 +287,30 @@ async fn let_go(
     released
 }
 
-/// Passes an unfinished release to the engine, even if the releasing future is dropped.
-struct Unfinished<'a> {
+/// An attempt or a release of a client. If dropped, it abandons the acquisition.
+pub(super) struct Unfinished<'a> {
     shared: &'a Shared,
     acquisition: Option<Arc<Acquisition>>,
 }
 
-impl Unfinished<'_> {
-    fn done(mut self) {
-        // A request without an answer may still take effect, so the task releases once more.
-        let clear = |c: &mut Arc<Acquisition>| !c.has_outstanding();
-        if let Some(acquisition) = self.acquisition.take_if(clear) {
-            self.shared.forget(&acquisition);
+impl<'a> Unfinished<'a> {
+    pub(super) fn new(shared: &'a Shared, acquisition: &Arc<Acquisition>) -> Self {
+        Self {
+            shared,
+            acquisition: Some(Arc::clone(acquisition)),
+        }
+    }
+
+    /// The attempt has brought the lock.
+    pub(super) fn held(mut self) {
+        self.acquisition = None;
+    }
+
+    /// The server has confirmed the release.
+    pub(super) fn released(mut self) {
+        if let Some(acquisition) = self.acquisition.take() {
+            let action = acquisition.life().state.released_by_client();
+            self.shared.act(&acquisition, action);
         }
     }
 }
@@ -288,7 +318,7 @@ impl Unfinished<'_> {
 impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         if let Some(acquisition) = self.acquisition.take() {
-            self.shared.undo_later(acquisition);
+            self.shared.abandon(&acquisition);
         }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
-use super::acquisition::{Acquisition, Purpose, REFRESH, Taken};
+use super::acquisition::{Acquisition, REFRESH, Taken};
 use super::hold::{Hold, LockRequest};
 use super::inbox::Granted;
 use super::line::Line;
@@ -98,24 +98,18 @@ impl Shared {
     }
 
     /// Creates an acquisition and registers it before its first request is sent.
-    pub(crate) fn acquisition(
-        &self,
-        request: &LockRequest,
-        line: Option<&Arc<Line>>,
-    ) -> Result<Arc<Acquisition>, LockError> {
+    pub(crate) fn acquisition(&self, request: &LockRequest) -> Result<Arc<Acquisition>, LockError> {
         let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
         if request.owner.is_some() {
             let ttl = request.terms.ttl().as_millis() as u64;
             self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
         }
-        let purpose = Purpose {
-            key: Arc::clone(&request.key),
-            terms: request.terms,
-            owner: request.owner.clone(),
-            line: line.map(Arc::downgrade),
-        };
-        let acquisition = Acquisition::new(sequence, purpose);
-        let acquisition = Arc::new(acquisition);
+        let acquisition = Arc::new(Acquisition::new(
+            sequence,
+            Arc::clone(&request.key),
+            request.terms,
+            request.owner.clone(),
+        ));
         let mut registry = lock(&self.registry);
         if registry.closing {
             return Err(LockError::ShutDown);
@@ -128,7 +122,7 @@ impl Shared {
 
     /// Makes the acquisition with which the first waiter asks the server on behalf of the line.
     pub(crate) fn lead(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Result<(), LockError> {
-        let acquisition = self.acquisition(&hold.request, Some(line))?;
+        let acquisition = self.acquisition(&hold.request)?;
         if !line.lead(hold, &acquisition, self.now()) {
             self.forget(&acquisition);
         }
@@ -185,11 +179,8 @@ impl Shared {
     /// A guard has ended: hands its lease over to the next waiter, or returns the acquisition for release.
     pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Acquisition>> {
         let acquisition = Arc::clone(hold.acquisition()?);
-        acquisition.keep_as_asked(hold);
-        // A guarded script may still run with this token, so the next guard must have another token.
-        if acquisition.keep_for(now).is_none()
-            && !acquisition.may_run_scripts()
-            && let Some(line) = acquisition.line()
+        if acquisition.ended(hold, now)
+            && let Some(line) = self.line_of(&acquisition)
             && let Some(next) = line.hand_over(hold, now, self.limits(&line))
         {
             if next.cap() != Moment::NEVER {
@@ -211,6 +202,12 @@ impl Shared {
         if registry.closing && registry.acquisitions.is_empty() {
             self.idle.notify_waiters();
         }
+    }
+
+    /// The line of the lock of this acquisition, if any.
+    pub(super) fn line_of(&self, acquisition: &Acquisition) -> Option<Arc<Line>> {
+        let registry = lock(&self.registry);
+        registry.existing_line(&acquisition.key).cloned()
     }
 
     /// Number of waiters in this process beside the one place that the server knows.
@@ -251,19 +248,6 @@ impl Shared {
         registry
             .acquisitions
             .insert(acquisition.sequence, Arc::clone(acquisition));
-    }
-
-    /// Releases once more after an acquisition that was abandoned while a request for it was outstanding.
-    pub(crate) fn undo_again(&self, acquisition: &Arc<Acquisition>) {
-        if let Some(commands) = self.commands.upgrade() {
-            self.remember(acquisition);
-            // This release may overtake that of a quick holder, which must not report it as a loss.
-            acquisition
-                .released_by_refresh
-                .store(true, Ordering::SeqCst);
-            acquisition.undoing.store(false, Ordering::Relaxed);
-            let _ = commands.send(Command::Release(Arc::clone(acquisition)));
-        }
     }
 
     /// Makes the task check the leases at `moment` or earlier.
@@ -328,14 +312,7 @@ impl Shared {
             .config
             .terms(ttl.clamp(self.config.default_ttl, MAX_TTL));
         if let (Some(key), Ok(terms), Some(commands)) = (key, terms, self.commands.upgrade()) {
-            let purpose = Purpose {
-                key: Arc::new(key),
-                terms,
-                owner: None,
-                line: None,
-            };
-            let acquisition = Acquisition::new(sequence, purpose);
-            let acquisition = Arc::new(acquisition);
+            let acquisition = Arc::new(Acquisition::new(sequence, Arc::new(key), terms, None));
             acquisition.let_go();
             self.remember(&acquisition);
             let _ = commands.send(Command::Release(acquisition));

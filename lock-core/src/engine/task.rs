@@ -11,8 +11,7 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::Instrument;
 
-use super::acquisition::Acquisition;
-use super::inbox::Inbox;
+use super::acquisition::{Acquisition, Swept};
 use super::line::Line;
 use super::line_state::LineCheck;
 use super::outstanding::{Asker, Outstanding};
@@ -66,11 +65,13 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
     let now = shared.now();
     let left = lock(&shared.registry).all();
     for acquisition in left {
-        if is_lost(&acquisition, now) && !acquisition.undoing.swap(true, Ordering::Relaxed) {
+        if let Swept::Lost { clean_up_at } = acquisition.swept(now)
+            && acquisition.life().state.begin_clean_up()
+        {
             let shared = Arc::clone(&shared);
             // The pause is part of the job: it must not delay the queued releases.
             jobs.push(Box::pin(async move {
-                tokio::time::sleep(now.until(acquisition.clean_up_at(now))).await;
+                tokio::time::sleep(now.until(clean_up_at)).await;
                 releases::until_confirmed(shared, acquisition).await;
             }));
         }
@@ -79,25 +80,12 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
 }
 
 fn release(shared: &Arc<Shared>, acquisition: Arc<Acquisition>, jobs: &mut FuturesUnordered<Job>) {
-    if !acquisition.undoing.swap(true, Ordering::Relaxed) {
+    let begins = acquisition.life().state.begin_clean_up();
+    if begins {
         jobs.push(Box::pin(releases::until_confirmed(
             Arc::clone(shared),
             acquisition,
         )));
-    }
-}
-
-/// Whether an acquisition has lost its lock: the lease for all its guards, or the hold of the guard that has the lease.
-fn is_lost(acquisition: &Acquisition, now: Moment) -> bool {
-    let is_capped = || {
-        let hold = acquisition.hold();
-        hold.is_some_and(|hold| matches!(hold.status(now), Status::Lost(_)))
-    };
-    match acquisition.status(now) {
-        Status::Lost(_) => true,
-        // There may be thousands of leases: a hold is checked only after its cap.
-        Status::Held => acquisition.cap() <= now && is_capped(),
-        Status::Pending | Status::Released => false,
     }
 }
 
@@ -124,41 +112,34 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
         let Some(lease) = acquisition.lease() else {
             continue;
         };
-        if is_lost(acquisition, now) {
-            if acquisition.undoing.load(Ordering::Relaxed) {
-                continue;
+        match acquisition.swept(now) {
+            Swept::Lost { clean_up_at } => {
+                if clean_up_at <= now {
+                    over.push(Arc::clone(acquisition));
+                } else {
+                    next = next.min(clean_up_at);
+                }
+                lost.push(Arc::clone(acquisition));
             }
-            let clean_up_at = acquisition.clean_up_at(now);
-            if clean_up_at <= now {
-                over.push(Arc::clone(acquisition));
-            } else {
-                next = next.min(clean_up_at);
+            Swept::Held { cap } => {
+                // Leases that are due soon join the batch, so that batches are full and sweeps are few.
+                let terms = lease.terms();
+                if lease.renew_at() <= now + terms.ttl() / 12 {
+                    not_taken.extend(acquisition.not_taken());
+                    let prolongs = lease.renewing();
+                    due.push(Due {
+                        acquisition: Arc::clone(acquisition),
+                        terms,
+                        prolongs,
+                    });
+                }
+                next = next.min(lease.renew_at()).min(lease.end().min(cap));
             }
-            lost.push(Arc::clone(acquisition));
-        } else if acquisition.status(now) == Status::Held {
-            // Leases that are due soon join the batch, so that batches are full and sweeps are few.
-            let terms = lease.terms();
-            if lease.renew_at() <= now + terms.ttl() / 12 {
-                not_taken.extend(acquisition.not_taken());
-                let prolongs = lease.renewing();
-                due.push(Due {
-                    acquisition: Arc::clone(acquisition),
-                    terms,
-                    prolongs,
-                });
-            }
-            let end = lease.end().min(acquisition.cap());
-            next = next.min(lease.renew_at()).min(end);
-        } else if !acquisition.undoing.load(Ordering::Relaxed) {
-            // The client releases it. If two sweeps find it unreleased, the client does not run.
-            if acquisition.unreleased.swap(true, Ordering::Relaxed) {
-                acquisition
-                    .released_by_refresh
-                    .store(true, Ordering::SeqCst);
-                over.push(Arc::clone(acquisition));
-            } else {
+            Swept::Unreleased => {
                 next = next.min(now + shared.config.command_deadline + MAXIMUM_PAUSE);
             }
+            Swept::CleanUp => over.push(Arc::clone(acquisition)),
+            Swept::Nothing => {}
         }
     }
     for acquisition in lost {
@@ -217,11 +198,8 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
                 }
             }
             Some(LineCheck::Release(acquisition)) => {
-                // The holder's own release may come second and find nothing.
-                acquisition
-                    .released_by_refresh
-                    .store(true, Ordering::SeqCst);
-                release(shared, acquisition, jobs);
+                let action = acquisition.life().state.client_stands_still();
+                shared.act(&acquisition, action);
             }
             None => {}
         }
@@ -335,7 +313,8 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, acquisition: A
 async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acquisition>) {
     if shared.store.pushes() && line.needs_subscription(shared.now()) {
         // The first waiter asks and subscribes itself.
-        return acquisition.tell(Inbox::interrupted);
+        acquisition.life().state.interrupted();
+        return line.wake_first();
     }
     let reserve = line.reserve(acquisition, shared.limits(line));
     let terms = acquisition.terms();
@@ -354,22 +333,9 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acqui
             remaining = place.remaining;
         }
         Ok(Answer::Busy { remaining: left }) => remaining = left,
-        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => acquisition.wake(),
+        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => line.wake_first(),
     }
-    clean_up_if_gone(shared, acquisition).await;
     shared.check_line(line, terms, remaining.min(terms.ttl()));
-}
-
-/// A refresh in flight when its acquisition was abandoned may have re-queued the token, so release once more. This release may
-/// overtake the acquisition's own release, which must not report that as a loss.
-pub(super) async fn clean_up_if_gone(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
-    let status = acquisition.status(shared.now());
-    if !matches!(status, Status::Pending | Status::Held) {
-        acquisition
-            .released_by_refresh
-            .store(true, Ordering::SeqCst);
-        releases::again(Arc::clone(shared), Arc::clone(acquisition)).await;
-    }
 }
 
 impl Shared {
@@ -380,7 +346,10 @@ impl Shared {
         match registry.acquisitions.get(&sequence) {
             // Its grant message was lost, so it does not know yet that it has the lock.
             Some(holder) if holder.status(now) == Status::Pending => {
-                holder.tell(Inbox::interrupted);
+                let holder = Arc::clone(holder);
+                drop(registry);
+                let action = holder.life().state.freed();
+                self.act(&holder, action);
             }
             Some(_) => {}
             None if registry.is_kept(sequence, now) => {}

@@ -94,8 +94,9 @@ async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     let acquisition = Arc::clone(hold.acquisition().unwrap());
     let released = std::pin::pin!(super::confirmed(&rig.engine.shared, &hold, 1));
     acquisition.let_go();
-    super::task::clean_up_if_gone(shared, &acquisition).await;
-    assert!(rig.take("a", true, Limit::Try).await.is_ok(), "free by now");
+    let action = acquisition.life().state.settled(true);
+    shared.act(&acquisition, action);
+    assert!(soon(rig.take("a", true, Limit::Forever)).await.is_ok());
     let released = released.await;
     assert!(released.is_ok(), "{released:?}");
 }
@@ -319,7 +320,7 @@ async fn a_line_that_the_server_forgot_is_put_back() {
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 0);
     // The next refresh finds that the line has no place in the queue, and gives it one.
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
-    let line = acquisition.line().unwrap();
+    let line = shared.line_of(&acquisition).unwrap();
     super::task::refresh(Arc::clone(shared), line, acquisition).await;
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 1);
     first.release().await.unwrap();
@@ -413,7 +414,7 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let acquisition = Arc::clone(guard.view().hold.acquisition().unwrap());
     // A request without an answer may still be under way, on an old connection.
-    acquisition.count_outstanding();
+    acquisition.life().state.count_outstanding();
     drop(guard);
     is_undone_when_it_lands(shared, &acquisition, &rig).await;
 }
@@ -428,7 +429,7 @@ async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
     let shared = &two.engine.shared;
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
     // Its refresh got no answer. Its earlier place brings it the lock, and the waiter leaves before it has seen the grant.
-    acquisition.count_outstanding();
+    acquisition.life().state.count_outstanding();
     first.release().await.unwrap();
     drop(waiting);
     // Paused time stands still as long as a task has work, so the clean-up has looked once.
