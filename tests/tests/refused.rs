@@ -16,10 +16,11 @@ macro_rules! script {
 }
 
 const ACQUIRE: &str = script!(
+    "mint.lua",
     "acquire_free.lua",
     "prelude.lua",
-    "mint.lua",
     "grant.lua",
+    "enqueue.lua",
     "acquire.lua"
 );
 const RELEASE: &str = script!(
@@ -29,9 +30,15 @@ const RELEASE: &str = script!(
     "grant.lua",
     "release.lua"
 );
-const PASS: &str = script!("prelude.lua", "mint.lua", "grant.lua", "pass.lua");
+const PASS: &str = script!(
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "enqueue.lua",
+    "pass.lua"
+);
 const FORCE: &str = script!("prelude.lua", "mint.lua", "grant.lua", "force_release.lua");
-const BATCH: &str = script!("batch.lua");
+const BATCH: &str = script!("mint.lua", "batch.lua");
 const EXTEND: &str = script!("extend.lua");
 const ENTER: &str = script!(
     "prelude.lua",

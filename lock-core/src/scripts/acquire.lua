@@ -52,31 +52,14 @@ if pttl == -1 then return {'foreign', 'string without a ttl'} end
 if ARGV[3] == 'try' then return {'busy', pttl} end
 
 local t = redis.call('TIME')
-local client = string.sub(token, 1, ID)
--- A waiters hash without its queue (evicted, deleted) is stale. If a later step is refused, a queue that begins here is removed
--- with the command that was allowed here.
+local now = t[1] * 1000 + math.floor(t[2] / 1000)
+-- A waiters hash without its queue (evicted, deleted) is stale.
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
-if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE)) == 1 then
-  local pushed = redis.pcall('RPUSH', queue, token)
-  -- A token without a place must not look as if it had one.
-  if type(pushed) == 'table' then
-    if begins then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
-    return pushed
-  end
-end
-local now = t[1] * 1000 + math.floor(t[2] / 1000)
--- Of 13 digits, all of which a text keeps.
-local alive_until = now + ARGV[4]
-redis.call('HSET', waiters, client, alive_until .. ' ' .. ARGV[5])
-local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
-if type(kept) == 'table' then
-  if begins then redis.call('DEL', queue, waiters) end
-  return kept
-end
-redis.call('PEXPIRE', waiters, QUEUE_TTL)
+local refusal = enqueue(queue, waiters, begins, token, ttl, reserve, now, ARGV[4], ARGV[5])
+if refusal then return refusal end
 local own = ''
-if string.sub(holder, 1, ID) == client then
+if string.sub(holder, 1, ID) == string.sub(token, 1, ID) then
   own = holder
 elseif redis.call('LINDEX', queue, 0) == token then
   -- The first waiter tells the holder's client that the lock is contended, and again with each refresh: a message may be lost.

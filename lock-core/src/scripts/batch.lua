@@ -22,21 +22,9 @@ for i = 1, all do done[i] = 0 end
 
 local minted = 1
 if take > 0 and redis.pcall('EXISTS', unpack(KEYS, 2, take + 1)) ~= take then
-  local t = redis.pcall('TIME')
-  minted = not t.err and t[1] * 1000000 + t[2]
-  local counter = minted and string.format('%.0f', minted + take - 1)
-  local last = minted and redis.pcall('SET', KEYS[1], counter, 'GET')
-  if type(last) == 'table' then
-    -- A value that is no counter is replaced. Without a counter no lock is taken.
-    local set = redis.pcall('SET', KEYS[1], counter)
-    if set.err then minted = nil end
-    last = nil
-  end
-  last = tonumber(last or 0) or 0
-  if minted and last >= minted then
-    minted = last + 1
-    redis.call('SET', KEYS[1], string.format('%.0f', minted + take - 1))
-  end
+  -- Without a counter no lock is taken.
+  local allowed, first = pcall(mint, KEYS[1], take - 1)
+  minted = allowed and tonumber(first)
   local ttl, each = ARGV[all + 2], ARGV[all + 3]
   for i = 1, minted and take or 0 do
     if not waited_for(i) then

@@ -29,28 +29,7 @@ end
 -- The client has asked with this token meanwhile, and does not wait for this reply: it believes in the ttl of the message.
 if grant.token == token then return tonumber(grant.minted) end
 
-local client = string.sub(token, 1, ID)
--- A token with a place has a field for its client beside its own: if HSET adds only one field, that is the token. The time has
--- 13 digits, all of which a text keeps.
-local alive_until = grant.now + ARGV[4]
-local added = redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE), client, alive_until .. ' ' .. ARGV[5])
-if added > 0 then
-  local pushed = redis.pcall('RPUSH', queue, token)
-  -- A token without a place must not look as if it had one.
-  if type(pushed) == 'table' then
-    if grant.others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
-    return pushed
-  end
-end
-if grant.others == 0 then
-  -- Longer than any waiter counts as alive, so that a queue of dead waiters expires by itself. Other waiters have set this ttl
-  -- a few seconds ago. If it is refused, what begins here is removed, as the grant has removed the hash.
-  local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
-  if type(kept) == 'table' then
-    redis.call('DEL', queue, waiters)
-    return kept
-  end
-  redis.call('PEXPIRE', waiters, QUEUE_TTL)
-end
-local own = string.sub(grant.token, 1, ID) == client and grant.token or ''
+local refusal = enqueue(queue, waiters, grant.others == 0, token, ttl, reserve, grant.now, ARGV[4], ARGV[5])
+if refusal then return refusal end
+local own = string.sub(grant.token, 1, ID) == string.sub(token, 1, ID) and grant.token or ''
 return {'queued', grant.ttl, grant.last, own}

@@ -28,10 +28,11 @@ pub(super) use script;
 
 pub(super) static ACQUIRE: Lazy<Script> = script!(
     "acquire",
+    "mint.lua",
     "acquire_free.lua",
     "prelude.lua",
-    "mint.lua",
     "grant.lua",
+    "enqueue.lua",
     "acquire.lua"
 );
 pub(super) static RELEASE: Lazy<Script> = script!(
@@ -42,9 +43,15 @@ pub(super) static RELEASE: Lazy<Script> = script!(
     "grant.lua",
     "release.lua"
 );
-pub(super) static PASS: Lazy<Script> =
-    script!("pass", "prelude.lua", "mint.lua", "grant.lua", "pass.lua");
-pub(super) static BATCH: Lazy<Script> = script!("batch", "batch.lua");
+pub(super) static PASS: Lazy<Script> = script!(
+    "pass",
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "enqueue.lua",
+    "pass.lua"
+);
+pub(super) static BATCH: Lazy<Script> = script!("batch", "mint.lua", "batch.lua");
 pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "prelude.lua", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(

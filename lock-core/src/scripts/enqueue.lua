@@ -1,0 +1,22 @@
+-- Gives a token the last place in the queue, or keeps the place that it has, for a client that counts as alive for `alive_for`
+-- milliseconds from `now`. `begins` tells whether there is no queue so far. Returns the reply of a step that was refused (an
+-- ACL): the queue is then as it was, and a queue that began here is removed with the commands that were allowed here.
+local function enqueue(queue, waiters, begins, token, ttl, reserve, now, alive_for, channel)
+  if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE)) == 1 then
+    local pushed = redis.pcall('RPUSH', queue, token)
+    -- A token without a place must not look as if it had one.
+    if type(pushed) == 'table' then
+      if begins then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
+      return pushed
+    end
+  end
+  -- The time has 13 digits, all of which a text keeps.
+  redis.call('HSET', waiters, string.sub(token, 1, ID), (now + alive_for) .. ' ' .. channel)
+  local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
+  if type(kept) == 'table' then
+    if begins then redis.call('DEL', queue, waiters) end
+    return kept
+  end
+  redis.call('PEXPIRE', waiters, QUEUE_TTL)
+end
+
