@@ -12,6 +12,7 @@
 //! - [`servers`]: every server the contract suite has to run on.
 //! - [`Proxy`]: a network between client and server that loses, delays and
 //!   holds messages.
+//! - [`scripts::scripts`]: the library's scripts, by which requests are told apart.
 //! - [`Child`]: another process, driven line by line.
 //! - [`Capture`]: what is said through `tracing`.
 //! - [`History`]: who held a lock when, and whether that was right.
@@ -27,6 +28,7 @@ mod port;
 pub mod process;
 pub mod proxy;
 pub mod resp;
+pub mod scripts;
 pub mod server;
 mod supervise;
 mod wait;

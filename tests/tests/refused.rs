@@ -5,77 +5,25 @@ use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use lock_tests::AclServer;
+use lock_tests::scripts::scripts;
 use redis::aio::MultiplexedConnection;
 use redis::{RedisResult, Value};
 
-/// The scripts as the library puts them together.
-macro_rules! script {
-    ($($file:literal),+) => {
-        concat!($(include_str!(concat!("../../lock-core/src/scripts/", $file))),+)
-    };
-}
-
-const ACQUIRE: &str = script!(
-    "mint.lua",
-    "acquire_free.lua",
-    "prelude.lua",
-    "grant.lua",
-    "enqueue.lua",
-    "acquire.lua"
-);
-const RELEASE: &str = script!(
-    "release_free.lua",
-    "prelude.lua",
-    "mint.lua",
-    "grant.lua",
-    "release.lua"
-);
-const PASS: &str = script!(
-    "prelude.lua",
-    "mint.lua",
-    "grant.lua",
-    "enqueue.lua",
-    "pass.lua"
-);
-const FORCE: &str = script!("prelude.lua", "mint.lua", "grant.lua", "force_release.lua");
-const BATCH: &str = script!("mint.lua", "batch.lua");
-const EXTEND: &str = script!("extend.lua");
-const ENTER: &str = script!(
-    "prelude.lua",
-    "mint.lua",
-    "reentrant/rlock.lua",
-    "reentrant/acquire.lua"
-);
-const LEAVE: &str = script!(
-    "prelude.lua",
-    "reentrant/rlock.lua",
-    "reentrant/release.lua"
-);
-const RENEW: &str = script!("prelude.lua", "reentrant/rlock.lua", "reentrant/extend.lua");
-const TAKE_AWAY: &str = script!(
-    "prelude.lua",
-    "reentrant/rlock.lua",
-    "reentrant/force_release.lua"
-);
-const VOTE: &str = script!(
-    "quorum/acquire_free.lua",
-    "prelude.lua",
-    "quorum/mint.lua",
-    "quorum/offer.lua",
-    "quorum/acquire.lua"
-);
-const UNVOTE: &str = script!(
-    "quorum/release_free.lua",
-    "prelude.lua",
-    "quorum/offer.lua",
-    "quorum/release.lua"
-);
-const FORCE_VOTE: &str = script!(
-    "prelude.lua",
-    "quorum/offer.lua",
-    "quorum/force_release.lua"
-);
-const HEAL: &str = script!("quorum/heal.lua");
+/// The scripts by their names.
+const ACQUIRE: &str = "acquire";
+const RELEASE: &str = "release";
+const PASS: &str = "pass";
+const FORCE: &str = "force_release";
+const BATCH: &str = "batch";
+const EXTEND: &str = "extend";
+const ENTER: &str = "reentrant acquire";
+const LEAVE: &str = "reentrant release";
+const RENEW: &str = "reentrant extend";
+const TAKE_AWAY: &str = "reentrant force_release";
+const VOTE: &str = "quorum acquire";
+const UNVOTE: &str = "quorum release";
+const FORCE_VOTE: &str = "quorum force_release";
+const HEAL: &str = "quorum heal";
 
 const LOCK: &str = "lock:a";
 const QUEUE: &str = "queue:{lock:a}";
@@ -365,6 +313,10 @@ fn cases() -> Vec<Case> {
 /// Not a command: the server is full.
 const MEMORY: &str = "memory";
 
+fn text(case: &Case) -> &'static str {
+    &scripts()[case.script].text
+}
+
 /// What may be refused to a script: the commands that it names, and memory.
 fn commands(script: &str) -> BTreeSet<String> {
     let calls = script.split("call('").skip(1);
@@ -416,7 +368,7 @@ impl Rig {
 
     async fn call(&mut self, case: &Case) -> RedisResult<Value> {
         redis::cmd("EVAL")
-            .arg(case.script)
+            .arg(text(case))
             .arg(case.keys.len())
             .arg(case.keys)
             .arg(case.args)
@@ -550,7 +502,7 @@ async fn no_refused_command_leaves_a_lock_without_a_ttl_or_takes_a_waiters_place
         let answer = rig.call(&case).await;
         assert!(answer.is_ok(), "{}: {answer:?}", case.name);
         wrong.extend(rig.wrong(&case).await);
-        for missing in commands(case.script) {
+        for missing in commands(text(&case)) {
             rig.set_up(&case).await;
             let answer = rig.call_without(&case, &[&missing]).await;
             for what in rig.wrong(&case).await {
@@ -580,7 +532,7 @@ async fn two_commands_refused_at_once_leave_no_key_without_a_ttl_and_take_no_hol
     let mut rig = Rig::start().await;
     let mut wrong = Vec::new();
     for case in cases() {
-        let commands: Vec<String> = commands(case.script).into_iter().collect();
+        let commands: Vec<String> = commands(text(&case)).into_iter().collect();
         for (at, one) in commands.iter().enumerate() {
             for other in &commands[at + 1..] {
                 rig.set_up(&case).await;

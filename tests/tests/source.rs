@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use lock_tests::scripts::scripts;
+
 /// Words that were private to this library, and the words of the field that are used instead.
 const PRIVATE_WORDS: [(&str, &str); 11] = [
     ("contender", "acquisition"),
@@ -226,19 +228,11 @@ fn imports_of_the_engine_run_down() {
 fn the_wire_document_names_the_files_of_each_script() {
     let document = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/wire.md");
     let document = fs::read_to_string(document).unwrap();
-    let mut scripts = 0;
-    for text in files(&["rs"]).values() {
-        for call in text.split("script!(").skip(1) {
-            let (call, _) = call.split_once(')').unwrap();
-            let mut quoted = call.split('"').skip(1).step_by(2);
-            let Some(name) = quoted.next() else { continue };
-            let file = |file: &str| file.trim_end_matches(".lua").replace("quorum/", "");
-            let list: Vec<_> = quoted.map(file).collect();
-            let name = name.trim_start_matches("quorum ");
-            let row = format!("| {name} | {} |", list.join(", "));
-            assert!(document.contains(&row), "docs/wire.md has no `{row}`");
-            scripts += 1;
-        }
+    for (name, script) in scripts() {
+        let file = |file: &String| file.trim_end_matches(".lua").replace("quorum/", "");
+        let list: Vec<_> = script.files.iter().map(file).collect();
+        let name = name.trim_start_matches("quorum ");
+        let row = format!("| {name} | {} |", list.join(", "));
+        assert!(document.contains(&row), "docs/wire.md has no `{row}`");
     }
-    assert!(scripts > 15, "{scripts} scripts");
 }

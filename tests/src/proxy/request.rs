@@ -27,6 +27,15 @@ impl Request {
             .unwrap_or_default()
     }
 
+    /// The script of the library that it calls, if any.
+    #[must_use]
+    pub fn script(&self) -> Option<&'static str> {
+        match self.name().as_str() {
+            "EVALSHA" | "EVAL" => crate::scripts::name_of(&self.arg(1)),
+            _ => None,
+        }
+    }
+
     /// The command's name in upper case.
     #[must_use]
     pub fn name(&self) -> String {

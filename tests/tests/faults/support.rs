@@ -101,30 +101,20 @@ impl Way {
     }
 }
 
-fn is_script(request: &Request, keys: usize, words: usize) -> bool {
-    matches!(request.name().as_str(), "EVALSHA" | "EVAL")
-        && request.arg(2) == keys.to_string()
-        && request.args().len() == words
-}
-
-/// Four keys, six arguments.
 pub(crate) fn is_acquire(request: &Request) -> bool {
-    is_script(request, 4, 13)
+    request.script() == Some("acquire")
 }
 
-/// Four keys and a token.
 pub(crate) fn is_release(request: &Request) -> bool {
-    is_script(request, 4, 8)
+    request.script() == Some("release")
 }
 
-/// What an acquire says, and the token that lets go.
 pub(crate) fn is_pass(request: &Request) -> bool {
-    is_script(request, 4, 14)
+    request.script() == Some("pass")
 }
 
-/// One key with its token and ttl.
 pub(crate) fn is_extend(request: &Request) -> bool {
-    is_script(request, 1, 6)
+    request.script() == Some("extend")
 }
 
 /// Runs one command given as words.

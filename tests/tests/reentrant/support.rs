@@ -124,26 +124,16 @@ pub(crate) async fn in_time<T>(what: &str, event: impl Future<Output = T>) -> T 
         .unwrap_or_else(|_| panic!("waited {LIMIT:?} in vain for: {what}"))
 }
 
-fn is_script(request: &Request, keys: usize, words: usize) -> bool {
-    matches!(request.name().as_str(), "EVALSHA" | "EVAL")
-        && request.arg(2) == keys.to_string()
-        && request.args().len() == words
-}
-
-/// Three keys, four arguments.
 pub(crate) fn is_acquire(request: &Request) -> bool {
-    is_script(request, 3, 10)
+    request.script() == Some("reentrant acquire")
 }
 
-/// Three keys, three arguments.
 pub(crate) fn is_release(request: &Request) -> bool {
-    is_script(request, 3, 9)
+    request.script() == Some("reentrant release")
 }
 
-/// A lock and its holds, with an owner, a token and a ttl, once or more.
 pub(crate) fn is_extend(request: &Request) -> bool {
-    let locks = request.arg(2).parse().unwrap_or(0) / 2;
-    locks > 0 && is_script(request, 2 * locks, 3 + 5 * locks)
+    request.script() == Some("reentrant extend")
 }
 
 pub(crate) fn is_subscribe(request: &Request) -> bool {
