@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::LockManager;
-use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually};
+use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
 
 use super::rig::LONG;
 
@@ -79,14 +79,21 @@ impl Rig {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vote_is_taken_back_once_the_node_can_be_reached_again() {
     let rig = Rig::start().await;
-    let lost = rig.proxy.drop_next_reply_matching(is_vote, DropMode::Close);
-    rig.proxy.refuse(true);
-    rig.nodes[2].reset_stats().await;
+    // The undo is sent behind the vote, and is lost with the connection.
+    let undo = rig.proxy.hold_next_request_matching(is_undo);
     rig.refused().await;
-    lost.wait().await;
-    // The key alone does not say so: an undo may have gone along before the connection closed.
-    let stats = rig.nodes[2].commandstats().await;
-    assert!(stats.contains_key("set"), "it has voted: {stats:?}");
+    undo.wait().await;
+    eventually("it has voted", LIMIT, async || {
+        rig.nodes[2].exists(KEY).await
+    })
+    .await;
+    rig.proxy.refuse(true);
+    rig.proxy.reset();
+    eventually("the node is not reached", LIMIT, async || {
+        rig.proxy.refused_connections() >= 3
+    })
+    .await;
+    assert!(rig.nodes[2].exists(KEY).await);
     rig.proxy.refuse(false);
     rig.until_taken_back().await;
 }
