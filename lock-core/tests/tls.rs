@@ -1,4 +1,7 @@
-//! `rediss://` in a program that has never heard of rustls: `cargo test -p lock-core --features tls-rustls --test tls`.
+//! `rediss://` in a program that does not use rustls itself: `cargo test -p lock-core --features tls-rustls --test tls`.
+//!
+//! Where only one provider is compiled, rustls takes it. A crate that depends on rustls with its default features adds a second
+//! one, and then rustls takes none. Its feature `custom-provider` has the same effect here, and compiles nothing.
 
 #![cfg(feature = "tls-rustls")]
 
@@ -6,6 +9,7 @@ use std::error::Error;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use lock_core::{LockError, LockManager};
+use rustls::ClientConfig;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -24,6 +28,8 @@ fn in_full(error: &LockError) -> String {
 
 #[tokio::test]
 async fn a_connection_over_tls_needs_no_provider_of_the_program() {
+    let without_default = std::panic::catch_unwind(ClientConfig::builder);
+    assert!(without_default.is_err(), "rustls has a default provider");
     std::panic::set_hook(Box::new(|info| {
         PANICKED.store(true, Ordering::SeqCst);
         eprintln!("{info}");

@@ -225,11 +225,16 @@ async fn without_subscribe_waiting_polls_and_a_warning_says_so() {
 
 /// Whether the server pushes messages to a manager of the user.
 async fn hears(server: &mut AclServer) -> bool {
+    subscribers(server).await > 0
+}
+
+/// Number of managers that the server pushes messages to.
+async fn subscribers(server: &mut AclServer) -> usize {
     let mut connection = server.server().connection().await;
     let mut channels = redis::cmd("PUBSUB");
     channels.arg("CHANNELS").arg("lock-core:client:*");
     let channels: Vec<String> = channels.query_async(&mut connection).await.unwrap();
-    !channels.is_empty()
+    channels.len()
 }
 
 /// Breaks the user's connections; a lock is asked for on a new one.
@@ -264,6 +269,45 @@ async fn a_refused_subscription_is_tried_again_with_the_next_connection() {
     })
     .await;
     guard.release().await.unwrap();
+    let next = timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_forced_release_is_told_once_a_refused_subscription_succeeds() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("subscribe")).await;
+    let locks = LockManager::builder()
+        .default_ttl(HOUR)
+        // No request is late when the clock is put forward, so the connection stays.
+        .command_deadline(HOUR)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let kept = locks.lock("b").acquire().await.unwrap();
+    server.allow(COMMANDS).await;
+    let others = connect(&server).await.unwrap();
+    assert!(others.lock("a").force_release().await.unwrap());
+    // A waiter without messages subscribes again, at most once a minute.
+    let blocking = others.lock("c").acquire().await.unwrap();
+    let waiting = locks.lock("c");
+    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    eventually("it waits", LIMIT, async || {
+        others.lock("c").inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    assert_eq!(subscribers(&mut server).await, 1, "only the other manager");
+    assert!(guard.is_held(), "nothing has told it");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    let reason = timeout(LIMIT, guard.lost()).await.expect("lost");
+    assert_eq!(reason, LossReason::Taken);
+    assert_eq!(subscribers(&mut server).await, 2);
+    assert!(kept.is_held());
+    blocking.release().await.unwrap();
     let next = timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
     next.release().await.unwrap();
 }

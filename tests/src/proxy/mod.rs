@@ -51,6 +51,7 @@ struct Shared {
     refuse: AtomicBool,
     target: Mutex<Option<SocketAddr>>,
     accepted: Count,
+    refused: Count,
     live: AtomicU64,
     lost_requests: Count,
     lost_replies: Count,
@@ -247,6 +248,12 @@ impl Proxy {
         self.shared.accepted.get()
     }
 
+    /// Connections that were closed at once so far, as [`refuse`](Self::refuse) asks for.
+    #[must_use]
+    pub fn refused_connections(&self) -> u64 {
+        self.shared.refused.get()
+    }
+
     /// Connections that one side at least still has open.
     #[must_use]
     pub fn live_connections(&self) -> u64 {
@@ -345,6 +352,7 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>, target: SocketAddr) 
         };
         while connections.try_join_next().is_some() {}
         if shared.refuse.load(Ordering::SeqCst) {
+            shared.refused.add();
             continue;
         }
         shared.accepted.add();
