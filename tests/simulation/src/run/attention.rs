@@ -14,6 +14,8 @@ pub(super) struct Attended<'a, T> {
     future: Pin<Box<dyn Future<Output = T> + 'a>>,
     attention: Attention,
     polls: u32,
+    /// It is dropped instead of the next poll.
+    ends: bool,
     asleep: Option<(Pin<Box<Sleep>>, Asleep)>,
     checks: Checks,
     /// Told whether it is polled from now on.
@@ -31,6 +33,7 @@ impl<'a, T> Attended<'a, T> {
             future: Box::pin(future),
             attention,
             polls: 0,
+            ends: false,
             asleep: None,
             checks: checks.clone(),
             tell: Box::new(tell),
@@ -42,6 +45,9 @@ impl<T> Future for Attended<'_, T> {
     type Output = Option<T>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<T>> {
+        if self.ends {
+            return Poll::Ready(None);
+        }
         loop {
             if let Some((asleep, _)) = &mut self.asleep {
                 if asleep.as_mut().poll(cx).is_pending() {
@@ -58,6 +64,12 @@ impl<T> Future for Attended<'_, T> {
             }
             self.polls += 1;
             match self.attention {
+                // A request that is dropped in the turn that made it is never sent. Every second future lives for one more turn.
+                Attention::Drop(polls) if self.polls >= polls && polls % 2 == 1 => {
+                    self.ends = true;
+                    cx.waker().wake_by_ref();
+                    return Poll::Pending;
+                }
                 Attention::Drop(polls) if self.polls >= polls => return Poll::Ready(None),
                 Attention::Sleep(polls, time) | Attention::SleepThenDrop(polls, time)
                     if self.polls == polls =>
