@@ -8,7 +8,10 @@ use super::*;
 use crate::error::Cause;
 
 /// Number of events in a sequence. Sequences that lead to one world are followed once.
-const LENGTH: usize = 13;
+const LENGTH: usize = 15;
+
+/// The last fencing token: the server grants places of the queue twice.
+const FENCES: u64 = 3;
 
 const T0: Moment = Moment(1 << 50);
 
@@ -96,6 +99,7 @@ enum Event {
     /// The server grants the lock to the place in its queue; the message arrives, or does not.
     Grant,
     GrantUnheard,
+    /// Once.
     ForceRelease,
     Leave,
     GuardEnds,
@@ -314,7 +318,7 @@ impl World {
     }
 
     fn grants(&mut self, heard: bool) -> bool {
-        if self.server != OnServer::Place {
+        if self.server != OnServer::Place || self.fence == FENCES {
             return false;
         }
         self.server = OnServer::Lock;
@@ -333,7 +337,7 @@ impl World {
     }
 
     fn is_released_by_force(&mut self) -> bool {
-        if self.server != OnServer::Lock {
+        if self.server != OnServer::Lock || T0 < self.now {
             return false;
         }
         self.server = OnServer::Nothing;
@@ -400,17 +404,11 @@ impl World {
                 self.told -= 1;
                 if self.state.begin_clean_up() {
                     self.state.let_go();
-                    self.task = Task::Releases;
+                    self.release_by_task();
                 }
             }
             Task::Pauses if self.late > 0 => return false,
-            Task::Pauses => self.task = Task::Releases,
-            Task::Releases => {
-                let held = self.server == OnServer::Lock;
-                self.released_by_task |= held;
-                self.server = OnServer::Nothing;
-                self.task = Task::Released(held);
-            }
+            Task::Releases | Task::Pauses => self.release_by_task(),
             Task::Released(held) => {
                 let released = if held {
                     Released::Free
@@ -427,6 +425,13 @@ impl World {
             }
         }
         true
+    }
+
+    fn release_by_task(&mut self) {
+        let held = self.server == OnServer::Lock;
+        self.released_by_task |= held;
+        self.server = OnServer::Nothing;
+        self.task = Task::Released(held);
     }
 
     /// What holds in every world.
