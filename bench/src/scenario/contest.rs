@@ -1,6 +1,7 @@
 //! Many tasks: (b), (c), (d), (f) and (g).
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
@@ -26,6 +27,8 @@ pub(super) struct Spec {
     outside: Duration,
     warm_up: Duration,
     span: Duration,
+    /// Whether the gaps of the machine are measured in the same turn.
+    gaps: bool,
 }
 
 impl Spec {
@@ -40,6 +43,7 @@ impl Spec {
             // So long Linux moves the processes about before each has found its processor.
             warm_up: Duration::from_millis(400),
             span: Duration::from_millis(900),
+            gaps: false,
         }
     }
 }
@@ -80,7 +84,11 @@ pub(super) fn steps() -> Vec<Step> {
     }
     for tasks in HOT {
         for who in patient {
-            add("c", waiters(tasks), Spec::hot(who, 1, tasks));
+            let spec = Spec {
+                gaps: who == Who::Ours,
+                ..Spec::hot(who, 1, tasks)
+            };
+            add("c", waiters(tasks), spec);
         }
     }
     // What a hand-over is compared with: a lock and a release of the floor by a task that is alone.
@@ -142,8 +150,34 @@ impl Spec {
         let contest = stage
             .contest(works, self.warm_up / shorter, self.span / shorter)
             .await?;
-        Ok((figures(&contest), note(&contest, self.apart)))
+        let mut figures = figures(&contest);
+        if self.gaps {
+            let gap = tokio::task::spawn_blocking({
+                let span = self.span / shorter;
+                move || longest_gap(span)
+            });
+            figures.push(("gap_longest_ms", Some(gap.await?.as_secs_f64() * 1e3)));
+        }
+        Ok((figures, note(&contest, self.apart)))
     }
+}
+
+/// The longest time for which a thread that never waits did not run, with as many threads as there are processors and one more.
+fn longest_gap(time: Duration) -> Duration {
+    let spin = move || {
+        let (start, mut longest) = (Instant::now(), Duration::ZERO);
+        let mut last = start;
+        while last - start < time {
+            let now = Instant::now();
+            longest = longest.max(now - last);
+            last = now;
+        }
+        longest
+    };
+    let processors = thread::available_parallelism().map_or(1, usize::from);
+    let threads: Vec<_> = (0..=processors).map(|_| thread::spawn(spin)).collect();
+    let gaps = threads.into_iter().filter_map(|thread| thread.join().ok());
+    gaps.max().unwrap_or_default()
 }
 
 fn figures(contest: &Contest) -> Figures {

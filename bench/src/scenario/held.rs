@@ -21,6 +21,10 @@ const COUNT: usize = 10_000;
 const BETWEEN_PINGS: Duration = Duration::from_micros(500);
 /// Calls of the server that take less, in microseconds, are not looked at.
 const SLOW: u64 = 20;
+/// Number of locks that one call renews.
+const RENEWED: usize = 350;
+/// The time between two bare calls: that between two renewals is at most as long.
+const BETWEEN_CALLS: Duration = Duration::from_millis(20);
 /// How long the server is watched while it has nothing to do.
 const IDLE: Duration = Duration::from_secs(2);
 
@@ -65,6 +69,7 @@ pub(super) async fn measure(who: Who, options: &Options, stage: &mut Stage) -> R
     let (client, server) = watched(&mut admin, &mut holder, renewals(rounds)).await?;
     let busy = pings(stage.server().addr(), renewals(1))?;
     let slowest = slowest_call(&mut admin).await?;
+    let bare = bare_calls(&mut admin, COUNT / RENEWED * rounds as usize).await?;
     let held: usize = holder.ask("count").await?;
     ensure!(held > COUNT, "of {COUNT} locks only {held} are still held");
 
@@ -80,6 +85,7 @@ pub(super) async fn measure(who: Who, options: &Options, stage: &mut Stage) -> R
         ),
         ("server_idle_percent", Some(resting)),
         ("slowest_call_ms", Some(slowest)),
+        ("slowest_bare_call_ms", Some(bare)),
         ("ping_longest_ms", millis(busy)),
         ("ping_longest_idle_ms", millis(calm)),
     ])
@@ -140,6 +146,32 @@ fn pings(server: SocketAddr, time: Duration) -> Result<Duration> {
         std::thread::sleep(BETWEEN_PINGS);
     }
     Ok(longest)
+}
+
+/// The longest of so many calls that do the least a renewal of so many locks could do: set the ttl of that many keys. In
+/// milliseconds, by the server's own clock.
+async fn bare_calls(admin: &mut MultiplexedConnection, calls: usize) -> Result<f64> {
+    let keys: Vec<String> = (0..RENEWED)
+        .map(|key| format!("bench:bare:{key}"))
+        .collect();
+    let mut set = redis::cmd("MSET");
+    for key in &keys {
+        set.arg(key).arg("");
+    }
+    set.exec_async(admin).await?;
+    let script =
+        redis::Script::new("for i = 1, #KEYS do redis.call('PEXPIRE', KEYS[i], ARGV[i]) end");
+    let mut call = script.prepare_invoke();
+    for key in &keys {
+        call.key(key).arg(60_000);
+    }
+    call.load_async(admin).await?;
+    watch_slow_calls(admin).await?;
+    for _ in 0..calls {
+        let () = call.invoke_async(admin).await?;
+        tokio::time::sleep(BETWEEN_CALLS).await;
+    }
+    slowest_call(admin).await
 }
 
 async fn watch_slow_calls(admin: &mut MultiplexedConnection) -> Result<()> {

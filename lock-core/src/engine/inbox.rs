@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn a_acquisition_that_nobody_asked_for_yet_is_asked_for() {
+    fn an_acquisition_that_nobody_asked_for_yet_is_asked_for() {
         assert_eq!(Inbox::new(terms()).next(T0, terms()), Next::AskAgain);
         assert_eq!(waiting().next(T0, terms()), Next::Wait);
     }
