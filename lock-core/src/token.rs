@@ -67,15 +67,20 @@ impl Token {
         &self.text[..usize::from(self.len)]
     }
 
-    /// The how manieth acquisition of its client it is for.
+    /// The number of the acquisition within its client.
     pub(crate) fn sequence(&self) -> Option<u64> {
-        self.as_str().get(CLIENT_LEN + 1..)?.parse().ok()
+        sequence_in(self.as_str())
     }
 
     /// The id of the client that made it.
     pub(crate) fn client(&self) -> &str {
         &self.as_str()[..CLIENT_LEN]
     }
+}
+
+/// The number of the acquisition in the text of a token.
+pub(crate) fn sequence_in(token: &str) -> Option<u64> {
+    token.get(CLIENT_LEN + 1..)?.parse().ok()
 }
 
 impl PartialEq for Token {

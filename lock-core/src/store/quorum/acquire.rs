@@ -67,14 +67,13 @@ impl QuorumStore {
         let members = &self.members;
         let now = Instant::now();
         let ballot = Ballot::acquire(attempt, self.pushes()).ok_or_else(only_exclusive)?;
-        self.hints.used(attempt.token.as_str());
 
         let skip = left_out(members, now);
         let most = (attempt.ttl / 10).max(Duration::from_millis(1));
         for node in members.all.iter().filter(|node| !skip.has(node.index)) {
             node.asked_for(attempt.token);
         }
-        let claim = members.claims.begin(attempt.token);
+        let claim = members.tokens.begin(attempt.token);
         let mut round = ask(members, ballot, How::Vote, skip, most);
         let mut tally = Tally::new(members.all.len());
         for node in members.all.iter().filter(|node| skip.has(node.index)) {

@@ -7,11 +7,11 @@ use tokio::time::Instant;
 use super::causes::combined;
 use super::nodes::Nodes;
 use super::round::{How, ask};
-use super::{Books, QuorumStore, only_exclusive};
+use super::tokens::RunningRenewal;
+use super::{QuorumStore, only_exclusive};
 use crate::key::Kind;
 use crate::store::redis::{Ballot, extended};
 use crate::store::{Renewal, StoreError};
-use crate::sync::lock;
 
 impl QuorumStore {
     /// A lease is renewed if a majority still has its token. Only then the other nodes, which lost the vote or were away when
@@ -27,7 +27,9 @@ impl QuorumStore {
         let third = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
         let limit = third.unwrap_or(members.limit).min(members.limit);
         let end = Instant::now() + limit;
-        let renewing = Renewing::begin(&self.books, renewals);
+        let renewing = members
+            .tokens
+            .renew(renewals.iter().map(|renewal| renewal.token));
         let ballot = Ballot::extend(renewals);
         let patience = self.patience().min(limit);
         let mut round = ask(members, ballot, How::Tell, Nodes::default(), patience);
@@ -77,10 +79,10 @@ impl QuorumStore {
     }
 
     /// Casts the vote again, in the background, on the nodes that have lost it.
-    fn heal(&self, renewal: Renewal<'_>, lost: Nodes, renewing: &Arc<Renewing>) {
-        let token = renewal.token.as_str();
+    fn heal(&self, renewal: Renewal<'_>, lost: Nodes, renewing: &Arc<RunningRenewal>) {
         let release = Ballot::release(renewal.key, renewal.token, false);
-        let (Some(release), false) = (release, self.books.was_released(token)) else {
+        let (Some(release), false) = (release, self.members.tokens.was_released(renewal.token))
+        else {
             return;
         };
         let members = &self.members;
@@ -97,16 +99,12 @@ impl QuorumStore {
         let ballot = Ballot::heal(renewal);
         let mut round = ask(members, ballot, How::Tell, others, members.limit);
         round.send();
-        let (members, books, hints) = (
-            Arc::clone(members),
-            Arc::clone(&self.books),
-            Arc::clone(&self.hints),
-        );
-        let (token, renewing): (Box<str>, _) = (token.into(), Arc::clone(renewing));
+        let (members, hints) = (Arc::clone(members), Arc::clone(&self.hints));
+        let (token, renewing) = (*renewal.token, Arc::clone(renewing));
         round.finish(&self.hints, move |_| {
             let _until_healed = &renewing;
             // The lock was released while it was being healed, and the release may have come first.
-            if books.was_released(&token) {
+            if members.tokens.was_released(&token) {
                 let mut round = ask(
                     &members,
                     Arc::clone(&release),
@@ -118,41 +116,5 @@ impl QuorumStore {
                 round.finish(&hints, |_| ());
             }
         });
-    }
-}
-
-/// Tokens that may be healed, so their release must be noticed.
-struct Renewing {
-    books: Arc<Books>,
-    tokens: Vec<Box<str>>,
-}
-
-impl Renewing {
-    fn begin(books: &Arc<Books>, renewals: &[Renewal<'_>]) -> Self {
-        let tokens: Vec<Box<str>> = renewals.iter().map(|r| r.token.as_str().into()).collect();
-        let mut renewing = lock(&books.0);
-        for token in &tokens {
-            let known = renewing.entry(token.clone()).or_default();
-            known.count += 1;
-        }
-        drop(renewing);
-        Self {
-            books: Arc::clone(books),
-            tokens,
-        }
-    }
-}
-
-impl Drop for Renewing {
-    fn drop(&mut self) {
-        let mut renewing = lock(&self.books.0);
-        for token in &self.tokens {
-            if let Some(known) = renewing.get_mut(token) {
-                known.count -= 1;
-                if known.count == 0 {
-                    renewing.remove(token);
-                }
-            }
-        }
     }
 }

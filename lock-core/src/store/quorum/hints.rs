@@ -1,14 +1,14 @@
 //! The messages of all nodes, combined for the engine.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
+use super::tokens::Tokens;
 use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events, Grant};
-use crate::sync::lock;
+use crate::token::sequence_in;
 
 /// Average pause after the first "free" of a node, for the other nodes to send theirs.
 const COLLECT: Duration = Duration::from_millis(3);
@@ -17,16 +17,15 @@ const COLLECT: Duration = Duration::from_millis(3);
 pub(super) struct Hints {
     majority: usize,
     engine: OnceCell<(EventSink, Handle)>,
-    /// The number of nodes that have sent "free" to a token since its last request.
-    told: Mutex<HashMap<Box<str>, usize>>,
+    tokens: Arc<Tokens>,
 }
 
 impl Hints {
-    pub(super) fn new(majority: usize) -> Arc<Self> {
+    pub(super) fn new(majority: usize, tokens: Arc<Tokens>) -> Arc<Self> {
         Arc::new(Self {
             majority,
             engine: OnceCell::new(),
-            told: Mutex::default(),
+            tokens,
         })
     }
 
@@ -39,14 +38,6 @@ impl Hints {
         match self.engine.get() {
             Some((_, runtime)) => drop(runtime.spawn(task)),
             None => drop(rt::spawn(task)),
-        }
-    }
-
-    /// The token is about to ask, or is gone: its count begins again.
-    pub(super) fn used(&self, token: &str) {
-        let mut told = lock(&self.told);
-        if !told.is_empty() {
-            told.remove(token);
         }
     }
 
@@ -75,22 +66,19 @@ impl Events for Sink {
     /// A waiter asks when a majority is free: earlier, nodes that have not heard of the release would refuse it. If the queues
     /// differ, no majority sends to one waiter. Then the first message is enough, after a pause.
     fn freed(&self, token: &str) {
-        let count = {
-            let mut told = lock(&self.0.told);
-            let count = told.entry(token.into()).or_default();
-            *count += 1;
-            *count
+        let Some(sequence) = sequence_in(token) else {
+            return;
         };
+        let count = self.0.tokens.freed(sequence);
         if count == 1 {
             let (hints, token): (_, Box<str>) = (Arc::clone(&self.0), token.into());
             self.0.spawn(async move {
                 tokio::time::sleep(COLLECT.mul_f64(0.5 + fastrand::f64())).await;
-                if lock(&hints.told).remove(&token).is_some() {
+                if hints.tokens.take_freed(sequence) {
                     hints.tell(|engine| engine.freed(&token));
                 }
             });
-        } else if count == self.0.majority {
-            lock(&self.0.told).remove(token);
+        } else if count == self.0.majority && self.0.tokens.take_freed(sequence) {
             self.0.tell(|engine| engine.freed(token));
         }
     }

@@ -6,7 +6,6 @@
 
 mod acquire;
 mod causes;
-mod claims;
 mod extend;
 mod hints;
 mod inspect;
@@ -16,12 +15,12 @@ mod release;
 mod round;
 mod rtt;
 mod tally;
+mod tokens;
 mod undo;
 mod urls;
 
-use std::collections::HashMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -40,7 +39,6 @@ use super::{
 use crate::LockError;
 use crate::key::{Kind, LockKey};
 use crate::rt::Handle;
-use crate::sync::lock;
 use crate::token::{ClientId, Token};
 
 /// The settings of a quorum.
@@ -60,38 +58,11 @@ pub(crate) struct QuorumStore {
     hints: Arc<Hints>,
     /// The sink for the messages of the nodes. Kept here because the nodes hold it weakly.
     sink: Arc<dyn Events>,
-    books: Arc<Books>,
 }
 
 impl fmt::Debug for QuorumStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("QuorumStore").finish_non_exhaustive()
-    }
-}
-
-/// Tokens that are being renewed, and may be healed.
-#[derive(Default)]
-struct Books(Mutex<HashMap<Box<str>, Renewed>>);
-
-#[derive(Default)]
-struct Renewed {
-    /// Number of renewals under way.
-    count: usize,
-    released: bool,
-}
-
-impl Books {
-    /// The token is about to be released.
-    fn release(&self, token: &Token) {
-        if let Some(renewed) = lock(&self.0).get_mut(token.as_str()) {
-            renewed.released = true;
-        }
-    }
-
-    /// Whether a token was released since its renewal began.
-    fn was_released(&self, token: &str) -> bool {
-        let renewing = lock(&self.0);
-        renewing.get(token).is_some_and(|renewed| renewed.released)
     }
 }
 
@@ -105,12 +76,12 @@ impl QuorumStore {
         let nodes = nodes?;
         let addresses: Vec<&str> = nodes.iter().map(Master::address).collect();
         urls::check(&addresses)?;
-        let hints = Hints::new(majority(nodes.len()));
+        let tokens = Arc::default();
+        let hints = Hints::new(majority(nodes.len()), Arc::clone(&tokens));
         Ok(Self {
-            members: Arc::new(Members::new(nodes, rules)),
+            members: Arc::new(Members::new(nodes, rules, tokens)),
             sink: Arc::new(Sink(Arc::clone(&hints))),
             hints,
-            books: Arc::default(),
         })
     }
 

@@ -14,9 +14,9 @@ use tokio::time::{Instant, timeout};
 
 use super::Rules;
 use super::causes::{Failure, in_quarantine, late, reconnected};
-use super::claims::Claims;
 use super::nodes::{Nodes, majority};
 use super::rtt::RttEstimator;
+use super::tokens::Tokens;
 use crate::rt::{self, Handle};
 use crate::store::StoreError;
 use crate::store::redis::{Ballot, Master, Run};
@@ -58,11 +58,11 @@ pub(super) struct Members {
     /// The longest ttl of any request, in ms: a vote that a node has forgotten may last that long.
     longest: AtomicU64,
     pub(super) runtime: OnceCell<Handle>,
-    pub(super) claims: Arc<Claims>,
+    pub(super) tokens: Arc<Tokens>,
 }
 
 impl Members {
-    pub(super) fn new(nodes: Vec<Master>, rules: Rules) -> Self {
+    pub(super) fn new(nodes: Vec<Master>, rules: Rules, tokens: Arc<Tokens>) -> Self {
         let members = nodes.into_iter().enumerate().map(|(index, node)| {
             Arc::new(Node {
                 index,
@@ -87,7 +87,7 @@ impl Members {
             quarantine: rules.quarantine,
             longest: AtomicU64::new(rules.ttl.as_millis() as u64),
             runtime: OnceCell::new(),
-            claims: Arc::default(),
+            tokens,
         }
     }
 
@@ -276,17 +276,17 @@ impl Node {
         if self.master.generation().is_none() {
             Box::pin(self.master.ready()).await?;
         }
-        // The first poll has been checked already. It runs under the lock of the claims, so it must not check again.
+        // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
         let is_first = AtomicBool::new(true);
         let wanted = || {
-            let unclaimed = || members.claims.unless_claimed(token, || ()).is_some();
+            let unclaimed = || members.tokens.unless_claimed(token, || ()).is_some();
             is_first.load(Ordering::Relaxed) || unclaimed()
         };
         let mut release = pin!(self.send_while(ballot, sent, wanted));
         // The first poll puts the request on its way: an attempt that begins later comes behind it.
         let first = poll_fn(|cx| {
-            let claims = &members.claims;
-            Poll::Ready(claims.unless_claimed(token, || release.as_mut().poll(cx)))
+            let tokens = &members.tokens;
+            Poll::Ready(tokens.unless_claimed(token, || release.as_mut().poll(cx)))
         });
         let first = first.await;
         is_first.store(false, Ordering::Relaxed);

@@ -25,10 +25,8 @@ impl QuorumStore {
         let members = &self.members;
         let (nodes, majority) = (members.all.len(), members.majority);
         let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
-        self.books.release(token);
-        members.claims.release(token);
+        members.tokens.release(token);
         let spared = members.never_asked_for(token);
-        self.hints.used(token.as_str());
         let mut round = ask(members, ballot, How::Tell, spared, self.patience());
         // A node that was never asked has nothing of the token.
         let (mut held, mut not_held) = (0, spared.len());

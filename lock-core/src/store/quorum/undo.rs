@@ -27,7 +27,7 @@ impl QuorumStore {
         let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
             return;
         };
-        self.books.release(attempt.token);
+        self.members.tokens.undo(attempt.token);
         let mut undo = Undo {
             members: Arc::clone(&self.members),
             hints: Arc::clone(&self.hints),
