@@ -13,14 +13,14 @@ pub(crate) struct Inbox {
     /// `None` once the lock is held: there may be thousands of held locks.
     news: Option<Box<Received>>,
     ask_again: bool,
-    admission: Admission,
+    acceptance: Acceptance,
     /// Longest ttl of any request, in milliseconds, as the exponent of the next power of two: one byte per lock.
     longest: u8,
 }
 
 /// Whether a grant may be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Admission {
+enum Acceptance {
     Open,
     /// The lock was released by force, and no request was made since.
     Revoked,
@@ -96,7 +96,7 @@ impl Inbox {
             news: None,
             // No request has been made yet.
             ask_again: true,
-            admission: Admission::Open,
+            acceptance: Acceptance::Open,
             longest: exponent(terms),
         }
     }
@@ -148,8 +148,8 @@ impl Inbox {
     pub(crate) fn asking(&mut self, terms: Terms) {
         self.terms = terms;
         self.longest = self.longest.max(exponent(terms));
-        if self.admission == Admission::Revoked {
-            self.admission = Admission::Open;
+        if self.acceptance == Acceptance::Revoked {
+            self.acceptance = Acceptance::Open;
         }
         self.ask_again = false;
     }
@@ -160,8 +160,8 @@ impl Inbox {
         news.pushed = None;
         news.answered = None;
         news.revoked_at = Some(now);
-        if self.admission == Admission::Open {
-            self.admission = Admission::Revoked;
+        if self.acceptance == Acceptance::Open {
+            self.acceptance = Acceptance::Revoked;
         }
         self.ask_again = true;
     }
@@ -169,12 +169,12 @@ impl Inbox {
     /// Whether a grant whose lease counts from `sent_at` may have been revoked by force.
     pub(crate) fn is_revoked(&self, sent_at: Moment) -> bool {
         let revoked_at = self.news.as_ref().and_then(|news| news.revoked_at);
-        self.admission == Admission::Revoked
+        self.acceptance == Acceptance::Revoked
             || revoked_at.is_some_and(|revoked_at| sent_at < revoked_at)
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
-        self.admission == Admission::ShutDown
+        self.acceptance == Acceptance::ShutDown
     }
 
     /// A message says that the lock was granted to this acquisition.
@@ -198,7 +198,7 @@ impl Inbox {
     }
 
     pub(crate) fn shut_down(&mut self) {
-        self.admission = Admission::ShutDown;
+        self.acceptance = Acceptance::ShutDown;
     }
 
     /// A request for this acquisition failed.

@@ -5,6 +5,7 @@
 //! may have left on a node is taken back over the same connection, behind the request that may have left it.
 
 mod acquire;
+mod admission;
 mod causes;
 mod extend;
 mod hints;

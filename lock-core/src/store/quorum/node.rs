@@ -1,26 +1,24 @@
-//! A node of a quorum: whether it answers, and whether it may vote.
+//! A node of a quorum, and what is sent to it.
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use once_cell::sync::OnceCell;
-use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::Rules;
-use super::causes::{Failure, in_quarantine, late, reconnected};
+use super::admission::Admission;
+use super::causes::{Failure, reconnected};
 use super::nodes::{Nodes, majority};
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
-use crate::rt::{self, Handle};
+use crate::rt::Handle;
 use crate::store::StoreError;
-use crate::store::redis::{Ballot, Master, Run};
-use crate::sync::lock;
+use crate::store::redis::{Ballot, Master};
 use crate::token::Token;
 
 /// A generation that no connection has.
@@ -31,19 +29,7 @@ pub(super) struct Node {
     pub(super) address: Arc<str>,
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
-    /// The connection on which the server was found to be unchanged, or its restart was noted.
-    vetted: AtomicU64,
-    vetting: AtomicBool,
-    /// Notified when a vetting is over.
-    vetting_over: Notify,
-    /// The error of the last vetting, if it failed.
-    refused: Mutex<Option<StoreError>>,
-    /// The last known run of the server.
-    known: Mutex<Option<Run>>,
-    /// The start of a run of the server that may have forgotten votes of an earlier run.
-    restarted: Mutex<Option<Instant>>,
-    /// Whether `restarted` has a time.
-    suspect: AtomicBool,
+    pub(super) admission: Admission,
     /// The latest token that the node was asked for.
     asked_for: AtomicU64,
 }
@@ -69,14 +55,8 @@ impl Members {
                 address: node.address().into(),
                 master: node,
                 rtt: RttEstimator::default(),
-                vetted: AtomicU64::new(NONE),
-                vetting: AtomicBool::new(false),
-                vetting_over: Notify::new(),
-                refused: Mutex::default(),
-                known: Mutex::default(),
+                admission: Admission::default(),
                 asked_for: AtomicU64::new(0),
-                restarted: Mutex::default(),
-                suspect: AtomicBool::new(false),
             })
         });
         let all: Vec<_> = members.collect();
@@ -99,7 +79,7 @@ impl Members {
         }
     }
 
-    fn longest(&self) -> Duration {
+    pub(super) fn longest(&self) -> Duration {
         Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
@@ -111,120 +91,6 @@ impl Members {
         });
         never.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
     }
-
-    /// Whether this node may vote on its current connection. Returns the generation of that connection.
-    pub(super) async fn admit(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
-        let generation = match node.vetted_connection() {
-            Some(generation) => generation,
-            None => self.vetted(node).await?,
-        };
-        let restarted = *lock(&node.restarted);
-        if let Some(began) = restarted.filter(|_| self.quarantine) {
-            let left = self.longest().saturating_sub(began.elapsed());
-            if !left.is_zero() {
-                return Err(in_quarantine(left));
-            }
-            // The counter catches up with the clock of the node once more: by now, this clock has passed the clocks that
-            // were ahead of it.
-            node.master.catch_up().await?;
-            let mut known = lock(&node.restarted);
-            if *known != restarted {
-                // The node has restarted once more.
-                return Err(reconnected());
-            }
-            *known = None;
-            node.suspect.store(false, Ordering::Release);
-        }
-        Ok(generation)
-    }
-
-    /// Waits for the vetting of the connection. The vetting runs by itself: the caller may have its majority, and
-    /// leave, long before.
-    async fn vetted(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
-        let over = node.vetting_over.notified();
-        tokio::pin!(over);
-        over.as_mut().enable();
-        if !node.vetting.swap(true, Ordering::SeqCst) {
-            let (members, node) = (Arc::clone(self), Arc::clone(node));
-            let vetting = async move {
-                let limit = members.limit;
-                let outcome = match timeout(limit * 2, members.vet(&node)).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => Err(late(limit * 2)),
-                };
-                if outcome.is_err() {
-                    node.rtt.missed();
-                }
-                *lock(&node.refused) = outcome.err();
-                node.vetting.store(false, Ordering::SeqCst);
-                node.vetting_over.notify_waiters();
-            };
-            match self.runtime.get() {
-                Some(runtime) => drop(runtime.spawn(vetting)),
-                None => drop(rt::spawn(vetting)),
-            }
-        }
-        over.await;
-        let refused = || lock(&node.refused).clone();
-        let broken = || refused().unwrap_or_else(reconnected);
-        node.vetted_connection().ok_or_else(broken)
-    }
-
-    /// Finds out whether the server behind a new connection may have forgotten anything, and loads the scripts. A call that had
-    /// to be repeated because its script is missing could arrive behind a later one.
-    async fn vet(&self, node: &Arc<Node>) -> Result<(), StoreError> {
-        let generation = node.master.ready().await?;
-        node.master.load().await?;
-        if self.quarantine {
-            self.identify(node).await?;
-        }
-        node.master.catch_up().await?;
-        // If the connection was replaced meanwhile, the answers may be those of different servers.
-        if node.master.generation() != Some(generation) {
-            return Err(reconnected());
-        }
-        node.vetted.store(generation, Ordering::Release);
-        Ok(())
-    }
-
-    async fn identify(&self, node: &Arc<Node>) -> Result<(), StoreError> {
-        let now = Instant::now();
-        let run = node.master.run().await?;
-        node.master.enlist().await?;
-        let same = lock(&node.known).as_ref().map(|known| known.id == run.id);
-        let suspect = match same {
-            Some(same) => !same,
-            // The first run of this node that the client meets. If the quorum was in use before this run began, the node
-            // has restarted.
-            None => self.used_before(node, run.uptime).await,
-        };
-        if suspect {
-            tracing::warn!(
-                node = node.index,
-                address = &*node.address,
-                "a node of the quorum has restarted: it does not vote until any lock that it may have forgotten has ended"
-            );
-            let mut restarted = lock(&node.restarted);
-            *restarted = Some(now.checked_sub(run.uptime).unwrap_or(now));
-            // Before the connection counts as vetted, so that a vote on a vetted connection finds this as well.
-            node.suspect.store(true, Ordering::Release);
-        }
-        *lock(&node.known) = Some(run);
-        Ok(())
-    }
-
-    /// Whether any other node belonged to the quorum before this server started. Both times are whole seconds, so a quorum that
-    /// is two seconds old or less looks like a new one. Nodes that do not answer prove nothing.
-    async fn used_before(&self, node: &Arc<Node>, uptime: Duration) -> bool {
-        let others = self.all.iter().filter(|other| other.index != node.index);
-        let ages = join_all(others.map(async |other| {
-            let age = timeout(self.limit / 4, other.master.enlisted()).await;
-            age.ok().and_then(Result::ok)
-        }));
-        let ages = ages.await;
-        let before = uptime + Duration::from_secs(1);
-        ages.into_iter().flatten().any(|age| age > before)
-    }
 }
 
 impl Node {
@@ -232,11 +98,6 @@ impl Node {
     pub(super) fn asked_for(&self, token: &Token) {
         let sequence = token.sequence().unwrap_or(u64::MAX);
         self.asked_for.fetch_max(sequence, Ordering::SeqCst);
-    }
-
-    fn vetted_connection(&self) -> Option<u64> {
-        let generation = self.master.generation()?;
-        (generation == self.vetted.load(Ordering::Acquire)).then_some(generation)
     }
 
     /// The vote of this node. It does not count if the connection was replaced on the way.
@@ -249,7 +110,7 @@ impl Node {
         sent_on: &AtomicU64,
     ) -> Result<redis::Value, StoreError> {
         let before = match self.vetted_connection() {
-            Some(generation) if !self.suspect.load(Ordering::Acquire) => generation,
+            Some(generation) if !self.admission.is_suspect() => generation,
             // Boxed because it is large and rare.
             _ => Box::pin(members.admit(self)).await?,
         };
