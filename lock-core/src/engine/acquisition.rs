@@ -7,7 +7,7 @@ use super::hold::Hold;
 use super::inbox::Granted;
 use super::lease::{Joined, Lease, Start};
 use super::phase::Status;
-use super::state::{Action, NotAdmitted, State};
+use super::state::{NotAdmitted, State, Swept};
 use crate::LossReason;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
@@ -71,23 +71,6 @@ impl OutstandingScript<'_> {
     pub(crate) fn answered(self) {
         self.0.life().state.script_answered();
     }
-}
-
-/// What a sweep of the leases finds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Swept {
-    Held {
-        /// End of the guard's hold as limited by `max_hold`.
-        cap: Moment,
-    },
-    /// The lock is lost, and is to be released from that moment on.
-    Lost { clean_up_at: Moment },
-    /// Its guard has ended, and its client has not released it.
-    Unreleased,
-    /// Its client has not released it at two sweeps in a row, and does not run.
-    CleanUp,
-    /// It has no lease, or the task cleans up already.
-    Nothing,
 }
 
 impl Acquisition {
@@ -281,11 +264,7 @@ impl Acquisition {
         };
         let mut life = self.life();
         if life.state.is_over() {
-            return match life.state.found_unreleased() {
-                Action::CleanUp => Swept::CleanUp,
-                Action::Nothing => Swept::Nothing,
-                _ => Swept::Unreleased,
-            };
+            return life.state.found_unreleased();
         }
         let cap = life.state.cap();
         let drift = life.state.terms().drift();

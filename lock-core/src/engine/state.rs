@@ -92,6 +92,23 @@ pub(super) enum Action {
     Forget,
 }
 
+/// What a sweep of the leases finds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Swept {
+    Held {
+        /// End of the guard's hold as limited by `max_hold`.
+        cap: Moment,
+    },
+    /// The lock is lost, and is to be released from that moment on.
+    Lost { clean_up_at: Moment },
+    /// Its guard has ended, and its client has not released it.
+    Unreleased,
+    /// Its client has not released it at two sweeps in a row, and does not run.
+    CleanUp,
+    /// It has no lease, or the task cleans up already.
+    Nothing,
+}
+
 /// Why a grant may not be taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum NotAdmitted {
@@ -379,14 +396,17 @@ impl State {
     }
 
     /// A sweep found it released by its guard, and not by its client. Two in a row mean that the client does not run.
-    pub(super) fn found_unreleased(&mut self) -> Action {
+    pub(super) fn found_unreleased(&mut self) -> Swept {
         match self.clean_up {
             CleanUp::ByClient => {
                 self.clean_up = CleanUp::Overdue;
-                Action::Wake
+                Swept::Unreleased
             }
-            CleanUp::Overdue => self.clean_up_again(),
-            CleanUp::Due | CleanUp::ByTask { .. } | CleanUp::Done => Action::Nothing,
+            CleanUp::Overdue => {
+                self.clean_up = CleanUp::Due;
+                Swept::CleanUp
+            }
+            CleanUp::Due | CleanUp::ByTask { .. } | CleanUp::Done => Swept::Nothing,
         }
     }
 

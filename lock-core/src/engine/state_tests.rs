@@ -388,8 +388,9 @@ impl World {
                 self.told += 1;
             }
             Client::Releasing | Client::StandsStill => {
-                let action = self.state.found_unreleased();
-                self.act(action);
+                if self.state.found_unreleased() == Swept::CleanUp {
+                    self.act(Action::CleanUp);
+                }
                 self.sweeps = (self.sweeps + u8::from(self.client == Client::StandsStill)).min(2);
             }
             Client::Waiting | Client::Holding | Client::Gone => return false,

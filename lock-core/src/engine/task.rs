@@ -11,13 +11,14 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::Instrument;
 
-use super::acquisition::{Acquisition, Swept};
+use super::acquisition::Acquisition;
 use super::line::Line;
 use super::line_state::LineCheck;
 use super::outstanding::{Asker, Outstanding};
 use super::phase::Status;
 use super::release as releases;
 use super::shared::{Command, Shared};
+use super::state::Swept;
 use crate::LossReason;
 use crate::store::{Answer, Mode, Renewal, Store};
 use crate::sync::lock;
