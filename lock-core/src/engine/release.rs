@@ -82,7 +82,8 @@ pub(super) async fn until_confirmed_then(
     acquisition: Arc<Acquisition>,
     then: Then,
 ) {
-    acquisition.life().state.begin_clean_up();
+    // Beside a release that is under way, this one finds nothing, and says when it is over.
+    let _ = acquisition.life().state.begin_clean_up();
     until_confirmed(shared, acquisition).await;
     drop(then);
 }

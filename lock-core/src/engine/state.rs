@@ -424,13 +424,17 @@ impl State {
         Action::CleanUp
     }
 
-    /// The task begins to clean up. Returns false if it does so already, or has done so.
-    pub(super) fn begin_clean_up(&mut self) -> bool {
-        let begins = !matches!(self.clean_up, CleanUp::ByTask { .. } | CleanUp::Done);
-        if begins {
-            self.clean_up = CleanUp::ByTask { again: false };
+    /// The task has been told to clean up, and begins unless it does so already. It may have done so: whoever has told it may
+    /// have registered the acquisition after it was forgotten.
+    pub(super) fn begin_clean_up(&mut self) -> Action {
+        match self.clean_up {
+            CleanUp::ByTask { .. } => Action::Nothing,
+            CleanUp::Done => Action::Forget,
+            CleanUp::ByClient | CleanUp::Overdue | CleanUp::Due => {
+                self.clean_up = CleanUp::ByTask { again: false };
+                Action::CleanUp
+            }
         }
-        begins
     }
 
     /// Whether the task cleans up, or has done so.

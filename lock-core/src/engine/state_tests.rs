@@ -403,7 +403,7 @@ impl World {
             Task::Idle if self.told == 0 => return false,
             Task::Idle => {
                 self.told -= 1;
-                if self.state.begin_clean_up() {
+                if self.state.begin_clean_up() == Action::CleanUp {
                     self.state.let_go();
                     self.release_by_task();
                 }

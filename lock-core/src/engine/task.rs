@@ -18,7 +18,7 @@ use super::outstanding::{Asker, Outstanding};
 use super::phase::Status;
 use super::release as releases;
 use super::shared::{Command, Shared};
-use super::state::Swept;
+use super::state::{Action, Swept};
 use crate::LossReason;
 use crate::store::{Answer, Mode, Renewal, Store};
 use crate::sync::lock;
@@ -67,7 +67,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
     let left = lock(&shared.registry).all();
     for acquisition in left {
         if let Swept::Lost { clean_up_at } = acquisition.swept(now)
-            && acquisition.life().state.begin_clean_up()
+            && acquisition.life().state.begin_clean_up() == Action::CleanUp
         {
             let shared = Arc::clone(&shared);
             // The pause is part of the job: it must not delay the queued releases.
@@ -81,12 +81,13 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
 }
 
 fn release(shared: &Arc<Shared>, acquisition: Arc<Acquisition>, jobs: &mut FuturesUnordered<Job>) {
-    let begins = acquisition.life().state.begin_clean_up();
-    if begins {
-        jobs.push(Box::pin(releases::until_confirmed(
+    let action = acquisition.life().state.begin_clean_up();
+    match action {
+        Action::CleanUp => jobs.push(Box::pin(releases::until_confirmed(
             Arc::clone(shared),
             acquisition,
-        )));
+        ))),
+        action => shared.act(&acquisition, action),
     }
 }
 
