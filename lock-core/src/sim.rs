@@ -101,6 +101,12 @@ impl Drop for Within {
     }
 }
 
+/// Whether this thread has no mutex of the crate locked.
+#[must_use]
+pub fn is_unlocked() -> bool {
+    crate::sync::is_unlocked()
+}
+
 /// A uuid of the run's random numbers.
 #[must_use]
 pub fn uuid() -> Uuid {

@@ -1,6 +1,6 @@
 //! An acquisition: one token, from before its first request until nothing of it is left on the server.
 
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::hold::Hold;
@@ -12,7 +12,7 @@ use crate::LossReason;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
 use crate::store::{Attempt, Mode};
-use crate::sync::lock;
+use crate::sync::{Locked, lock};
 use crate::terms::Terms;
 use crate::time::Moment;
 use crate::token::Token;
@@ -92,7 +92,7 @@ impl Acquisition {
         }
     }
 
-    pub(super) fn life(&self) -> MutexGuard<'_, Life> {
+    pub(super) fn life(&self) -> Locked<'_, Life> {
         lock(&self.life)
     }
 

@@ -3,7 +3,7 @@
 //! A lease outlives the guards that use it: local hand-over passes it from guard to guard, and the guards of one owner share one.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -11,7 +11,7 @@ use tokio::sync::futures::Notified;
 
 use super::phase::{Phase, Status};
 use crate::LossReason;
-use crate::sync::lock;
+use crate::sync::{lock, when_unlocked};
 use crate::terms::Terms;
 use crate::time::Moment;
 
@@ -50,7 +50,7 @@ pub(crate) struct Lease {
     /// The single renewal of a fixed lease that was granted by a message is still due.
     owed: AtomicBool,
     /// Made by the first watcher: few leases have one.
-    changed: OnceLock<Box<Notify>>,
+    changed: OnceLock<Arc<Notify>>,
 }
 
 /// The users of a lease.
@@ -176,14 +176,15 @@ impl Lease {
         // Either this thread sees the watcher, or the watcher sees the announced state when it looks.
         fence(Ordering::SeqCst);
         if let Some(changed) = self.changed.get() {
-            changed.notify_waiters();
+            let changed = Arc::clone(changed);
+            when_unlocked(move || changed.notify_waiters());
         }
     }
 
     /// Resolves with the next loss that is announced. The caller must watch the deadline itself. It must also look for an earlier
     /// announcement, after the future has been polled or enabled.
     pub(crate) fn changed(&self) -> Notified<'_> {
-        let changed = self.changed.get_or_init(Box::default);
+        let changed = self.changed.get_or_init(Arc::default);
         fence(Ordering::SeqCst);
         changed.notified()
     }

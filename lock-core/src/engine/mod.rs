@@ -26,6 +26,7 @@
 //!
 //! `Shared::registry`, then `Line::state`, then `Acquisition::life`, then `Lease::users`. None is held across
 //! an await. The task and the handles take them. The messages of the server ([`events`]) take them as well, and never wait.
+//! No waker is called under any of them (see [`when_unlocked`](crate::sync::when_unlocked)).
 
 mod acquire;
 mod acquisition;

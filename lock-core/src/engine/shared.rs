@@ -199,7 +199,9 @@ impl Shared {
     pub(crate) fn forget(&self, acquisition: &Arc<Acquisition>) {
         let mut registry = lock(&self.registry);
         registry.forget(acquisition);
-        if registry.closing && registry.acquisitions.is_empty() {
+        let idle = registry.closing && registry.acquisitions.is_empty();
+        drop(registry);
+        if idle {
             self.idle.notify_waiters();
         }
     }

@@ -6,6 +6,8 @@ use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
 
+use crate::sync::when_unlocked;
+
 /// Wakes the one task that waits, now or at its next wait. It is smaller than a primitive for any number of waiting tasks: every
 /// held lock has one.
 #[derive(Debug, Default)]
@@ -17,7 +19,9 @@ pub(crate) struct WakeCell {
 impl WakeCell {
     pub(crate) fn wake(&self) {
         self.told.store(true, Ordering::SeqCst);
-        self.waiter.wake();
+        if let Some(waiter) = self.waiter.take() {
+            when_unlocked(|| waiter.wake());
+        }
     }
 
     /// Whether the task has not looked since it was woken.

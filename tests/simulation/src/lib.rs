@@ -66,4 +66,5 @@ pub mod run;
 pub mod server;
 pub mod shrink;
 pub mod trace;
+mod woken;
 pub mod world;

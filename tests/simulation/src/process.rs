@@ -15,6 +15,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use crate::connection::UserConnection;
 use crate::meter::Meter;
 use crate::network::Wire;
+use crate::woken::Woken;
 
 /// What becomes of the sockets of a process that crashes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -147,7 +148,7 @@ impl Runtime {
     where
         F: Future<Output: 'static> + 'static,
     {
-        spawn_local_in(&self.process, future)
+        spawn_local_in(&self.process, Woken::new(future, &self.core.meter))
     }
 
     /// Runs something at once as a part of the process, as a thread of it would.

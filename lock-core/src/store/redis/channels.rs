@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use crate::rt::HashMap;
 use crate::store::StoreError;
+use crate::sync::when_unlocked;
 
 /// The outcome of a subscription: true if messages arrive, false if the server does not allow it.
 pub(super) type Outcome = Result<bool, StoreError>;
@@ -247,8 +248,9 @@ impl Channel {
 
     fn answer(&mut self, outcome: &Outcome) {
         for waiting in self.waiting.drain(..) {
+            let outcome = outcome.clone();
             // The subscriber may have gone.
-            let _ = waiting.send(outcome.clone());
+            when_unlocked(|| drop(waiting.send(outcome)));
         }
     }
 }
