@@ -1,10 +1,11 @@
 //! Release of what an acquisition has on the server.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::acquisition::Acquisition;
 use super::hold::Hold;
@@ -30,12 +31,29 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
     acquisition.let_go();
     loop {
         release(&shared, &acquisition).await;
+        requests_ended(&shared, &acquisition).await;
         let action = acquisition.life().state.cleaned_up();
         if action == Action::Forget {
             break;
         }
     }
     shared.forget(&acquisition);
+}
+
+/// Waits while a request for this acquisition is under way, so that a shutdown does not end before what it brings is released.
+async fn requests_ended(shared: &Shared, acquisition: &Acquisition) {
+    let ended = async {
+        loop {
+            let mut ended = pin!(shared.request_ended.notified());
+            ended.as_mut().enable();
+            if !acquisition.life().state.awaits_request() {
+                return;
+            }
+            ended.await;
+        }
+    };
+    // Longer only if a client does not run. The request is cleaned up after when its client reads the answer.
+    let _ = timeout(shared.config.command_deadline, ended).await;
 }
 
 async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
@@ -109,6 +127,7 @@ impl Shared {
                 self.remember(acquisition);
                 self.clean_up(Arc::clone(acquisition));
             }
+            Action::GoOn => self.request_ended.notify_waiters(),
             Action::Forget => self.forget(acquisition),
         }
     }

@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub(super) lines_due: AtomicU64,
     pub(super) wake: Notify,
     pub(super) idle: Notify,
+    /// A request has ended, and a clean-up may wait for it.
+    pub(super) request_ended: Notify,
     /// The runtime of the task has ended.
     pub(super) ended: AtomicBool,
     pub(super) commands: WeakUnboundedSender<Command>,

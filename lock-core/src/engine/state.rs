@@ -88,6 +88,8 @@ pub(super) enum Action {
     Lose,
     /// Release what it may have on the server.
     CleanUp,
+    /// Tell the task, which cleans up, that a request has ended.
+    GoOn,
     /// Nothing of it is left on the server.
     Forget,
 }
@@ -391,7 +393,7 @@ impl State {
 
     /// The server has confirmed a release by its client. A request without an answer may still take effect.
     pub(super) fn released_by_client(&mut self) -> Action {
-        self.perhaps_on_server = self.outstanding > 0;
+        self.perhaps_on_server = self.outstanding > 0 || self.under_way > 0;
         self.abandoned()
     }
 
@@ -417,10 +419,11 @@ impl State {
 
     /// A late request may have taken effect, perhaps after the last release.
     fn clean_up_again(&mut self) -> Action {
-        self.clean_up = match self.clean_up {
-            CleanUp::ByTask { .. } => CleanUp::ByTask { again: true },
-            _ => CleanUp::Due,
-        };
+        if let CleanUp::ByTask { again } = &mut self.clean_up {
+            *again = true;
+            return Action::GoOn;
+        }
+        self.clean_up = CleanUp::Due;
         Action::CleanUp
     }
 
@@ -452,6 +455,11 @@ impl State {
         // From here on it may also be one of those that are not counted any more.
         self.served |= again;
         again
+    }
+
+    /// Whether the clean-up has to wait for the end of a request: it may reach the server after the release.
+    pub(super) fn awaits_request(&self) -> bool {
+        self.under_way > 0 && self.clean_up == CleanUp::ByTask { again: false }
     }
 
     /// The clean-up has ended.

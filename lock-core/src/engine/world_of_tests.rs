@@ -56,6 +56,8 @@ enum Task {
     Released(bool),
     /// It waits until requests of a broken connection can take effect no more.
     Pauses,
+    /// It waits for the end of a request that is under way.
+    AwaitsRequest,
 }
 
 #[derive(Debug, Clone)]
@@ -207,7 +209,7 @@ impl World {
         match action {
             Action::CleanUp => self.asked_for = (self.asked_for + 1).min(2),
             Action::Forget => self.is_registered = false,
-            Action::Nothing | Action::Wake | Action::Lose => {}
+            Action::Nothing | Action::Wake | Action::Lose | Action::GoOn => {}
         }
     }
 
@@ -346,7 +348,8 @@ impl World {
                 contended: false,
                 ttl: terms().ttl(),
             });
-            assert!(action == Action::CleanUp || !self.state.is_over());
+            let cleans_up = matches!(action, Action::CleanUp | Action::GoOn);
+            assert!(cleans_up || !self.state.is_over());
             self.act(action);
         }
         true
@@ -437,7 +440,13 @@ impl World {
                 };
                 self.task = if self.state.released(released) {
                     Task::Pauses
-                } else if self.state.cleaned_up() == Action::Forget {
+                } else {
+                    Task::AwaitsRequest
+                };
+            }
+            Task::AwaitsRequest if self.state.awaits_request() => return false,
+            Task::AwaitsRequest => {
+                self.task = if self.state.cleaned_up() == Action::Forget {
                     self.is_registered = false;
                     Task::Idle
                 } else {
@@ -461,6 +470,10 @@ impl World {
         if holds {
             assert_eq!(self.server, OnServer::Lock, "a guard without the lock");
         }
+        assert!(
+            self.is_registered || self.refresh.is_none(),
+            "forgotten while a request is under way: a shutdown would not wait for it"
+        );
         let left = self.client == Client::Gone || self.sweeps == 2;
         let asked = self.asked_for + self.told;
         assert!(!left || self.state.is_over() || asked > 0);
