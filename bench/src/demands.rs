@@ -2,7 +2,7 @@
 
 use crate::contestant::Who;
 use crate::results::{Results, Rounds, Verdict, best, ratio};
-use crate::scenario::{APART, RESTS, USED, WEATHERS};
+use crate::scenario::{APART, CROWD, RESTS, USED, WEATHERS};
 use crate::stats::Spread;
 
 /// From how many turns of each task on one turn more or less, which is where the window happened to end, is too little to
@@ -33,6 +33,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     judge.held();
     judge.used();
     judge.quorum();
+    judge.crowd();
     judge.verdicts
 }
 
@@ -287,6 +288,26 @@ impl Judge<'_> {
             let what = format!("{variant}: lock + release p50, lock-core / lock-core with all 5");
             self.add("h", what, found, AtMost(most));
         }
+    }
+}
+
+impl Judge<'_> {
+    /// A quorum that has lost masters: how much slower it is than the whole one.
+    fn crowd(&mut self) {
+        let of = |variant, figure| self.rounds("i", variant, Who::Ours, figure);
+        let [(_, all), (_, one), (_, two)] = WEATHERS;
+        let beside = |variant, figure| ratio(&of(variant, figure), &of(all, figure));
+        let speeds = [(one, 0.8), (two, 0.5)].map(|(variant, least)| {
+            let found = beside(variant, "acquisitions_per_s");
+            (variant, found, least)
+        });
+        let longest = beside(two, "wait_longest_ms");
+        for (variant, found, least) in speeds {
+            let what = format!("{CROWD} waiters, {variant}: acquisitions per second / with all 5");
+            self.add("i", what, found, AtLeast(least));
+        }
+        let what = format!("{CROWD} waiters, {two}: longest wait / with all 5");
+        self.add("i", what, longest, AtMost(3.0));
     }
 }
 

@@ -8,5 +8,6 @@ mod quorum {
     mod restart;
     mod rig;
     mod rights;
+    mod stopped;
     mod undo;
 }

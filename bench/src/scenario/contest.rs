@@ -15,7 +15,7 @@ use crate::worker::Contend;
 const HOT: [usize; 4] = [2, 8, 64, 256];
 pub(crate) const USED: [usize; 3] = [8, 64, 256];
 
-const PROCESSES: usize = 4;
+pub(super) const PROCESSES: usize = 4;
 
 pub(super) struct Spec {
     pub(super) who: Who,
@@ -137,7 +137,7 @@ impl Spec {
         stage: &mut Stage,
     ) -> Result<(Figures, Option<String>)> {
         let work = |tasks| Contend {
-            url: stage.server().url(),
+            urls: vec![stage.server().url()],
             who: self.who,
             key: "bench:hot".to_owned(),
             apart: self.apart,
@@ -180,7 +180,7 @@ fn longest_gap(time: Duration) -> Duration {
     gaps.max().unwrap_or_default()
 }
 
-fn figures(contest: &Contest) -> Figures {
+pub(super) fn figures(contest: &Contest) -> Figures {
     let account = &contest.account;
     let rate = |count: usize| Some(count as f64 / account.seconds);
     let each = |amount: f64| (account.grants > 0).then(|| amount / account.grants as f64);
@@ -224,7 +224,7 @@ fn figures(contest: &Contest) -> Figures {
     ]
 }
 
-fn note(contest: &Contest, apart: bool) -> Option<String> {
+pub(super) fn note(contest: &Contest, apart: bool) -> Option<String> {
     let account = &contest.account;
     let mut notes = Vec::new();
     // With a key each, all hold theirs at once.

@@ -2,6 +2,7 @@
 
 mod alternate;
 mod contest;
+mod crowd;
 mod held;
 mod message;
 mod quorum;
@@ -14,11 +15,12 @@ use crate::results::Results;
 use crate::stage::Stage;
 
 pub(crate) use self::contest::USED;
+pub(crate) use self::crowd::CROWD;
 pub(crate) use self::message::RESTS;
 pub(crate) use self::quorum::{APART, WEATHERS};
 
 /// Every scenario with a line about it.
-pub(crate) const ALL: [(&str, &str); 9] = [
+pub(crate) const ALL: [(&str, &str); 10] = [
     ("attribute", "#[distributed_lock] against a guard by hand"),
     ("a", "uncontended: one task locks and releases"),
     ("b", "64 tasks on 64 keys over one connection"),
@@ -37,6 +39,10 @@ pub(crate) const ALL: [(&str, &str); 9] = [
         "h",
         "a quorum of 5 masters, uncontended: one task locks and releases",
     ),
+    (
+        "i",
+        "one hot key over a quorum of 5 masters, of which some have stopped: 50 tasks in 4 processes, 1 ms inside",
+    ),
 ];
 
 /// A piece of a round.
@@ -52,6 +58,7 @@ enum Kind {
     Contest(contest::Spec),
     Held(Who),
     Quorum(quorum::Spec),
+    Crowd(crowd::Spec),
     Message(message::Spec),
 }
 
@@ -63,6 +70,7 @@ impl Step {
             Kind::Alternate(_) | Kind::Quorum(_) => "all in turns",
             Kind::Contest(spec) => spec.who.name(),
             Kind::Requests(who) | Kind::Held(who) => who.name(),
+            Kind::Crowd(_) => Who::Ours.name(),
             Kind::Message(_) => Who::Floor.name(),
         };
         format!("({}) {}: {who}", self.scenario, self.variant)
@@ -92,6 +100,13 @@ impl Step {
             Kind::Contest(spec) => {
                 let (figures, note) = spec.measure(options, stage).await?;
                 self.record(round, spec.who, results, figures);
+                if let Some(note) = note {
+                    results.note(format!("{}: {note}", self.label()));
+                }
+            }
+            Kind::Crowd(spec) => {
+                let (figures, note) = spec.measure(options, stage).await?;
+                self.record(round, Who::Ours, results, figures);
                 if let Some(note) = note {
                     results.note(format!("{}: {note}", self.label()));
                 }
@@ -132,6 +147,7 @@ pub(crate) fn steps(options: &Options, round: usize) -> Vec<Step> {
     steps.extend(contest::steps());
     steps.extend(message::steps());
     steps.extend(quorum::steps());
+    steps.extend(crowd::steps());
     // Long, and its figures hardly change from one time to the next.
     if round == 0 {
         steps.extend(held::steps());

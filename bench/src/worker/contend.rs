@@ -13,7 +13,7 @@ use crate::{clock, cpu};
 /// Tasks that take turns with a lock until the window ends.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Contend {
-    pub(crate) url: String,
+    pub(crate) urls: Vec<String>,
     pub(crate) who: Who,
     pub(crate) key: String,
     /// Whether each task has a key of its own, and so nobody to wait for.
@@ -28,7 +28,7 @@ pub(crate) struct Contend {
 impl Contend {
     pub(super) fn run(self) -> Result<Outcome> {
         Flavor::MultiThread.runtime()?.block_on(async {
-            let connected = self.who.connect(std::slice::from_ref(&self.url)).await?;
+            let connected = self.who.connect(&self.urls).await?;
             with!(connected, contestant => self.contend(contestant).await)
         })
     }

@@ -1,5 +1,6 @@
 //! Acquisition of a lock: rounds of votes, until the lock is won or held by another client, or the nodes cannot be reached.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
@@ -35,7 +36,8 @@ impl QuorumStore {
                 // The nodes may have become slower: the next round waits longer for them. A node that refuses does not
                 // improve by that.
                 Err(StoreError::Ambiguous(_)) => {
-                    (began.elapsed() < self.members.limit / 2).then_some(Duration::ZERO)
+                    let hope = !has_no_majority(&self.members);
+                    (hope && began.elapsed() < self.members.limit / 2).then_some(Duration::ZERO)
                 }
                 _ => None,
             };
@@ -65,10 +67,9 @@ impl QuorumStore {
     /// attempt waits, and else nothing.
     async fn vote(&self, attempt: Attempt<'_>) -> Result<Verdict, StoreError> {
         let members = &self.members;
-        let now = Instant::now();
         let ballot = Ballot::acquire(attempt, self.pushes()).ok_or_else(only_exclusive)?;
 
-        let skip = left_out(members, now);
+        let skip = self.left_out();
         let most = (attempt.ttl / 10).max(Duration::from_millis(1));
         for node in members.all.iter().filter(|node| !skip.has(node.index)) {
             node.asked_for(attempt.token);
@@ -111,6 +112,32 @@ impl QuorumStore {
             }
         }
         verdict
+    }
+
+    /// The nodes to skip because they have not answered of late. They are probed in the background: a round that waited for a
+    /// probe would keep its votes meanwhile, and so would all others. No node is skipped if the others are no majority.
+    fn left_out(&self) -> Nodes {
+        let silent = silent_nodes(&self.members);
+        for index in (0..self.members.all.len()).filter(|node| silent.has(*node)) {
+            self.probe(index);
+        }
+        if has_no_majority(&self.members) {
+            return Nodes::default();
+        }
+        silent
+    }
+
+    /// Asks a silent node whether it answers again.
+    fn probe(&self, index: usize) {
+        let members = Arc::clone(&self.members);
+        if !members.all[index].rtt.begin_probe(Instant::now()) {
+            return;
+        }
+        self.hints.spawn(async move {
+            let node = &members.all[index];
+            node.probe(&members).await;
+            node.rtt.end_probe();
+        });
     }
 
     /// The nodes on which an attempt may have a vote, or may still get one.
@@ -163,12 +190,13 @@ fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
     }
 }
 
-/// The nodes to skip because they have not answered of late. No node is skipped if the others are no majority.
-fn left_out(members: &Members, now: Instant) -> Nodes {
-    let silent = members.all.iter().filter(|node| node.rtt.is_silent(now));
-    let silent = silent.fold(Nodes::default(), |nodes, node| nodes.with(node.index));
-    if members.all.len() - silent.len() < members.majority {
-        return Nodes::default();
-    }
-    silent
+/// The nodes that have not answered of late.
+fn silent_nodes(members: &Members) -> Nodes {
+    let silent = members.all.iter().filter(|node| node.rtt.is_silent());
+    silent.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
+}
+
+/// Whether so many nodes are silent that the others are no majority.
+fn has_no_majority(members: &Members) -> bool {
+    members.all.len() - silent_nodes(members).len() < members.majority
 }

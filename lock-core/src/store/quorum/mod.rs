@@ -125,7 +125,10 @@ impl QuorumStore {
             .all
             .iter()
             .filter(|node| !admitted.has(node.index) && !heard_of(node.index))
-            .map(|node| node.failed(causes::late(members.limit)))
+            .map(|node| {
+                node.rtt.is_late();
+                node.failed(causes::late(members.limit))
+            })
             .collect();
         failures.extend(late);
         for failure in &failures {

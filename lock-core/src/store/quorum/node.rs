@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::Rules;
 use super::admission::Admission;
@@ -179,6 +179,19 @@ impl Node {
             Ok(_) | Err(StoreError::Misconfigured(_)) => self.rtt.answered(sent.elapsed()),
         }
         answer
+    }
+
+    /// Finds out whether a silent node answers again, and may vote.
+    pub(super) async fn probe(self: &Arc<Self>, members: &Arc<Members>) {
+        if members.admit(self).await.is_err() {
+            return;
+        }
+        let sent = Instant::now();
+        match timeout(members.limit, self.master.enlisted()).await {
+            Ok(Ok(_)) => self.rtt.answered(sent.elapsed()),
+            Ok(Err(_)) => {}
+            Err(_) => self.master.went_silent(),
+        }
     }
 
     pub(super) fn failed(&self, error: StoreError) -> Failure {

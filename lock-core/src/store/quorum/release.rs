@@ -27,7 +27,7 @@ impl QuorumStore {
         let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
         members.tokens.release(token);
         let spared = members.never_asked_for(token);
-        let mut round = ask(members, ballot, How::Tell, spared, self.patience());
+        let mut round = ask(members, ballot, How::Tell, spared, self.usual());
         // A node that was never asked has nothing of the token.
         let (mut held, mut not_held) = (0, spared.len());
         let mut failures = [const { None }; MAXIMUM_NODES];
@@ -38,7 +38,13 @@ impl QuorumStore {
             if not_held > nodes - majority {
                 break Ok(Released::NotHeld);
             }
-            let Some((node, answer)) = round.next_or_late(false).await else {
+            // A node without an answer may have had the vote that is missing. No majority has the token any more, and that node
+            // hears of the release when it can.
+            let free = held > 0 && held + not_held >= majority;
+            let Some((node, answer)) = round.next_or_late(free).await else {
+                if free {
+                    break Ok(Released::Free);
+                }
                 break Err(combined(nodes, failures.into_iter().flatten().collect()));
             };
             failures[node] = None;
@@ -101,16 +107,21 @@ impl QuorumStore {
         })
     }
 
-    /// Maximum wait for an answer that is not a vote. It follows the nodes that do answer.
+    /// Maximum wait for an answer that is not a vote.
     pub(super) fn patience(&self) -> Duration {
+        (self.usual() * PATIENCE)
+            .max(Duration::from_millis(100))
+            .min(self.members.limit)
+    }
+
+    /// The time in which a majority usually answers.
+    fn usual(&self) -> Duration {
         let nodes = self.members.all.len();
         let mut limits = [Duration::ZERO; MAXIMUM_NODES];
         for (limit, node) in limits.iter_mut().zip(&self.members.all) {
             *limit = node.rtt.limit(self.members.limit);
         }
         limits[..nodes].sort_unstable();
-        (limits[self.members.majority - 1] * PATIENCE)
-            .max(Duration::from_millis(100))
-            .min(self.members.limit)
+        limits[self.members.majority - 1]
     }
 }

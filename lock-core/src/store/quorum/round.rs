@@ -168,17 +168,26 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     /// The next answer, or a node that has timed out. `None` when every node has answered or timed out. A node that timed out
     /// may still answer while others are awaited.
     pub(super) async fn next(&mut self) -> Option<Answered> {
-        let waiting = self.until.iter().enumerate();
-        let first = waiting.filter_map(|(n, until)| until.map(|until| (until, n)));
-        let (until, node) = first.min()?;
+        let (until, node) = self.next_time_out()?;
         let answered = self.answer_until(until).await;
         if let Some((index, _)) = answered {
             self.heard_of(index);
             return answered;
         }
+        self.times_out(node);
+        Some((node, Err(late(until - self.question.sent))))
+    }
+
+    /// The node whose time ends first, and when.
+    fn next_time_out(&self) -> Option<(Instant, usize)> {
+        let waiting = self.until.iter().enumerate();
+        let ends = waiting.filter_map(|(node, until)| until.map(|until| (until, node)));
+        ends.min()
+    }
+
+    fn times_out(&mut self, node: usize) {
         self.until[node] = None;
         self.question.members.all[node].rtt.missed();
-        Some((node, Err(late(until - self.question.sent))))
     }
 
     /// The next answer that comes before `until`.
@@ -261,11 +270,16 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         let end = Instant::now() + self.question.members.limit;
         hints.spawn(async move {
             while !self.pending.is_empty() {
-                let Some((index, answer)) = self.answer_until(end).await else {
-                    break;
-                };
-                self.heard_of(index);
-                see((index, answer));
+                let time_out = self.next_time_out();
+                let until = time_out.map_or(end, |(until, _)| until.min(end));
+                match (self.answer_until(until).await, time_out) {
+                    (Some((index, answer)), _) => {
+                        self.heard_of(index);
+                        see((index, answer));
+                    }
+                    (None, Some((_, node))) => self.times_out(node),
+                    (None, None) => break,
+                }
             }
             let members = &self.question.members.all;
             for node in members.iter().filter(|node| self.open.has(node.index)) {

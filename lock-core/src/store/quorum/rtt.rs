@@ -14,11 +14,15 @@ const FLOOR: Duration = Duration::from_millis(5);
 /// The wait for a node that has not been measured yet.
 const UNKNOWN: Duration = Duration::from_millis(100);
 
-/// Minimum consecutive requests without an answer before a node is skipped, except for probes.
+/// Minimum consecutive requests without an answer before a node is silent: it is skipped, and probed in the background.
 const SILENT_AFTER: u32 = 3;
 
 /// Interval between the probes of a silent node.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
+
+/// Maximum number of times that the wait for a node is doubled. A node that has become slower than that is still measured: its
+/// late answers count, and those of the probes.
+const DOUBLED: u32 = 2;
 
 /// The round trips of one node: their mean and deviation, as TCP keeps them for its own timeout (RFC 6298).
 ///
@@ -39,7 +43,9 @@ struct RttState {
     /// In nanoseconds; `None` before the first answer.
     mean: Option<i64>,
     deviation: i64,
+    /// The start of the last probe.
     probed: Option<Instant>,
+    probing: bool,
 }
 
 impl Default for RttEstimator {
@@ -83,11 +89,17 @@ impl RttEstimator {
             .store(missed.saturating_add(1), Ordering::Relaxed);
     }
 
-    /// The wait for this node: its usual round trip plus four deviations, doubled with each miss, and at most `most`.
+    /// The node was given more time than the others needed, and did not answer.
+    pub(super) fn is_late(&self) {
+        let _locked = lock(&self.state);
+        self.missed.store(SILENT_AFTER, Ordering::Relaxed);
+    }
+
+    /// The wait for this node: its usual round trip plus four deviations, doubled with the first misses, and at most `most`.
     pub(super) fn limit(&self, most: Duration) -> Duration {
         let limit = Duration::from_nanos(self.limit.load(Ordering::Relaxed));
         let missed = self.missed.load(Ordering::Relaxed);
-        (limit * (1 << missed.min(7))).min(most)
+        (limit * (1 << missed.min(DOUBLED))).min(most)
     }
 
     /// The usual round trip.
@@ -95,19 +107,27 @@ impl RttEstimator {
         Duration::from_nanos(self.usual.load(Ordering::Relaxed))
     }
 
-    /// Whether to skip the node now.
-    pub(super) fn is_silent(&self, now: Instant) -> bool {
-        if self.missed.load(Ordering::Relaxed) < SILENT_AFTER {
-            return false;
-        }
+    /// Whether the node has not answered of late.
+    pub(super) fn is_silent(&self) -> bool {
+        self.missed.load(Ordering::Relaxed) >= SILENT_AFTER
+    }
+
+    /// Whether a silent node is to be probed now. True once in an interval, and not while a probe is under way.
+    pub(super) fn begin_probe(&self, now: Instant) -> bool {
         let mut state = lock(&self.state);
         let due = state
             .probed
             .is_none_or(|at| now.saturating_duration_since(at) >= PROBE_EVERY);
-        if due {
+        let begins = due && !state.probing;
+        if begins {
+            state.probing = true;
             state.probed = Some(now);
         }
-        !due
+        begins
+    }
+
+    pub(super) fn end_probe(&self) {
+        lock(&self.state).probing = false;
     }
 }
 
@@ -135,18 +155,27 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_misses_gets_more_time_and_is_then_only_probed() {
-        let (rtt, start) = (RttEstimator::default(), Instant::now());
+    fn a_node_that_misses_gets_more_time_and_is_then_silent() {
+        let rtt = RttEstimator::default();
         rtt.answered(MS / 10);
         rtt.missed();
         assert_eq!(rtt.limit(MS * 1000), FLOOR * 2);
         rtt.missed();
-        assert!(!rtt.is_silent(start));
+        assert!(!rtt.is_silent());
         rtt.missed();
-        assert!(!rtt.is_silent(start), "the first probe");
-        assert!(rtt.is_silent(start + MS));
-        assert!(!rtt.is_silent(start + PROBE_EVERY));
+        assert!(rtt.is_silent());
+        assert_eq!(rtt.limit(MS * 1000), FLOOR * 4);
         rtt.answered(MS);
-        assert!(!rtt.is_silent(start + PROBE_EVERY));
+        assert!(!rtt.is_silent());
+    }
+
+    #[test]
+    fn one_probe_at_a_time_and_not_too_often() {
+        let (rtt, start) = (RttEstimator::default(), Instant::now());
+        assert!(rtt.begin_probe(start));
+        assert!(!rtt.begin_probe(start + PROBE_EVERY), "under way");
+        rtt.end_probe();
+        assert!(!rtt.begin_probe(start + MS), "too soon");
+        assert!(rtt.begin_probe(start + PROBE_EVERY));
     }
 }

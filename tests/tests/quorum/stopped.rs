@@ -1,0 +1,130 @@
+//! Nodes that accept what they are sent, and answer nothing: nobody waits for them twice.
+
+use std::time::Duration;
+
+use lock_core::{LockError, LockManager};
+use lock_tests::{Child, eventually};
+use tokio::time::timeout;
+
+use super::rig::{LIMIT, LONG, Quorum};
+
+const ALL: [usize; 5] = [0, 1, 2, 3, 4];
+const NO_ENV: [(&str, &str); 0] = [];
+
+/// Much longer than [`LIMIT`]: who waits for a silent node fails the test.
+const DEADLINE: Duration = Duration::from_secs(600);
+
+async fn patient(quorum: &Quorum) -> LockManager {
+    let locks = quorum.manager_with(|builder| builder.command_deadline(DEADLINE));
+    locks.await
+}
+
+/// Takes and releases for much longer than nodes take to answer, so that it is known which ones are silent.
+async fn get_used(locks: &LockManager) {
+    for _ in 0..300 {
+        let guard = locks.lock("used").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    }
+}
+
+/// Number of grants to three processes that take the same lock again and again.
+async fn contest(quorum: &Quorum) -> usize {
+    let nodes = quorum.nodes.iter().map(|node| node.addr().to_string());
+    let url = format!("redis+quorum://{}", nodes.collect::<Vec<_>>().join(","));
+    let mut racers: Vec<_> = (0..3)
+        .map(|_| Child::spawn(env!("CARGO_BIN_EXE_contender"), [&url, "current"], NO_ENV))
+        .collect();
+    for racer in &mut racers {
+        racer.expect("ready").await;
+    }
+    for racer in &mut racers {
+        racer.send("race hot 1 30000");
+    }
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    for racer in &mut racers {
+        racer.send("stop");
+    }
+    let mut grants = 0;
+    for racer in &mut racers {
+        // Each has to be granted the lock once more to end.
+        while racer.recv_line().await != "done" {
+            grants += 1;
+        }
+    }
+    grants
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn with_two_of_five_stopped_contenders_do_not_stand_still() {
+    let quorum = Quorum::start(5).await;
+    let healthy = contest(&quorum).await;
+    for node in [1, 4] {
+        quorum.nodes[node].stop();
+    }
+    let stopped = contest(&quorum).await;
+    println!("{healthy} grants, with two stopped {stopped}");
+    assert!(stopped * 10 > healthy, "{stopped} of {healthy} grants");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_does_not_wait_for_nodes_that_are_silent() {
+    let quorum = Quorum::start(5).await;
+    let locks = patient(&quorum).await;
+    get_used(&locks).await;
+    for node in [0, 2, 3] {
+        quorum.nodes[node].stop();
+    }
+    // At first nobody knows it.
+    for _ in 0..3 {
+        let lock = locks.lock("job");
+        let tried = timeout(LIMIT, lock.try_acquire()).await.expect("in time");
+        assert!(
+            matches!(tried, Err(LockError::Unavailable { .. })),
+            "{tried:?}"
+        );
+    }
+    for node in [0, 2, 3] {
+        quorum.nodes[node].cont();
+    }
+    eventually("they vote again", LIMIT, async || {
+        matches!(locks.lock("job").try_acquire().await, Ok(Some(_)))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_release_of_a_bare_majority_does_not_wait_for_a_silent_node_of_it() {
+    let quorum = Quorum::start(5).await;
+    let locks = patient(&quorum).await;
+    for node in [3, 4] {
+        quorum.nodes[node].stop();
+    }
+    get_used(&locks).await;
+    let lock = locks.lock("job").ttl(LONG);
+    let guard = lock.acquire().await.unwrap();
+    quorum.voted("job", &[0, 1, 2]).await;
+    quorum.nodes[2].stop();
+    let released = timeout(LIMIT, guard.release()).await.expect("in time");
+    released.expect("the lock was held");
+    quorum.no_votes("job", &[0, 1]).await;
+    for node in [2, 3, 4] {
+        quorum.nodes[node].cont();
+    }
+    quorum.no_votes("job", &ALL).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_node_votes_again_soon_after_it_answers() {
+    let quorum = Quorum::start(5).await;
+    let locks = patient(&quorum).await;
+    quorum.nodes[1].stop();
+    get_used(&locks).await;
+    quorum.nodes[1].cont();
+    eventually("it votes", LIMIT, async || {
+        let guard = locks.lock("job").acquire().await.unwrap();
+        let votes = quorum.votes("job", &[1]).await;
+        guard.release().await.unwrap();
+        !votes.is_empty()
+    })
+    .await;
+}
