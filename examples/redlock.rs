@@ -34,6 +34,8 @@ async fn run() -> Outcome {
     }
     let urls: Vec<String> = servers.iter().map(PrivateServer::url).collect();
 
+    // Once, before the first lock: nobody has anything to forget.
+    LockManager::builder().begin_quorum(&urls).await?;
     println!("\nAll five are there.");
     work(&urls).await?;
 

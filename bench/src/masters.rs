@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::Result;
+use lock_core::LockManager;
 use lock_tests::TestServer;
 
 use crate::network::Network;
@@ -17,15 +18,17 @@ pub(crate) struct Masters {
 }
 
 impl Masters {
-    pub(crate) async fn start() -> Self {
+    pub(crate) async fn start() -> Result<Self> {
         let mut servers = Vec::new();
         for _ in 0..MASTERS {
             servers.push(TestServer::builder().in_own_session().start().await);
         }
-        Self {
+        let masters = Self {
             servers,
             stopped: 0,
-        }
+        };
+        LockManager::builder().begin_quorum(masters.urls()).await?;
+        Ok(masters)
     }
 
     pub(crate) fn urls(&self) -> Vec<String> {

@@ -7,6 +7,7 @@ use crate::LockError;
 use crate::config::{Config, ENDLESS};
 use crate::engine::Engine;
 use crate::manager::LockManager;
+use crate::rt::Handle;
 use crate::store::{
     AnyStore, MemoryStore, QuorumStore, RedisStore, Rules, StoreError, UserConnection, node_urls,
 };
@@ -232,12 +233,12 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether a node of a [quorum](Self::quorum) that has restarted is kept from voting until every lock has ended that it may
-    /// have forgotten. True by default.
+    /// Whether a node of a [quorum](Self::quorum) that has restarted, was flushed or replaced is kept from voting until every lock
+    /// has ended that it may have forgotten. True by default.
     ///
-    /// That takes the longest ttl that this manager has asked for, and at least [`default_ttl`](Self::default_ttl): give all
-    /// programs that share a quorum the same. It needs the right to ask for `INFO`. Switch it off only where each node writes
-    /// its data to disk before it answers (`appendonly yes`, `appendfsync always`).
+    /// That takes the longest ttl in use, rounded up by an eighth at most, and at least two seconds. The nodes keep a note of the
+    /// ttls; one that nobody uses any more counts for twice its time. Switch it off, in all programs, only where each node
+    /// writes its data to disk before it answers (`appendonly yes`, `appendfsync always`).
     ///
     /// # Examples
     ///
@@ -337,22 +338,49 @@ impl LockManagerBuilder {
         self,
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<LockManager, LockError> {
-        let urls: Vec<String> = nodes
-            .into_iter()
-            .map(|url| url.as_ref().to_owned())
-            .collect();
         self.config.check()?;
-        let rules = Rules {
-            limit: self.config.command_deadline,
-            ttl: self.config.default_ttl,
-            quarantine: self.config.restart_quarantine,
-        };
-        let store = AnyStore::Quorum(QuorumStore::open(&urls, rules)?);
+        let store = AnyStore::Quorum(QuorumStore::open(&texts(nodes), self.rules())?);
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
         if let AnyStore::Quorum(store) = &engine.shared.store {
             store.ready().await.map_err(StoreError::into_lock_error)?;
         }
         Ok(LockManager::new(engine))
+    }
+
+    /// Begins a new quorum, once, before its first lock: from then on its nodes vote.
+    ///
+    /// A server without data may have lost it, with votes for locks that still last. So a node that no quorum knows does not vote
+    /// before the longest ttl in use has passed. That is also how a quorum begins without this call, and how a node joins that
+    /// replaces another. Here somebody who knows that none of the servers was a node before says so.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable) where a node does not answer: all of them have to;
+    /// [`InvalidConfig`](LockError::InvalidConfig) where a node belongs to a quorum already, or as for [`quorum`](Self::quorum). Nothing
+    /// has changed then, unless a node failed at the last moment: the others vote, and that one joins by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may have begun with some of the nodes; the others join by themselves.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// lock_core::LockManager::builder().begin_quorum(nodes).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn begin_quorum<U: AsRef<str>>(
+        self,
+        nodes: impl IntoIterator<Item = U>,
+    ) -> Result<(), LockError> {
+        self.config.check()?;
+        Handle::try_current().map_err(|_| {
+            LockError::config("there is no tokio runtime here: begin a quorum inside one")
+        })?;
+        let store = QuorumStore::open(&texts(nodes), self.rules())?;
+        store.begin().await.map_err(StoreError::into_lock_error)
     }
 
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or
@@ -385,4 +413,19 @@ impl LockManagerBuilder {
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
         Ok(LockManager::new(engine))
     }
+}
+
+impl LockManagerBuilder {
+    fn rules(&self) -> Rules {
+        Rules {
+            limit: self.config.command_deadline,
+            ttl: self.config.default_ttl,
+            quarantine: self.config.restart_quarantine,
+        }
+    }
+}
+
+fn texts<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<String> {
+    let urls = urls.into_iter();
+    urls.map(|url| url.as_ref().to_owned()).collect()
 }

@@ -4,6 +4,7 @@ mod quorum {
     mod clock;
     mod contention;
     mod fencing;
+    mod forgets;
     mod nodes;
     mod restart;
     mod rig;

@@ -41,7 +41,7 @@ impl Spec {
         options: &Options,
         stage: &mut Stage,
     ) -> Result<(Figures, Option<String>)> {
-        let mut masters = Masters::start().await;
+        let mut masters = Masters::start().await?;
         let urls = masters.urls();
         // Before anybody connects: who begins late finds them so.
         masters.stop(self.stopped);

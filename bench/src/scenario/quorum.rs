@@ -55,7 +55,7 @@ impl Spec {
         options: &Options,
         stage: &mut Stage,
     ) -> Result<Vec<(&'static str, Figures)>> {
-        let mut masters = Masters::start().await;
+        let mut masters = Masters::start().await?;
         let networks = if self.far {
             masters.far_away(FAR)?
         } else {

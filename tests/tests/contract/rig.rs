@@ -110,6 +110,8 @@ async fn on_a_quorum(count: usize, case: impl AsyncFn(&Rig)) {
         for _ in 0..count {
             nodes.push(TestServer::builder().binary(binary.path()).start().await);
         }
+        let urls = nodes.iter().map(TestServer::url);
+        LockManager::builder().begin_quorum(urls).await.unwrap();
         let name = format!("{count} of {}", binary.name());
         Rig::new(Backend::Quorum { nodes }, name).run(&case).await;
     }

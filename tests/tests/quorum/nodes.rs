@@ -122,7 +122,7 @@ async fn with_three_of_five_gone_it_says_so_in_time_and_leaves_nothing() {
         for node in [1, 4] {
             for key in quorum.nodes[node].keys().await {
                 assert!(
-                    key == "lock-core:fence" || key == "lock-core:quorum",
+                    ["lock-core:quorum", "lock-core:quorum:fence"].contains(&&*key),
                     "{key}"
                 );
             }
@@ -253,6 +253,8 @@ async fn one_url_names_all_nodes_with_a_password_and_a_database_each() {
         .map(|n| format!(":s%2Ccret{n}@{}/{n}", nodes[n].addr()))
         .collect();
     let url = format!("redis+quorum://{}", parts.join(","));
+    let urls = parts.iter().map(|part| format!("redis://{part}"));
+    LockManager::builder().begin_quorum(urls).await.unwrap();
     let locks = LockManager::connect(&url).await.unwrap();
     let guard = locks.lock("a").acquire().await.unwrap();
     guard.release().await.unwrap();

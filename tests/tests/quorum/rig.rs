@@ -20,7 +20,19 @@ impl Quorum {
         for _ in 0..count {
             nodes.push(TestServer::start().await);
         }
-        Self { nodes }
+        let quorum = Self { nodes };
+        quorum.begin().await;
+        quorum
+    }
+
+    /// A new quorum: its nodes vote at once.
+    pub(crate) async fn begin(&self) {
+        let builder = LockManager::builder().command_deadline(LIMIT);
+        builder.begin_quorum(self.urls()).await.unwrap();
+    }
+
+    pub(crate) fn urls(&self) -> Vec<String> {
+        self.nodes.iter().map(TestServer::url).collect()
     }
 
     pub(crate) async fn manager(&self) -> LockManager {
@@ -32,8 +44,7 @@ impl Quorum {
         tweak: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
     ) -> LockManager {
         let builder = LockManager::builder().default_ttl(LONG);
-        let urls = self.nodes.iter().map(TestServer::url);
-        tweak(builder).quorum(urls).await.unwrap()
+        tweak(builder).quorum(self.urls()).await.unwrap()
     }
 
     /// The nodes that have a vote for this lock, of those that can be asked.

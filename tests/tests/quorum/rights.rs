@@ -31,9 +31,12 @@ async fn a_quorum_works_with_the_rights_that_the_readme_names() {
         server.allow(named()).await;
         servers.push(server);
     }
+    let urls: Vec<_> = servers.iter().map(AclServer::url).collect();
+    let builder = LockManager::builder().command_deadline(LIMIT);
+    builder.begin_quorum(&urls).await.unwrap();
     let connect = async || {
         let builder = LockManager::builder().command_deadline(LIMIT);
-        let locks = builder.quorum(servers.iter().map(AclServer::url)).await;
+        let locks = builder.quorum(&urls).await;
         locks.unwrap()
     };
     let (one, other) = (connect().await, connect().await);

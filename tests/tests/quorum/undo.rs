@@ -42,6 +42,8 @@ impl Rig {
         }
         let proxy = Proxy::start(&nodes[2]);
         let urls = [nodes[0].url(), nodes[1].url(), proxy.url()];
+        let builder = LockManager::builder();
+        builder.begin_quorum(&urls).await.unwrap();
         let builder = LockManager::builder().default_ttl(LONG);
         let locks = builder.quorum(urls).await.unwrap();
         // All are connected. A node that was not ready in time votes with the first renewal, which is soon.

@@ -11,6 +11,8 @@
 --   n                         the token has the vote, and this is the first of its fencing tokens
 --   {'busy', pttl, client}    this client has the vote; with `wait` the token is in the queue
 --   {'foreign', kind}         the key is no lock
+--   {'waits', left}           the node may have forgotten votes, and gives none for that long, ms
+--   {'unknown'}               the node has no note: it does not vote before a client has enlisted it
 --
 -- Atomic because it is one script. A script does not roll back, so INCRBY is the first write: a server that refuses writes (no
 -- memory, a replica) refuses it.
@@ -19,6 +21,12 @@ local token, ttl, size = ARGV[1], ARGV[2], tonumber(ARGV[4] or 1)
 local mode, alive_for, hears = string.match(ARGV[3], '^(%a+) (%d+) (%a+)$')
 local client = string.sub(token, 1, ID)
 local channel = hears == 'push' and CHANNELS .. client or ''
+
+if not counts(last) then
+  local left = wait(clock())
+  if not left then return {'unknown'} end
+  if left > 0 then return {'waits', left} end
+end
 
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' then

@@ -1,10 +1,55 @@
--- Notes since when this node belongs to the quorum, by its own clock. A server that restarted empty has lost the note.
+-- Tells a node what a client knows, and says whether the node votes. A client enlists a node on each new connection, before its
+-- first vote there, and again from time to time for the ttls that it uses.
 --
--- KEYS  1 note
--- ARGV  1 'note' to begin now if there is no note, 'look' to only read it
--- Returns the age of the note in seconds, 0 if there is none
+-- KEYS  1 fence
+-- ARGV  1 'quarantine'; 'informed', if the client has asked the other nodes for their ttls; 'trust' where the node forgets
+--         nothing: it need not wait; 'begin' if the quorum is new; 'look' to change nothing
+--       2 the run of the server
+--       3 time since the client last heard of another run at this address, ms; '' if it knows none
+--       4.. pairs: a ttl in use, ms, and how long it is known to be in use, ms
+-- Returns {left, ttl, time, ..}: the rest of the wait, ms, 0 if the node votes; and the pairs that the node knows. {-1} if a quorum
+-- does not begin, because the node has a note; {-2} if a wait has to begin, and the client is not informed
 --
--- Atomic so that the first note stands.
-local now = redis.call('TIME')[1]
-if ARGV[1] == 'note' then redis.call('SET', KEYS[1], now, 'NX') end
-return math.max(now - (tonumber(redis.call('GET', KEYS[1]) or now) or now), 0)
+-- Atomic because two clients may notice the same change.
+local how, run, ago = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local now = clock()
+
+local function note(...) return redis.call('HSET', NOTE, ...) end
+
+local function number(value) return string.format('%.0f', value) end
+
+if how ~= 'look' and redis.call('TYPE', NOTE)['ok'] ~= 'hash' then redis.call('DEL', NOTE) end
+local known = redis.call('HMGET', NOTE, 'run', 'noticed', 'since')
+if how == 'begin' then
+  if known[1] then return {-1} end
+  note('run', run, 'noticed', number(now), 'since', '0')
+elseif how == 'look' then
+  if not known[3] then return {0} end
+elseif known[1] ~= run or not known[3] or (ago and (tonumber(known[2]) or 0) < now - ago) then
+  if how == 'quarantine' then return {-2} end
+  note('run', run, 'noticed', number(now), 'since', how == 'trust' and '0' or number(now))
+  -- The node has no counter until it votes again. Then it begins above its clock and above this count.
+  local counted = tonumber(redis.pcall('GET', KEYS[1])) or 0
+  if counts(counted) then note('counted', number(counted)) end
+  redis.call('DEL', KEYS[1])
+end
+
+local left = wait(now)
+-- What is known to be in use by now was perhaps forgotten. Nothing that begins later was.
+for i = 4, #ARGV, 2 do
+  local ttl, until_then = ARGV[i], now + tonumber(ARGV[i + 1])
+  if (tonumber(redis.call('HGET', NOTE, ttl)) or 0) < until_then then note(ttl, number(until_then)) end
+end
+if left > 0 then left = wait(now) end
+
+local reply, fields = {left}, redis.call('HGETALL', NOTE)
+for i = 1, #fields, 2 do
+  local ttl, until_then = tonumber(fields[i]), tonumber(fields[i + 1])
+  if ttl and until_then > now then
+    table.insert(reply, ttl)
+    table.insert(reply, math.floor(until_then - now))
+  elseif ttl and how ~= 'look' then
+    redis.call('HDEL', NOTE, fields[i])
+  end
+end
+return reply

@@ -1,24 +1,24 @@
+-- Whether a counter counts: not one that has just begun, perhaps again, or that is no number, or that a script cannot tell from
+-- the next one. `last` is the reply of INCRBY.
+local function counts(last)
+  if type(last) == 'number' then return last >= 1e15 and last <= 9e15 end
+  for _, what in ipairs({'WRONGTYPE', 'not an integer', 'overflow'}) do
+    if string.find(last.err, what, 1, true) then return false end
+  end
+  return true
+end
+
 -- Mints the first of `size` fencing tokens of a vote. Every request of every client counts on every node, whatever its outcome.
--- So the nodes usually have the same count, and no counter has to be raised afterwards. `last` is the reply of INCRBY.
+-- So the nodes usually have the same count, and no counter has to be raised afterwards.
 --
--- A counter far below any clock has just begun, perhaps again. A counter that is no number, or that a script cannot tell from
--- the next one, is useless. Both begin at the clock of the node in microseconds, which is above every earlier count, unless
--- more than a million is counted in a second. '%.0f' because tostring() drops digits above 10^14.
+-- A counter begins at the clock of the node in microseconds, which is above every earlier count, unless more than a million is
+-- counted in a second, or an earlier clock was ahead. '%.0f' because tostring() drops digits above 10^14.
 local function mint(fence, last, size)
-  if type(last) == 'table' then
-    local garbage = false
-    for _, what in ipairs({'WRONGTYPE', 'not an integer', 'overflow'}) do
-      garbage = garbage or string.find(last.err, what, 1, true)
-    end
-    if not garbage then return last end
-    last = 0
-  end
-  if last < 1e15 or last > 9e15 then
-    if last > 9e15 then last = 0 end
-    local t = redis.call('TIME')
-    last = math.max(t[1] * 1000000 + t[2] + size - 1, last)
-    redis.call('SET', fence, string.format('%.0f', last))
-  end
-  return last + 1 - size
+  if counts(last) then return type(last) == 'table' and last or last + 1 - size end
+  local t = redis.call('TIME')
+  local counted = tonumber(redis.call('HGET', NOTE, 'counted') or 0)
+  local first = math.max(t[1] * 1000000 + t[2], counted + 1)
+  redis.call('SET', fence, string.format('%.0f', first + size - 1))
+  return first
 end
 

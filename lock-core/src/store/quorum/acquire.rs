@@ -10,6 +10,7 @@ use super::node::Members;
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tally::{Tally, Verdict};
+use super::ttls::rounded;
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, Store, StoreError};
@@ -23,7 +24,6 @@ const AGAIN: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
     pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        self.members.asked_for(attempt.ttl);
         let began = Instant::now();
         let mut splits = 0;
         loop {
@@ -75,7 +75,15 @@ impl QuorumStore {
             node.asked_for(attempt.token);
         }
         let claim = members.tokens.begin(attempt.token);
-        let mut round = ask(members, ballot, How::Vote, skip, most);
+        let mut round = ask(
+            members,
+            ballot,
+            How::Vote {
+                ttl: rounded(attempt.ttl),
+            },
+            skip,
+            most,
+        );
         let mut tally = Tally::new(members.all.len());
         for node in members.all.iter().filter(|node| skip.has(node.index)) {
             tally.count(node.index, Err(node.failed(silent())));

@@ -1,30 +1,35 @@
-//! Whether a node may vote: its server is the one that was known, or any vote that it may have forgotten has ended.
+//! Whether a node may vote: its server has forgotten nothing, or any vote that it may have forgotten has ended.
+//!
+//! The server keeps a note and decides (see `note.lua`). A client enlists it on each new connection, tells it which ttls are in
+//! use, and looks from time to time whether the address still leads to the same server: an old connection hides that. Where the
+//! client has seen the wait of a node, its own clock counts as well.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
-use super::causes::{in_quarantine, late, reconnected};
+use super::causes::{in_quarantine, late, new_no_more, reconnected, twice};
 use super::node::{Members, NONE, Node};
-use crate::rt;
+use super::ttls::told_for;
 use crate::store::StoreError;
-use crate::store::redis::Run;
+use crate::store::redis::{Enlist, Enlisted, Enlisting};
 use crate::sync::lock;
+
+/// Interval between looks at the address of a node: half of the least wait of a node (see `note.lua`).
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What is known of the server of a node.
 pub(super) struct Admission {
-    /// The connection on which the server was found to be unchanged, or its restart was noted.
+    /// The connection on which the server was enlisted.
     vetted: AtomicU64,
     vetting: AtomicBool,
     /// Notified when a vetting is over.
     vetting_over: Notify,
     state: Mutex<AdmissionState>,
-    /// Whether `restarted` has a time.
-    suspect: AtomicBool,
 }
 
 #[derive(Default)]
@@ -32,9 +37,14 @@ struct AdmissionState {
     /// The error of the last vetting, if it failed.
     refused: Option<StoreError>,
     /// The last known run of the server.
-    known: Option<Run>,
-    /// The start of a run of the server that may have forgotten votes of an earlier run.
-    restarted: Option<Instant>,
+    run: Option<String>,
+    /// The last time that it was heard of.
+    heard_at: Option<Instant>,
+    /// The end of the wait of the node.
+    waits_until: Option<Instant>,
+    /// When the node was last told of each ttl.
+    told: Vec<(Duration, Instant)>,
+    looked_at: Option<Instant>,
 }
 
 impl Default for Admission {
@@ -44,62 +54,207 @@ impl Default for Admission {
             vetting: AtomicBool::new(false),
             vetting_over: Notify::new(),
             state: Mutex::default(),
-            suspect: AtomicBool::new(false),
         }
     }
 }
 
-impl Admission {
-    /// Whether the server may have forgotten votes.
-    pub(super) fn is_suspect(&self) -> bool {
-        self.suspect.load(Ordering::Acquire)
+/// Whether a node knows that a ttl is in use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Told {
+    Yes,
+    /// It is to be told again soon.
+    LongAgo,
+    No,
+}
+
+impl AdmissionState {
+    fn is_told(&self, ttl: Duration, now: Instant) -> Told {
+        let told = self.told.iter().find(|(known, _)| *known == ttl);
+        // Locks may be taken and renewed on what it was told for half of the time, and then last for as long again.
+        match told.map(|(_, at)| now.saturating_duration_since(*at)) {
+            Some(age) if age < told_for(ttl) / 4 => Told::Yes,
+            Some(age) if age < told_for(ttl) / 2 => Told::LongAgo,
+            _ => Told::No,
+        }
+    }
+
+    fn told(&mut self, ttls: &[(Duration, Duration)], at: Instant) {
+        self.told
+            .retain(|(ttl, told)| at.saturating_duration_since(*told) < told_for(*ttl));
+        for (ttl, _) in ttls {
+            match self.told.iter_mut().find(|(known, _)| known == ttl) {
+                Some((_, told)) => *told = at,
+                None => self.told.push((*ttl, at)),
+            }
+        }
+    }
+
+    fn is_look_due(&mut self, now: Instant) -> bool {
+        let looked_at = self.looked_at.get_or_insert(now);
+        let due = now.saturating_duration_since(*looked_at) >= LOOK_EVERY;
+        if due {
+            *looked_at = now;
+        }
+        due
     }
 }
 
 impl Node {
-    /// The connection, if the node may vote on it, or is in quarantine.
+    /// The connection, if the server was enlisted on it.
     pub(super) fn vetted_connection(&self) -> Option<u64> {
         let generation = self.master.generation()?;
         (generation == self.admission.vetted.load(Ordering::Acquire)).then_some(generation)
     }
+
+    /// The server that was enlisted has answered.
+    pub(super) fn heard_of(&self) {
+        if self.vetted_connection().is_some() {
+            lock(&self.admission.state).heard_at = Some(Instant::now());
+        }
+    }
+
+    /// The node says that it does not vote yet.
+    pub(super) fn waits_for(&self, left: Duration) {
+        lock(&self.admission.state).waits_until = Some(Instant::now() + left);
+    }
+
+    /// The node has lost its note.
+    pub(super) fn is_unknown(&self) {
+        self.admission.vetted.store(NONE, Ordering::Release);
+    }
 }
 
 impl Members {
-    /// Whether this node may vote on its current connection. Returns the generation of that connection.
-    pub(super) async fn admit(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
+    /// Whether this node may vote for a lock of this rounded ttl on its current connection. Returns the generation of that
+    /// connection.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        node: &Arc<Node>,
+        ttl: Duration,
+    ) -> Result<u64, StoreError> {
         let generation = match node.vetted_connection() {
             Some(generation) => generation,
-            None => self.vetted(node).await?,
+            None => Box::pin(self.vetted(node)).await?,
         };
-        let restarted = lock(&node.admission.state).restarted;
-        if let Some(began) = restarted.filter(|_| self.quarantine) {
-            let left = self.longest().saturating_sub(began.elapsed());
-            if !left.is_zero() {
-                return Err(in_quarantine(left));
-            }
-            // The counter catches up with the clock of the node once more: by now, this clock has passed the clocks that
-            // were ahead of it.
-            node.master.catch_up().await?;
+        let now = Instant::now();
+        let (left, told, look) = {
             let mut state = lock(&node.admission.state);
-            if state.restarted != restarted {
-                // The node has restarted once more.
-                return Err(reconnected());
+            let left = state
+                .waits_until
+                .map(|until| until.saturating_duration_since(now));
+            if left == Some(Duration::ZERO) {
+                state.waits_until = None;
             }
-            state.restarted = None;
-            node.admission.suspect.store(false, Ordering::Release);
+            let look = self.quarantine && state.is_look_due(now);
+            (left.unwrap_or_default(), state.is_told(ttl, now), look)
+        };
+        if look {
+            let (members, node) = (Arc::clone(self), Arc::clone(node));
+            self.spawn(async move { members.look(&node).await });
+        }
+        if !left.is_zero() {
+            return Err(in_quarantine(left));
+        }
+        match told {
+            Told::Yes => {}
+            Told::LongAgo => self.tell_later(node, ttl),
+            Told::No => Box::pin(self.tell(node, ttl)).await?,
         }
         Ok(generation)
     }
 
+    /// Tells a node in the background that a rounded ttl is in use, if it was not told of late.
+    pub(super) fn keep_told(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
+        let told = lock(&node.admission.state).is_told(ttl, Instant::now());
+        if told != Told::Yes && node.vetted_connection().is_some() {
+            self.tell_later(node, ttl);
+        }
+    }
+
+    fn tell_later(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
+        // One at a time; if it fails, the next request tries again.
+        if !node.telling.swap(true, Ordering::SeqCst) {
+            let (members, node) = (Arc::clone(self), Arc::clone(node));
+            self.spawn(async move {
+                let _ = timeout(members.limit, members.tell(&node, ttl)).await;
+                node.telling.store(false, Ordering::SeqCst);
+            });
+        }
+    }
+
+    /// Tells a node that a rounded ttl is in use. Its vote may be part of a lock from then on.
+    async fn tell(&self, node: &Arc<Node>, ttl: Duration) -> Result<(), StoreError> {
+        self.ttls.uses(ttl, Instant::now());
+        let run = lock(&node.admission.state).run.clone();
+        self.enlist(node, &run.ok_or_else(reconnected)?, None).await
+    }
+
+    async fn enlist(
+        &self,
+        node: &Arc<Node>,
+        run: &str,
+        heard_of_another: Option<Duration>,
+    ) -> Result<(), StoreError> {
+        let mut how = if self.quarantine {
+            Enlisting::Uninformed
+        } else {
+            Enlisting::Trusting
+        };
+        loop {
+            let now = Instant::now();
+            let known = self.ttls.pairs(now);
+            let what = Enlist {
+                how,
+                run,
+                heard_of_another,
+                ttls: &known,
+            };
+            match node.master.enlist(what).await? {
+                Enlisted::AskOthers if how == Enlisting::Uninformed => {
+                    self.ask_others(node).await;
+                    how = Enlisting::Informed;
+                }
+                Enlisted::AskOthers | Enlisted::Already => return Err(new_no_more()),
+                Enlisted::Node { left, ttls } => {
+                    self.ttls.learn(ttls, now);
+                    let mut state = lock(&node.admission.state);
+                    state.told(&known, now);
+                    state.waits_until = (!left.is_zero()).then(|| Instant::now() + left);
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Learns from the other nodes which ttls are in use. Those that do not answer are not waited for long: what they know is
+    /// unknown, and the node waits for what is known.
+    async fn ask_others(&self, node: &Node) {
+        let others = self.all.iter().filter(|other| other.index != node.index);
+        let asked = others.map(async |other| {
+            let what = Enlist {
+                how: Enlisting::Look,
+                run: "",
+                heard_of_another: None,
+                ttls: &[],
+            };
+            let now = Instant::now();
+            let answer = timeout(self.limit / 2, other.master.enlist(what)).await;
+            if let Ok(Ok(Enlisted::Node { ttls, .. })) = answer {
+                self.ttls.learn(ttls, now);
+            }
+        });
+        join_all(asked).await;
+    }
+
     /// Waits for the vetting of the connection. The vetting runs by itself: the caller may have its majority, and
     /// leave, long before.
-    async fn vetted(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
+    pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Node>) -> Result<u64, StoreError> {
         let over = node.admission.vetting_over.notified();
         tokio::pin!(over);
         over.as_mut().enable();
         if !node.admission.vetting.swap(true, Ordering::SeqCst) {
             let (members, node) = (Arc::clone(self), Arc::clone(node));
-            let vetting = async move {
+            self.spawn(async move {
                 let limit = members.limit;
                 let outcome = match timeout(limit * 2, members.vet(&node)).await {
                     Ok(outcome) => outcome,
@@ -111,11 +266,7 @@ impl Members {
                 lock(&node.admission.state).refused = outcome.err();
                 node.admission.vetting.store(false, Ordering::SeqCst);
                 node.admission.vetting_over.notify_waiters();
-            };
-            match self.runtime.get() {
-                Some(runtime) => drop(runtime.spawn(vetting)),
-                None => drop(rt::spawn(vetting)),
-            }
+            });
         }
         over.await;
         let refused = || lock(&node.admission.state).refused.clone();
@@ -127,56 +278,64 @@ impl Members {
     /// to be repeated because its script is missing could arrive behind a later one.
     async fn vet(&self, node: &Arc<Node>) -> Result<(), StoreError> {
         let generation = node.master.ready().await?;
-        node.master.load().await?;
-        if self.quarantine {
-            self.identify(node).await?;
-        }
-        node.master.catch_up().await?;
+        let (loaded, run) = join(node.master.load(), node.master.run()).await;
+        loaded?;
+        let run = run?;
+        let heard_of_another = {
+            let state = lock(&node.admission.state);
+            let other = state.run.as_ref().is_some_and(|known| *known != run);
+            state.heard_at.filter(|_| other).map(|at| at.elapsed())
+        };
+        self.enlist(node, &run, heard_of_another).await?;
         // If the connection was replaced meanwhile, the answers may be those of different servers.
         if node.master.generation() != Some(generation) {
             return Err(reconnected());
         }
+        {
+            let mut state = lock(&node.admission.state);
+            state.run = Some(run);
+            state.heard_at = Some(Instant::now());
+            state.looked_at = state.heard_at;
+            if let Some(until) = state.waits_until {
+                tracing::warn!(
+                    node = node.index,
+                    address = &*node.address,
+                    left = ?until.saturating_duration_since(Instant::now()),
+                    "a node of the quorum is new, has restarted or was replaced: it does not vote until any lock that it may have forgotten has ended"
+                );
+            }
+        }
+        self.only_once(node)?;
         node.admission.vetted.store(generation, Ordering::Release);
         Ok(())
     }
 
-    async fn identify(&self, node: &Arc<Node>) -> Result<(), StoreError> {
-        let now = Instant::now();
-        let run = node.master.run().await?;
-        node.master.enlist().await?;
-        let known = lock(&node.admission.state).known.clone();
-        let same = known.map(|known| known.id == run.id);
-        let suspect = match same {
-            Some(same) => !same,
-            // The first run of this node that the client meets. If the quorum was in use before this run began, the node
-            // has restarted.
-            None => self.used_before(node, run.uptime).await,
+    /// Makes sure that no other address leads to the server of this node: it would vote twice.
+    fn only_once(&self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let run = |node: &Node| lock(&node.admission.state).run.clone();
+        let ours = run(node);
+        let mut others = self.all.iter().filter(|other| other.index != node.index);
+        match others.find(|other| run(other) == ours) {
+            Some(other) => Err(twice(&node.address, &other.address)),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks on a new connection whether the address of a node still leads to the known server.
+    async fn look(&self, node: &Arc<Node>) {
+        let Some(generation) = node.vetted_connection() else {
+            return;
         };
-        if suspect {
+        let known = lock(&node.admission.state).run.clone();
+        if let Ok(Ok(run)) = timeout(self.limit, node.master.run_at_address()).await
+            && known.is_some_and(|known| known != run)
+        {
             tracing::warn!(
                 node = node.index,
                 address = &*node.address,
-                "a node of the quorum has restarted: it does not vote until any lock that it may have forgotten has ended"
+                "the address of a node of the quorum leads to another server"
             );
-            let mut state = lock(&node.admission.state);
-            state.restarted = Some(now.checked_sub(run.uptime).unwrap_or(now));
-            // Before the connection counts as vetted, so that a vote on a vetted connection finds this as well.
-            node.admission.suspect.store(true, Ordering::Release);
+            node.master.leave(generation);
         }
-        lock(&node.admission.state).known = Some(run);
-        Ok(())
-    }
-
-    /// Whether any other node belonged to the quorum before this server started. Both times are whole seconds, so a quorum that
-    /// is two seconds old or less looks like a new one. Nodes that do not answer prove nothing.
-    async fn used_before(&self, node: &Arc<Node>, uptime: Duration) -> bool {
-        let others = self.all.iter().filter(|other| other.index != node.index);
-        let ages = join_all(others.map(async |other| {
-            let age = timeout(self.limit / 4, other.master.enlisted()).await;
-            age.ok().and_then(Result::ok)
-        }));
-        let ages = ages.await;
-        let before = uptime + Duration::from_secs(1);
-        ages.into_iter().flatten().any(|age| age > before)
     }
 }

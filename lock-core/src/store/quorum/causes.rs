@@ -74,7 +74,7 @@ pub(super) fn silent() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Silent)))
 }
 
-/// A node that restarted may have forgotten a vote, so it is in quarantine.
+/// A node that is new or has restarted may have forgotten a vote, so it is in quarantine.
 pub(super) fn in_quarantine(left: Duration) -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Quarantined(left))))
 }
@@ -85,6 +85,30 @@ pub(super) fn is_quarantine(error: &StoreError) -> bool {
         StoreError::NotNow(cause) => cause.is::<Quarantined>(),
         _ => false,
     }
+}
+
+/// The node was asked to join a new quorum, and has a note of an older one.
+pub(super) fn new_no_more() -> StoreError {
+    StoreError::Misconfigured(
+        "it belongs to a quorum already: only a new one is begun, a node that is replaced joins by itself".to_owned(),
+    )
+}
+
+/// Two addresses lead to one server.
+pub(super) fn twice(one: &str, other: &str) -> StoreError {
+    StoreError::Misconfigured(format!("{one} and {other} {SAME_SERVER}"))
+}
+
+pub(super) fn is_twice(error: &StoreError) -> bool {
+    matches!(error, StoreError::Misconfigured(reason) if reason.ends_with(SAME_SERVER))
+}
+
+const SAME_SERVER: &str =
+    "are the same server: a quorum needs a server of its own behind each address";
+
+/// The node has no note: it has lost all its data.
+pub(super) fn unknown() -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(Unknown)))
 }
 
 /// The connection was replaced while the request was on its way: the server may have restarted.
@@ -110,8 +134,12 @@ struct Late(Duration);
 struct Silent;
 
 #[derive(Debug, thiserror::Error)]
-#[error("it restarted, and may vote again in {0:?}")]
+#[error("it is new or has restarted, and votes in {0:?}")]
 struct Quarantined(Duration);
+
+#[derive(Debug, thiserror::Error)]
+#[error("it has lost its data")]
+struct Unknown;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the connection was made anew while it was asked")]

@@ -8,6 +8,7 @@ use super::causes::combined;
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tokens::RunningRenewal;
+use super::ttls::rounded;
 use super::{QuorumStore, only_exclusive};
 use crate::key::Kind;
 use crate::store::redis::{Ballot, extended};
@@ -30,6 +31,17 @@ impl QuorumStore {
         let renewing = members
             .tokens
             .renew(renewals.iter().map(|renewal| renewal.token));
+        let mut ttls: Vec<_> = renewals
+            .iter()
+            .map(|renewal| rounded(renewal.ttl))
+            .collect();
+        ttls.sort_unstable();
+        ttls.dedup();
+        for ttl in ttls.into_iter().filter(|ttl| !ttl.is_zero()) {
+            for node in &members.all {
+                members.keep_told(node, ttl);
+            }
+        }
         let ballot = Ballot::extend(renewals);
         let patience = self.patience().min(limit);
         let mut round = ask(members, ballot, How::Tell, Nodes::default(), patience);

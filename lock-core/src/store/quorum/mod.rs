@@ -6,6 +6,7 @@
 
 mod acquire;
 mod admission;
+mod begin;
 mod causes;
 mod extend;
 mod hints;
@@ -17,6 +18,7 @@ mod round;
 mod rtt;
 mod tally;
 mod tokens;
+mod ttls;
 mod undo;
 mod urls;
 
@@ -47,9 +49,9 @@ use crate::token::{ClientId, Token};
 pub(crate) struct Rules {
     /// Maximum wait for a reply. A reply that takes longer is an error.
     pub(crate) limit: Duration,
-    /// Maximum ttl to expect, as far as is known.
+    /// A ttl that is used from the beginning.
     pub(crate) ttl: Duration,
-    /// Whether a node that has restarted goes into quarantine: it does not vote.
+    /// Whether a node that may have forgotten votes goes into quarantine: it does not vote until they have ended.
     pub(crate) quarantine: bool,
 }
 
@@ -102,16 +104,19 @@ impl QuorumStore {
         let mut admissions: FuturesUnordered<_> = members
             .all
             .iter()
-            .map(async |node| (node, Members::admit(members, node).await))
+            .map(async |node| (node, Members::vetted(members, node).await))
             .collect();
         let (mut end, mut admitted) = (began + members.limit, Nodes::default());
         let mut failures = Vec::new();
         while let Ok(Some((node, outcome))) = timeout_at(end, admissions.next()).await {
             match outcome {
+                // A node that waits is counted by its votes.
                 Ok(_) => {
                     node.rtt.answered(began.elapsed());
                     admitted = admitted.with(node.index);
                 }
+                // Not only a node that is missing: two that fail together.
+                Err(error) if causes::is_twice(&error) => return Err(error),
                 Err(error) => failures.push(node.failed(error)),
             }
             if admitted.len() == members.majority {

@@ -12,13 +12,14 @@ use tokio::time::{Instant, timeout};
 
 use super::Rules;
 use super::admission::Admission;
-use super::causes::{Failure, reconnected};
+use super::causes::{Failure, in_quarantine, reconnected, unknown};
 use super::nodes::{Nodes, majority};
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
-use crate::rt::Handle;
+use super::ttls::{Ttls, rounded};
+use crate::rt::{self, Handle};
 use crate::store::StoreError;
-use crate::store::redis::{Ballot, Master};
+use crate::store::redis::{Abstention, Ballot, Master};
 use crate::token::Token;
 
 /// A generation that no connection has.
@@ -30,6 +31,8 @@ pub(super) struct Node {
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
     pub(super) admission: Admission,
+    /// Whether the node is being told of a ttl.
+    pub(super) telling: AtomicBool,
     /// The latest token that the node was asked for.
     asked_for: AtomicU64,
 }
@@ -39,10 +42,10 @@ pub(super) struct Members {
     pub(super) all: Vec<Arc<Node>>,
     pub(super) majority: usize,
     pub(super) limit: Duration,
-    /// Whether a node that has restarted goes into quarantine: it does not vote.
+    /// Whether a node that may have forgotten votes goes into quarantine.
     pub(super) quarantine: bool,
-    /// The longest ttl of any request, in ms: a vote that a node has forgotten may last that long.
-    longest: AtomicU64,
+    /// A vote that a node has forgotten may last as long as the longest of them.
+    pub(super) ttls: Ttls,
     pub(super) runtime: OnceCell<Handle>,
     pub(super) tokens: Arc<Tokens>,
 }
@@ -56,31 +59,30 @@ impl Members {
                 master: node,
                 rtt: RttEstimator::default(),
                 admission: Admission::default(),
+                telling: AtomicBool::new(false),
                 asked_for: AtomicU64::new(0),
             })
         });
         let all: Vec<_> = members.collect();
+        let ttls = Ttls::default();
+        ttls.uses(rounded(rules.ttl), Instant::now());
         Self {
             majority: majority(all.len()),
             all,
             limit: rules.limit,
             quarantine: rules.quarantine,
-            longest: AtomicU64::new(rules.ttl.as_millis() as u64),
+            ttls,
             runtime: OnceCell::new(),
             tokens,
         }
     }
 
-    /// A lock is requested with this ttl.
-    pub(super) fn asked_for(&self, ttl: Duration) {
-        let ttl = ttl.as_millis() as u64;
-        if self.longest.load(Ordering::Relaxed) < ttl {
-            self.longest.fetch_max(ttl, Ordering::Relaxed);
+    /// Runs a task on the engine's runtime.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        match self.runtime.get() {
+            Some(runtime) => drop(runtime.spawn(task)),
+            None => drop(rt::spawn(task)),
         }
-    }
-
-    pub(super) fn longest(&self) -> Duration {
-        Duration::from_millis(self.longest.load(Ordering::Relaxed))
     }
 
     /// The nodes that cannot have anything of this token.
@@ -100,29 +102,36 @@ impl Node {
         self.asked_for.fetch_max(sequence, Ordering::SeqCst);
     }
 
-    /// The vote of this node. It does not count if the connection was replaced on the way.
+    /// The vote of this node for a lock of this rounded ttl. It does not count if the connection was replaced on the way.
     pub(super) async fn vote(
         self: &Arc<Self>,
         members: &Arc<Members>,
         ballot: &Ballot,
+        ttl: Duration,
         sent: Instant,
         closed: &AtomicBool,
         sent_on: &AtomicU64,
     ) -> Result<redis::Value, StoreError> {
-        let before = match self.vetted_connection() {
-            Some(generation) if !self.admission.is_suspect() => generation,
-            // Boxed because it is large and rare.
-            _ => Box::pin(members.admit(self)).await?,
-        };
+        let before = members.admit(self, ttl).await?;
         if closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }
         sent_on.store(before, Ordering::Relaxed);
-        let vote = self.send(ballot, sent).await?;
+        let value = self.send(ballot, sent).await?;
         if self.master.generation() != Some(before) {
             return Err(reconnected());
         }
-        Ok(vote)
+        match Abstention::read(&value)? {
+            None => Ok(value),
+            Some(Abstention::Waits { left }) => {
+                self.waits_for(left);
+                Err(in_quarantine(left))
+            }
+            Some(Abstention::Unknown) => {
+                self.is_unknown();
+                Err(unknown())
+            }
+        }
     }
 
     /// Takes back what an attempt for this token may have left. If another attempt goes on with the token when the undo would
@@ -176,18 +185,21 @@ impl Node {
         match &answer {
             // There may not even be a connection: the next attempts are probes.
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
-            Ok(_) | Err(StoreError::Misconfigured(_)) => self.rtt.answered(sent.elapsed()),
+            Ok(_) | Err(StoreError::Misconfigured(_)) => {
+                self.rtt.answered(sent.elapsed());
+                self.heard_of();
+            }
         }
         answer
     }
 
     /// Finds out whether a silent node answers again, and may vote.
     pub(super) async fn probe(self: &Arc<Self>, members: &Arc<Members>) {
-        if members.admit(self).await.is_err() {
+        if self.vetted_connection().is_none() && members.vetted(self).await.is_err() {
             return;
         }
         let sent = Instant::now();
-        match timeout(members.limit, self.master.enlisted()).await {
+        match timeout(members.limit, self.master.run()).await {
             Ok(Ok(_)) => self.rtt.answered(sent.elapsed()),
             Ok(Err(_)) => {}
             Err(_) => self.master.went_silent(),

@@ -26,8 +26,8 @@ pub(super) type Answered = (usize, Result<Value, StoreError>);
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// Only nodes that may vote are asked.
-    Vote,
+    /// Only nodes that may vote are asked, for a lock of this rounded ttl.
+    Vote { ttl: Duration },
     /// Every node is asked, also a restarted one.
     Tell,
     /// As `Tell`, to take back what an attempt for this token has left. Not sent where another attempt goes on with the token.
@@ -80,7 +80,7 @@ pub(super) fn ask(
     let (mut until, mut open) = ([None; MAXIMUM_NODES], Nodes::default());
     for node in members.all.iter().filter(|node| !skip.has(node.index)) {
         let limit = match how {
-            How::Vote => node.rtt.limit(most.min(members.limit)),
+            How::Vote { .. } => node.rtt.limit(most.min(members.limit)),
             How::Tell | How::Undo(_) => most,
         };
         until[node.index] = Some(sent + limit);
@@ -154,9 +154,10 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
     } = &*question;
     let node = &members.all[index];
     let answer = match how {
-        How::Vote => {
+        How::Vote { ttl } => {
             let sent_on = &sent_on[index];
-            node.vote(members, ballot, *sent, closed, sent_on).await
+            let vote = node.vote(members, ballot, *ttl, *sent, closed, sent_on);
+            vote.await
         }
         How::Tell => node.send(ballot, *sent).await,
         How::Undo(token) => node.undo(members, ballot, *sent, token).await,

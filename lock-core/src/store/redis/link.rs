@@ -236,6 +236,13 @@ impl Link {
         attempt.await.unwrap_or_else(|_| late())
     }
 
+    /// Sends a request on a connection of its own, which ends with it.
+    pub(super) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
+        let config = AsyncConnectionConfig::new();
+        let mut socket = socket::connect(&self.info, config, || {}).await?;
+        socket.request(command).await?.extract_error()
+    }
+
     async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
         match self.connect_as(self.resp3).await {
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {

@@ -6,15 +6,16 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::join;
 use once_cell::sync::Lazy;
 use redis::{Cmd, IntoConnectionInfo, Value, cmd};
 use tokio::time::timeout;
 
 use super::error::{bad_url, classify, garbled, no_reply};
 use super::link::Link;
-use super::reply::{millis, number, text, word};
+use super::reply::{millis, text, word};
 use super::script::{self, Script, script};
-use super::wire::{Arg, CHANNELS, FENCE, renewed};
+use super::wire::{Arg, CHANNELS, renewed};
 use crate::LockError;
 use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
@@ -22,13 +23,18 @@ use crate::rt::Handle;
 use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
 use crate::token::{ClientId, Token};
 
-/// Key of the note that says since when a server belongs to the quorum.
-const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
+/// Key of the note of a node (see `note.lua`).
+const NOTE: &str = "lock-core:quorum";
+
+/// Key of the counter of fencing tokens. Not that of a single master, which a server may be as well: a node without a counter
+/// does not vote.
+const COUNTER: Name<'static> = Name::fixed("lock-core:quorum:fence");
 
 static ACQUIRE: Lazy<Script> = script!(
     "quorum acquire",
     "quorum/acquire_free.lua",
     "prelude.lua",
+    "quorum/note.lua",
     "quorum/mint.lua",
     "quorum/offer.lua",
     "quorum/acquire.lua"
@@ -48,8 +54,12 @@ static FORCE_RELEASE: Lazy<Script> = script!(
 );
 static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
 static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
-static CATCH_UP: Lazy<Script> = script!("quorum catch_up", "quorum/catch_up.lua");
-static ENLIST: Lazy<Script> = script!("quorum enlist", "quorum/enlist.lua");
+static ENLIST: Lazy<Script> = script!(
+    "quorum enlist",
+    "quorum/note.lua",
+    "quorum/mint.lua",
+    "quorum/enlist.lua"
+);
 
 /// A request to any number of nodes.
 pub(crate) struct Ballot {
@@ -79,7 +89,7 @@ impl Ballot {
             Arg::Number(attempt.reserve + 1),
         ];
         let given = if attempt.reserve == 0 { 3 } else { 4 };
-        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
+        let keys = [attempt.key.lock().into(), queue, waiters, COUNTER];
         Some(Self::new(&ACQUIRE, &keys, &args[..given]))
     }
 
@@ -113,7 +123,7 @@ impl Ballot {
     /// Raises the counter of each node that has voted for this token.
     pub(crate) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
         let args = [Arg::Text(token.as_str()), Arg::Number(least)];
-        Self::new(&RAISE, &[key.lock().into(), FENCE], &args)
+        Self::new(&RAISE, &[key.lock().into(), COUNTER], &args)
     }
 
     pub(crate) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
@@ -125,12 +135,20 @@ impl Ballot {
         ))
     }
 
-    fn catch_up() -> Arc<Self> {
-        Self::new(&CATCH_UP, &[FENCE], &[])
-    }
-
-    fn enlist(how: &str) -> Arc<Self> {
-        Self::new(&ENLIST, &[NOTE], &[Arg::Text(how)])
+    fn enlist(what: &Enlist<'_>) -> Arc<Self> {
+        let how = match what.how {
+            Enlisting::Uninformed => "quarantine",
+            Enlisting::Informed => "informed",
+            Enlisting::Trusting => "trust",
+            Enlisting::NewQuorum => "begin",
+            Enlisting::Look => "look",
+        };
+        let mut args = vec![Arg::Text(how), Arg::Text(what.run)];
+        args.push(what.heard_of_another.map_or(Arg::Text(""), Arg::Millis));
+        for (ttl, time) in what.ttls {
+            args.extend([Arg::Millis(*ttl), Arg::Millis(*time)]);
+        }
+        Self::new(&ENLIST, &[COUNTER], &args)
     }
 }
 
@@ -147,6 +165,31 @@ pub(crate) enum Vote {
     Granted { minted: u64 },
     Busy { left: Duration, client: String },
     Foreign { kind: String },
+}
+
+/// Why a node does not vote.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Abstention {
+    /// The node may have forgotten votes, and gives none for that long.
+    Waits { left: Duration },
+    /// The node has no note: it has to be enlisted.
+    Unknown,
+}
+
+impl Abstention {
+    /// `None` for a vote.
+    pub(crate) fn read(value: &Value) -> Result<Option<Self>, StoreError> {
+        let Value::Array(parts) = value else {
+            return Ok(None);
+        };
+        Ok(match (text(parts.first()), &parts[..]) {
+            (Some("waits"), [_, left]) => Some(Self::Waits {
+                left: millis(left)?,
+            }),
+            (Some("unknown"), [_]) => Some(Self::Unknown),
+            _ => None,
+        })
+    }
 }
 
 impl Vote {
@@ -172,6 +215,66 @@ impl Vote {
     }
 }
 
+/// What a client tells a node.
+pub(crate) struct Enlist<'a> {
+    pub(crate) how: Enlisting,
+    /// The run of the server.
+    pub(crate) run: &'a str,
+    /// Time since the client last heard of another run at this address, if it did.
+    pub(crate) heard_of_another: Option<Duration>,
+    /// Ttls in use, and how long each is known to be in use.
+    pub(crate) ttls: &'a [(Duration, Duration)],
+}
+
+/// What happens to a node whose server has restarted, lost its data or was replaced.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Enlisting {
+    /// It says so: the client has to ask the other nodes which ttls are in use.
+    Uninformed,
+    /// The client has asked them. The node waits until its votes have ended.
+    Informed,
+    /// It votes: it forgets nothing.
+    Trusting,
+    /// No server of the quorum has ever voted.
+    NewQuorum,
+    /// Nothing.
+    Look,
+}
+
+/// What a node answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Enlisted {
+    Node {
+        /// The rest of its wait; zero if it votes.
+        left: Duration,
+        /// Ttls in use, and how long each is known to be in use.
+        ttls: Vec<(Duration, Duration)>,
+    },
+    /// It belongs to a quorum that is not new.
+    Already,
+    /// It has to wait, and the client is not informed.
+    AskOthers,
+}
+
+impl Enlisted {
+    fn read(value: &Value) -> Result<Self, StoreError> {
+        let Value::Array(parts) = value else {
+            return Err(garbled());
+        };
+        match &parts[..] {
+            [Value::Int(-1)] => Ok(Self::Already),
+            [Value::Int(-2)] => Ok(Self::AskOthers),
+            [left, pairs @ ..] if pairs.len() % 2 == 0 => {
+                let pair = |pair: &[Value]| Ok((millis(&pair[0])?, millis(&pair[1])?));
+                let ttls: Result<_, StoreError> = pairs.chunks(2).map(pair).collect();
+                let left = millis(left)?;
+                Ok(Self::Node { left, ttls: ttls? })
+            }
+            _ => Err(garbled()),
+        }
+    }
+}
+
 /// Reads an answer of yes (1) or no (0).
 pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
     match value {
@@ -179,14 +282,6 @@ pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
         Value::Int(1) => Ok(true),
         _ => Err(garbled()),
     }
-}
-
-/// The run of a server that answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) id: String,
-    /// In whole seconds; the real time may be up to one second more.
-    pub(crate) uptime: Duration,
 }
 
 /// The connection to one master of a quorum.
@@ -243,13 +338,8 @@ impl Master {
     }
 
     /// Sends a request without a time limit: the caller sets one. If there is a connection, the first poll of the future puts
-    /// the request on its way, behind all earlier ones.
-    pub(crate) async fn send(&self, ballot: &Ballot) -> Result<Value, StoreError> {
-        self.send_while(ballot, || true).await
-    }
-
-    /// As [`send`](Self::send). If the server does not have the script, its text goes out only if the request is
-    /// still `wanted`.
+    /// the request on its way, behind all earlier ones. If the server does not have the script, its text goes out only if the
+    /// request is still `wanted`.
     pub(crate) async fn send_while(
         &self,
         ballot: &Ballot,
@@ -267,12 +357,17 @@ impl Master {
         self.link.went_silent(self.limit);
     }
 
-    /// Loads the scripts whose order matters. If the server does not allow that, each text goes out with its first call.
+    /// Loads the scripts whose order matters, in one go. If the server does not allow that, each text goes out with its first
+    /// call.
     pub(crate) async fn load(&self) -> Result<(), StoreError> {
-        for script in [&*ACQUIRE, &*RELEASE] {
+        let load = |script: &Script| {
             let mut load = cmd("SCRIPT");
             load.arg("LOAD").arg(&*script.source);
-            match self.link.request(load).await.map_err(classify) {
+            self.link.request(load)
+        };
+        let (acquire, release) = join(load(&ACQUIRE), load(&RELEASE)).await;
+        for loaded in [acquire, release] {
+            match loaded.map_err(classify) {
                 Ok(_) | Err(StoreError::Misconfigured(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -280,42 +375,48 @@ impl Master {
         Ok(())
     }
 
-    /// Makes sure that the counter of fencing tokens is not behind the count before a restart of the server.
-    pub(crate) async fn catch_up(&self) -> Result<(), StoreError> {
-        self.send(&Ballot::catch_up()).await.map(drop)
+    /// The current run of the server.
+    pub(crate) async fn run(&self) -> Result<String, StoreError> {
+        run_id(self.link.request(info()).await.map_err(classify)?)
     }
 
-    /// Asks for the current run of the server.
-    pub(crate) async fn run(&self) -> Result<Run, StoreError> {
-        let mut info = cmd("INFO");
-        info.arg("server");
-        let value = self.link.request(info).await.map_err(classify)?;
-        let answer: String = redis::from_redis_value(value).map_err(|_| garbled())?;
-        let field = |name: &str| {
-            let mut lines = answer.lines();
-            lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))
-        };
-        let id = field("run_id").ok_or_else(garbled)?;
-        let uptime = field("uptime_in_seconds").and_then(|seconds| seconds.trim().parse().ok());
-        Ok(Run {
-            id: id.trim().to_owned(),
-            uptime: Duration::from_secs(uptime.ok_or_else(garbled)?),
-        })
+    /// The current run of the server to which the address leads now: on a connection of its own, since an old one may lead to
+    /// another server.
+    pub(crate) async fn run_at_address(&self) -> Result<String, StoreError> {
+        run_id(self.link.request_anew(&info()).await.map_err(classify)?)
     }
 
-    /// How long the server has belonged to the quorum. A server that did not belong to it joins now.
-    pub(crate) async fn enlist(&self) -> Result<Duration, StoreError> {
-        age(&self.send(&Ballot::enlist("note")).await?)
+    /// The address leads to another server: the next request makes a new connection.
+    pub(crate) fn leave(&self, generation: u64) {
+        self.link.discard(generation);
     }
 
-    /// As [`enlist`](Self::enlist), but changes nothing.
-    pub(crate) async fn enlisted(&self) -> Result<Duration, StoreError> {
-        age(&self.send(&Ballot::enlist("look")).await?)
+    /// Whether the node has a note: it was enlisted before.
+    pub(crate) async fn has_note(&self) -> Result<bool, StoreError> {
+        let mut exists = cmd("EXISTS");
+        exists.arg(NOTE);
+        yes(&self.link.request(exists).await.map_err(classify)?)
+    }
+
+    /// Tells the node what the client knows.
+    pub(crate) async fn enlist(&self, what: Enlist<'_>) -> Result<Enlisted, StoreError> {
+        // By its text: a new server does not know it, and that would cost another round trip.
+        let Ballot { script, command } = &*Ballot::enlist(&what);
+        let answer = self.link.request(by_text(script, command)).await;
+        Enlisted::read(&answer.map_err(classify)?)
     }
 }
 
-fn age(value: &Value) -> Result<Duration, StoreError> {
-    number(value).map(Duration::from_secs)
+fn info() -> Cmd {
+    let mut info = cmd("INFO");
+    info.arg("server");
+    info
+}
+
+fn run_id(value: Value) -> Result<String, StoreError> {
+    let answer: String = redis::from_redis_value(value).map_err(|_| garbled())?;
+    let id = answer.lines().find_map(|line| line.strip_prefix("run_id:"));
+    Ok(id.ok_or_else(garbled)?.trim().to_owned())
 }
 
 /// The same call with the text of the script in place of its hash.
@@ -345,7 +446,7 @@ mod tests {
     #[test]
     fn a_call_by_text_has_the_same_keys_and_arguments() {
         let (script, args) = (&*RAISE, [Arg::Text("one"), Arg::Number(7)]);
-        let by_hash = script.by_hash(&[FENCE], &args);
+        let by_hash = script.by_hash(&[COUNTER], &args);
         let words = |command: &Cmd| -> Vec<Vec<u8>> {
             let words = command.args_iter().filter_map(|word| match word {
                 redis::Arg::Simple(word) => Some(word.to_vec()),

@@ -28,7 +28,7 @@ use tokio::time::{Instant, timeout};
 use self::batch::Batcher;
 use self::error::{classify, garbled, no_reply};
 use self::link::Link;
-pub(crate) use self::master::{Ballot, Master, Run, Vote, yes};
+pub(crate) use self::master::{Abstention, Ballot, Enlist, Enlisted, Enlisting, Master, Vote, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
 pub(crate) use self::user::UserConnection;

@@ -1,0 +1,43 @@
+-- The note of a node, a hash: what the node may have forgotten. It decides whether the node votes.
+--
+--   run      the run of the server (`run_id` of INFO) that the note was written for
+--   noticed  when a client noticed that this run is another one, by the clock of the node, ms
+--   since    the same until the node votes again; then 0
+--   counted  the counter of fencing tokens before the wait
+--   <ttl>    until when locks may be taken for this ttl, by the clock of the node, ms
+--
+-- A vote that was forgotten may be part of a lock for the longest ttl in use, so the node waits that long: it has no counter
+-- meanwhile. Thus a vote looks at the note only where the counter has just begun, as it has after a loss of all data.
+
+local NOTE = 'lock-core:quorum'
+-- Least wait, ms: a client finds out within half of it that its address leads to another server.
+local LEAST_WAIT = 2000
+
+local function clock()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
+end
+
+-- The rest of the wait, ms; 0 if there is none. nil if there is no note.
+local function wait(now)
+  local fields = redis.call('HGETALL', NOTE)
+  local since, longest = nil, LEAST_WAIT
+  for i = 1, #fields, 2 do
+    local name, value = fields[i], tonumber(fields[i + 1])
+    if name == 'since' then
+      since = value
+    elseif tonumber(name) and value and value > now then
+      longest = math.max(longest, tonumber(name))
+    end
+  end
+  if not since then return nil end
+  -- A clock that was set back begins the wait anew.
+  if since > now then
+    redis.call('HSET', NOTE, 'since', string.format('%.0f', now))
+    since = now
+  end
+  local left = since + longest - now
+  if since > 0 and left <= 0 then redis.call('HSET', NOTE, 'since', '0') end
+  return math.max(left, 0)
+end
+

@@ -1,0 +1,213 @@
+//! Nodes that have lost their votes, or were replaced behind their address: none votes before the locks have ended.
+
+use std::time::Duration;
+
+use lock_core::{LockError, LockGuard, LockManager};
+use lock_tests::{Proxy, TestServer};
+
+use super::rig::{LIMIT, LONG, Quorum};
+
+/// Long enough for a client to be granted a lock that it should not have.
+const SOON: Duration = Duration::from_secs(1);
+
+async fn is_refused(locks: &LockManager, key: &str) {
+    let refused = locks.lock(key).acquire_within(SOON).await;
+    assert!(refused.is_err(), "a second majority: {refused:?}");
+}
+
+/// A lock on nodes 0 and 1 of three: the third was stopped, and goes on without having heard of it.
+async fn bare_majority(quorum: &Quorum, locks: &LockManager, ttl: Duration) -> LockGuard {
+    quorum.nodes[2].stop();
+    let lock = locks.lock("a").ttl(ttl).renew(false);
+    let guard = lock.acquire().await.unwrap();
+    quorum.voted("a", &[0, 1]).await;
+    guard
+}
+
+/// The stopped node goes on, as if nothing had been sent to it.
+async fn wakes_up(quorum: &Quorum) {
+    quorum.nodes[2].cont();
+    let mut connection = quorum.nodes[2].connection().await;
+    lock_tests::eventually("it has no vote", LIMIT, async || {
+        let mut delete = redis::cmd("DEL");
+        let _: u64 = delete
+            .arg("lock:a")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        quorum.votes("a", &[2]).await.is_empty()
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_that_restarts_empty_grants_nothing_that_may_be_held() {
+    let quorum = Quorum::start(3).await;
+    let locks = quorum.manager().await;
+    let guard = locks.lock("a").renew(false).acquire().await.unwrap();
+    quorum.voted("a", &[0, 1, 2]).await;
+    for node in &quorum.nodes {
+        node.restart().await;
+    }
+    assert!(guard.is_held());
+    is_refused(&quorum.manager().await, "a").await;
+    is_refused(&locks, "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_flushed_does_not_vote() {
+    let quorum = Quorum::start(3).await;
+    let (locks, rival) = (quorum.manager().await, quorum.manager().await);
+    let guard = bare_majority(&quorum, &locks, LONG).await;
+    quorum.nodes[1].flushall().await;
+    wakes_up(&quorum).await;
+    // Neither for whoever is connected, nor for whoever comes new.
+    is_refused(&rival, "a").await;
+    is_refused(&quorum.manager().await, "a").await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_waits_for_a_longer_ttl_that_others_use() {
+    let quorum = Quorum::start(3).await;
+    let short = Duration::from_secs(1);
+    let brief = quorum.manager_with(|builder| builder.default_ttl(short));
+    let (locks, brief) = (
+        quorum.manager_with(|b| b.default_ttl(short)).await,
+        brief.await,
+    );
+    let guard = bare_majority(&quorum, &locks, LONG).await;
+    quorum.nodes[1].restart().await;
+    wakes_up(&quorum).await;
+    // Longer than its own ttl, and than the least wait.
+    let refused = brief.lock("a").acquire_within(Duration::from_secs(5)).await;
+    assert!(refused.is_err(), "a second majority");
+    let newcomer = quorum
+        .manager_with(|builder| builder.default_ttl(short))
+        .await;
+    is_refused(&newcomer, "a").await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_votes_though_long_locks_were_used_earlier() {
+    let quorum = Quorum::start(3).await;
+    let ttl = Duration::from_secs(1);
+    let locks = quorum
+        .manager_with(|builder| builder.default_ttl(ttl))
+        .await;
+    let long = locks.lock("long").ttl(ttl * 5).acquire().await.unwrap();
+    long.release().await.unwrap();
+    // The ttl of five seconds counts for ten.
+    let mut connection = quorum.nodes[0].connection().await;
+    lock_tests::eventually("it is forgotten", LIMIT, async || {
+        drop(locks.lock("used").acquire().await.unwrap());
+        let mut look = redis::cmd("HGET");
+        look.arg("lock-core:quorum").arg("5120");
+        let until: Option<u64> = look.query_async(&mut connection).await.unwrap();
+        let time: (u64, u64) = redis::cmd("TIME")
+            .query_async(&mut connection)
+            .await
+            .unwrap();
+        until.is_none_or(|until| until < time.0 * 1000)
+    })
+    .await;
+    quorum.nodes[1].restart().await;
+    quorum.nodes[2].kill();
+    let began = std::time::Instant::now();
+    locks.lock("b").acquire_within(LIMIT).await.unwrap();
+    println!("after {:?}", began.elapsed());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_standby_behind_the_address_of_a_node_does_not_vote() {
+    let (quorum, standby) = (Quorum::start(3).await, TestServer::start().await);
+    let proxy = Proxy::start(&quorum.nodes[1]);
+    let urls = [quorum.nodes[0].url(), proxy.url(), quorum.nodes[2].url()];
+    let manager = async || {
+        let builder = LockManager::builder().default_ttl(LONG);
+        builder.quorum(&urls).await.unwrap()
+    };
+    let (locks, rival) = (manager().await, manager().await);
+    let guard = bare_majority(&quorum, &locks, LONG).await;
+    // Old connections go on to the old server, new ones lead to the other.
+    proxy.retarget(standby.addr());
+    wakes_up(&quorum).await;
+    let newcomer = manager().await;
+    is_refused(&newcomer, "a").await;
+    is_refused(&rival, "a").await;
+    assert!(guard.is_held());
+    // Whoever has an old connection notices it, too.
+    let mut connection = standby.connection().await;
+    lock_tests::eventually("it asks the other server", LIMIT, async || {
+        drop(rival.lock("b").acquire_within(SOON).await);
+        let mut channels = redis::cmd("PUBSUB");
+        channels.arg("CHANNELS");
+        let channels: Vec<String> = channels.query_async(&mut connection).await.unwrap();
+        channels.len() >= 2
+    })
+    .await;
+    proxy.retarget(quorum.nodes[1].addr());
+    proxy.reset();
+    is_refused(&rival, "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_server_under_two_names_is_refused() {
+    let quorum = Quorum::start(3).await;
+    let port = quorum.nodes[0].addr().port();
+    let twice = [
+        quorum.nodes[0].url(),
+        format!("redis://localhost:{port}"),
+        quorum.nodes[2].url(),
+    ];
+    match LockManager::quorum(twice).await {
+        Err(LockError::InvalidConfig { reason }) => {
+            assert!(reason.contains("same server"), "{reason}")
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_far_away_are_connected_to_within_the_default_deadline() {
+    let quorum = Quorum::start(3).await;
+    let proxies: Vec<_> = quorum.nodes.iter().map(Proxy::start).collect();
+    for proxy in &proxies {
+        proxy.delay(Duration::from_millis(100));
+    }
+    let locks = LockManager::quorum(proxies.iter().map(Proxy::url))
+        .await
+        .unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_quorum_begins_once() {
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(TestServer::start().await);
+    }
+    let urls: Vec<_> = nodes.iter().map(TestServer::url).collect();
+    let begin = async || LockManager::builder().begin_quorum(&urls).await;
+    nodes[1].kill();
+    let gone = begin().await.unwrap_err();
+    assert!(matches!(gone, LockError::Unavailable { .. }), "{gone:?}");
+    nodes[1].restart().await;
+    // Nobody has begun it.
+    is_refused(&LockManager::quorum(&urls).await.unwrap(), "a").await;
+    for node in &nodes {
+        node.flushall().await;
+    }
+    begin().await.unwrap();
+    let locks = LockManager::quorum(&urls).await.unwrap();
+    locks.lock("a").acquire_within(LIMIT).await.unwrap();
+    nodes[2].flushall().await;
+    let again = begin().await.unwrap_err();
+    assert!(
+        matches!(&again, LockError::InvalidConfig { reason } if reason.contains("already")),
+        "{again:?}"
+    );
+    assert!(!nodes[2].exists("lock-core:quorum").await, "it has to wait");
+}
