@@ -68,6 +68,29 @@ async fn a_node_that_was_flushed_does_not_vote() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_restarts_with_old_data_does_not_vote() {
+    let quorum = Quorum::start(3).await;
+    let (locks, rival) = (quorum.manager().await, quorum.manager().await);
+    let used = locks.lock("used").acquire().await.unwrap();
+    used.release().await.unwrap();
+    let mut connection = quorum.nodes[1].connection().await;
+    let save = redis::cmd("SAVE");
+    let _: redis::Value = save.query_async(&mut connection).await.unwrap();
+    let guard = bare_majority(&quorum, &locks, LONG).await;
+    quorum.nodes[1].restart().await;
+    let data = quorum.nodes[1].keys().await;
+    assert!(
+        data.contains(&"lock-core:quorum:fence".to_owned()),
+        "{data:?}"
+    );
+    wakes_up(&quorum).await;
+    // The newcomer first: it knows the node only by its note.
+    is_refused(&quorum.manager().await, "a").await;
+    is_refused(&rival, "a").await;
+    assert!(guard.is_held());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_waits_for_a_longer_ttl_that_others_use() {
     let quorum = Quorum::start(3).await;
     let short = Duration::from_secs(1);
