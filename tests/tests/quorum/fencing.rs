@@ -8,7 +8,7 @@ use tokio::time::timeout;
 
 use super::rig::{LIMIT, Quorum};
 
-const FENCE: &str = "lock-core:fence";
+const FENCE: &str = "lock-core:quorum:fence";
 
 async fn token(locks: &LockManager) -> u64 {
     let guard = locks.lock("a").acquire_within(LIMIT).await.unwrap();

@@ -42,6 +42,12 @@ for i = 4, #ARGV, 2 do
 end
 if left > 0 then left = wait(now) end
 
+-- The counter of an old file is behind the clock.
+local counted = tonumber(redis.pcall('GET', KEYS[1])) or 0
+if how ~= 'look' and counts(counted) and counted < now * 1000 then
+  redis.call('SET', KEYS[1], number(now * 1000))
+end
+
 local reply, fields = {left}, redis.call('HGETALL', NOTE)
 for i = 1, #fields, 2 do
   local ttl, until_then = tonumber(fields[i]), tonumber(fields[i + 1])
