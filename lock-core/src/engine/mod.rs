@@ -34,6 +34,8 @@ mod beside;
 mod events;
 mod hold;
 mod inbox;
+#[cfg(test)]
+mod late_tests;
 mod lease;
 mod line;
 mod line_state;

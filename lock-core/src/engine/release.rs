@@ -183,7 +183,7 @@ impl Shared {
 
     /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
     /// is the longest ttl that the manager has asked for with any owner.
-    fn lasts(&self, acquisition: &Acquisition) -> Duration {
+    pub(super) fn lasts(&self, acquisition: &Acquisition) -> Duration {
         if acquisition.explicit_owner.is_some() {
             Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
         } else {

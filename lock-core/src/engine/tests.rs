@@ -22,14 +22,14 @@ const TTL: Duration = Duration::from_secs(9);
 /// Longer than any test runs; a limit against hanging, not a measure.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Rig {
-    engine: Arc<Engine>,
+pub(super) struct Rig {
+    pub(super) engine: Arc<Engine>,
     clock: ManualClock,
 }
 
 impl Rig {
     /// An engine over the named memory server. All engines of one name must share the clock.
-    fn new(name: &str, clock: &ManualClock) -> Self {
+    pub(super) fn new(name: &str, clock: &ManualClock) -> Self {
         let clock = clock.clone();
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
         let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&shared)));
@@ -39,7 +39,7 @@ impl Rig {
         }
     }
 
-    fn request(&self, key: &str) -> Result<LockRequest, LockError> {
+    pub(super) fn request(&self, key: &str) -> Result<LockRequest, LockError> {
         Ok(LockRequest {
             key: Arc::new(LockKey::new("lock:", key)?),
             terms: self.engine.shared.config.terms(TTL)?,
@@ -64,7 +64,7 @@ impl Rig {
     }
 }
 
-async fn soon<T>(future: impl Future<Output = T>) -> T {
+pub(super) async fn soon<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(PATIENCE, future)
         .await
         .expect("it takes too long")
