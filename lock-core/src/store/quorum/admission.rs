@@ -113,6 +113,12 @@ impl Node {
         }
     }
 
+    /// The rest of the wait of the node, as far as this client knows.
+    pub(super) fn left(&self, now: Instant) -> Duration {
+        let until = lock(&self.admission.state).waits_until;
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
+    }
+
     /// The node says that it does not vote yet.
     pub(super) fn waits_for(&self, left: Duration) {
         lock(&self.admission.state).waits_until = Some(Instant::now() + left);

@@ -79,14 +79,6 @@ pub(super) fn in_quarantine(left: Duration) -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Quarantined(left))))
 }
 
-/// Whether a node is only in quarantine: it can be reached.
-pub(super) fn is_quarantine(error: &StoreError) -> bool {
-    match error {
-        StoreError::NotNow(cause) => cause.is::<Quarantined>(),
-        _ => false,
-    }
-}
-
 /// The node was asked to join a new quorum, and has a note of an older one.
 pub(super) fn new_no_more() -> StoreError {
     StoreError::Misconfigured(

@@ -110,7 +110,6 @@ impl QuorumStore {
         let mut failures = Vec::new();
         while let Ok(Some((node, outcome))) = timeout_at(end, admissions.next()).await {
             match outcome {
-                // A node that waits is counted by its votes.
                 Ok(_) => {
                     node.rtt.answered(began.elapsed());
                     admitted = admitted.with(node.index);
@@ -136,6 +135,20 @@ impl QuorumStore {
             })
             .collect();
         failures.extend(late);
+        let mut left: Vec<_> = members
+            .all
+            .iter()
+            .map(|node| node.left(Instant::now()))
+            .collect();
+        left.sort_unstable();
+        let left = left[members.majority - 1];
+        if !left.is_zero() {
+            tracing::warn!(
+                ?left,
+                "no lock is granted before that: a majority of the nodes is new or has lost its data; a new quorum is begun once \
+                 with `begin_quorum`, or by waiting"
+            );
+        }
         for failure in &failures {
             tracing::warn!(
                 node = failure.node,
@@ -144,11 +157,7 @@ impl QuorumStore {
                 "a node of the quorum does not vote yet"
             );
         }
-        let unreachable = failures
-            .iter()
-            .filter(|failure| !causes::is_quarantine(&failure.error))
-            .count();
-        if unreachable > self.members.all.len() - self.members.majority {
+        if failures.len() > self.members.all.len() - self.members.majority {
             return Err(causes::combined(self.members.all.len(), failures));
         }
         Ok(())
