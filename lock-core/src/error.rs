@@ -207,10 +207,6 @@ impl Cause {
     pub(crate) fn text(reason: String) -> Self {
         Self(Arc::from(Box::<dyn StdError + Send + Sync>::from(reason)))
     }
-
-    pub(crate) fn is<E: StdError + 'static>(&self) -> bool {
-        self.0.is::<E>()
-    }
 }
 
 impl fmt::Debug for Cause {
