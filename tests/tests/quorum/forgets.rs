@@ -149,14 +149,16 @@ async fn a_node_votes_though_long_locks_were_used_earlier() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_standby_behind_the_address_of_a_node_does_not_vote() {
     let (quorum, standby) = (Quorum::start(3).await, TestServer::start().await);
+    // An address is looked at in half of that.
+    let ttl = Duration::from_secs(20);
     let proxy = Proxy::start(&quorum.nodes[1]);
     let urls = [quorum.nodes[0].url(), proxy.url(), quorum.nodes[2].url()];
     let manager = async || {
-        let builder = LockManager::builder().default_ttl(LONG);
+        let builder = LockManager::builder().default_ttl(ttl);
         builder.quorum(&urls).await.unwrap()
     };
     let (locks, rival) = (manager().await, manager().await);
-    let guard = bare_majority(&quorum, &locks, LONG).await;
+    let guard = bare_majority(&quorum, &locks, ttl).await;
     // Old connections go on to the old server, new ones lead to the other.
     proxy.retarget(standby.addr());
     wakes_up(&quorum).await;

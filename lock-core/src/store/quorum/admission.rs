@@ -19,7 +19,8 @@ use crate::store::StoreError;
 use crate::store::redis::{Enlist, Enlisted, Enlisting};
 use crate::sync::lock;
 
-/// Interval between looks at the address of a node: half of the least wait of a node (see `note.lua`).
+/// Minimum interval between looks at the address of a node, half of the least wait of a node (see `note.lua`). Usually it is half
+/// of the longest ttl in use: another server does not vote before that has passed.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What is known of the server of a node.
@@ -44,7 +45,8 @@ struct AdmissionState {
     waits_until: Option<Instant>,
     /// When the node was last told of each ttl.
     told: Vec<(Duration, Instant)>,
-    looked_at: Option<Instant>,
+    /// When to look at the address again.
+    look_at: Option<Instant>,
 }
 
 impl Default for Admission {
@@ -89,11 +91,11 @@ impl AdmissionState {
         }
     }
 
+    /// Whether to look at the address now. The next time is the least interval later, unless somebody says otherwise.
     fn is_look_due(&mut self, now: Instant) -> bool {
-        let looked_at = self.looked_at.get_or_insert(now);
-        let due = now.saturating_duration_since(*looked_at) >= LOOK_EVERY;
+        let due = self.look_at.is_none_or(|at| at <= now);
         if due {
-            *looked_at = now;
+            self.look_at = Some(now + LOOK_EVERY);
         }
         due
     }
@@ -143,7 +145,7 @@ impl Members {
             None => Box::pin(self.vetted(node)).await?,
         };
         let now = Instant::now();
-        let (left, told, look) = {
+        let (left, told) = {
             let mut state = lock(&node.admission.state);
             let left = state
                 .waits_until
@@ -151,13 +153,9 @@ impl Members {
             if left == Some(Duration::ZERO) {
                 state.waits_until = None;
             }
-            let look = self.quarantine && state.is_look_due(now);
-            (left.unwrap_or_default(), state.is_told(ttl, now), look)
+            (left.unwrap_or_default(), state.is_told(ttl, now))
         };
-        if look {
-            let (members, node) = (Arc::clone(self), Arc::clone(node));
-            self.spawn(async move { members.look(&node).await });
-        }
+        self.look_if_due(node, now);
         if !left.is_zero() {
             return Err(in_quarantine(left));
         }
@@ -169,12 +167,28 @@ impl Members {
         Ok(generation)
     }
 
-    /// Tells a node in the background that a rounded ttl is in use, if it was not told of late.
-    pub(super) fn keep_told(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
-        let told = lock(&node.admission.state).is_told(ttl, Instant::now());
-        if told != Told::Yes && node.vetted_connection().is_some() {
+    /// Locks of this rounded ttl are renewed on a node: tells it in the background that the ttl is in use, if it was not told of
+    /// late, and looks at its address.
+    pub(super) fn renews(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
+        if node.vetted_connection().is_none() {
+            return;
+        }
+        let now = Instant::now();
+        let told = lock(&node.admission.state).is_told(ttl, now);
+        if told != Told::Yes {
             self.tell_later(node, ttl);
         }
+        self.look_if_due(node, now);
+    }
+
+    fn look_if_due(self: &Arc<Self>, node: &Arc<Node>, now: Instant) {
+        if !self.quarantine || !lock(&node.admission.state).is_look_due(now) {
+            return;
+        }
+        let half = self.ttls.longest(now) / 2;
+        lock(&node.admission.state).look_at = Some(now + half.max(LOOK_EVERY));
+        let (members, node) = (Arc::clone(self), Arc::clone(node));
+        self.spawn(async move { members.look(&node).await });
     }
 
     fn tell_later(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
@@ -301,7 +315,7 @@ impl Members {
             let mut state = lock(&node.admission.state);
             state.run = Some(run);
             state.heard_at = Some(Instant::now());
-            state.looked_at = state.heard_at;
+            state.look_at = Some(Instant::now() + LOOK_EVERY);
             if let Some(until) = state.waits_until {
                 tracing::warn!(
                     node = node.index,
@@ -328,7 +342,7 @@ impl Members {
     }
 
     /// Looks on a new connection whether the address of a node still leads to the known server.
-    async fn look(&self, node: &Arc<Node>) {
+    async fn look(self: &Arc<Self>, node: &Arc<Node>) {
         let Some(generation) = node.vetted_connection() else {
             return;
         };
@@ -342,6 +356,8 @@ impl Members {
                 "the address of a node of the quorum leads to another server"
             );
             node.master.leave(generation);
+            // The other server has to hear now how long this client has used the old one.
+            let _ = self.vetted(node).await;
         }
     }
 }

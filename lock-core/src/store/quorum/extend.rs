@@ -39,7 +39,7 @@ impl QuorumStore {
         ttls.dedup();
         for ttl in ttls.into_iter().filter(|ttl| !ttl.is_zero()) {
             for node in &members.all {
-                members.keep_told(node, ttl);
+                members.renews(node, ttl);
             }
         }
         let ballot = Ballot::extend(renewals);

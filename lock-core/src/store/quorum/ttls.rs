@@ -46,6 +46,13 @@ impl Ttls {
         }
     }
 
+    /// The longest ttl in use.
+    pub(super) fn longest(&self, now: Instant) -> Duration {
+        let ttls = lock(&self.0);
+        let used = ttls.iter().rev().find(|(_, until)| **until > now);
+        used.map_or(Duration::ZERO, |(ttl, _)| *ttl)
+    }
+
     /// The ttls in use, and how long each is known to be in use.
     pub(super) fn pairs(&self, now: Instant) -> Vec<(Duration, Duration)> {
         let mut ttls = lock(&self.0);
@@ -80,6 +87,8 @@ mod tests {
         ttls.uses(MS * 8, now);
         ttls.learn([(MS * 1000, MS * 5)], now);
         ttls.learn([(MS * 1000, MS * 3)], now);
+        assert_eq!(ttls.longest(now), MS * 1000);
+        assert_eq!(ttls.longest(now + MS * 5), MS * 8);
         assert_eq!(ttls.pairs(now), [(MS * 8, MS * 16), (MS * 1000, MS * 5)]);
         assert_eq!(ttls.pairs(now + MS * 5), [(MS * 8, MS * 11)]);
         assert!(ttls.pairs(now + MS * 16).is_empty());
