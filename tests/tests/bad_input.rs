@@ -283,6 +283,8 @@ async fn no_time_of_a_manager_makes_it_panic_or_hang() {
         server.url(),
         format!("redis+quorum://{}", addresses.join(",")),
     ];
+    let nodes = addresses.iter().map(|address| format!("redis://{address}"));
+    LockManager::builder().begin_quorum(nodes).await.unwrap();
     for url in &urls {
         for (name, set) in settings {
             for time in EXTREMES {

@@ -45,7 +45,8 @@ pub(super) struct LineState {
     pub(super) reserve: Range<u64>,
     /// Number of tokens that were reserved with the last grant.
     pub(super) last_reserve: u64,
-    /// Moment and number of the next check of the line, which also asks on behalf of the pending acquisition.
+    /// When the task next checks the line, and the number of that check in the registry. A check may refresh the pending
+    /// acquisition.
     pub(super) check_at: Option<(Moment, u64)>,
     /// Consecutive checks that found the first waiter woken and not running.
     pub(super) unheeded: u8,
@@ -65,7 +66,7 @@ pub(super) struct PendingAcquisition {
     pub(super) asked_at: Moment,
     /// The acquisition that the request releases, if a release makes the request.
     pub(super) releases: Option<Arc<Acquisition>>,
-    /// Whether the engine asks on behalf of the line.
+    /// Whether the task's refresh of it is under way.
     pub(super) refreshing: bool,
 }
 
@@ -93,13 +94,13 @@ pub(crate) enum LineCheck {
     Release(Arc<Acquisition>),
 }
 
-/// The recipient of the answer to a request.
+/// Who made the request that is under way, and reads its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AskedBy {
     Nobody,
     /// The first waiter itself.
     First,
-    /// The release of the previous holder.
+    /// The client that releases the previous holder, in the same command.
     Release,
 }
 

@@ -100,7 +100,7 @@ pub(super) async fn until_confirmed_then(
     acquisition: Arc<Acquisition>,
     then: Then,
 ) {
-    // Beside a release that is under way, this one finds nothing, and says when it is over.
+    // The result does not matter: beside a release that is under way, another one is sent only to drop `then` after an answer.
     let _ = acquisition.life().state.begin_clean_up();
     until_confirmed(shared, acquisition).await;
     drop(then);

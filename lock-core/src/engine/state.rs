@@ -59,7 +59,7 @@ enum Stage {
     Over,
 }
 
-/// Who releases what it has on the server.
+/// Who cleans up after the acquisition on the server, and how far that has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum CleanUp {
     /// Its client, if it is over.

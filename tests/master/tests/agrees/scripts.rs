@@ -10,6 +10,8 @@ use super::data;
 use super::faults::Fault;
 use super::pair::{self, Pair, Words};
 
+const ENLIST: &str = "quorum/note quorum/mint quorum/enlist";
+
 /// The scripts of each kind of lock: the files they are made of, and the words of a call, where a small word stands for what
 /// is drawn (see [`Caller::word`]).
 const KINDS: [&[(&str, &str)]; 3] = [
@@ -65,11 +67,11 @@ const KINDS: [&[(&str, &str)]; 3] = [
     ],
     &[
         (
-            "quorum/acquire_free prelude quorum/mint quorum/offer quorum/acquire",
+            "quorum/acquire_free prelude quorum/note quorum/mint quorum/offer quorum/acquire",
             "4 L Q W F tok ttl vote",
         ),
         (
-            "quorum/acquire_free prelude quorum/mint quorum/offer quorum/acquire",
+            "quorum/acquire_free prelude quorum/note quorum/mint quorum/offer quorum/acquire",
             "4 L Q W F tok ttl vote gap",
         ),
         (
@@ -86,9 +88,11 @@ const KINDS: [&[(&str, &str)]; 3] = [
         ),
         ("quorum/heal", "1 L tok ttl"),
         ("quorum/raise", "2 L F tok 8000000000000500"),
-        ("quorum/catch_up", "1 F"),
-        ("quorum/enlist", "1 N note"),
-        ("quorum/enlist", "1 N look"),
+        (ENLIST, "1 F begin run x"),
+        (ENLIST, "1 F trust run x ttl alive"),
+        (ENLIST, "1 F quarantine run x ttl alive ttl alive"),
+        (ENLIST, "1 F informed run 5000 ttl alive"),
+        (ENLIST, "1 F look run x"),
     ],
 ];
 
@@ -165,6 +169,7 @@ impl Caller {
             "chan" if self.rng.u8(0..4) == 0 => String::new(),
             "chan" => format!("lock-core:client:{}", self.pick(&CLIENTS)),
             "gap" => self.pick(&["0", "7", "100"]),
+            "run" => self.pick(&["one", "one", "other"]),
             "prefix" => "lock-core:client:".to_owned(),
             "owner" | "other" => self.pick(&["owner", "other"]),
             "vote" => self.pick(&["wait 60000 push", "wait 60000 poll", "try 60000 push"]),
