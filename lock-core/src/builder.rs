@@ -255,6 +255,29 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How far the clock of a node of a [quorum](Self::quorum) may jump without harm. 500 ms by default, at least 20 ms.
+    ///
+    /// A server measures a ttl with its wall clock, so one that jumps forward forgets votes too early. The nodes keep each vote
+    /// that much longer than its ttl, and a lock is taken only with a majority of nodes whose clocks agree to within half of it:
+    /// a node that has jumped farther does not count until its clock is right again. So the clocks have to be synchronised
+    /// (NTP), or the error says how far they are apart. A lock whose process has crashed is free that much later.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .clock_skew(Duration::from_secs(2))
+    ///     .quorum(["redis://a", "redis://b", "redis://c"])
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn clock_skew(mut self, most: Duration) -> Self {
+        self.config.clock_skew = most;
+        self
+    }
+
     /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
     ///
     /// | URL | what |
@@ -421,6 +444,7 @@ impl LockManagerBuilder {
             limit: self.config.command_deadline,
             ttl: self.config.default_ttl,
             quarantine: self.config.restart_quarantine,
+            clock_skew: self.config.clock_skew,
         }
     }
 }

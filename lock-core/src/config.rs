@@ -29,6 +29,7 @@ pub(crate) struct Config {
     pub(crate) handover_limit: u32,
     pub(crate) handover_time: Duration,
     pub(crate) restart_quarantine: bool,
+    pub(crate) clock_skew: Duration,
 }
 
 impl Default for Config {
@@ -44,6 +45,7 @@ impl Default for Config {
             handover_limit: 64,
             handover_time: Duration::from_millis(10),
             restart_quarantine: true,
+            clock_skew: Duration::from_millis(500),
         }
     }
 }
@@ -64,6 +66,12 @@ impl Config {
         if self.command_deadline.is_zero() {
             return Err(LockError::config(
                 "the command deadline is zero: give the server time to answer, for example 1 s",
+            ));
+        }
+        if self.clock_skew < Duration::from_millis(20) || self.clock_skew > Duration::from_secs(60)
+        {
+            return Err(LockError::config(
+                "the clock skew is out of range: use for example 500 ms, at least 20 ms, and at most a minute",
             ));
         }
         // A waiter that asks less often than every few seconds counts as dead.

@@ -89,7 +89,8 @@ impl LockInfo {
         self.remaining.is_some()
     }
 
-    /// What was left of the holder's lease on the server, in whole milliseconds; `None` where nobody held it.
+    /// What was left of the holder's lease on the server, in whole milliseconds; `None` where nobody held it. The nodes of a quorum
+    /// keep a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its holder believes in it.
     ///
     /// # Examples
     ///
@@ -228,7 +229,7 @@ impl NodeInfo {
         vote.map(|(client, _)| client.as_str())
     }
 
-    /// For how long the vote lasts if it is not renewed.
+    /// For how long the vote lasts if it is not renewed, `clock_skew` included.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let vote = self.state.as_ref().ok()?.as_ref();

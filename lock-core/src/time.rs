@@ -80,6 +80,7 @@ impl Clock for SystemClock {
     }
 
     #[cfg(not(any(target_os = "linux", lock_sim)))]
+    #[expect(clippy::disallowed_methods, reason = "not in the simulation")]
     fn now(&self) -> Moment {
         static START: once_cell::sync::Lazy<std::time::Instant> =
             once_cell::sync::Lazy::new(std::time::Instant::now);

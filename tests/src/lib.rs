@@ -8,6 +8,7 @@
 //!
 //! - [`TestServer`]: a real server of your own, which can be paused, killed
 //!   and started again.
+//! - [`ShiftedClock`]: the wall clock of such a server, which jumps on command.
 //! - [`AclServer`]: one with a user who may do some things only.
 //! - [`servers`]: every server the contract suite has to run on.
 //! - [`Proxy`]: a network between client and server that loses, delays and
@@ -30,6 +31,7 @@ pub mod proxy;
 pub mod resp;
 pub mod scripts;
 pub mod server;
+pub mod shifted;
 mod supervise;
 mod wait;
 
@@ -41,4 +43,5 @@ pub use history::{History, Hold, Violation};
 pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};
 pub use server::{TestServer, TestServerBuilder, connect};
+pub use shifted::ShiftedClock;
 pub use wait::{LIMIT, eventually};

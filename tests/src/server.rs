@@ -246,6 +246,12 @@ impl TestServer {
         self.ask::<()>(&redis::cmd("FLUSHALL")).await;
     }
 
+    /// The server's wall clock: time since 1970.
+    pub async fn time(&self) -> Duration {
+        let (seconds, micros): (u64, u64) = self.ask(&redis::cmd("TIME")).await;
+        Duration::from_secs(seconds) + Duration::from_micros(micros)
+    }
+
     /// Calls of each command since the start or [`reset_stats`](Self::reset_stats),
     /// by its lower-case name (`evalsha`, `config|get`). Commands a script ran
     /// count as well; what this server is asked through its own methods counts, too.

@@ -6,6 +6,7 @@ mod quorum {
     mod fencing;
     mod forgets;
     mod nodes;
+    mod replaced;
     mod restart;
     mod rig;
     mod rights;

@@ -379,7 +379,7 @@ async fn max_hold_is_announced_though_timers_stood_still() {
         // As after a suspend: past the cap and before the end of the lease.
         rig.clock.advance(TTL * 6 / 10);
     };
-    let started = std::time::Instant::now();
+    let started = tokio::time::Instant::now();
     let (reason, ()) = tokio::join!(lost, jump);
     assert_eq!(reason, LossReason::MaxHold);
     assert!(

@@ -13,6 +13,9 @@ use redis::aio::ConnectionManagerConfig;
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
+/// The nodes of a quorum keep a vote that much longer than the lease of its holder.
+pub(crate) const SKEW: Duration = Duration::from_millis(500);
+
 /// A backend that any number of managers share, as processes share a server.
 pub(crate) struct Rig {
     backend: Backend,

@@ -1,119 +1,66 @@
 //! One node whose wall clock jumps, forward and back. The servers measure leases with it.
 
-use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use lock_tests::{ServerBinary, TestServer, servers};
+use lock_tests::{ServerBinary, ShiftedClock, TestServer};
 use tokio::task::JoinSet;
 
-use super::rig::{LIMIT, Quorum};
+use super::forgets::{bare_majority, is_refused, wakes_up};
+use super::rig::{LIMIT, LONG, Quorum};
 
-/// A server program under libfaketime, and the file that says how far its clock is off.
-struct Faked {
-    program: PathBuf,
-    offset: PathBuf,
+/// The node whose clock jumps.
+const JUMPING: usize = 1;
+
+struct Jumping {
+    quorum: Quorum,
+    clock: ShiftedClock,
 }
 
-impl Faked {
-    fn set(&self, seconds: i64) {
-        // Renamed, so that the server never reads half of it.
-        let new = self.offset.with_extension("new");
-        fs::write(&new, format!("{seconds:+}s\n")).unwrap();
-        fs::rename(&new, &self.offset).unwrap();
-    }
-}
-
-impl Drop for Faked {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(self.program.parent().unwrap());
-    }
-}
-
-fn library() -> Option<PathBuf> {
-    let folders = fs::read_dir("/usr/lib").ok()?.flatten();
-    let found = |folder: fs::DirEntry| folder.path().join("faketime/libfaketime.so.1");
-    let mut libraries = folders.map(found);
-    libraries.find(|path| path.exists())
-}
-
-/// A server that runs under libfaketime; those with a shared jemalloc hang in it.
-fn faked() -> Option<Faked> {
-    let library = library()?;
-    servers().iter().find_map(|server| wrap(server, &library))
-}
-
-fn wrap(server: &ServerBinary, library: &Path) -> Option<Faked> {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("lock-tests-faketime-{}-{count}", std::process::id());
-    let folder = std::env::temp_dir().join(name);
-    fs::create_dir_all(&folder).ok()?;
-    let (program, offset) = (folder.join("server"), folder.join("offset"));
-    let real = Command::new("sh")
-        .args(["-c", "command -v \"$0\""])
-        .arg(server.path())
-        .output()
-        .ok()?;
-    let real = String::from_utf8_lossy(&real.stdout).trim().to_owned();
-    let script = format!(
-        "#!/bin/sh\nLD_PRELOAD='{}' FAKETIME_TIMESTAMP_FILE='{}' FAKETIME_NO_CACHE=1 \
-         FAKETIME_DONT_FAKE_MONOTONIC=1 exec '{real}' \"$@\"\n",
-        library.display(),
-        offset.display()
-    );
-    fs::write(&program, script).ok()?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    fs::set_permissions(&program, mode).ok()?;
-    let faked = Faked { program, offset };
-    faked.set(0);
-    runs(&faked.program).then_some(faked)
-}
-
-fn runs(program: &Path) -> bool {
-    let child = Command::new(program)
-        .arg("--version")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn();
-    let Ok(mut child) = child else { return false };
-    let began = Instant::now();
-    while began.elapsed() < Duration::from_secs(5) {
-        if let Ok(Some(status)) = child.try_wait() {
-            return status.success();
+impl Jumping {
+    async fn start(count: usize) -> Self {
+        let clock = ShiftedClock::of(&ServerBinary::find());
+        let mut nodes = Vec::new();
+        for node in 0..count {
+            let mut builder = TestServer::builder();
+            if node == JUMPING {
+                builder = builder.binary(clock.program());
+            }
+            nodes.push(builder.start().await);
         }
-        std::thread::sleep(Duration::from_millis(10));
+        let quorum = Quorum::of(nodes).await;
+        Self { quorum, clock }
     }
-    let _ = child.kill();
-    let _ = child.wait();
-    false
+
+    /// A clock that did not jump would prove nothing, so the server is asked.
+    async fn jump(&self, seconds: i64) {
+        self.clock.set(seconds);
+        let (jumping, right) = (&self.quorum.nodes[JUMPING], &self.quorum.nodes[0]);
+        let before = right.time().await.as_secs();
+        let shown = jumping.time().await.as_secs();
+        let after = right.time().await.as_secs();
+        // A second more on both sides: whole seconds are compared.
+        let allowed = before - 1..=after + 1;
+        assert!(
+            shown
+                .checked_add_signed(-seconds)
+                .is_some_and(|real| allowed.contains(&real)),
+            "its clock shows {shown} and is to be off by {seconds} s: the clock of another node shows {allowed:?}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_clock_that_jumps_on_one_node_never_makes_two_believers() {
-    let Some(faked) = faked() else {
-        use std::io::Write;
-        // Not `println`, which the test runner keeps to itself.
-        let _ = writeln!(
-            std::io::stdout(),
-            "SKIPPED: a_clock_that_jumps_on_one_node_never_makes_two_believers: it needs libfaketime (package \
-             `faketime`) and a server that runs under it, named in LOCK_TEST_SERVERS (Debian's hangs in it)"
-        );
-        return;
-    };
-    let mut quorum = Quorum::start(4).await;
-    let jumping = TestServer::builder().binary(&faked.program).start().await;
-    quorum.nodes.insert(2, jumping);
-
+    let jumping = Jumping::start(5).await;
+    let quorum = &jumping.quorum;
     let believers = Arc::new(AtomicU64::new(0));
     let (violations, grants) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicU64::new(0)));
     let stop = Arc::new(AtomicBool::new(false));
     let last = Arc::new(AtomicU64::new(0));
     let mut clients = JoinSet::new();
-    for _ in 0..4 {
+    for client in 0..4 {
         let lock = quorum.manager().await.lock("a").ttl(Duration::from_secs(2));
         let (believers, violations, grants) = (
             Arc::clone(&believers),
@@ -123,9 +70,13 @@ async fn a_clock_that_jumps_on_one_node_never_makes_two_believers() {
         let (stop, last) = (Arc::clone(&stop), Arc::clone(&last));
         clients.spawn(async move {
             while !stop.load(Ordering::SeqCst) {
-                let Ok(guard) = lock.acquire_within(LIMIT).await else {
-                    continue;
+                // Who waits gets the lock in turn; who only tries takes whatever votes there are.
+                let guard = if client % 2 == 0 {
+                    lock.acquire_within(LIMIT).await.ok()
+                } else {
+                    lock.try_acquire().await.ok().flatten()
                 };
+                let Some(guard) = guard else { continue };
                 if believers.fetch_add(1, Ordering::SeqCst) > 0 {
                     violations.fetch_add(1, Ordering::SeqCst);
                 }
@@ -150,13 +101,13 @@ async fn a_clock_that_jumps_on_one_node_never_makes_two_believers() {
     };
     more(20).await;
     for offset in [60, 0, -3600, 0, 60, -3600] {
-        faked.set(offset);
+        jumping.jump(offset).await;
         more(20).await;
     }
     // A jump in the middle of a hold: the node forgets its vote, the others do not.
     stop.store(true, Ordering::SeqCst);
     clients.join_all().await;
-    faked.set(0);
+    jumping.jump(0).await;
     let (one, other) = (quorum.manager().await, quorum.manager().await);
     let guard = one
         .lock("b")
@@ -165,9 +116,58 @@ async fn a_clock_that_jumps_on_one_node_never_makes_two_believers() {
         .await
         .unwrap();
     quorum.voted("b", &[0, 1, 2, 3, 4]).await;
-    faked.set(60);
-    quorum.voted("b", &[0, 1, 3, 4]).await;
+    jumping.jump(60).await;
+    quorum.voted("b", &[0, 2, 3, 4]).await;
     assert!(other.lock("b").try_acquire().await.unwrap().is_none());
     assert!(guard.is_held());
     assert_eq!(violations.load(Ordering::SeqCst), 0);
+}
+
+/// Longer than any wait of a node, s.
+const FAR: i64 = 3 * 3600;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jump_does_not_end_the_wait_of_a_node() {
+    let jumping = Jumping::start(3).await;
+    let quorum = &jumping.quorum;
+    let (locks, rival) = (quorum.manager().await, quorum.manager().await);
+    let guard = bare_majority(quorum, &locks, LONG).await;
+    quorum.nodes[JUMPING].flushall().await;
+    wakes_up(quorum).await;
+    lock_tests::eventually("it waits", LIMIT, async || {
+        is_refused(&rival, "a").await;
+        quorum.nodes[JUMPING].exists("lock-core:quorum").await
+    })
+    .await;
+    // Once more: the answer that wrote the note may still have been on its way.
+    is_refused(&rival, "a").await;
+    jumping.jump(FAR).await;
+    is_refused(&rival, "a").await;
+    assert!(guard.is_held());
+    // By the clock of the node its wait has ended, and that is all that a newcomer knows of it. But that clock is too far from
+    // those of the other nodes for its vote to count.
+    let newcomer = quorum.manager().await;
+    is_refused(&newcomer, "a").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_jump_does_not_end_the_wait_after_a_restart_for_whoever_used_the_node_before() {
+    let jumping = Jumping::start(3).await;
+    let quorum = &jumping.quorum;
+    let (locks, idle) = (quorum.manager().await, quorum.manager().await);
+    let used = idle.lock("used").acquire().await.unwrap();
+    quorum.voted("used", &[0, 1, 2]).await;
+    used.release().await.unwrap();
+    let guard = bare_majority(quorum, &locks, LONG).await;
+    quorum.nodes[JUMPING].restart().await;
+    wakes_up(quorum).await;
+    let noticing = quorum.manager().await;
+    lock_tests::eventually("it waits", LIMIT, async || {
+        is_refused(&noticing, "a").await;
+        quorum.nodes[JUMPING].exists("lock-core:quorum").await
+    })
+    .await;
+    jumping.jump(FAR).await;
+    is_refused(&idle, "a").await;
+    assert!(guard.is_held());
 }

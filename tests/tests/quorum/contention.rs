@@ -11,6 +11,28 @@ const CLIENTS: usize = 5;
 const ROUNDS: usize = 200;
 const NO_ENV: [(&str, &str); 0] = [];
 
+/// A minority of the nodes has something else under the key.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_is_not_told_of_a_foreign_key_on_a_minority() {
+    let quorum = Quorum::start(3).await;
+    let (locks, rival) = (quorum.manager().await, quorum.manager().await);
+    let mut connection = quorum.nodes[2].connection().await;
+    let mut set = redis::cmd("SET");
+    set.arg("lock:a").arg("something else");
+    let () = set.query_async(&mut connection).await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    assert!(rival.lock("a").try_acquire().await.unwrap().is_none());
+    let waiting = rival.lock("a");
+    let (waited, ()) = tokio::join!(waiting.acquire_within(LIMIT), async {
+        eventually("it waits", LIMIT, async || {
+            locks.lock("a").inspect().await.unwrap().waiters() == 1
+        })
+        .await;
+        guard.release().await.unwrap();
+    });
+    drop(waited.unwrap());
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_five_clients_at_once_somebody_wins_soon_and_nobody_keeps_a_minority() {
     let quorum = Quorum::start(5).await;

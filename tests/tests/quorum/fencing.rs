@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use futures_util::future::{FutureExt, join_all};
 use lock_core::LockManager;
 use lock_tests::{TestServer, eventually};
 use tokio::time::timeout;
 
-use super::rig::{LIMIT, Quorum};
+use super::rig::{LIMIT, LONG, Quorum, Trio, is_vote};
 
 const FENCE: &str = "lock-core:quorum:fence";
 
@@ -105,4 +106,90 @@ async fn counted_evenly(quorum: &Quorum) -> bool {
     }
     // Three locks; an attempt whose votes were split is made again.
     counted[0] >= 3 && counted.windows(2).all(|pair| pair[0] == pair[1])
+}
+
+/// The file of a server may say that it had counted further than its clock: the clock of another node was ahead.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_restart_count_on_above_what_their_files_say() {
+    let quorum = Quorum::start(3).await;
+    let short = async || {
+        let ttl = Duration::from_secs(1);
+        let locks = quorum.manager_with(|builder| builder.default_ttl(ttl));
+        locks.await
+    };
+    let locks = short().await;
+    for node in &quorum.nodes {
+        replace(node, &["SET", FENCE, "8000000000000000"]).await;
+    }
+    let before = token(&locks).await;
+    assert!(before > 8_000_000_000_000_000, "{before}");
+    for node in &quorum.nodes {
+        let mut connection = node.connection().await;
+        let save = redis::cmd("SAVE").query_async(&mut connection).await;
+        let _: redis::Value = save.unwrap();
+        node.restart().await;
+    }
+    // They vote after the wait, which is short for such ttls.
+    for locks in [short().await, locks] {
+        let after = token(&locks).await;
+        assert!(after > before, "{after} after {before}");
+    }
+}
+
+/// A node whose vote was another's may have minted the same token for that one already.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_counter_is_raised_in_vain_where_the_vote_is_that_of_another() {
+    let trio = Trio::start(LONG).await;
+    let [other, behind, ahead] = &trio.nodes;
+    Trio::give_to_another(other).await;
+    // The other two have to vote, and they count differently.
+    replace(behind, &["SET", FENCE, "4000000000000000"]).await;
+    replace(ahead, &["SET", FENCE, "4000000000001000"]).await;
+    let raise = trio
+        .proxy
+        .hold_next_request_matching(|request| request.script() == Some("quorum raise"));
+    let lock = trio.locks.lock("a");
+    let mut acquiring = tokio::spawn(async move { lock.acquire().await });
+    raise.wait().await;
+    // It loses the vote of the node that is behind, before that counter is raised.
+    Trio::give_to_another(behind).await;
+    let asks_again = trio.proxy.on_request(is_vote);
+    raise.deliver();
+    tokio::select! {
+        granted = &mut acquiring => panic!("with one vote: {granted:?}"),
+        _ = asks_again => acquiring.abort(),
+    }
+}
+
+/// The tokens of hand-overs inside a process are counted with the one that the nodes have given.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_was_handed_over_is_not_given_again_where_the_counter_was_behind() {
+    const WAITERS: usize = 20;
+    let trio = Trio::start(LONG).await;
+    let [other, behind, ahead] = &trio.nodes;
+    let holder = trio.locks.lock("a").acquire().await.unwrap();
+    let mut waiters = Vec::new();
+    for _ in 0..WAITERS {
+        let lock = trio.locks.lock("a");
+        let mut waiter = Box::pin(async move { lock.acquire().await.unwrap() });
+        assert!((&mut waiter).now_or_never().is_none(), "it is in the line");
+        waiters.push(tokio::spawn(async move {
+            let guard = waiter.await;
+            guard.fencing_token().get()
+        }));
+    }
+    // The next grant needs the votes of the other two, and they count differently.
+    Trio::give_to_another(other).await;
+    replace(behind, &["SET", FENCE, "4000000000000000"]).await;
+    replace(ahead, &["SET", FENCE, "4000000000001000"]).await;
+    holder.release().await.unwrap();
+    let tokens = timeout(LIMIT, join_all(waiters)).await.unwrap();
+    let tokens: Vec<u64> = tokens.into_iter().map(Result::unwrap).collect();
+    let last = *tokens.iter().max().unwrap();
+    assert_eq!(trio.locks.shutdown(LIMIT).await, 0);
+    // The next one has the vote of the node that was behind, and not that of the other.
+    ahead.kill();
+    replace(other, &["DEL", "lock:a"]).await;
+    let next = token(&trio.manager(LONG).await).await;
+    assert!(next > last, "{next} after {tokens:?}");
 }

@@ -3,20 +3,25 @@
 use std::time::Duration;
 
 use lock_core::{LockError, LockGuard, LockManager};
-use lock_tests::{Proxy, TestServer};
+use lock_tests::{Proxy, Request, TestServer};
+use tokio::time::timeout;
 
-use super::rig::{LIMIT, LONG, Quorum};
+use super::rig::{LIMIT, LONG, Quorum, Trio, is_vote};
 
 /// Long enough for a client to be granted a lock that it should not have.
 const SOON: Duration = Duration::from_secs(1);
 
-async fn is_refused(locks: &LockManager, key: &str) {
+pub(super) async fn is_refused(locks: &LockManager, key: &str) {
     let refused = locks.lock(key).acquire_within(SOON).await;
     assert!(refused.is_err(), "a second majority: {refused:?}");
 }
 
 /// A lock on nodes 0 and 1 of three: the third was stopped, and goes on without having heard of it.
-async fn bare_majority(quorum: &Quorum, locks: &LockManager, ttl: Duration) -> LockGuard {
+pub(super) async fn bare_majority(
+    quorum: &Quorum,
+    locks: &LockManager,
+    ttl: Duration,
+) -> LockGuard {
     quorum.nodes[2].stop();
     let lock = locks.lock("a").ttl(ttl).renew(false);
     let guard = lock.acquire().await.unwrap();
@@ -25,7 +30,7 @@ async fn bare_majority(quorum: &Quorum, locks: &LockManager, ttl: Duration) -> L
 }
 
 /// The stopped node goes on, as if nothing had been sent to it.
-async fn wakes_up(quorum: &Quorum) {
+pub(super) async fn wakes_up(quorum: &Quorum) {
     quorum.nodes[2].cont();
     let mut connection = quorum.nodes[2].connection().await;
     lock_tests::eventually("it has no vote", LIMIT, async || {
@@ -113,6 +118,80 @@ async fn a_node_waits_for_a_longer_ttl_that_others_use() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_forgot_is_told_of_ttls_that_only_the_other_nodes_know() {
+    let quorum = Quorum::start(3).await;
+    // So long that nobody tells a node of it again while the test runs, and learns from it meanwhile.
+    let ttl = Duration::from_secs(600);
+    let manager = async || {
+        // Half of the deadline is how long it waits for what the other nodes know.
+        let locks = quorum.manager_with(|b| b.default_ttl(ttl).command_deadline(LIMIT));
+        locks.await
+    };
+    // A node that was not ready in time votes for a later lock.
+    let all_vote = async |locks: &LockManager, ttl: Duration| {
+        lock_tests::eventually("all vote", LIMIT, async || {
+            let taken = locks.lock("ready").ttl(ttl).acquire().await.unwrap();
+            let votes = quorum.votes("ready", &[0, 1, 2]).await.len();
+            taken.release().await.unwrap();
+            votes == 3
+        })
+        .await;
+    };
+    let rival = manager().await;
+    all_vote(&rival, ttl).await;
+    let locks = manager().await;
+    all_vote(&locks, LONG).await;
+    assert_eq!(locks.shutdown(LIMIT).await, 0);
+    quorum.nodes[1].restart().await;
+    lock_tests::eventually("it has a note", LIMIT, async || {
+        drop(rival.lock("b").try_acquire().await);
+        quorum.nodes[1].exists("lock-core:quorum").await
+    })
+    .await;
+    let mut connection = quorum.nodes[1].connection().await;
+    let mut known = redis::cmd("HKEYS");
+    known.arg("lock-core:quorum");
+    let known: Vec<String> = known.query_async(&mut connection).await.unwrap();
+    let ttls = known.iter().filter_map(|field| field.parse().ok());
+    let longest = ttls.max().map(Duration::from_millis);
+    assert!(longest >= Some(LONG), "it waits for {longest:?}: {known:?}");
+}
+
+/// The other server does not know of that vote: it waits for those that were sent before somebody heard of it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_that_comes_after_the_server_was_found_to_be_another_does_not_count() {
+    let (trio, standby) = (Trio::start(LONG).await, TestServer::start().await);
+    // The lock needs the votes of the other two. They count alike: the standby would refuse to raise a counter.
+    trio.nodes[2].kill();
+    for node in &trio.nodes[..2] {
+        let mut connection = node.connection().await;
+        let mut set = redis::cmd("SET");
+        set.arg("lock-core:quorum:fence")
+            .arg(4_000_000_000_000_000_u64);
+        let () = set.query_async(&mut connection).await.unwrap();
+    }
+    // A client that knows the node as a slow one waits for its vote for some seconds.
+    trio.proxy.delay(Duration::from_millis(200));
+    let locks = trio.manager(LONG).await;
+    trio.proxy.delay(Duration::ZERO);
+    trio.proxy.retarget(standby.addr());
+    let vote = trio.proxy.hold_next_request_matching(is_vote);
+    let lock = locks.lock("a");
+    let trying = tokio::spawn(async move { lock.try_acquire().await });
+    vote.wait().await;
+    // Whoever asks for votes looks at the address from time to time.
+    lock_tests::eventually("it asks the other server", LIMIT, async || {
+        let _ = timeout(Duration::from_millis(100), locks.lock("b").try_acquire()).await;
+        standby.exists("lock-core:quorum").await
+    })
+    .await;
+    assert!(!trying.is_finished(), "it has waited for the vote");
+    vote.deliver();
+    let granted = trying.await.unwrap();
+    assert!(!matches!(granted, Ok(Some(_))), "{granted:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_votes_though_long_locks_were_used_earlier() {
     let quorum = Quorum::start(3).await;
     let ttl = Duration::from_secs(1);
@@ -126,7 +205,7 @@ async fn a_node_votes_though_long_locks_were_used_earlier() {
     lock_tests::eventually("it is forgotten", LIMIT, async || {
         drop(locks.lock("used").acquire().await.unwrap());
         let mut look = redis::cmd("HGET");
-        look.arg("lock-core:quorum").arg("5120");
+        look.arg("lock-core:quorum").arg("5632");
         let until: Option<u64> = look.query_async(&mut connection).await.unwrap();
         let time: (u64, u64) = redis::cmd("TIME")
             .query_async(&mut connection)
@@ -142,8 +221,8 @@ async fn a_node_votes_though_long_locks_were_used_earlier() {
     let mut known = redis::cmd("HKEYS");
     known.arg("lock-core:quorum");
     let known: Vec<String> = known.query_async(&mut connection).await.unwrap();
-    assert!(known.contains(&"1024".to_owned()), "{known:?}");
-    assert!(!known.contains(&"5120".to_owned()), "{known:?}");
+    assert!(known.contains(&"1536".to_owned()), "{known:?}");
+    assert!(!known.contains(&"5632".to_owned()), "{known:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -213,6 +292,31 @@ async fn nodes_that_are_far_away_are_connected_to_within_the_default_deadline() 
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_several_programs_that_begin_a_quorum_at_once_begins_it() {
+    for _ in 0..10 {
+        let mut nodes = Vec::new();
+        for _ in 0..3 {
+            nodes.push(TestServer::start().await);
+        }
+        let urls: Vec<_> = nodes.iter().map(TestServer::url).collect();
+        let mut turned = urls.clone();
+        turned.rotate_left(1);
+        let builder = || LockManager::builder().command_deadline(LIMIT);
+        let (one, other) = tokio::join!(
+            builder().begin_quorum(&urls),
+            builder().begin_quorum(&turned)
+        );
+        assert_eq!(
+            u32::from(one.is_ok()) + u32::from(other.is_ok()),
+            1,
+            "{one:?} {other:?}"
+        );
+        let locks = LockManager::quorum(&urls).await.unwrap();
+        drop(locks.lock("a").acquire_within(LIMIT).await.unwrap());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_quorum_begins_once() {
     let mut nodes = Vec::new();
     for _ in 0..3 {
@@ -239,4 +343,46 @@ async fn a_quorum_begins_once() {
         "{again:?}"
     );
     assert!(!nodes[2].exists("lock-core:quorum").await, "it has to wait");
+}
+
+/// A node that has voted may forget that, and asks the others for how long it has to wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_node_votes_before_a_majority_knows_of_the_ttl() {
+    let trio = Trio::start(Duration::from_secs(10)).await;
+    trio.nodes[0].stop();
+    trio.nodes[2].stop();
+    let lock = trio.locks.lock("a").ttl(LONG);
+    lock.try_acquire().await.unwrap_err();
+    lock_tests::eventually("it knows of the ttl", LIMIT, async || {
+        let mut connection = trio.nodes[1].connection().await;
+        let mut known = redis::cmd("HKEYS");
+        known.arg("lock-core:quorum");
+        let known: Vec<String> = known.query_async(&mut connection).await.unwrap();
+        let ttls = known.iter().filter_map(|field| field.parse().ok());
+        ttls.max().map(Duration::from_millis) >= Some(LONG)
+    })
+    .await;
+    assert_eq!(trio.proxy.count(is_vote), 0);
+    trio.nodes[0].cont();
+    trio.nodes[2].cont();
+    lock.acquire().await.unwrap().release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_was_flushed_is_not_healed_before_it_votes_again() {
+    let trio = Trio::start(Duration::from_secs(10)).await;
+    let lock = trio.locks.lock("a").ttl(Duration::from_secs(3));
+    let guard = lock.acquire().await.unwrap();
+    // Else its vote, behind the loss, says that the node has to wait, and it is not even asked to heal.
+    lock_tests::eventually("it has voted", LIMIT, async || {
+        trio.nodes[1].get("lock:a").await.is_some()
+    })
+    .await;
+    trio.nodes[1].flushall().await;
+    let is_heal = |request: &Request| request.script() == Some("quorum heal");
+    // The second is sent behind the answer to the first.
+    trio.proxy.on_count(2, is_heal).await;
+    assert_eq!(trio.nodes[1].get("lock:a").await, None);
+    assert!(guard.is_held());
+    guard.release().await.unwrap();
 }

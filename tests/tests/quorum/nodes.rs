@@ -138,6 +138,7 @@ async fn with_three_of_five_gone_it_says_so_in_time_and_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_not_ready_in_time_votes_with_the_first_renewal() {
     let quorum = Quorum::start(3).await;
+    drop(quorum.manager().await);
     quorum.nodes[1].stop();
     let locks = quorum.manager().await;
     let guard = take_for_three_seconds(&locks, "a").await;

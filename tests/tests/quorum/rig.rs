@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{LockManager, LockManagerBuilder};
-use lock_tests::{TestServer, eventually};
+use lock_tests::{Proxy, Request, TestServer, eventually};
 
 pub(crate) use lock_tests::LIMIT;
 
@@ -20,6 +20,10 @@ impl Quorum {
         for _ in 0..count {
             nodes.push(TestServer::start().await);
         }
+        Self::of(nodes).await
+    }
+
+    pub(crate) async fn of(nodes: Vec<TestServer>) -> Self {
         let quorum = Self { nodes };
         quorum.begin().await;
         quorum
@@ -72,5 +76,54 @@ impl Quorum {
             self.votes(key, nodes).await == nodes
         })
         .await;
+    }
+}
+
+/// A request for the vote for the lock `a`.
+pub(crate) fn is_vote(request: &Request) -> bool {
+    request.script() == Some("quorum acquire") && request.has("lock:a")
+}
+
+/// Three nodes, the second of them behind a proxy. All vote for the manager.
+pub(crate) struct Trio {
+    pub(crate) nodes: [TestServer; 3],
+    pub(crate) proxy: Proxy,
+    pub(crate) locks: LockManager,
+}
+
+impl Trio {
+    pub(crate) async fn start(ttl: Duration) -> Self {
+        let quorum = Quorum::start(3).await;
+        let proxy = Proxy::start(&quorum.nodes[1]);
+        let locks = Self::connect(&quorum.nodes, &proxy, ttl).await;
+        // A node that was not ready in time votes with the first renewal, which is soon.
+        let ready = locks.lock("ready").ttl(Duration::from_secs(3));
+        let ready = ready.acquire().await.unwrap();
+        quorum.voted("ready", &[0, 1, 2]).await;
+        ready.release().await.unwrap();
+        Self {
+            nodes: quorum.nodes.try_into().unwrap(),
+            proxy,
+            locks,
+        }
+    }
+
+    async fn connect(nodes: &[TestServer], proxy: &Proxy, ttl: Duration) -> LockManager {
+        let urls = [nodes[0].url(), proxy.url(), nodes[2].url()];
+        let builder = LockManager::builder().default_ttl(ttl);
+        // Only an answer decides, however late it comes.
+        builder.command_deadline(LIMIT).quorum(urls).await.unwrap()
+    }
+
+    pub(crate) async fn manager(&self, ttl: Duration) -> LockManager {
+        Self::connect(&self.nodes, &self.proxy, ttl).await
+    }
+
+    /// The vote of a node for the lock `a` is that of another client.
+    pub(crate) async fn give_to_another(node: &TestServer) {
+        let mut set = redis::cmd("SET");
+        set.arg("lock:a").arg("another's").arg("PX").arg(3_600_000);
+        let mut connection = node.connection().await;
+        let () = set.query_async(&mut connection).await.unwrap();
     }
 }

@@ -144,3 +144,30 @@ async fn a_vote_that_arrives_behind_its_undo_is_taken_back() {
     again.deliver();
     rig.until_taken_back().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_undo_that_arrives_on_an_old_connection_takes_back_no_later_vote() {
+    let rig = Rig::start().await;
+    let undo = rig.proxy.hold_next_request_matching(is_undo);
+    let waiting = tokio::spawn({
+        let lock = rig.locks.lock("a");
+        async move { lock.acquire().await.unwrap() }
+    });
+    undo.wait().await;
+    rig.proxy.reset();
+    let mut connection = rig.nodes[0].connection().await;
+    let () = redis::cmd("DEL")
+        .arg(KEY)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    // It asks again now and then, on a new connection, and has the votes of the first and the third.
+    let guard = waiting.await.unwrap();
+    assert!(rig.nodes[2].exists(KEY).await);
+    rig.nodes[2].reset_stats().await;
+    undo.deliver();
+    rig.until_undone().await;
+    assert!(rig.nodes[2].exists(KEY).await);
+    guard.release().await.unwrap();
+    rig.until_taken_back().await;
+}

@@ -1,5 +1,5 @@
 -- The vote of one node for a lock. A majority of such votes is the lock. A repeated request with the same token
--- repeats the vote.
+-- repeats the vote, for the longer of the two ttls.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 token  2 ttl, ms
@@ -8,7 +8,7 @@
 -- Each argument costs a node as much as a command. So all that only a held lock needs is one argument, and the channel of the
 -- client, which follows from its token, is none.
 -- Returns one of
---   n                         the token has the vote, and this is the first of its fencing tokens
+--   {n, time}                 the token has the vote, and this is the first of its fencing tokens; the clock of the node, ms
 --   {'busy', pttl, client}    this client has the vote; with `wait` the token is in the queue
 --   {'foreign', kind}         the key is no lock
 --   {'waits', left}           the node may have forgotten votes, and gives none for that long, ms
@@ -38,12 +38,13 @@ end
 if not holder or holder == token then
   local minted = mint(fence, last, size)
   if type(minted) == 'table' then return minted end
-  redis.call('SET', lock, token, 'PX', ttl)
+  -- A request that was overtaken must not shorten the lease that a later one was granted.
+  if not holder or redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, token, 'PX', ttl) end
   leave(queue, waiters, token)
   if channel ~= '' and redis.call('EXISTS', queue) == 1 then
     redis.pcall('PUBLISH', channel, 'contended ' .. token)
   end
-  return minted
+  return {minted, clock()}
 end
 
 local pttl = redis.call('PTTL', lock)

@@ -4,6 +4,7 @@ local last = redis.pcall('INCRBY', KEYS[4], ARGV[4] or 1)
 if type(last) == 'number' and last >= 1e15 and last <= 9e15
   and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-  return last + 1 - (ARGV[4] or 1)
+  local t = redis.call('TIME')
+  return {last + 1 - (ARGV[4] or 1), t[1] * 1000 + math.floor(t[2] / 1000)}
 end
 

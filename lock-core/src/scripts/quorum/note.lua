@@ -6,8 +6,8 @@
 --   counted  the counter of fencing tokens before the wait
 --   <ttl>    until when locks may be taken for this ttl, by the clock of the node, ms
 --
--- A vote that was forgotten may be part of a lock for the longest ttl in use, so the node waits that long: it has no counter
--- meanwhile. Thus a vote looks at the note only where the counter has just begun, as it has after a loss of all data.
+-- A vote that was forgotten may be part of a lock of each ttl in use, for that ttl, or until nobody has used it any more. The node
+-- waits for the last of them, and has no counter meanwhile. Thus a vote looks at the note only where the counter has just begun, as it has after a loss of all data.
 
 local NOTE = 'lock-core:quorum'
 -- Least wait, ms: a client finds out within half of it that its address leads to another server.
@@ -21,22 +21,20 @@ end
 -- The rest of the wait, ms; 0 if there is none. nil if there is no note.
 local function wait(now)
   local fields = redis.call('HGETALL', NOTE)
-  local since, longest = nil, LEAST_WAIT
-  for i = 1, #fields, 2 do
-    local name, value = fields[i], tonumber(fields[i + 1])
-    if name == 'since' then
-      since = value
-    elseif tonumber(name) and value and value > now then
-      longest = math.max(longest, tonumber(name))
-    end
-  end
+  local note = {}
+  for i = 1, #fields, 2 do note[fields[i]] = tonumber(fields[i + 1]) end
+  local since = note['since']
   if not since then return nil end
   -- A clock that was set back begins the wait anew.
   if since > now then
     redis.call('HSET', NOTE, 'since', string.format('%.0f', now))
     since = now
   end
-  local left = since + longest - now
+  local left = since + LEAST_WAIT - now
+  for name, value in pairs(note) do
+    local ttl = tonumber(name)
+    if ttl then left = math.max(left, math.min(since + ttl, value) - now) end
+  end
   if since > 0 and left <= 0 then redis.call('HSET', NOTE, 'since', '0') end
   return math.max(left, 0)
 end

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::causes::{not_ours, silent};
-use super::node::Members;
+use super::causes::{not_ours, not_told, silent};
+use super::node::{Members, Node};
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tally::{Tally, Verdict};
@@ -26,8 +26,18 @@ impl QuorumStore {
     pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         let began = Instant::now();
         let mut splits = 0;
+        let ttl = rounded(self.members.kept(attempt.ttl));
+        let (mut skip, mut enough) = (self.left_out(), self.members.majority);
         loop {
-            let verdict = self.vote(attempt).await;
+            let told = self
+                .members
+                .told(ttl, (skip, enough), || self.patience())
+                .await;
+            let others =
+                (0..self.members.all.len()).filter(|node| !skip.has(*node) && !told.has(*node));
+            let untold = others.fold(Nodes::default(), Nodes::with);
+            let verdict = self.vote(attempt, skip, untold).await;
+            let skipped = std::mem::take(&mut skip);
             let pause = match &verdict {
                 Ok(Verdict::Split) => {
                     splits += 1;
@@ -37,12 +47,22 @@ impl QuorumStore {
                 // improve by that.
                 Err(StoreError::Ambiguous(_)) => {
                     let hope = !has_no_majority(&self.members);
-                    (hope && began.elapsed() < self.members.limit / 2).then_some(Duration::ZERO)
+                    let hope = hope && began.elapsed() < self.members.limit / 2;
+                    hope.then(|| self.jitter(1).max(Duration::from_millis(1)))
+                }
+                // Those that were left out may answer again, and now they are needed; so are those that did not know of the ttl.
+                Err(StoreError::NotNow(_))
+                    if !skipped.is_empty()
+                        || !untold.is_empty() && enough < self.members.all.len() =>
+                {
+                    enough = self.members.all.len();
+                    continue;
                 }
                 _ => None,
             };
             if let Some(pause) = pause {
                 sleep(pause).await;
+                skip = self.left_out();
                 continue;
             }
             return Ok(match verdict? {
@@ -65,28 +85,47 @@ impl QuorumStore {
 
     /// One round. A round that is won leaves its votes on the nodes. Any other round leaves a place in the queues if the
     /// attempt waits, and else nothing.
-    async fn vote(&self, attempt: Attempt<'_>) -> Result<Verdict, StoreError> {
+    ///
+    /// Not asked are the nodes in `skip`, and those that do not know of the ttl.
+    async fn vote(
+        &self,
+        attempt: Attempt<'_>,
+        skip: Nodes,
+        untold: Nodes,
+    ) -> Result<Verdict, StoreError> {
         let members = &self.members;
-        let ballot = Ballot::acquire(attempt, self.pushes()).ok_or_else(only_exclusive)?;
-
-        let skip = self.left_out();
+        let kept = members.kept(attempt.ttl);
         let most = (attempt.ttl / 10).max(Duration::from_millis(1));
-        for node in members.all.iter().filter(|node| !skip.has(node.index)) {
+        let left_out = skip.and(untold);
+        for node in members.all.iter().filter(|node| !left_out.has(node.index)) {
             node.asked_for(attempt.token);
         }
-        let claim = members.tokens.begin(attempt.token);
-        let mut round = ask(
-            members,
-            ballot,
-            How::Vote {
-                ttl: rounded(attempt.ttl),
-            },
-            skip,
-            most,
-        );
-        let mut tally = Tally::new(members.all.len());
-        for node in members.all.iter().filter(|node| skip.has(node.index)) {
-            tally.count(node.index, Err(node.failed(silent())));
+        let generation = |node: usize| members.all[node].master.generation();
+        let claim = members
+            .tokens
+            .begin(attempt.token, members.all.len(), generation);
+        let token = claim.token;
+        let attempt = Attempt {
+            token: &token,
+            ..attempt
+        };
+        let ballot = Ballot::acquire(attempt, kept, self.pushes()).ok_or_else(only_exclusive)?;
+        if let Some(former) = &claim.former {
+            self.give_up(attempt, former);
+        }
+        let how = How::Vote {
+            token,
+            ttl: rounded(kept),
+        };
+        let mut round = ask(members, ballot, how, left_out, most);
+        let mut tally = Tally::new(members.all.len(), members.clock_skew / 2);
+        for node in members.all.iter().filter(|node| left_out.has(node.index)) {
+            let why = if skip.has(node.index) {
+                silent()
+            } else {
+                not_told()
+            };
+            tally.count(node.index, Err(node.failed(why)));
         }
         let verdict = loop {
             let verdict = tally.verdict();
@@ -100,7 +139,10 @@ impl QuorumStore {
             let Some((node, answer)) = round.next().await else {
                 break Err(silent());
             };
-            let vote = answer.and_then(|value| Vote::read(&value));
+            let mut vote = answer.and_then(|value| Vote::read(&value));
+            if let Ok(Vote::Granted { clock, .. }) = &mut vote {
+                *clock -= round.took(node);
+            }
             tally.count(node, vote.map_err(|error| members.all[node].failed(error)));
         };
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
@@ -110,7 +152,7 @@ impl QuorumStore {
             if largest > smallest {
                 self.raise(attempt, largest + attempt.reserve).await?;
             }
-            claim.won();
+            claim.won(attempt.ttl, tally.granted_by());
         } else {
             // For the same reason, a request that is on its way is carried out, and then undone.
             let sent_on = round.sent_on();
@@ -204,7 +246,9 @@ fn silent_nodes(members: &Members) -> Nodes {
     silent.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
 }
 
-/// Whether so many nodes are silent that the others are no majority.
+/// Whether so many nodes are silent, or wait, that the others are no majority.
 fn has_no_majority(members: &Members) -> bool {
-    members.all.len() - silent_nodes(members).len() < members.majority
+    let now = Instant::now();
+    let able = |node: &&Arc<Node>| !node.rtt.is_silent() && node.left(now).is_zero();
+    members.all.iter().filter(able).count() < members.majority
 }

@@ -1,27 +1,25 @@
 //! Whether a node may vote: its server has forgotten nothing, or any vote that it may have forgotten has ended.
 //!
 //! The server keeps a note and decides (see `note.lua`). A client enlists it on each new connection, tells it which ttls are in
-//! use, and looks from time to time whether the address still leads to the same server: an old connection hides that. Where the
-//! client has seen the wait of a node, its own clock counts as well.
+//! use. Where the client has seen the wait of a node, its own clock counts as well.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use futures_util::future::{join, join_all};
+use futures_util::future::{join_all, join3};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
-use super::causes::{in_quarantine, late, new_no_more, reconnected, twice};
+use super::causes::{in_quarantine, late, new_no_more, not_told, reconnected, twice};
+use super::look::Looks;
 use super::node::{Members, NONE, Node};
+use super::nodes::Nodes;
 use super::ttls::told_for;
 use crate::store::StoreError;
 use crate::store::redis::{Enlist, Enlisted, Enlisting};
 use crate::sync::lock;
-
-/// Minimum interval between looks at the address of a node, half of the least wait of a node (see `note.lua`). Usually it is half
-/// of the longest ttl in use: another server does not vote before that has passed.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+use crate::time::{Clock, Moment, SystemClock};
 
 /// What is known of the server of a node.
 pub(super) struct Admission {
@@ -31,6 +29,7 @@ pub(super) struct Admission {
     /// Notified when a vetting is over.
     vetting_over: Notify,
     state: Mutex<AdmissionState>,
+    pub(super) looks: Mutex<Looks>,
 }
 
 #[derive(Default)]
@@ -39,14 +38,12 @@ struct AdmissionState {
     refused: Option<StoreError>,
     /// The last known run of the server.
     run: Option<String>,
-    /// The last time that it was heard of.
+    /// The last time that the address led to it, or that it has voted or renewed.
     heard_at: Option<Instant>,
     /// The end of the wait of the node.
     waits_until: Option<Instant>,
-    /// When the node was last told of each ttl.
-    told: Vec<(Duration, Instant)>,
-    /// When to look at the address again.
-    look_at: Option<Instant>,
+    /// Until when the node knows that each ttl is in use, by what it was told, and by a clock that counts suspended time.
+    told: Vec<(Duration, Moment)>,
 }
 
 impl Default for Admission {
@@ -56,6 +53,7 @@ impl Default for Admission {
             vetting: AtomicBool::new(false),
             vetting_over: Notify::new(),
             state: Mutex::default(),
+            looks: Mutex::default(),
         }
     }
 }
@@ -70,34 +68,29 @@ enum Told {
 }
 
 impl AdmissionState {
-    fn is_told(&self, ttl: Duration, now: Instant) -> Told {
-        let told = self.told.iter().find(|(known, _)| *known == ttl);
-        // Locks may be taken and renewed on what it was told for half of the time, and then last for as long again.
-        match told.map(|(_, at)| now.saturating_duration_since(*at)) {
-            Some(age) if age < told_for(ttl) / 4 => Told::Yes,
-            Some(age) if age < told_for(ttl) / 2 => Told::LongAgo,
+    fn is_told(&self, ttl: Duration, now: Moment) -> Told {
+        // A longer one does as well.
+        let told = self.told.iter().filter(|(known, _)| *known >= ttl);
+        // A lock that is taken or renewed now must end before.
+        match told.map(|(_, until)| now.until(*until)).max() {
+            Some(left) if left > told_for(ttl) / 4 * 3 => Told::Yes,
+            Some(left) if left > told_for(ttl) / 2 => Told::LongAgo,
             _ => Told::No,
         }
     }
 
-    fn told(&mut self, ttls: &[(Duration, Duration)], at: Instant) {
+    /// The node was told of all ttls in use, and for how long each is: what other clients have used may end soon.
+    fn told(&mut self, ttls: &[(Duration, Duration)], at: Moment) {
+        self.told.clear();
         self.told
-            .retain(|(ttl, told)| at.saturating_duration_since(*told) < told_for(*ttl));
-        for (ttl, _) in ttls {
-            match self.told.iter_mut().find(|(known, _)| known == ttl) {
-                Some((_, told)) => *told = at,
-                None => self.told.push((*ttl, at)),
-            }
-        }
+            .extend(ttls.iter().map(|(ttl, time)| (*ttl, at + *time)));
     }
+}
 
-    /// Whether to look at the address now. The next time is the least interval later, unless somebody says otherwise.
-    fn is_look_due(&mut self, now: Instant) -> bool {
-        let due = self.look_at.is_none_or(|at| at <= now);
-        if due {
-            self.look_at = Some(now + LOOK_EVERY);
-        }
-        due
+impl Admission {
+    /// The last known run of the server.
+    pub(super) fn run(&self) -> Option<String> {
+        lock(&self.state).run.clone()
     }
 }
 
@@ -108,11 +101,16 @@ impl Node {
         (generation == self.admission.vetted.load(Ordering::Acquire)).then_some(generation)
     }
 
-    /// The server that was enlisted has answered.
+    /// The server that was enlisted has voted or renewed, or its address still leads to it.
     pub(super) fn heard_of(&self) {
         if self.vetted_connection().is_some() {
             lock(&self.admission.state).heard_at = Some(Instant::now());
         }
+    }
+
+    /// Whether the node knows that a rounded ttl is in use, for as long as a lock lasts that is taken or renewed now.
+    pub(super) fn is_told(&self, ttl: Duration) -> bool {
+        lock(&self.admission.state).is_told(ttl, SystemClock.now()) != Told::No
     }
 
     /// The rest of the wait of the node, as far as this client knows.
@@ -126,7 +124,7 @@ impl Node {
         lock(&self.admission.state).waits_until = Some(Instant::now() + left);
     }
 
-    /// The node has lost its note.
+    /// The node has lost its note, or may be another server.
     pub(super) fn is_unknown(&self) {
         self.admission.vetted.store(NONE, Ordering::Release);
     }
@@ -140,6 +138,12 @@ impl Members {
         node: &Arc<Node>,
         ttl: Duration,
     ) -> Result<u64, StoreError> {
+        let now = SystemClock.now();
+        let is_stale =
+            self.quarantine && lock(&node.admission.looks).is_stale(self.ttls.longest(now), now);
+        if is_stale {
+            node.is_unknown();
+        }
         let generation = match node.vetted_connection() {
             Some(generation) => generation,
             None => Box::pin(self.vetted(node)).await?,
@@ -153,16 +157,20 @@ impl Members {
             if left == Some(Duration::ZERO) {
                 state.waits_until = None;
             }
-            (left.unwrap_or_default(), state.is_told(ttl, now))
+            (
+                left.unwrap_or_default(),
+                state.is_told(ttl, SystemClock.now()),
+            )
         };
-        self.look_if_due(node, now);
+        self.uses(node, ttl, now);
         if !left.is_zero() {
             return Err(in_quarantine(left));
         }
-        match told {
-            Told::Yes => {}
-            Told::LongAgo => self.tell_later(node, ttl),
-            Told::No => Box::pin(self.tell(node, ttl)).await?,
+        if told != Told::Yes {
+            self.tell_later(node, ttl);
+        }
+        if told == Told::No && self.quarantine {
+            return Err(not_told());
         }
         Ok(generation)
     }
@@ -170,41 +178,93 @@ impl Members {
     /// Locks of this rounded ttl are renewed on a node: tells it in the background that the ttl is in use, if it was not told of
     /// late, and looks at its address.
     pub(super) fn renews(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
-        if node.vetted_connection().is_none() {
-            return;
-        }
         let now = Instant::now();
-        let told = lock(&node.admission.state).is_told(ttl, now);
+        let told = lock(&node.admission.state).is_told(ttl, SystemClock.now());
         if told != Told::Yes {
             self.tell_later(node, ttl);
         }
-        self.look_if_due(node, now);
+        self.uses(node, ttl, now);
     }
 
-    fn look_if_due(self: &Arc<Self>, node: &Arc<Node>, now: Instant) {
-        if !self.quarantine || !lock(&node.admission.state).is_look_due(now) {
-            return;
+    /// The nodes, of those not in `skip`, that know that a rounded ttl is in use. If they are less than `enough`, the others are
+    /// told first: once a node has voted, it may forget that, and then it asks the others for how long it has to wait.
+    pub(super) async fn told(
+        self: &Arc<Self>,
+        ttl: Duration,
+        (skip, enough): (Nodes, usize),
+        most: impl FnOnce() -> Duration,
+    ) -> Nodes {
+        let asked = || self.all.iter().filter(|node| !skip.has(node.index));
+        let known = || {
+            let told = asked().filter(|node| !self.quarantine || node.is_told(ttl));
+            told.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
+        };
+        let told = known();
+        if told.len() == asked().count() {
+            return told;
         }
-        let half = self.ttls.longest(now) / 2;
-        lock(&node.admission.state).look_at = Some(now + half.max(LOOK_EVERY));
+        if told.len() >= enough {
+            for node in asked().filter(|node| !told.has(node.index)) {
+                self.tell_later(node, ttl);
+            }
+            return told;
+        }
+        let (began, most) = (Instant::now(), most());
+        let (mut end, mut tried) = (began + most, Nodes::default());
+        loop {
+            let over = self.telling_over.notified();
+            tokio::pin!(over);
+            over.as_mut().enable();
+            let told = known();
+            if told.len() >= enough {
+                // The others get the same time again.
+                end = end.min(began + began.elapsed().max(Duration::from_millis(1)) * 2);
+            }
+            let mut is_telling = false;
+            for node in asked().filter(|node| !told.has(node.index)) {
+                // Another ttl may be on its way to it.
+                if tried.has(node.index) {
+                    is_telling |= node.telling.load(Ordering::SeqCst);
+                } else {
+                    is_telling = true;
+                    if self.tell_later(node, ttl) {
+                        tried = tried.with(node.index);
+                    }
+                }
+            }
+            if !is_telling || timeout_at(end, over).await.is_err() {
+                return known();
+            }
+        }
+    }
+
+    /// Tells a node in the background, one ttl at a time. If it fails, the next request tries again. Returns whether it has begun.
+    fn tell_later(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) -> bool {
+        if node.telling.swap(true, Ordering::SeqCst) {
+            return false;
+        }
         let (members, node) = (Arc::clone(self), Arc::clone(node));
-        self.spawn(async move { members.look(&node).await });
-    }
-
-    fn tell_later(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
-        // One at a time; if it fails, the next request tries again.
-        if !node.telling.swap(true, Ordering::SeqCst) {
-            let (members, node) = (Arc::clone(self), Arc::clone(node));
-            self.spawn(async move {
-                let _ = timeout(members.limit, members.tell(&node, ttl)).await;
-                node.telling.store(false, Ordering::SeqCst);
-            });
-        }
+        self.spawn(async move {
+            if timeout(members.limit, members.tell(&node, ttl))
+                .await
+                .is_err()
+            {
+                node.rtt.missed();
+                node.master.went_silent();
+            }
+            node.telling.store(false, Ordering::SeqCst);
+            members.telling_over.notify_waiters();
+        });
+        true
     }
 
     /// Tells a node that a rounded ttl is in use. Its vote may be part of a lock from then on.
-    async fn tell(&self, node: &Arc<Node>, ttl: Duration) -> Result<(), StoreError> {
-        self.ttls.uses(ttl, Instant::now());
+    async fn tell(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) -> Result<(), StoreError> {
+        self.ttls.uses(ttl, SystemClock.now());
+        if node.vetted_connection().is_none() {
+            // The node hears of all ttls then.
+            return self.vetted(node).await.map(|_| ());
+        }
         let run = lock(&node.admission.state).run.clone();
         self.enlist(node, &run.ok_or_else(reconnected)?, None).await
     }
@@ -221,7 +281,7 @@ impl Members {
             Enlisting::Trusting
         };
         loop {
-            let now = Instant::now();
+            let now = SystemClock.now();
             let known = self.ttls.pairs(now);
             let what = Enlist {
                 how,
@@ -229,7 +289,12 @@ impl Members {
                 heard_of_another,
                 ttls: &known,
             };
-            match node.master.enlist(what).await? {
+            let before = node.master.generation();
+            let answer = node.master.enlist(what).await?;
+            if before.is_none() || node.master.generation() != before {
+                return Err(reconnected());
+            }
+            match answer {
                 Enlisted::AskOthers if how == Enlisting::Uninformed => {
                     self.ask_others(node).await;
                     how = Enlisting::Informed;
@@ -239,7 +304,11 @@ impl Members {
                     self.ttls.learn(ttls, now);
                     let mut state = lock(&node.admission.state);
                     state.told(&known, now);
-                    state.waits_until = (!left.is_zero()).then(|| Instant::now() + left);
+                    let said = (!left.is_zero()).then(|| Instant::now() + left);
+                    // The clock of the node may have jumped during its wait.
+                    let seen = state.waits_until;
+                    let seen = seen.filter(|until| self.quarantine && *until > Instant::now());
+                    state.waits_until = said.max(seen);
                     return Ok(());
                 }
             }
@@ -257,7 +326,7 @@ impl Members {
                 heard_of_another: None,
                 ttls: &[],
             };
-            let now = Instant::now();
+            let now = SystemClock.now();
             let answer = timeout(self.limit / 2, other.master.enlist(what)).await;
             if let Ok(Ok(Enlisted::Node { ttls, .. })) = answer {
                 self.ttls.learn(ttls, now);
@@ -276,10 +345,11 @@ impl Members {
             let (members, node) = (Arc::clone(self), Arc::clone(node));
             self.spawn(async move {
                 let limit = members.limit;
-                let outcome = match timeout(limit * 2, members.vet(&node)).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => Err(late(limit * 2)),
-                };
+                let vetted = timeout(limit * 2, members.vet(&node)).await;
+                let outcome = vetted.unwrap_or_else(|_| {
+                    node.master.went_silent();
+                    Err(late(limit * 2))
+                });
                 if outcome.is_err() {
                     node.rtt.missed();
                 }
@@ -297,10 +367,24 @@ impl Members {
     /// Finds out whether the server behind a new connection may have forgotten anything, and loads the scripts. A call that had
     /// to be repeated because its script is missing could arrive behind a later one.
     async fn vet(&self, node: &Arc<Node>) -> Result<(), StoreError> {
+        let before = node.master.generation();
         let generation = node.master.ready().await?;
-        let (loaded, run) = join(node.master.load(), node.master.run()).await;
+        let now = SystemClock.now();
+        let at_address = async {
+            // An old connection hides that the address leads elsewhere.
+            if before == Some(generation) && self.quarantine {
+                return Some(node.master.run_at_address().await);
+            }
+            None
+        };
+        let (loaded, run, at_address) =
+            join3(node.master.load(), node.master.run(), at_address).await;
         loaded?;
         let run = run?;
+        if at_address.transpose()?.is_some_and(|other| other != run) {
+            node.master.leave(generation);
+            return Err(reconnected());
+        }
         let heard_of_another = {
             let state = lock(&node.admission.state);
             let other = state.run.as_ref().is_some_and(|known| *known != run);
@@ -315,7 +399,7 @@ impl Members {
             let mut state = lock(&node.admission.state);
             state.run = Some(run);
             state.heard_at = Some(Instant::now());
-            state.look_at = Some(Instant::now() + LOOK_EVERY);
+            lock(&node.admission.looks).seen(now);
             if let Some(until) = state.waits_until {
                 tracing::warn!(
                     node = node.index,
@@ -340,24 +424,27 @@ impl Members {
             None => Ok(()),
         }
     }
+}
 
-    /// Looks on a new connection whether the address of a node still leads to the known server.
-    async fn look(self: &Arc<Self>, node: &Arc<Node>) {
-        let Some(generation) = node.vetted_connection() else {
-            return;
-        };
-        let known = lock(&node.admission.state).run.clone();
-        if let Ok(Ok(run)) = timeout(self.limit, node.master.run_at_address()).await
-            && known.is_some_and(|known| known != run)
-        {
-            tracing::warn!(
-                node = node.index,
-                address = &*node.address,
-                "the address of a node of the quorum leads to another server"
-            );
-            node.master.leave(generation);
-            // The other server has to hear now how long this client has used the old one.
-            let _ = self.vetted(node).await;
-        }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_is_told_again_of_a_ttl_that_it_knows_for_less_time_than_a_lock_would_last() {
+        let (mut state, now) = (AdmissionState::default(), SystemClock.now());
+        let second = Duration::from_secs(1);
+        let ttl = second * 10;
+        assert_eq!(state.is_told(ttl, now), Told::No);
+        state.told(&[(ttl, told_for(ttl))], now);
+        let told = |state: &AdmissionState, after| state.is_told(ttl, now + second * after);
+        assert_eq!(told(&state, 4), Told::Yes);
+        assert_eq!(told(&state, 6), Told::LongAgo);
+        assert_eq!(told(&state, 10), Told::No);
+        // What another client has used, and for how long it is in use still.
+        state.told(&[(ttl, second * 9)], now);
+        assert_eq!(told(&state, 0), Told::No);
+        assert_eq!(state.is_told(second * 8, now), Told::LongAgo);
+        assert_eq!(state.is_told(second * 3, now), Told::Yes);
     }
 }

@@ -24,46 +24,52 @@ struct NotBegun {
 impl QuorumStore {
     /// Writes the note of every node. All have to answer, and none may have a note: it may have forgotten votes.
     pub(crate) async fn begin(&self) -> Result<(), StoreError> {
-        self.on_every_node(async |node| {
-            node.master.ready().await?;
-            if node.master.has_note().await? {
-                return Err(new_no_more());
-            }
-            Ok(())
-        })
-        .await?;
-        // Only now, so that a node that was replaced does not begin where another one refuses.
-        self.on_every_node(async |node| {
-            let run = node.master.run().await?;
-            let what = Enlist {
-                how: Enlisting::NewQuorum,
-                run: &run,
-                heard_of_another: None,
-                ttls: &[],
-            };
-            match node.master.enlist(what).await? {
-                Enlisted::Node { .. } => Ok(()),
-                Enlisted::Already | Enlisted::AskOthers => Err(new_no_more()),
-            }
-        })
-        .await
+        let nodes = self.members.all.iter();
+        let runs = join_all(nodes.map(|node| self.on(node, fresh(node)))).await;
+        let runs: Result<Vec<_>, _> = runs.into_iter().collect();
+        // Only now, so that a node that was replaced does not begin where another one refuses. One after the other, in the same
+        // order everywhere: of several programs that begin the same quorum at once, the one that is first at the first node
+        // begins it.
+        let mut nodes: Vec<_> = runs?.into_iter().zip(&self.members.all).collect();
+        nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
+        for (run, node) in nodes {
+            self.on(node, begun(node, &run)).await?;
+        }
+        Ok(())
     }
 
-    /// Does the same on all nodes. Returns the error of one that failed.
-    async fn on_every_node(
+    /// Does something on a node within the command deadline.
+    async fn on<T>(
         &self,
-        act: impl AsyncFn(&Arc<Node>) -> Result<(), StoreError>,
-    ) -> Result<(), StoreError> {
+        node: &Node,
+        act: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
         let limit = self.members.limit;
-        let outcomes = self.members.all.iter().map(async |node| {
-            let outcome = timeout(limit, act(node)).await;
-            let outcome = outcome.unwrap_or_else(|_| Err(late(limit)));
-            outcome.map_err(|error| node.failed(error))
-        });
-        match join_all(outcomes).await.into_iter().find_map(Result::err) {
-            None => Ok(()),
-            Some(failure) => Err(not_begun(&failure)),
-        }
+        let outcome = timeout(limit, act).await;
+        let outcome = outcome.unwrap_or_else(|_| Err(late(limit)));
+        outcome.map_err(|error| not_begun(&node.failed(error)))
+    }
+}
+
+/// The run of a server that has no note.
+async fn fresh(node: &Node) -> Result<String, StoreError> {
+    node.master.ready().await?;
+    if node.master.has_note().await? {
+        return Err(new_no_more());
+    }
+    node.master.run().await
+}
+
+async fn begun(node: &Node, run: &str) -> Result<(), StoreError> {
+    let what = Enlist {
+        how: Enlisting::NewQuorum,
+        run,
+        heard_of_another: None,
+        ttls: &[],
+    };
+    match node.master.enlist(what).await? {
+        Enlisted::Node { .. } => Ok(()),
+        Enlisted::Already | Enlisted::AskOthers => Err(new_no_more()),
     }
 }
 

@@ -69,6 +69,11 @@ pub(super) fn late(limit: Duration) -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Late(limit))))
 }
 
+/// Nodes have voted whose clocks are too far apart: one that has jumped has forgotten votes too early.
+pub(super) fn clocks_apart(by: Duration) -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(ClocksApart(by))))
+}
+
 /// A node that has not answered of late is skipped until it answers.
 pub(super) fn silent() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Silent)))
@@ -108,6 +113,16 @@ pub(super) fn reconnected() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Reconnected)))
 }
 
+/// The node has to know of the ttl before it votes.
+pub(super) fn not_told() -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(NotTold)))
+}
+
+/// An earlier request to the node may still arrive, and would take the vote back.
+pub(super) fn in_doubt() -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(InDoubt)))
+}
+
 /// The vote of a node does not belong to this token, or no longer.
 pub(super) fn not_ours() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(NotOurs)))
@@ -118,8 +133,22 @@ pub(super) fn not_ours() -> StoreError {
 struct NotOurs;
 
 #[derive(Debug, thiserror::Error)]
+#[error("it does not know yet that this ttl is in use")]
+struct NotTold;
+
+#[derive(Debug, thiserror::Error)]
+#[error("an earlier request to it may still arrive")]
+struct InDoubt;
+
+#[derive(Debug, thiserror::Error)]
 #[error("no reply within {0:?}")]
 struct Late(Duration);
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no majority: the clocks of the nodes are {0:?} apart; synchronise them, or allow for it with `clock_skew`"
+)]
+struct ClocksApart(Duration);
 
 #[derive(Debug, thiserror::Error)]
 #[error("no reply of late")]

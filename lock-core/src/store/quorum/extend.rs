@@ -1,10 +1,12 @@
 //! Renewal of leases on a majority, and healing of the minority.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::causes::combined;
+use super::causes::{combined, not_told};
+use super::node::NONE;
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tokens::RunningRenewal;
@@ -22,6 +24,12 @@ impl QuorumStore {
             return Err(only_exclusive());
         }
         let members = &self.members;
+        let tokens = renewals.iter().map(|it| members.tokens.current(it.token));
+        let tokens: Vec<_> = tokens.collect();
+        let renewals = renewals.iter().zip(&tokens);
+        let renewals: Vec<_> = renewals
+            .map(|(renewal, token)| Renewal { token, ..*renewal })
+            .collect();
         let (nodes, majority) = (members.all.len(), members.majority);
         // A renewal without an answer must leave time for another one.
         let ttls = renewals.iter().map(|renewal| renewal.ttl);
@@ -33,16 +41,18 @@ impl QuorumStore {
             .renew(renewals.iter().map(|renewal| renewal.token));
         let mut ttls: Vec<_> = renewals
             .iter()
-            .map(|renewal| rounded(renewal.ttl))
+            .filter(|renewal| !renewal.ttl.is_zero())
+            .map(|renewal| rounded(members.kept(renewal.ttl)))
             .collect();
         ttls.sort_unstable();
         ttls.dedup();
-        for ttl in ttls.into_iter().filter(|ttl| !ttl.is_zero()) {
+        for ttl in ttls {
             for node in &members.all {
                 members.renews(node, ttl);
             }
         }
-        let ballot = Ballot::extend(renewals);
+        let kept: Vec<_> = renewals.iter().map(|it| self.kept(*it)).collect();
+        let ballot = Ballot::extend(&kept);
         let patience = self.patience().min(limit);
         let mut round = ask(members, ballot, How::Tell, Nodes::default(), patience);
         let mut held = vec![Nodes::default(); renewals.len()];
@@ -68,8 +78,24 @@ impl QuorumStore {
             failures[node] = None;
             match answer.and_then(|value| extended(value, renewals.len())) {
                 Ok(flags) => {
+                    members.all[node].heard_of();
+                    let on = members.all[node].master.generation().unwrap_or(NONE);
                     for (n, flag) in flags.into_iter().enumerate() {
-                        let side = if flag { &mut held[n] } else { &mut not_held[n] };
+                        // A vote that an undo may still take away does not count, nor that of a node that may not have known of
+                        // another one. If nobody would wait for its loss for long enough, it proves nothing.
+                        let (token, ttl) = (renewals[n].token, renewals[n].ttl);
+                        let known = ttl.is_zero()
+                            || !members.quarantine
+                            || members.all[node].is_told(rounded(members.kept(ttl)));
+                        if flag && !known {
+                            failures[node] = Some(members.all[node].failed(not_told()));
+                            continue;
+                        }
+                        let side = if flag && members.tokens.counts(token, node, on) {
+                            &mut held[n]
+                        } else {
+                            &mut not_held[n]
+                        };
                         *side = side.with(node);
                     }
                 }
@@ -83,11 +109,23 @@ impl QuorumStore {
         let renewing = Arc::new(renewing);
         for ((renewal, renewed), lost) in renewals.iter().zip(&renewed).zip(not_held) {
             // A lease that is only confirmed gets no new vote: its ttl is not known here.
-            if *renewed && !lost.is_empty() && !renewal.ttl.is_zero() {
-                self.heal(*renewal, lost, &renewing);
+            if *renewed && !renewal.ttl.is_zero() {
+                members.tokens.renewed(renewal.token, renewal.ttl);
+                if !lost.is_empty() {
+                    self.heal(*renewal, lost, &renewing);
+                }
             }
         }
         Ok(renewed)
+    }
+
+    /// The renewal as the nodes are asked for it. A ttl of zero leaves a vote as it is.
+    fn kept<'a>(&self, renewal: Renewal<'a>) -> Renewal<'a> {
+        let ttl = match renewal.ttl {
+            Duration::ZERO => Duration::ZERO,
+            ttl => self.members.kept(ttl),
+        };
+        Renewal { ttl, ..renewal }
     }
 
     /// Casts the vote again, in the background, on the nodes that have lost it.
@@ -108,8 +146,12 @@ impl QuorumStore {
             );
             node.asked_for(renewal.token);
         }
-        let ballot = Ballot::heal(renewal);
-        let mut round = ask(members, ballot, How::Tell, others, members.limit);
+        let ballot = Ballot::heal(self.kept(renewal));
+        let how = How::Vote {
+            token: *renewal.token,
+            ttl: rounded(members.kept(renewal.ttl)),
+        };
+        let mut round = ask(members, ballot, how, others, members.limit);
         round.send();
         let (members, hints) = (Arc::clone(members), Arc::clone(&self.hints));
         let (token, renewing) = (*renewal.token, Arc::clone(renewing));

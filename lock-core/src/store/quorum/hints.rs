@@ -8,7 +8,7 @@ use once_cell::sync::OnceCell;
 use super::tokens::Tokens;
 use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events, Grant};
-use crate::token::sequence_in;
+use crate::token::number_in;
 
 /// Average pause after the first "free" of a node, for the other nodes to send theirs.
 const COLLECT: Duration = Duration::from_millis(3);
@@ -66,19 +66,19 @@ impl Events for Sink {
     /// A waiter asks when a majority is free: earlier, nodes that have not heard of the release would refuse it. If the queues
     /// differ, no majority sends to one waiter. Then the first message is enough, after a pause.
     fn freed(&self, token: &str) {
-        let Some(sequence) = sequence_in(token) else {
+        let Some(number) = number_in(token) else {
             return;
         };
-        let count = self.0.tokens.freed(sequence);
+        let count = self.0.tokens.freed(number);
         if count == 1 {
             let (hints, token): (_, Box<str>) = (Arc::clone(&self.0), token.into());
             self.0.spawn(async move {
                 tokio::time::sleep(COLLECT.mul_f64(0.5 + fastrand::f64())).await;
-                if hints.tokens.take_freed(sequence) {
+                if hints.tokens.take_freed(number) {
                     hints.tell(|engine| engine.freed(&token));
                 }
             });
-        } else if count == self.0.majority && self.0.tokens.take_freed(sequence) {
+        } else if count == self.0.majority && self.0.tokens.take_freed(number) {
             self.0.tell(|engine| engine.freed(token));
         }
     }

@@ -8,18 +8,22 @@ mod acquire;
 mod admission;
 mod begin;
 mod causes;
+mod editions;
 mod extend;
 mod hints;
 mod inspect;
+mod look;
 mod node;
 mod nodes;
 mod release;
 mod round;
 mod rtt;
 mod tally;
+mod token_state;
 mod tokens;
 mod ttls;
 mod undo;
+mod undone;
 mod urls;
 
 use std::fmt;
@@ -53,6 +57,8 @@ pub(crate) struct Rules {
     pub(crate) ttl: Duration,
     /// Whether a node that may have forgotten votes goes into quarantine: it does not vote until they have ended.
     pub(crate) quarantine: bool,
+    /// How far the clock of a node may jump.
+    pub(crate) clock_skew: Duration,
 }
 
 /// A lock store over several masters.

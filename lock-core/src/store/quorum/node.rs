@@ -8,18 +8,21 @@ use std::task::Poll;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout};
 
 use super::Rules;
 use super::admission::Admission;
-use super::causes::{Failure, in_quarantine, reconnected, unknown};
+use super::causes::{Failure, in_doubt, in_quarantine, reconnected, unknown};
 use super::nodes::{Nodes, majority};
+use super::round::Way;
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
 use super::ttls::{Ttls, rounded};
 use crate::rt::{self, Handle};
 use crate::store::StoreError;
 use crate::store::redis::{Abstention, Ballot, Master};
+use crate::time::{Clock, SystemClock};
 use crate::token::Token;
 
 /// A generation that no connection has.
@@ -46,7 +49,11 @@ pub(super) struct Members {
     pub(super) quarantine: bool,
     /// A vote that a node has forgotten may last as long as the longest of them.
     pub(super) ttls: Ttls,
+    /// How far the clock of a node may jump: the nodes keep votes that much longer than their ttl.
+    pub(super) clock_skew: Duration,
     pub(super) runtime: OnceCell<Handle>,
+    /// Notified when a node was told of a ttl, or could not be.
+    pub(super) telling_over: Notify,
     pub(super) tokens: Arc<Tokens>,
 }
 
@@ -65,14 +72,16 @@ impl Members {
         });
         let all: Vec<_> = members.collect();
         let ttls = Ttls::default();
-        ttls.uses(rounded(rules.ttl), Instant::now());
+        ttls.uses(rounded(rules.ttl + rules.clock_skew), SystemClock.now());
         Self {
             majority: majority(all.len()),
             all,
             limit: rules.limit,
             quarantine: rules.quarantine,
+            clock_skew: rules.clock_skew,
             ttls,
             runtime: OnceCell::new(),
+            telling_over: Notify::new(),
             tokens,
         }
     }
@@ -85,11 +94,16 @@ impl Members {
         }
     }
 
+    /// For how long the nodes keep a vote for a lock of this ttl.
+    pub(super) fn kept(&self, ttl: Duration) -> Duration {
+        ttl.saturating_add(self.clock_skew)
+    }
+
     /// The nodes that cannot have anything of this token.
     pub(super) fn never_asked_for(&self, token: &Token) -> Nodes {
         let never = self.all.iter().filter(|node| {
             let latest = node.asked_for.load(Ordering::SeqCst);
-            token.sequence().is_some_and(|sequence| sequence > latest)
+            token.sequence() > latest
         });
         never.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
     }
@@ -98,31 +112,42 @@ impl Members {
 impl Node {
     /// The node is about to be asked for this token.
     pub(super) fn asked_for(&self, token: &Token) {
-        let sequence = token.sequence().unwrap_or(u64::MAX);
-        self.asked_for.fetch_max(sequence, Ordering::SeqCst);
+        self.asked_for.fetch_max(token.sequence(), Ordering::SeqCst);
     }
 
-    /// The vote of this node for a lock of this rounded ttl. It does not count if the connection was replaced on the way.
+    /// The vote of this node, which it keeps for this rounded time. It does not count if the connection was replaced on the way.
     pub(super) async fn vote(
         self: &Arc<Self>,
         members: &Arc<Members>,
         ballot: &Ballot,
-        ttl: Duration,
+        (token, ttl): (&Token, Duration),
         sent: Instant,
         closed: &AtomicBool,
-        sent_on: &AtomicU64,
+        way: &Way,
     ) -> Result<redis::Value, StoreError> {
         let before = members.admit(self, ttl).await?;
+        if members.tokens.undo_may_follow(token, self.index, before) {
+            return Err(in_doubt());
+        }
         if closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }
-        sent_on.store(before, Ordering::Relaxed);
+        way.sent_on.store(before, Ordering::Relaxed);
+        let asked = Instant::now();
         let value = self.send(ballot, sent).await?;
         if self.master.generation() != Some(before) {
+            // Perhaps by another run of the server, which may have forgotten the vote of another.
+            members.tokens.is_void(token, self.index);
             return Err(reconnected());
         }
+        // The node looked at its clock in the middle, more or less.
+        let middle = (asked + asked.elapsed() / 2).saturating_duration_since(sent);
+        way.took.store(middle.as_millis() as i64, Ordering::Relaxed);
         match Abstention::read(&value)? {
-            None => Ok(value),
+            None => {
+                self.heard_of();
+                Ok(value)
+            }
             Some(Abstention::Waits { left }) => {
                 self.waits_for(left);
                 Err(in_quarantine(left))
@@ -148,23 +173,31 @@ impl Node {
         }
         // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
         let is_first = AtomicBool::new(true);
-        let wanted = || {
-            let unclaimed = || members.tokens.unless_claimed(token, || ()).is_some();
-            is_first.load(Ordering::Relaxed) || unclaimed()
-        };
+        let wanted = || is_first.load(Ordering::Relaxed) || !members.tokens.is_claimed(token);
         let mut release = pin!(self.send_while(ballot, sent, wanted));
         // The first poll puts the request on its way: an attempt that begins later comes behind it.
         let first = poll_fn(|cx| {
-            let tokens = &members.tokens;
-            Poll::Ready(tokens.unless_claimed(token, || release.as_mut().poll(cx)))
+            let ask = || {
+                let before = self.master.generation();
+                let first = release.as_mut().poll(cx);
+                let after = self.master.generation();
+                (before.filter(|_| before == after).unwrap_or(NONE), first)
+            };
+            Poll::Ready(members.tokens.send_undo(token, self.index, ask))
         });
         let first = first.await;
         is_first.store(false, Ordering::Relaxed);
-        match first {
-            Some(Poll::Ready(answer)) => answer,
-            Some(Poll::Pending) => release.await,
-            None => Ok(redis::Value::Nil),
+        let Some((number, first)) = first else {
+            return Ok(redis::Value::Nil);
+        };
+        let answer = match first {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => release.await,
+        };
+        if !matches!(answer, Err(StoreError::Ambiguous(_))) {
+            members.tokens.undo_answered(token, self.index, number);
         }
+        answer
     }
 
     pub(super) async fn send(
@@ -187,7 +220,6 @@ impl Node {
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
             Ok(_) | Err(StoreError::Misconfigured(_)) => {
                 self.rtt.answered(sent.elapsed());
-                self.heard_of();
             }
         }
         answer

@@ -24,6 +24,7 @@ impl QuorumStore {
     ) -> Result<Released, StoreError> {
         let members = &self.members;
         let (nodes, majority) = (members.all.len(), members.majority);
+        let token = &members.tokens.current(token);
         let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
         members.tokens.release(token);
         let spared = members.never_asked_for(token);

@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(super) type Answered = (usize, Result<Value, StoreError>);
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// Only nodes that may vote are asked, for a lock of this rounded ttl.
-    Vote { ttl: Duration },
+    /// Only nodes that may vote are asked, for a vote for this token that they keep for this rounded time.
+    Vote { token: Token, ttl: Duration },
     /// Every node is asked, also a restarted one.
     Tell,
     /// As `Tell`, to take back what an attempt for this token has left. Not sent where another attempt goes on with the token.
@@ -42,8 +42,17 @@ struct Question {
     sent: Instant,
     /// Nothing more is sent: a request that is not on its way by now would arrive behind a release.
     closed: AtomicBool,
-    /// The generation of the connection that each vote was sent on.
-    sent_on: [AtomicU64; MAXIMUM_NODES],
+    /// How each vote was sent.
+    ways: [Way; MAXIMUM_NODES],
+}
+
+/// How a vote was sent.
+#[derive(Debug)]
+pub(super) struct Way {
+    /// The generation of the connection.
+    pub(super) sent_on: AtomicU64,
+    /// From the begin of the round until the node looked at its clock, ms.
+    pub(super) took: AtomicI64,
 }
 
 pub(super) struct Round<F> {
@@ -74,7 +83,12 @@ pub(super) fn ask(
         how,
         sent,
         closed: AtomicBool::new(false),
-        sent_on: [const { AtomicU64::new(NONE) }; MAXIMUM_NODES],
+        ways: [const {
+            Way {
+                sent_on: AtomicU64::new(NONE),
+                took: AtomicI64::new(0),
+            }
+        }; MAXIMUM_NODES],
     });
     let mut pending = Pending([const { Expected::Nothing }; MAXIMUM_NODES]);
     let (mut until, mut open) = ([None; MAXIMUM_NODES], Nodes::default());
@@ -150,13 +164,13 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
         how,
         sent,
         closed,
-        sent_on,
+        ways,
     } = &*question;
     let node = &members.all[index];
     let answer = match how {
-        How::Vote { ttl } => {
-            let sent_on = &sent_on[index];
-            let vote = node.vote(members, ballot, *ttl, *sent, closed, sent_on);
+        How::Vote { token, ttl } => {
+            let what = (token, *ttl);
+            let vote = node.vote(members, ballot, what, *sent, closed, &ways[index]);
             vote.await
         }
         How::Tell => node.send(ballot, *sent).await,
@@ -252,8 +266,13 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
 
     /// The generations of the connections that the votes were sent on.
     pub(super) fn sent_on(&self) -> [u64; MAXIMUM_NODES] {
-        let sent_on = &self.question.sent_on;
-        std::array::from_fn(|node| sent_on[node].load(Ordering::Relaxed))
+        let ways = &self.question.ways;
+        std::array::from_fn(|node| ways[node].sent_on.load(Ordering::Relaxed))
+    }
+
+    /// From the begin of the round until a node that has voted looked at its clock, ms.
+    pub(super) fn took(&self, node: usize) -> i64 {
+        self.question.ways[node].took.load(Ordering::Relaxed)
     }
 
     fn heard_of(&mut self, index: usize) {

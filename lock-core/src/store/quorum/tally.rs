@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use super::causes::{Failure, combined};
-use super::nodes::majority;
+use super::causes::{Failure, clocks_apart, combined};
+use super::nodes::{Nodes, majority};
 use crate::rt::HashMap;
 use crate::store::StoreError;
 use crate::store::redis::Vote;
@@ -13,6 +13,8 @@ use crate::store::redis::Vote;
 pub(super) struct Tally {
     nodes: usize,
     votes: Vec<Option<Result<Vote, Failure>>>,
+    /// How far the clocks of nodes may be apart whose votes count together, ms.
+    apart: i64,
 }
 
 /// The verdict of the votes.
@@ -35,10 +37,12 @@ pub(super) enum Verdict {
 }
 
 impl Tally {
-    pub(super) fn new(nodes: usize) -> Self {
+    /// Votes count together if the clocks of their nodes agree to within `apart`.
+    pub(super) fn new(nodes: usize, apart: Duration) -> Self {
         Self {
             nodes,
             votes: vec![None; nodes],
+            apart: apart.as_millis() as i64,
         }
     }
 
@@ -50,24 +54,47 @@ impl Tally {
     /// `None` while the vote is undecided.
     pub(super) fn verdict(&self) -> Option<Result<Verdict, StoreError>> {
         let majority = majority(self.nodes);
-        let (mut heard, mut granted) = (0, 0);
         let (mut largest, mut smallest) = (0, u64::MAX);
         for vote in self.votes.iter().flatten() {
-            heard += 1;
-            if let Ok(Vote::Granted { minted }) = vote {
-                granted += 1;
+            if let Ok(Vote::Granted { minted, .. }) = vote {
                 largest = largest.max(*minted);
                 smallest = smallest.min(*minted);
             }
         }
+        let granted = self.granted();
         if granted >= majority {
             return Some(Ok(Verdict::Won { largest, smallest }));
         }
-        let open = self.nodes - heard;
+        let open = self.votes.iter().filter(|vote| vote.is_none()).count();
         if granted + open >= majority {
             return None;
         }
         self.lost(granted, open)
+    }
+
+    /// The most votes that count together. Where clocks are too far apart, one has jumped, perhaps forward over the end of a vote
+    /// for another client. Which one it was is not known, and need not be: those that have not jumped are a majority.
+    fn granted(&self) -> usize {
+        let clocks = || self.clocks();
+        let within =
+            |first: i64| clocks().filter(move |clock| (0..=self.apart).contains(&(clock - first)));
+        let counts = clocks().map(|first| within(first).count());
+        counts.max().unwrap_or(0)
+    }
+
+    /// The nodes that have voted for this attempt.
+    pub(super) fn granted_by(&self) -> Nodes {
+        let granted = |vote: &Option<_>| matches!(vote, Some(Ok(Vote::Granted { .. })));
+        let nodes = (0..self.nodes).filter(|node| granted(&self.votes[*node]));
+        nodes.fold(Nodes::default(), Nodes::with)
+    }
+
+    /// The clocks of the nodes that have voted for this attempt.
+    fn clocks(&self) -> impl Iterator<Item = i64> {
+        self.votes.iter().flatten().filter_map(|vote| match vote {
+            Ok(Vote::Granted { clock, .. }) => Some(*clock),
+            _ => None,
+        })
     }
 
     /// The verdict once a majority for this attempt is out of reach.
@@ -75,8 +102,10 @@ impl Tally {
         let majority = majority(self.nodes);
         let mut left = Vec::new();
         let mut clients: HashMap<&str, usize> = HashMap::default();
-        let mut foreign = None;
-        let mut failed = 0;
+        let mut foreign = Vec::new();
+        // Votes that do not count together with the others are as good as none.
+        let void = self.clocks().count() - granted;
+        let mut failed = void;
         for vote in self.votes.iter().flatten() {
             match vote {
                 Ok(Vote::Granted { .. }) => {}
@@ -84,14 +113,16 @@ impl Tally {
                     left.push(*time);
                     *clients.entry(client).or_default() += 1;
                 }
-                Ok(Vote::Foreign { kind }) => foreign = Some(kind),
+                Ok(Vote::Foreign { kind }) => foreign.push(kind),
                 Err(_) => failed += 1,
             }
         }
         let heard = self.nodes - open;
         if heard - failed >= majority {
-            if let Some(kind) = foreign {
-                return Some(Ok(Verdict::Foreign { kind: kind.clone() }));
+            // Where the key is no lock on a minority of the nodes, the others are enough.
+            if foreign.len() > self.nodes - majority {
+                let kind = foreign[0].clone();
+                return Some(Ok(Verdict::Foreign { kind }));
             }
             let most = clients.values().max().copied().unwrap_or(0);
             // The nodes without an answer may all have voted for one client. If even that is no majority, the votes are split.
@@ -112,12 +143,19 @@ impl Tally {
                 left: left.unwrap_or_default(),
             }));
         }
-        if failed > self.nodes - majority {
-            let failures = self.votes.iter().flatten();
-            let failures = failures.filter_map(|vote| vote.as_ref().err().cloned());
-            return Some(Err(combined(self.nodes, failures.collect())));
+        if failed <= self.nodes - majority {
+            return None;
         }
-        None
+        let failures = self.votes.iter().flatten();
+        let failures = failures.filter_map(|vote| vote.as_ref().err().cloned());
+        let failed = combined(self.nodes, failures.collect());
+        // A node that was late may vote the next time.
+        if void == 0 || matches!(failed, StoreError::Ambiguous(_)) {
+            return Some(Err(failed));
+        }
+        let (first, last) = (self.clocks().min(), self.clocks().max());
+        let apart = last.unwrap_or(0).abs_diff(first.unwrap_or(0));
+        Some(Err(clocks_apart(Duration::from_millis(apart))))
     }
 
     /// Whether this node has refused its vote.
@@ -141,7 +179,7 @@ mod tests {
         reason = "the votes of a list have one type"
     )]
     fn granted(minted: u64) -> Result<Vote, Failure> {
-        Ok(Vote::Granted { minted })
+        Ok(Vote::Granted { minted, clock: 0 })
     }
 
     #[allow(
@@ -164,7 +202,7 @@ mod tests {
     }
 
     fn verdict(votes: &[Result<Vote, Failure>]) -> Option<Result<Verdict, StoreError>> {
-        let mut tally = Tally::new(5);
+        let mut tally = Tally::new(5, MS * 250);
         for (node, vote) in votes.iter().enumerate() {
             tally.count(node, vote.clone());
         }
@@ -212,9 +250,46 @@ mod tests {
         assert!(verdict(&[failed(), failed(), granted(1), granted(2)]).is_none());
         let error = verdict(&[failed(), failed(), granted(1), failed()]);
         assert!(matches!(error, Some(Err(StoreError::NotNow(_)))));
-        let mut tally = Tally::new(3);
+        let mut tally = Tally::new(3, MS * 250);
         tally.count(0, granted(1));
         assert!(tally.verdict().is_none());
+    }
+
+    #[allow(
+        clippy::unnecessary_wraps,
+        reason = "the votes of a list have one type"
+    )]
+    fn at(clock: i64) -> Result<Vote, Failure> {
+        Ok(Vote::Granted { minted: 1, clock })
+    }
+
+    #[test]
+    fn votes_count_together_if_the_clocks_of_their_nodes_agree() {
+        let won = [at(1_000), at(750), at(900)];
+        assert!(matches!(verdict(&won), Some(Ok(Verdict::Won { .. }))));
+        assert!(verdict(&[at(1_000), at(749), at(900)]).is_none());
+        let one_has_jumped = [at(0), at(60_000), at(10), at(20)];
+        assert!(matches!(
+            verdict(&one_has_jumped),
+            Some(Ok(Verdict::Won { .. }))
+        ));
+        // The holder has the others: a majority, or one less as the clock that has jumped has ended its vote.
+        let busy_now = [at(0), at(60_000), busy("a", 1), busy("a", 1), busy("a", 1)];
+        assert!(matches!(verdict(&busy_now), Some(Ok(Verdict::Busy { .. }))));
+        let bare = [at(0), at(60_000), at(0), busy("a", 1), busy("a", 1)];
+        assert_eq!(verdict(&bare).unwrap().unwrap(), Verdict::Split);
+        // Those that have jumped together are no majority.
+        let together = [at(0), at(60_000), at(60_010), busy("a", 1), busy("a", 1)];
+        assert_eq!(verdict(&together).unwrap().unwrap(), Verdict::Split);
+    }
+
+    #[test]
+    fn clocks_that_all_differ_are_an_error_that_says_so() {
+        let error = verdict(&[at(0), at(-7_000), at(60_000), at(80_000), at(9_000)]);
+        let Some(Err(StoreError::NotNow(cause))) = error else {
+            panic!("{error:?}")
+        };
+        assert!(cause.to_string().contains("87s apart"), "{cause}");
     }
 
     #[test]
@@ -228,5 +303,9 @@ mod tests {
         assert!(matches!(won, Some(Ok(Verdict::Won { .. }))));
         let lost = verdict(&[foreign(), foreign(), foreign()]);
         assert!(matches!(lost, Some(Ok(Verdict::Foreign { .. }))));
+        let busy_now = [foreign(), busy("a", 1), busy("a", 1), busy("a", 1)];
+        assert!(matches!(verdict(&busy_now), Some(Ok(Verdict::Busy { .. }))));
+        let others = [foreign(), foreign(), granted(1), granted(1), busy("a", 1)];
+        assert_eq!(verdict(&others).unwrap().unwrap(), Verdict::Split);
     }
 }

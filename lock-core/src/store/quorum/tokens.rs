@@ -3,15 +3,20 @@
 //! | Of a token | Begins with | Ends with |
 //! |---|---|---|
 //! | attempts | each request for votes | its outcome, or its drop |
-//! | won | an attempt with a majority | a release, or attempts that lose although no guard knows of the win |
+//! | won | an attempt with a majority, or a renewal | a release, or the end of the lease |
 //! | left | an attempt that loses beside another one: the nodes that may have its vote | the last attempt that loses, or a release |
 //! | renewals | each renewal | its end, and that of the healing behind it |
 //! | released | a release, or an undo, during a renewal | the end of the last renewal |
+//! | void | a vote that was answered on a connection that was replaced | a vote that counts |
+//! | undone | each undo that is sent | its answer |
 //! | freed | the first node that says that the lock is free | the question to the engine, the next attempt, or a release |
 //!
 //! A token may have two attempts at a time: one of the task that waits, and one of the refresh of its waiting line. A node has
-//! one vote for both. So an attempt that has lost may take votes back only if no other attempt is running or has won. A vote
-//! that was healed behind a release is taken back by the one that healed it.
+//! one vote for both. So an attempt that has lost may take votes back only if no other attempt is running, or has won a lease
+//! that may not have ended. A vote that was healed behind a release is taken back by the one that healed it.
+//!
+//! An undo that may still arrive although its connection was replaced (see `undone`) would take back a vote of a later attempt. So
+//! that attempt goes on with another edition of the token (see `editions`), and gives up what the former one has on the nodes.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -20,12 +25,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::editions::Editions;
 use super::nodes::Nodes;
+use super::token_state::TokenState;
 use crate::sync::lock;
 use crate::token::Token;
-
-/// Maximum time for which a won lock is remembered. A lock that is kept beyond its guard is never released.
-const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// Minimum number of tokens before old ones are looked for.
 const FEW: usize = 64;
@@ -36,61 +40,33 @@ pub(super) struct Tokens(Mutex<Book>);
 #[derive(Debug, Default)]
 struct Book {
     tokens: HashMap<u64, TokenState>,
+    editions: Editions,
+    /// Number of undos so far.
+    undos: u64,
     /// The number of tokens at which old ones are looked for next.
     look_at: usize,
-}
-
-/// The state of one token.
-#[derive(Debug, Default)]
-struct TokenState {
-    /// Number of running attempts.
-    attempts: u32,
-    /// Set when an attempt has won, until the lock is released.
-    won: Option<Won>,
-    /// Nodes on which lost attempts may have left a vote, because another attempt was running or had won.
-    left: Nodes,
-    /// Number of running renewals.
-    renewals: u32,
-    /// Whether it was released since a running renewal began.
-    released: bool,
-    /// Number of nodes that have sent "free" since the last attempt.
-    freed: usize,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Won {
-    at: Instant,
-    /// Attempts that may still lose without a change: those that were running, and one that began before its caller knew of the
-    /// win. A caller that asks more often does not have the lock, for example because the grant came too late.
-    spares: u32,
-}
-
-impl TokenState {
-    fn is_claimed(&self) -> bool {
-        self.attempts > 0 || self.won.is_some()
-    }
-
-    fn is_used(&self) -> bool {
-        self.attempts > 0 || self.renewals > 0 || self.freed > 0
-    }
 }
 
 impl Book {
     /// Forgets old tokens. This is rare, so the cost for each token is small.
     fn tidy(&mut self, now: Instant) {
         self.tokens.retain(|_, state| {
-            let recent = |won: Won| now.saturating_duration_since(won.at) < REMEMBERED;
-            state.is_used() || state.won.is_some_and(recent)
+            let may_follow = !state.undone.is_empty() && state.was_asked_for(now);
+            state.is_used() || state.is_won(now) || may_follow
         });
+        let tokens = &self.tokens;
+        self.editions
+            .forget(now, |token| !tokens.contains_key(&token.number()));
         self.look_at = self.tokens.len() * 2;
     }
 
     /// Changes the state of a token that is known, and forgets it if nothing is left to know.
-    fn change(&mut self, sequence: u64, change: impl FnOnce(&mut TokenState)) {
-        if let Entry::Occupied(mut entry) = self.tokens.entry(sequence) {
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut TokenState)) {
+        if let Entry::Occupied(mut entry) = self.tokens.entry(number) {
             let state = entry.get_mut();
             change(state);
-            if !state.is_used() && state.won.is_none() && state.left.is_empty() {
+            let is_over = state.won.is_none() && state.left.is_empty() && state.undone.is_empty();
+            if is_over && !state.is_used() {
                 entry.remove();
             }
         }
@@ -98,25 +74,51 @@ impl Book {
 }
 
 impl Tokens {
-    pub(super) fn begin(self: &Arc<Self>, token: &Token) -> Claim {
-        let sequence = sequence_of(token);
+    /// The token that the nodes know an acquisition by.
+    pub(super) fn current(&self, token: &Token) -> Token {
+        lock(&self.0).editions.current(token)
+    }
+
+    /// An attempt begins. `connection` is the current connection to a node, if any.
+    pub(super) fn begin(
+        self: &Arc<Self>,
+        token: &Token,
+        nodes: usize,
+        connection: impl Fn(usize) -> Option<u64>,
+    ) -> Claim {
         let mut book = lock(&self.0);
         if book.tokens.len() >= book.look_at.max(FEW) {
             book.tidy(Instant::now());
         }
-        let state = book.tokens.entry(sequence).or_default();
+        let (mut token, mut former) = (book.editions.current(token), None);
+        if let Some(state) = book.tokens.get(&token.number())
+            && !state.is_claimed()
+            && !state.undone.is_empty()
+        {
+            let may_follow = |node| match connection(node) {
+                Some(connection) => state.undone.may_follow(node, connection),
+                None => false,
+            };
+            if (0..nodes).any(may_follow) {
+                former = Some(token);
+                token = book.editions.next(&token);
+            }
+        }
+        let state = book.tokens.entry(token.number()).or_default();
         state.attempts += 1;
         state.freed = 0;
+        state.asked = Some(Instant::now());
         drop(book);
         Claim {
             tokens: Arc::clone(self),
-            sequence,
+            token,
+            former,
         }
     }
 
     /// The token is about to be released, on all nodes.
     pub(super) fn release(&self, token: &Token) {
-        lock(&self.0).change(sequence_of(token), |state| {
+        lock(&self.0).change(token.number(), |state| {
             (state.won, state.left, state.freed) = (None, Nodes::default(), 0);
             state.released = state.renewals > 0;
         });
@@ -124,16 +126,61 @@ impl Tokens {
 
     /// Votes for the token are about to be taken back.
     pub(super) fn undo(&self, token: &Token) {
-        lock(&self.0).change(sequence_of(token), |state| {
+        lock(&self.0).change(token.number(), |state| {
             state.released = state.renewals > 0;
         });
     }
 
-    /// Runs `act` before the next attempt can begin. `None` if an attempt is running or has won.
-    pub(super) fn unless_claimed<T>(&self, token: &Token, act: impl FnOnce() -> T) -> Option<T> {
+    /// Whether an attempt for the token is running or has won.
+    pub(super) fn is_claimed(&self, token: &Token) -> bool {
         let book = lock(&self.0);
-        let state = book.tokens.get(&sequence_of(token));
-        (!state.is_some_and(TokenState::is_claimed)).then(act)
+        let state = book.tokens.get(&token.number());
+        state.is_some_and(TokenState::is_claimed)
+    }
+
+    /// Sends an undo to a node, before the next attempt can begin. Returns its number; `None` if an attempt is running or has
+    /// won. `send` returns the connection that the undo went out on, `NONE` if that is not known.
+    pub(super) fn send_undo<T>(
+        &self,
+        token: &Token,
+        node: usize,
+        send: impl FnOnce() -> (u64, T),
+    ) -> Option<(u64, T)> {
+        let mut book = lock(&self.0);
+        book.undos += 1;
+        let number = book.undos;
+        let state = book.tokens.entry(token.number()).or_default();
+        if state.is_claimed() {
+            return None;
+        }
+        let (on, outcome) = send();
+        state.undone.sent(node, on, number);
+        Some((number, outcome))
+    }
+
+    /// The undo was answered, or certainly not carried out.
+    pub(super) fn undo_answered(&self, token: &Token, node: usize, number: u64) {
+        lock(&self.0).change(token.number(), |state| state.undone.answered(node, number));
+    }
+
+    /// A node has voted, perhaps without that it knows of the vote of another.
+    pub(super) fn is_void(&self, token: &Token, node: usize) {
+        lock(&self.0).change(token.number(), |state| state.void = state.void.with(node));
+    }
+
+    /// Whether a vote that a node has renewed on this connection counts.
+    pub(super) fn counts(&self, token: &Token, node: usize, connection: u64) -> bool {
+        let book = lock(&self.0);
+        let state = book.tokens.get(&token.number());
+        state
+            .is_none_or(|state| !state.void.has(node) && !state.undone.may_follow(node, connection))
+    }
+
+    /// Whether an undo may arrive behind a vote for the token that is sent on this connection.
+    pub(super) fn undo_may_follow(&self, token: &Token, node: usize, connection: u64) -> bool {
+        let book = lock(&self.0);
+        let state = book.tokens.get(&token.number());
+        state.is_some_and(|state| state.undone.may_follow(node, connection))
     }
 
     /// A renewal of these tokens begins. They may be healed, so their release must be noticed.
@@ -141,37 +188,46 @@ impl Tokens {
         self: &Arc<Self>,
         tokens: impl Iterator<Item = &'a Token>,
     ) -> RunningRenewal {
-        let sequences: Vec<u64> = tokens.map(sequence_of).collect();
+        let numbers: Vec<u64> = tokens.map(Token::number).collect();
         let mut book = lock(&self.0);
-        for sequence in &sequences {
-            book.tokens.entry(*sequence).or_default().renewals += 1;
+        for number in &numbers {
+            book.tokens.entry(*number).or_default().renewals += 1;
         }
         drop(book);
         RunningRenewal {
             tokens: Arc::clone(self),
-            sequences,
+            numbers,
         }
+    }
+
+    /// A renewal of the token was confirmed by a majority.
+    pub(super) fn renewed(&self, token: &Token, lease: Duration) {
+        lock(&self.0).change(token.number(), |state| {
+            if !state.released {
+                state.won(lease);
+            }
+        });
     }
 
     /// Whether a token was released since its renewal began.
     pub(super) fn was_released(&self, token: &Token) -> bool {
         let book = lock(&self.0);
-        let state = book.tokens.get(&sequence_of(token));
+        let state = book.tokens.get(&token.number());
         state.is_some_and(|state| state.released)
     }
 
     /// A node says that the lock is free. Returns the number of nodes that have said so since the last attempt.
-    pub(super) fn freed(&self, sequence: u64) -> usize {
+    pub(super) fn freed(&self, number: u64) -> usize {
         let mut book = lock(&self.0);
-        let state = book.tokens.entry(sequence).or_default();
+        let state = book.tokens.entry(number).or_default();
         state.freed += 1;
         state.freed
     }
 
     /// The engine is about to be told that the lock is free. Returns false if it was told, or has asked, before.
-    pub(super) fn take_freed(&self, sequence: u64) -> bool {
+    pub(super) fn take_freed(&self, number: u64) -> bool {
         let mut freed = 0;
-        lock(&self.0).change(sequence, |state| freed = std::mem::take(&mut state.freed));
+        lock(&self.0).change(number, |state| freed = std::mem::take(&mut state.freed));
         freed > 0
     }
 }
@@ -180,16 +236,18 @@ impl Tokens {
 #[derive(Debug)]
 pub(super) struct Claim {
     tokens: Arc<Tokens>,
-    sequence: u64,
+    /// The token that the nodes are asked for.
+    pub(super) token: Token,
+    /// The token of the former edition, which is given up.
+    pub(super) former: Option<Token>,
 }
 
 impl Claim {
-    pub(super) fn won(self) {
-        if let Some(state) = lock(&self.tokens.0).tokens.get_mut(&self.sequence) {
-            state.won = Some(Won {
-                at: Instant::now(),
-                spares: state.attempts,
-            });
+    /// These nodes have voted.
+    pub(super) fn won(self, lease: Duration, granted: Nodes) {
+        if let Some(state) = lock(&self.tokens.0).tokens.get_mut(&self.token.number()) {
+            state.won(lease);
+            state.void = state.void.but(granted);
         }
     }
 
@@ -197,13 +255,9 @@ impl Claim {
     /// back now; `None` if another attempt is running or has won.
     pub(super) fn lost(self, left: Nodes) -> Option<Nodes> {
         let mut book = lock(&self.tokens.0);
-        let state = book.tokens.get_mut(&self.sequence)?;
+        let state = book.tokens.get_mut(&self.token.number())?;
         state.left = state.left.and(left);
-        let spared = state.won.is_some_and(|won| won.spares > 0);
-        if let Some(won) = &mut state.won {
-            won.spares = won.spares.saturating_sub(1);
-        }
-        if spared || state.attempts > 1 {
+        if state.is_won(Instant::now()) || state.attempts > 1 {
             return None;
         }
         state.won = None;
@@ -213,21 +267,21 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        lock(&self.tokens.0).change(self.sequence, |state| state.attempts -= 1);
+        lock(&self.tokens.0).change(self.token.number(), |state| state.attempts -= 1);
     }
 }
 
 /// A running renewal of some tokens.
 pub(super) struct RunningRenewal {
     tokens: Arc<Tokens>,
-    sequences: Vec<u64>,
+    numbers: Vec<u64>,
 }
 
 impl Drop for RunningRenewal {
     fn drop(&mut self) {
         let mut book = lock(&self.tokens.0);
-        for sequence in &self.sequences {
-            book.change(*sequence, |state| {
+        for number in &self.numbers {
+            book.change(*number, |state| {
                 state.renewals -= 1;
                 state.released &= state.renewals > 0;
             });
@@ -235,42 +289,41 @@ impl Drop for RunningRenewal {
     }
 }
 
-fn sequence_of(token: &Token) -> u64 {
-    token.sequence().unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::editions::UNUSED;
     use super::*;
     use crate::token::ClientId;
+
+    const LEASE: Duration = Duration::from_secs(60);
 
     fn nodes(nodes: &[usize]) -> Nodes {
         let none = Nodes::default();
         nodes.iter().fold(none, |all, node| all.with(*node))
     }
 
-    fn is_claimed(tokens: &Tokens, token: &Token) -> bool {
-        tokens.unless_claimed(token, || ()).is_none()
+    fn begin(tokens: &Arc<Tokens>, token: &Token) -> Claim {
+        tokens.begin(token, 3, |_| None)
     }
 
     #[test]
     fn the_last_attempt_to_lose_takes_back_what_all_have_left() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
         let (one, other) = (client.token(1), client.token(2));
-        let first = tokens.begin(&one);
-        let second = tokens.begin(&one);
-        assert!(is_claimed(&tokens, &one) && !is_claimed(&tokens, &other));
+        let first = begin(&tokens, &one);
+        let second = begin(&tokens, &one);
+        assert!(tokens.is_claimed(&one) && !tokens.is_claimed(&other));
         assert_eq!(first.lost(nodes(&[1])), None);
-        assert!(is_claimed(&tokens, &one), "the second goes on");
+        assert!(tokens.is_claimed(&one), "the second goes on");
         assert_eq!(second.lost(nodes(&[0])), Some(nodes(&[0, 1])));
         assert!(lock(&tokens.0).tokens.is_empty());
         // The second attempt is dropped: the next one takes over.
-        let first = tokens.begin(&one);
-        let second = tokens.begin(&one);
+        let first = begin(&tokens, &one);
+        let second = begin(&tokens, &one);
         assert_eq!(first.lost(nodes(&[1])), None);
         drop(second);
-        assert!(!is_claimed(&tokens, &one));
-        assert_eq!(tokens.begin(&one).lost(nodes(&[])), Some(nodes(&[1])));
+        assert!(!tokens.is_claimed(&one));
+        assert_eq!(begin(&tokens, &one).lost(nodes(&[])), Some(nodes(&[1])));
         assert!(lock(&tokens.0).tokens.is_empty());
     }
 
@@ -278,44 +331,99 @@ mod tests {
     fn who_loses_beside_one_that_has_won_takes_nothing_back() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
         let token = client.token(1);
-        let (first, second) = (tokens.begin(&token), tokens.begin(&token));
-        second.won();
+        let (first, second) = (begin(&tokens, &token), begin(&tokens, &token));
+        second.won(LEASE, Nodes::default());
+        // It votes in several rounds.
+        for round in 0..3 {
+            assert_eq!(begin(&tokens, &token).lost(nodes(&[round])), None);
+        }
         assert_eq!(first.lost(nodes(&[0])), None);
-        // This attempt began before its caller knew of the win.
-        assert_eq!(tokens.begin(&token).lost(nodes(&[1])), None);
-        assert!(is_claimed(&tokens, &token));
+        assert!(tokens.is_claimed(&token));
         tokens.release(&token);
         tokens.release(&token);
         assert!(lock(&tokens.0).tokens.is_empty());
         // An attempt goes on behind a release.
-        let late = tokens.begin(&token);
-        tokens.begin(&token).won();
+        let late = begin(&tokens, &token);
+        begin(&tokens, &token).won(LEASE, Nodes::default());
         tokens.release(&token);
         assert_eq!(late.lost(nodes(&[2])), Some(nodes(&[2])));
         assert!(lock(&tokens.0).tokens.is_empty());
     }
 
-    #[test]
-    fn a_lock_that_was_won_in_vain_does_not_keep_votes_for_ever() {
+    #[tokio::test(start_paused = true)]
+    async fn votes_are_taken_back_again_when_the_lease_has_ended() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
         let token = client.token(1);
-        tokens.begin(&token).won();
-        assert_eq!(tokens.begin(&token).lost(nodes(&[1])), None);
-        assert_eq!(tokens.begin(&token).lost(nodes(&[2])), Some(nodes(&[1, 2])));
+        begin(&tokens, &token).won(LEASE, Nodes::default());
+        tokio::time::advance(LEASE / 2).await;
+        let renewal = tokens.renew([&token].into_iter());
+        tokens.renewed(&token, LEASE);
+        drop(renewal);
+        tokio::time::advance(LEASE * 3 / 4).await;
+        assert_eq!(begin(&tokens, &token).lost(nodes(&[1])), None, "renewed");
+        tokio::time::advance(LEASE / 4).await;
+        assert!(!tokens.is_claimed(&token));
+        assert_eq!(
+            begin(&tokens, &token).lost(nodes(&[2])),
+            Some(nodes(&[1, 2]))
+        );
         assert!(lock(&tokens.0).tokens.is_empty());
+    }
+
+    #[test]
+    fn a_renewal_that_a_release_has_overtaken_wins_nothing() {
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let token = client.token(1);
+        let renewal = tokens.renew([&token].into_iter());
+        tokens.release(&token);
+        tokens.renewed(&token, LEASE);
+        assert!(!tokens.is_claimed(&token));
+        drop(renewal);
+        assert!(lock(&tokens.0).tokens.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_undo_that_may_still_arrive_gives_the_next_attempt_another_token() {
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let token = client.token(7);
+        let undo = |token: &Token, on| tokens.send_undo(token, 1, || (on, ())).map(|(n, ())| n);
+        let first = begin(&tokens, &token);
+        assert_eq!(undo(&token, 4), None, "an attempt is running");
+        assert_eq!(first.lost(nodes(&[1])), Some(nodes(&[1])));
+        let number = undo(&token, 4).unwrap();
+        // On the same connection, and on none, nothing arrives in the wrong order.
+        for connection in [None, Some(4)] {
+            let claim = tokens.begin(&token, 3, |_| connection);
+            assert!(claim.token == token && claim.former.is_none());
+        }
+        assert!(tokens.undo_may_follow(&token, 1, 5) && !tokens.undo_may_follow(&token, 0, 5));
+        let claim = tokens.begin(&token, 3, |_| Some(5));
+        assert!(claim.former == Some(token) && claim.token == token.edition(1));
+        assert!(!tokens.undo_may_follow(&claim.token, 1, 5));
+        claim.won(LEASE, Nodes::default());
+        tokens.undo_answered(&token, 1, number);
+        // The edition is known as long as the lease lasts, or was used a short time ago.
+        tokio::time::advance(LEASE / 2).await;
+        lock(&tokens.0).tidy(Instant::now());
+        assert!(tokens.current(&token) == token.edition(1));
+        tokens.release(&tokens.current(&token));
+        assert!(tokens.current(&token) == token.edition(1));
+        tokio::time::advance(UNUSED).await;
+        lock(&tokens.0).tidy(Instant::now());
+        assert!(tokens.current(&token) == token);
     }
 
     #[test]
     fn locks_that_are_never_released_are_forgotten() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
         for sequence in 0..1000 {
-            tokens.begin(&client.token(sequence)).won();
+            begin(&tokens, &client.token(sequence)).won(LEASE, Nodes::default());
         }
-        let going_on = tokens.begin(&client.token(1000));
+        let going_on = begin(&tokens, &client.token(1000));
         let mut book = lock(&tokens.0);
         book.tidy(Instant::now());
         assert_eq!(book.tokens.len(), 1001);
-        book.tidy(Instant::now() + REMEMBERED);
+        book.tidy(Instant::now() + LEASE);
         assert_eq!(book.tokens.len(), 1);
         drop(book);
         drop(going_on);
@@ -351,7 +459,7 @@ mod tests {
         assert_eq!((tokens.freed(1), tokens.freed(1)), (1, 2));
         assert!(tokens.take_freed(1) && !tokens.take_freed(1));
         assert_eq!(tokens.freed(1), 1);
-        let claim = tokens.begin(&client.token(1));
+        let claim = begin(&tokens, &client.token(1));
         assert!(!tokens.take_freed(1), "it asks already");
         drop(claim);
         assert!(lock(&tokens.0).tokens.is_empty());

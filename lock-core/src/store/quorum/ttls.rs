@@ -4,16 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use tokio::time::Instant;
-
 use crate::sync::lock;
+use crate::time::Moment;
 
 /// Steps between one power of two and the next. Ttls that are nearly the same count as one, so that a node has few to know.
 const STEPS: u64 = 8;
 
-/// Ttls, and until when each is known to be in use.
+/// Ttls, and until when each is known to be in use, by a clock that counts suspended time, as the nodes do.
 #[derive(Debug, Default)]
-pub(super) struct Ttls(Mutex<BTreeMap<Duration, Instant>>);
+pub(super) struct Ttls(Mutex<BTreeMap<Duration, Moment>>);
 
 /// The next step at or above a ttl: at most an eighth more.
 pub(super) fn rounded(ttl: Duration) -> Duration {
@@ -29,16 +28,12 @@ pub(super) fn told_for(ttl: Duration) -> Duration {
 
 impl Ttls {
     /// This client takes locks for this [rounded] ttl.
-    pub(super) fn uses(&self, ttl: Duration, now: Instant) {
+    pub(super) fn uses(&self, ttl: Duration, now: Moment) {
         self.learn([(ttl, told_for(ttl))], now);
     }
 
     /// These ttls are known to be in use for that long from now.
-    pub(super) fn learn(
-        &self,
-        pairs: impl IntoIterator<Item = (Duration, Duration)>,
-        now: Instant,
-    ) {
+    pub(super) fn learn(&self, pairs: impl IntoIterator<Item = (Duration, Duration)>, now: Moment) {
         let mut ttls = lock(&self.0);
         for (ttl, time) in pairs {
             let until = ttls.entry(ttl).or_insert(now);
@@ -47,18 +42,18 @@ impl Ttls {
     }
 
     /// The longest ttl in use.
-    pub(super) fn longest(&self, now: Instant) -> Duration {
+    pub(super) fn longest(&self, now: Moment) -> Duration {
         let ttls = lock(&self.0);
         let used = ttls.iter().rev().find(|(_, until)| **until > now);
         used.map_or(Duration::ZERO, |(ttl, _)| *ttl)
     }
 
     /// The ttls in use, and how long each is known to be in use.
-    pub(super) fn pairs(&self, now: Instant) -> Vec<(Duration, Duration)> {
+    pub(super) fn pairs(&self, now: Moment) -> Vec<(Duration, Duration)> {
         let mut ttls = lock(&self.0);
         ttls.retain(|_, until| *until > now);
         ttls.iter()
-            .map(|(ttl, until)| (*ttl, *until - now))
+            .map(|(ttl, until)| (*ttl, now.until(*until)))
             .collect()
     }
 }
@@ -66,6 +61,7 @@ impl Ttls {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::time::{Clock, SystemClock};
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -83,7 +79,7 @@ mod tests {
 
     #[test]
     fn a_ttl_that_nobody_uses_any_more_is_forgotten() {
-        let (ttls, now) = (Ttls::default(), Instant::now());
+        let (ttls, now) = (Ttls::default(), SystemClock.now());
         ttls.uses(MS * 8, now);
         ttls.learn([(MS * 1000, MS * 5)], now);
         ttls.learn([(MS * 1000, MS * 3)], now);

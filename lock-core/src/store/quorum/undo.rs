@@ -1,13 +1,13 @@
 //! Undo of the votes that a lost attempt may have left.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::QuorumStore;
 use super::hints::Hints;
-use super::node::Members;
+use super::node::{Members, NONE};
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{Answered, How, Round, ask};
 use crate::store::Attempt;
@@ -21,6 +21,16 @@ const LATE: Duration = Duration::from_secs(1);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), LATE);
 
 impl QuorumStore {
+    /// Takes back all that a former token of the acquisition has left, on all nodes.
+    pub(super) fn give_up(&self, attempt: Attempt<'_>, former: &Token) {
+        let attempt = Attempt {
+            token: former,
+            ..attempt
+        };
+        let nodes = (0..self.members.all.len()).fold(Nodes::default(), Nodes::with);
+        self.undo(attempt, nodes, [NONE; MAXIMUM_NODES]);
+    }
+
     /// Takes back votes, behind the requests for them, without waiting for the answers. If another attempt for the token has
     /// begun meanwhile, the votes are left to it.
     pub(super) fn undo(&self, attempt: Attempt<'_>, left: Nodes, sent_on: [u64; MAXIMUM_NODES]) {
@@ -105,10 +115,11 @@ impl Undo {
             if self.failed.and(self.doubtful).is_empty() || passed >= self.ttl {
                 return;
             }
+            let again = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
             sleep(if self.failed.is_empty() {
-                LATE.saturating_sub(passed)
+                again.max(LATE.saturating_sub(passed))
             } else {
-                pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+                again
             })
             .await;
             pause = longest.min(pause * 2);

@@ -52,7 +52,12 @@ static FORCE_RELEASE: Lazy<Script> = script!(
     "quorum/offer.lua",
     "quorum/force_release.lua"
 );
-static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
+static HEAL: Lazy<Script> = script!(
+    "quorum heal",
+    "quorum/note.lua",
+    "quorum/mint.lua",
+    "quorum/heal.lua"
+);
 static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
 static ENLIST: Lazy<Script> = script!(
     "quorum enlist",
@@ -73,8 +78,9 @@ impl Ballot {
         Arc::new(Self { script, command })
     }
 
-    /// A request for the votes for a lock, by a client that receives messages or polls. `None` for a kind without a quorum.
-    pub(crate) fn acquire(attempt: Attempt<'_>, pushes: bool) -> Option<Arc<Self>> {
+    /// A request for the votes for a lock, which the nodes keep for `kept`, by a client that receives messages or polls. `None`
+    /// for a kind without a quorum.
+    pub(crate) fn acquire(attempt: Attempt<'_>, kept: Duration, pushes: bool) -> Option<Arc<Self>> {
         let (queue, waiters) = names(attempt.key)?;
         let mode = match attempt.mode {
             Mode::Try => "try",
@@ -84,7 +90,7 @@ impl Ballot {
         let waiter = format!("{mode} {} {hears}", attempt.alive_for.as_millis());
         let args = [
             Arg::Text(attempt.token.as_str()),
-            Arg::Millis(attempt.ttl),
+            Arg::Millis(kept),
             Arg::Text(&waiter),
             Arg::Number(attempt.reserve + 1),
         ];
@@ -110,6 +116,7 @@ impl Ballot {
         Some(Self::new(&FORCE_RELEASE, &keys, &args))
     }
 
+    /// A renewal of votes, for the ttls that the renewals say.
     pub(crate) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
         let (keys, args) = renewed(renewals);
         Self::new(&script::EXTEND, &keys, &args)
@@ -117,7 +124,7 @@ impl Ballot {
 
     pub(crate) fn heal(renewal: Renewal<'_>) -> Arc<Self> {
         let args = [Arg::Text(renewal.token.as_str()), Arg::Millis(renewal.ttl)];
-        Self::new(&HEAL, &[renewal.key.lock().into()], &args)
+        Self::new(&HEAL, &[renewal.key.lock().into(), COUNTER], &args)
     }
 
     /// Raises the counter of each node that has voted for this token.
@@ -162,9 +169,18 @@ fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
 /// The answer of one node to [`Ballot::acquire`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Vote {
-    Granted { minted: u64 },
-    Busy { left: Duration, client: String },
-    Foreign { kind: String },
+    /// The first of its fencing tokens, and the clock of the node, ms.
+    Granted {
+        minted: u64,
+        clock: i64,
+    },
+    Busy {
+        left: Duration,
+        client: String,
+    },
+    Foreign {
+        kind: String,
+    },
 }
 
 /// Why a node does not vote.
@@ -195,10 +211,11 @@ impl Abstention {
 impl Vote {
     pub(crate) fn read(value: &Value) -> Result<Self, StoreError> {
         match value {
-            Value::Int(minted) if *minted > 0 => Ok(Self::Granted {
-                minted: *minted as u64,
-            }),
             Value::Array(parts) => match (text(parts.first()), &parts[..]) {
+                (None, [Value::Int(minted @ 1..), Value::Int(clock)]) => Ok(Self::Granted {
+                    minted: *minted as u64,
+                    clock: *clock,
+                }),
                 (Some("busy"), [_, left, client]) => Ok(Self::Busy {
                     left: millis(left)?,
                     // The token of another client may be any bytes, cut anywhere.
@@ -463,12 +480,20 @@ mod tests {
     #[test]
     fn every_vote_is_understood_and_garbage_is_none() {
         let read = Vote::read;
-        assert_eq!(read(&Value::Int(9)).unwrap(), Vote::Granted { minted: 9 });
+        let granted = Value::Array(vec![Value::Int(9), Value::Int(7)]);
+        let (minted, clock) = (9, 7);
+        assert_eq!(read(&granted).unwrap(), Vote::Granted { minted, clock });
         let busy = Value::Array(vec![bulk("busy"), Value::Int(40), bulk("0a")]);
         let left = Duration::from_millis(40);
         let client = "0a".to_owned();
         assert_eq!(read(&busy).unwrap(), Vote::Busy { left, client });
-        for garbage in [Value::Nil, Value::Int(0), Value::Array(vec![bulk("busy")])] {
+        let zero = Value::Array(vec![Value::Int(0), Value::Int(7)]);
+        for garbage in [
+            Value::Nil,
+            Value::Int(9),
+            zero,
+            Value::Array(vec![bulk("busy")]),
+        ] {
             assert!(read(&garbage).is_err(), "{garbage:?}");
         }
     }

@@ -86,7 +86,7 @@ const KINDS: [&[(&str, &str)]; 3] = [
             "prelude quorum/offer quorum/force_release",
             "3 L Q W prefix client",
         ),
-        ("quorum/heal", "1 L tok ttl"),
+        ("quorum/note quorum/mint quorum/heal", "2 L F tok ttl"),
         ("quorum/raise", "2 L F tok 8000000000000500"),
         (ENLIST, "1 F begin run x"),
         (ENLIST, "1 F trust run x ttl alive"),

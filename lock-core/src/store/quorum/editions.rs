@@ -1,0 +1,61 @@
+//! The editions of tokens. No I/O.
+//!
+//! An acquisition has one token, by which the nodes know it. Where a request to take its votes back may still arrive, the next attempt
+//! goes on with another edition of the token: the nodes take it for another token, and the request does it no harm.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::token::Token;
+
+/// Whoever waits asks again sooner than that: undos of a token that was not used for that long do not matter any more.
+pub(super) const UNUSED: Duration = Duration::from_secs(600);
+
+/// The editions of the acquisitions that are not at their first.
+#[derive(Debug, Default)]
+pub(super) struct Editions(HashMap<u64, Edition>);
+
+#[derive(Debug)]
+struct Edition {
+    number: u16,
+    token: Token,
+    used: Instant,
+}
+
+impl Editions {
+    /// The token of an acquisition, of its current edition.
+    pub(super) fn current(&mut self, token: &Token) -> Token {
+        if self.0.is_empty() {
+            return *token;
+        }
+        match self.0.get_mut(&token.sequence()) {
+            Some(edition) => {
+                edition.used = Instant::now();
+                edition.token
+            }
+            None => *token,
+        }
+    }
+
+    /// The token of the next edition.
+    pub(super) fn next(&mut self, token: &Token) -> Token {
+        let former = self.0.get(&token.sequence());
+        let number = former.map_or(0, |former| former.number).wrapping_add(1);
+        let (token, used) = (token.edition(number), Instant::now());
+        let edition = Edition {
+            number,
+            token,
+            used,
+        };
+        self.0.insert(token.sequence(), edition);
+        token
+    }
+
+    /// Forgets what was not used of late, and nobody needs.
+    pub(super) fn forget(&mut self, now: Instant, is_over: impl Fn(&Token) -> bool) {
+        self.0
+            .retain(|_, Edition { token, used, .. }| now < *used + UNUSED || !is_over(token));
+    }
+}

@@ -1,0 +1,56 @@
+//! What this process knows of one token (see the table in `tokens`).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::editions::UNUSED;
+use super::nodes::Nodes;
+use super::undone::Undone;
+
+/// The state of one token.
+#[derive(Debug, Default)]
+pub(super) struct TokenState {
+    /// Number of running attempts.
+    pub(super) attempts: u32,
+    /// The end of the lease that an attempt has won, or a renewal has prolonged, until the lock is released.
+    pub(super) won: Option<Instant>,
+    /// Nodes on which lost attempts may have left a vote, because another attempt was running or had won.
+    pub(super) left: Nodes,
+    /// Nodes that may have forgotten the vote of another when they voted: these votes do not count.
+    pub(super) void: Nodes,
+    /// Number of running renewals.
+    pub(super) renewals: u32,
+    /// Whether it was released since a running renewal began.
+    pub(super) released: bool,
+    /// Number of nodes that have sent "free" since the last attempt.
+    pub(super) freed: usize,
+    /// The undos that may still arrive.
+    pub(super) undone: Undone,
+    /// When the last attempt began.
+    pub(super) asked: Option<Instant>,
+}
+
+impl TokenState {
+    pub(super) fn is_won(&self, now: Instant) -> bool {
+        self.won.is_some_and(|until| now < until)
+    }
+
+    pub(super) fn is_claimed(&self) -> bool {
+        self.attempts > 0 || self.is_won(Instant::now())
+    }
+
+    pub(super) fn won(&mut self, lease: Duration) {
+        // What is too far for the clock lasts longer than any process.
+        let until = Instant::now().checked_add(lease);
+        self.won = until.max(self.won);
+    }
+
+    pub(super) fn is_used(&self) -> bool {
+        self.attempts > 0 || self.renewals > 0 || self.freed > 0
+    }
+
+    pub(super) fn was_asked_for(&self, now: Instant) -> bool {
+        self.asked.is_some_and(|asked| now < asked + UNUSED)
+    }
+}
