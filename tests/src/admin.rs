@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use crate::resp::Splitter;
-use crate::wait::limited;
+use crate::wait::in_time;
 
 /// Asks a server one thing, on a connection of its own that the faults of a
 /// test cannot break, that says nothing else, and that the server has
@@ -14,7 +14,7 @@ use crate::wait::limited;
 pub(crate) async fn ask<T: FromRedisValue>(addr: SocketAddr, command: &Cmd) -> T {
     let text = String::from_utf8_lossy(&command.get_packed_command()).replace("\r\n", " ");
     let what = format!("the server's answer to {text}");
-    let frame = limited(&what, exchange(addr, command))
+    let frame = in_time(&what, exchange(addr, command))
         .await
         .unwrap_or_else(|error| panic!("no answer to {text}: {error}"));
     redis::parse_redis_value(&frame)

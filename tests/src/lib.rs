@@ -17,7 +17,8 @@
 //! - [`Child`]: another process, driven line by line.
 //! - [`Capture`]: what is said through `tracing`.
 //! - [`History`]: who held a lock when, and whether that was right.
-//! - [`eventually`]: a condition that comes true soon, without a fixed sleep.
+//! - [`eventually`] and [`in_time`]: what comes soon, without a fixed sleep.
+//! - [`kit`]: a warm server, a command in words, what is left on a server.
 
 pub mod acl;
 mod admin;
@@ -25,6 +26,7 @@ pub mod binary;
 pub mod capture;
 pub mod clock;
 pub mod history;
+pub mod kit;
 mod port;
 pub mod process;
 pub mod proxy;
@@ -44,4 +46,4 @@ pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};
 pub use server::{TestServer, TestServerBuilder, connect};
 pub use shifted::ShiftedClock;
-pub use wait::{LIMIT, eventually};
+pub use wait::{LIMIT, eventually, in_time};

@@ -9,7 +9,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use crate::supervise::Supervised;
-use crate::wait::limited;
+use crate::wait::in_time;
 
 /// A process that takes orders on its standard input and answers on its
 /// standard output, a line each; killed on drop.
@@ -99,7 +99,7 @@ impl Child {
     /// When nothing comes within [`LIMIT`](crate::LIMIT).
     pub async fn next_line(&mut self) -> Option<String> {
         let what = format!("a line of {}", self.name);
-        limited(&what, self.lines.recv()).await
+        in_time(&what, self.lines.recv()).await
     }
 
     /// Its next line, if one has come already.
@@ -149,7 +149,7 @@ impl Child {
                 tokio::time::sleep(Duration::from_millis(2)).await;
             }
         };
-        limited(&what, ended).await
+        in_time(&what, ended).await
     }
 
     /// Pauses it (SIGSTOP); it has stopped when this returns.

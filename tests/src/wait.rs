@@ -34,8 +34,12 @@ pub async fn eventually(what: &str, limit: Duration, mut check: impl AsyncFnMut(
     }
 }
 
-/// Waits for an event of the harness itself, at most [`LIMIT`].
-pub(crate) async fn limited<T>(what: &str, event: impl Future<Output = T>) -> T {
+/// Waits for an event, at most [`LIMIT`].
+///
+/// # Panics
+///
+/// When it does not come in time; the message names `what`.
+pub async fn in_time<T>(what: &str, event: impl Future<Output = T>) -> T {
     tokio::time::timeout(LIMIT, event)
         .await
         .unwrap_or_else(|_| panic!("waited {LIMIT:?} in vain for: {what}"))

@@ -40,13 +40,10 @@ async fn both(check: impl AsyncFn(&LockManager)) {
     let locks = patient.connect(&server.url()).await.unwrap();
     in_time(Box::pin(check(&locks))).await;
     assert_eq!(locks.shutdown(LIMIT).await, 0);
-    let mut keys = server.keys().await;
-    keys.retain(|key| key != "lock-core:fence");
-    assert!(keys.is_empty(), "left behind: {keys:?}");
+    assert_eq!(lock_tests::kit::leftovers(&server).await, [""; 0]);
 }
 
 /// Ends a test whose function waits for itself.
 async fn in_time<T>(work: impl Future<Output = T>) -> T {
-    let limited = tokio::time::timeout(2 * LIMIT, work);
-    limited.await.expect("nobody waits for themselves")
+    lock_tests::in_time("nobody waits for themselves", work).await
 }

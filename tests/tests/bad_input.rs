@@ -381,17 +381,6 @@ async fn a_url_that_is_not_understood_is_refused() {
 }
 
 #[tokio::test]
-async fn tls_without_its_feature_names_the_feature() {
-    let server = TestServer::start().await;
-    let url = server.url().replace("redis://", "rediss://");
-    match LockManager::connect(&url).await {
-        // A build of the whole workspace with all features has it; then a plain server is no TLS server.
-        Err(LockError::Unavailable { .. }) => {}
-        result => is_config(result, "feature `tls-rustls`"),
-    }
-}
-
-#[tokio::test]
 async fn a_wrong_password_is_a_matter_of_configuration() {
     let server = TestServer::builder()
         .arg("--requirepass", "right")

@@ -144,15 +144,35 @@ mod contract {
             a_lock_of_another_language_excludes_us_and_we_it,
         }
     }
-    // The same with other limits of the hand-over inside a process; the usual one is 64.
-    suite! { in_turns:
-        force { force_release_tells_the_holder }
-        server { nothing_stays_on_the_server }
+    /// The cases in which a lock is handed over: these again with other limits of the hand-over inside a process. The
+    /// usual one is 64.
+    macro_rules! hand_over_suite {
+        ($name:ident) => {
+            backend! { $name:
+                exclusion {
+                    tasks_of_two_managers_never_overlap,
+                    sixty_four_tasks_all_get_it,
+                    at_no_instant_do_two_guards_report_held,
+                }
+                lease { max_hold_hands_the_lock_to_the_next_waiter }
+                queue {
+                    a_cancelled_wait_leaves_the_queue,
+                    fifo_order_inside_a_manager,
+                    a_dead_waiter_is_skipped,
+                }
+                handover { waiters_with_many_names_are_told_apart }
+                fencing {
+                    tokens_grow_over_every_way_a_hold_can_end,
+                    tokens_grow_over_a_long_line_of_waiters,
+                }
+                force { force_release_hands_the_lock_on }
+                shutdown { waiters_of_a_shut_down_manager_are_skipped }
+                server { nothing_stays_on_the_server }
+            }
+        };
     }
-    suite! { in_twos:
-        force { force_release_tells_the_holder }
-        server { nothing_stays_on_the_server }
-    }
+    hand_over_suite! { in_turns }
+    hand_over_suite! { in_twos }
     // No messages: grants are found by asking, and a forced release at the next renewal.
     suite_with_a_queue! { resp2:
         force { force_release_is_found_at_the_next_renewal }

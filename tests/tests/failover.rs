@@ -3,22 +3,14 @@
 use std::time::Duration;
 
 use lock_core::LockManager;
+use lock_tests::kit::command;
 use lock_tests::{LIMIT, TestServer, eventually};
 
-async fn command(server: &TestServer, words: &[&str]) -> String {
-    let mut command = redis::cmd(words[0]);
-    for word in &words[1..] {
-        command.arg(*word);
-    }
-    let mut connection = server.connection().await;
-    command.query_async(&mut connection).await.unwrap()
-}
-
 async fn replicates(replica: &TestServer, master: &TestServer) {
-    let port = master.port().to_string();
-    command(replica, &["REPLICAOF", "127.0.0.1", &port]).await;
+    let port = master.port();
+    let () = command(replica, &format!("REPLICAOF 127.0.0.1 {port}")).await;
     eventually("the replica is in step", LIMIT, async || {
-        let info = command(replica, &["INFO", "replication"]).await;
+        let info: String = command(replica, "INFO replication").await;
         info.contains("master_link_status:up")
     })
     .await;
@@ -44,7 +36,7 @@ async fn a_lock_that_was_not_replicated_has_two_believers_after_a_failover_and_t
     .await;
 
     // The link is cut, and the next one is granted by the master alone.
-    command(&replica, &["REPLICAOF", "NO", "ONE"]).await;
+    let () = command(&replica, "REPLICAOF NO ONE").await;
     let lock = first.lock("job").ttl(Duration::from_secs(60));
     let old = lock.acquire().await.unwrap();
     master.kill();

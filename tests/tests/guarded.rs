@@ -295,6 +295,13 @@ async fn a_script_that_the_server_has_lost_is_sent_again() {
 async fn memory_has_no_scripts_and_says_so() {
     let locks = LockManager::connect("memory://").await.unwrap();
     let guard = locks.lock("a").acquire().await.unwrap();
-    let refused = guard.guarded(&add()).key("a").run::<i64>().await;
-    assert!(refused.is_err());
+    match guard.guarded(&add()).key("a").run::<i64>().await {
+        Err(LockError::InvalidConfig { reason }) => {
+            assert_eq!(
+                reason,
+                "memory:// runs no scripts: use a server for guarded scripts"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
 }

@@ -1,10 +1,11 @@
 //! What each job does.
 
 use std::path::Path;
+use std::process::Command;
 
-use crate::run::{Steps, cargo};
+use crate::run::{Steps, cargo, root};
 use crate::server::{self, Server};
-use crate::{planted, simulate};
+use crate::{apt, licences, planted, simulate};
 
 const JOBS: &str = "the jobs are `test [-- <arguments of cargo test>]`, \
     `bench [-- <arguments of lock-bench>]`, `simulate [-- <arguments of lock-simulation>]`, \
@@ -104,11 +105,42 @@ fn check(steps: &mut Steps) -> Result<(), String> {
     )?;
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
-    steps.run("documentation", docs)
+    steps.run("documentation", docs)?;
+    steps.begin("licences");
+    licences::check()?;
+    oldest_rust(steps)
+}
+
+/// Compiles what is published with the oldest Rust that it is promised for.
+fn oldest_rust(steps: &mut Steps) -> Result<(), String> {
+    let rust = env!("CARGO_PKG_RUST_VERSION");
+    steps.begin("oldest Rust");
+    let mut install = Command::new("rustup");
+    install.args([
+        "toolchain",
+        "install",
+        rust,
+        "--profile",
+        "minimal",
+        "--no-self-update",
+    ]);
+    if !apt::succeeds(&mut install) {
+        steps.skip(&format!(
+            "the build with Rust {rust}: rustup cannot install it"
+        ));
+        return Ok(());
+    }
+    let mut build = Command::new("rustup");
+    build
+        .current_dir(root())
+        .args(["run", rust, "cargo", "check", "-p", "lock-core", "--locked"])
+        .args(["--all-features", "--target-dir", "target/oldest-rust"]);
+    steps.run("oldest Rust, build", build)
 }
 
 fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
     let server = find_server(steps)?;
+    apt::want_browser();
 
     // First, because the runner of documentation tests has more to say after
     // its summary. They must pass where there is no server.

@@ -1,6 +1,8 @@
 //! Jobs of this workspace: `cargo xtask <job>`.
 
+mod apt;
 mod jobs;
+mod licences;
 mod outcome;
 mod planted;
 mod run;

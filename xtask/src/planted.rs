@@ -1,4 +1,4 @@
-//! Defects planted on purpose: each mend, taken back by a patch in a copy of the workspace, has to be found again.
+//! Defects planted on purpose: each, put into a copy of the workspace, has to be found by the simulation.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -8,29 +8,31 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::run::{Steps, cargo, root};
+use crate::run::{Steps, root};
 use crate::simulate;
 
-const PATCHES: &str = "tests/simulation/planted";
+const FILE: &str = "tests/simulation/planted.txt";
 
 /// Seeds in which a defect has to be found.
 const SEEDS: &str = "20000";
 
-/// In front of a patch: the test that finds it, where the simulation does not draw what it takes, or too seldom.
-const TEST: &str = "Found by the test ";
-
-/// In front of a patch: the rule that has to find it, where the patch shows that this checker is alive.
-const RULE: &str = "Found by the rule ";
+/// In the description of a defect: the rule that has to find it. Without one any rule will do.
+const RULE: &str = "Found by the rule `";
 
 /// A defect.
-#[derive(Debug)]
-struct Patch {
+#[derive(Debug, Default)]
+struct Defect {
     name: String,
-    path: PathBuf,
-    /// The test that finds it instead of the simulation.
-    test: Option<String>,
-    /// The rule that finds it, if not any does.
     rule: Option<String>,
+    edits: Vec<Edit>,
+}
+
+/// A text that stands once in a file, and what replaces it.
+#[derive(Debug, Default)]
+struct Edit {
+    file: String,
+    text: String,
+    replacement: String,
 }
 
 /// What came of a defect.
@@ -41,19 +43,16 @@ enum Outcome {
         rule: String,
     },
     NotFound,
-    /// The test fails.
-    Test(String),
-    /// The patch does not apply, or what it makes does not compile or run.
+    /// It does not apply, or what it makes does not compile or run.
     Broken(String),
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Found { seed, rule } => write!(f, "{seed:>6} seeds  {rule}"),
-            Self::NotFound => write!(f, "             NOT FOUND"),
-            Self::Test(test) => write!(f, "             the test {test}"),
-            Self::Broken(why) => write!(f, "             BROKEN: {why}"),
+            Self::Found { seed, rule } => write!(f, "seed {seed}: {rule}"),
+            Self::NotFound => write!(f, "NOT FOUND"),
+            Self::Broken(why) => write!(f, "BROKEN: {why}"),
         }
     }
 }
@@ -64,18 +63,18 @@ pub(crate) fn planted(
     names: &[String],
     bounds: &[String],
 ) -> Result<(), String> {
-    let patches = chosen(patches()?, names)?;
+    let defects = chosen(defects()?, names)?;
     // What the tree as it is shows as well is not the defect.
     let unbroken = simulate::build(steps)?;
     steps.begin("planted defects");
     let folder = root().join("target/planted");
     let mut failed = Vec::new();
-    for patch in patches {
+    for defect in defects {
         let began = Instant::now();
-        let outcome = plant(&patch, &folder, &unbroken, bounds)?;
-        println!("{}", row(&patch.name, began.elapsed(), &outcome));
-        if matches!(outcome, Outcome::NotFound | Outcome::Broken(_)) {
-            failed.push(patch.name);
+        let outcome = plant(&defect, &folder, &unbroken, bounds)?;
+        println!("{}", row(&defect.name, began.elapsed(), &outcome));
+        if !matches!(outcome, Outcome::Found { .. }) {
+            failed.push(defect.name);
         }
     }
     if failed.is_empty() {
@@ -85,29 +84,21 @@ pub(crate) fn planted(
 }
 
 fn row(name: &str, took: Duration, outcome: &Outcome) -> String {
-    format!("{name:<36} {:>5} s {outcome}", took.as_secs())
+    format!("{name:<36} {:>5} s  {outcome}", took.as_secs())
 }
 
 fn plant(
-    patch: &Patch,
+    defect: &Defect,
     folder: &Path,
     unbroken: &Path,
     bounds: &[String],
 ) -> Result<Outcome, String> {
     let tree = folder.join("tree");
     copy_to(&tree).map_err(|error| format!("cannot copy to {}: {error}", tree.display()))?;
-    let mut apply = Command::new("git");
-    apply
-        .args(["apply", "--whitespace=nowarn"])
-        .arg(&patch.path)
-        .current_dir(&tree)
-        // Else git takes the paths of a patch for those of the workspace around.
-        .env("GIT_CEILING_DIRECTORIES", folder);
-    if let Err(why) = heard(&mut apply)? {
-        return Ok(Outcome::Broken(why));
-    }
-    if let Some(test) = &patch.test {
-        return run_test(test, &tree, &folder.join("tests"));
+    for edit in &defect.edits {
+        if let Err(why) = edit.apply(&tree) {
+            return Ok(Outcome::Broken(why));
+        }
     }
     let target = folder.join("target");
     let mut build = simulate::cargo_with_seams(&["build", "--bin", "lock-simulation"], &target);
@@ -124,44 +115,13 @@ fn plant(
         search.args(["--seeds", SEEDS]);
     }
     search.args(bounds);
-    if let Some(rule) = &patch.rule {
+    if let Some(rule) = &defect.rule {
         search.args(["--only", rule]);
     }
     Ok(match heard(&mut search)? {
         Ok(_) => Outcome::NotFound,
         Err(said) => finding(&said).unwrap_or(Outcome::Broken(said)),
     })
-}
-
-/// Runs `line fencing::name`, a test of the program `line`, where `lock_core` stands for the tests inside the library.
-fn run_test(test: &str, tree: &Path, target: &Path) -> Result<Outcome, String> {
-    let words = test.trim_matches('`').split_once(' ');
-    let (program, name) = words.ok_or_else(|| format!("`{test}` is not a program and a test"))?;
-    let mut command = cargo(&["test"]);
-    match program {
-        "lock_core" => command.args(["--package", "lock-core", "--lib"]),
-        // Of the library's own tests: they are built with a feature.
-        "tls" => command.args([
-            "--package",
-            "lock-core",
-            "--all-features",
-            "--test",
-            program,
-        ]),
-        _ => command.args(["--test", program]),
-    };
-    command
-        .args(["--target-dir".as_ref(), target.as_os_str()])
-        .args([name, "--", "--exact"])
-        .current_dir(tree);
-    let said = match heard(&mut command)? {
-        Err(said) if said.contains("test result: FAILED") => {
-            return Ok(Outcome::Test(test.to_owned()));
-        }
-        Ok(said) if said.contains("1 passed") => return Ok(Outcome::NotFound),
-        Ok(said) | Err(said) => said,
-    };
-    Ok(Outcome::Broken(said))
 }
 
 /// Runs a command: what it says, or why it failed.
@@ -188,44 +148,77 @@ fn finding(said: &str) -> Option<Outcome> {
     })
 }
 
-fn patches() -> Result<Vec<Patch>, String> {
-    let folder = root().join(PATCHES);
-    let read = || -> io::Result<Vec<Patch>> {
-        let mut patches = Vec::new();
-        for entry in fs::read_dir(&folder)? {
-            let path = entry?.path();
-            let name = path.file_stem().unwrap_or_default();
-            if path.extension().is_some_and(|it| it == "patch") {
-                let text = fs::read_to_string(&path)?;
-                patches.push(Patch {
-                    name: name.to_string_lossy().into_owned(),
-                    test: in_front(&text, TEST),
-                    rule: in_front(&text, RULE).map(|rule| rule.replace('`', "")),
-                    path,
-                });
+fn defects() -> Result<Vec<Defect>, String> {
+    let text = fs::read_to_string(root().join(FILE));
+    let text = text.map_err(|error| format!("cannot read {FILE}: {error}"))?;
+    Ok(text.split("\n== ").skip(1).map(Defect::read).collect())
+}
+
+impl Defect {
+    /// Reads a section: the name, the description, then files with lines that begin with `-` and `+`.
+    fn read(section: &str) -> Self {
+        let mut lines = section.lines();
+        let mut defect = Self {
+            name: lines.next().unwrap_or_default().to_owned(),
+            ..Self::default()
+        };
+        let mut file = "";
+        for line in lines {
+            if let Some(text) = line.strip_prefix('-') {
+                if defect.edits.last().is_none_or(|edit| edit.is_other(file)) {
+                    let file = file.to_owned();
+                    defect.edits.push(Edit {
+                        file,
+                        ..Edit::default()
+                    });
+                }
+                if let Some(edit) = defect.edits.last_mut() {
+                    edit.text.extend([text, "\n"]);
+                }
+            } else if let Some(text) = line.strip_prefix('+') {
+                if let Some(edit) = defect.edits.last_mut() {
+                    edit.replacement.extend([text, "\n"]);
+                }
+            } else if line.contains(' ') {
+                let rule = line.split_once(RULE).map(|(_, rest)| rest);
+                defect.rule = rule.and_then(|rest| Some(rest.split_once('`')?.0.to_owned()));
+            } else {
+                file = line;
             }
         }
-        patches.sort_by(|one, other| one.name.cmp(&other.name));
-        Ok(patches)
-    };
-    read().map_err(|error| format!("cannot read {}: {error}", folder.display()))
+        defect
+    }
 }
 
-/// What a line in front of a patch says behind its beginning.
-fn in_front(patch: &str, begins: &str) -> Option<String> {
-    let mut front = patch.lines().take_while(|line| !line.starts_with("diff "));
-    let said = front.find_map(|line| line.strip_prefix(begins))?;
-    Some(said.trim_end_matches('.').to_owned())
+impl Edit {
+    /// Whether a text that comes now belongs to another edit.
+    fn is_other(&self, file: &str) -> bool {
+        self.file != file || !self.replacement.is_empty()
+    }
+
+    fn apply(&self, tree: &Path) -> Result<(), String> {
+        let path = tree.join(&self.file);
+        let source = fs::read_to_string(&path);
+        let source = source.map_err(|error| format!("{}: {error}", self.file))?;
+        fs::write(&path, self.applied(&source)?).map_err(|error| error.to_string())
+    }
+
+    fn applied(&self, source: &str) -> Result<String, String> {
+        match source.matches(&self.text).count() {
+            1 if !self.text.is_empty() => Ok(source.replace(&self.text, &self.replacement)),
+            count => Err(format!("{} times in {}:\n{}", count, self.file, self.text)),
+        }
+    }
 }
 
-fn chosen(all: Vec<Patch>, names: &[String]) -> Result<Vec<Patch>, String> {
+fn chosen(all: Vec<Defect>, names: &[String]) -> Result<Vec<Defect>, String> {
     for name in names {
-        if !all.iter().any(|patch| patch.name.starts_with(name)) {
-            return Err(format!("no patch in {PATCHES} begins with `{name}`"));
+        if !all.iter().any(|defect| defect.name.starts_with(name)) {
+            return Err(format!("no defect in {FILE} begins with `{name}`"));
         }
     }
     let wanted =
-        |patch: &Patch| names.is_empty() || names.iter().any(|name| patch.name.starts_with(name));
+        |it: &Defect| names.is_empty() || names.iter().any(|name| it.name.starts_with(name));
     Ok(all.into_iter().filter(wanted).collect())
 }
 
@@ -267,9 +260,11 @@ fn copy_to(tree: &Path) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
+    use std::collections::BTreeMap;
+    use std::fs;
 
-    use super::{Outcome, Patch, RULE, TEST, chosen, finding, in_front, patches};
+    use super::{Defect, Outcome, chosen, defects, finding};
+    use crate::run::root;
 
     #[test]
     fn the_first_finding_is_what_counts() {
@@ -280,40 +275,54 @@ mod tests {
     }
 
     #[test]
-    fn a_patch_may_name_the_test_or_the_rule_that_finds_it() {
-        let diff = "diff --git a/x b/x\n+Found by the test y.\n";
-        assert_eq!(in_front(diff, TEST), None);
-        let named = format!("Bad input.\nFound by the test `lib x::y`.\n{diff}");
-        assert_eq!(in_front(&named, TEST).as_deref(), Some("`lib x::y`"));
-        assert_eq!(in_front(&named, RULE), None);
+    fn a_section_is_a_name_a_rule_and_edits() {
+        let section = "rule-x\nIt breaks. Found by the rule `left over`.\na.rs\n-one\n-two\n+1\n-three\n+\nb.rs\n-four\n+4\n";
+        let defect = Defect::read(section);
+        assert_eq!(defect.name, "rule-x");
+        assert_eq!(defect.rule.as_deref(), Some("left over"));
+        let edits = defect.edits.iter();
+        let edits: Vec<_> = edits
+            .map(|it| (&*it.file, &*it.text, &*it.replacement))
+            .collect();
+        assert_eq!(
+            edits,
+            [
+                ("a.rs", "one\ntwo\n", "1\n"),
+                ("a.rs", "three\n", "\n"),
+                ("b.rs", "four\n", "4\n")
+            ]
+        );
+        assert_eq!(defect.edits[0].applied("one\ntwo\nx\n").unwrap(), "1\nx\n");
+        assert!(defect.edits[0].applied("x\n").is_err());
+        assert!(defect.edits[1].applied("three\nthree\n").is_err());
     }
 
     #[test]
-    fn patches_are_chosen_by_the_beginning_of_their_names() {
-        let all = || {
-            let patch = |name: &str| Patch {
-                name: name.to_owned(),
-                path: PathBuf::new(),
-                test: None,
-                rule: None,
-            };
-            ["01-a", "01-b", "02-a"].map(patch).into()
-        };
-        let names = |asked: &[&str]| -> Result<Vec<String>, String> {
+    fn defects_are_chosen_by_the_beginning_of_their_names() {
+        let names = |asked: &[&str]| -> Result<usize, String> {
+            let all = ["x-a", "x-b", "y"].map(Defect::read).into();
             let asked: Vec<_> = asked.iter().map(|&name| name.to_owned()).collect();
-            Ok(chosen(all(), &asked)?
-                .into_iter()
-                .map(|it| it.name)
-                .collect())
+            chosen(all, &asked).map(|chosen| chosen.len())
         };
-        assert_eq!(names(&[]).unwrap().len(), 3);
-        assert_eq!(names(&["01", "02-a"]).unwrap().len(), 3);
-        assert_eq!(names(&["01-b"]).unwrap(), ["01-b"]);
-        assert!(names(&["01", "3"]).unwrap_err().contains("`3`"));
+        assert_eq!(names(&[]), Ok(3));
+        assert_eq!(names(&["x", "y"]), Ok(3));
+        assert_eq!(names(&["x-b"]), Ok(1));
+        assert!(names(&["x", "z"]).unwrap_err().contains("`z`"));
     }
 
     #[test]
-    fn there_are_patches() {
-        assert!(patches().unwrap().len() > 20);
+    fn each_defect_can_be_planted() {
+        let defects = defects().unwrap();
+        assert!(defects.len() >= 18, "{} are read", defects.len());
+        for defect in defects {
+            assert!(!defect.edits.is_empty(), "{}", defect.name);
+            let mut files = BTreeMap::new();
+            for edit in &defect.edits {
+                let read = || fs::read_to_string(root().join(&edit.file)).unwrap();
+                let text = files.entry(&edit.file).or_insert_with(read);
+                let applied = edit.applied(text);
+                *text = applied.unwrap_or_else(|why| panic!("{}: {why}", defect.name));
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ use crate::outcome::Outcome;
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     last: Option<(String, Instant)>,
+    skipped: Vec<String>,
 }
 
 impl Steps {
@@ -34,18 +35,23 @@ impl Steps {
         judge(name, &command, status)
     }
 
-    /// Runs a test runner as the next step. At the end the tests that it has skipped are named.
+    /// Notes what cannot be done here. It is named with the tests that are skipped.
+    pub(crate) fn skip(&mut self, what: &str) {
+        self.skipped.push(what.to_owned());
+    }
+
+    /// Runs a test runner as the next step. At the end what was skipped is named.
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), String> {
         self.begin(name);
-        let status = pass_on(&mut command);
+        let status = pass_on(&mut command, self.skipped.clone());
         judge(name, &command, status)
     }
 }
 
-fn pass_on(command: &mut Command) -> io::Result<ExitStatus> {
+fn pass_on(command: &mut Command, skipped: Vec<String>) -> io::Result<ExitStatus> {
     let mut runner = command.stdout(Stdio::piped()).spawn()?;
     let heard = runner.stdout.take().map_or(Ok(()), |output| {
-        Outcome::pass_on(BufReader::new(output), &mut io::stdout().lock())
+        Outcome::new(skipped).pass_on(BufReader::new(output), &mut io::stdout().lock())
     });
     let status = runner.wait()?;
     heard.map(|()| status)

@@ -1,9 +1,10 @@
 //! The server the tests run on: found, or installed where that is possible.
 
 use std::env;
-use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use crate::apt::{self, as_root, in_path, succeeds};
 
 /// Names the server program; the tests read it too.
 pub(crate) const VARIABLE: &str = "REDIS_SERVER_BIN";
@@ -36,8 +37,7 @@ pub(crate) fn find_or_install() -> Result<Server, String> {
     if let Some(path) = in_path(PROGRAM) {
         return check(path);
     }
-    if in_path("apt-get").is_some() {
-        println!("installing Debian's {PACKAGE} package");
+    if apt::is_there() {
         install()?;
         if let Some(path) = in_path(PROGRAM) {
             return check(path);
@@ -81,10 +81,7 @@ fn accept(text: &str) -> Result<String, String> {
 }
 
 fn install() -> Result<(), String> {
-    let fetch = || apt_get(&["install", "-y", "--no-install-recommends", PACKAGE]);
-    // Its list of packages may be old, or not there at all.
-    let installed = fetch() || (apt_get(&["update"]) && fetch());
-    if !installed {
+    if !apt::install(PACKAGE) {
         return Err(format!(
             "the tests need {PROGRAM}, and `apt-get install {PACKAGE}` failed: \
              install it by hand, or name it in {VARIABLE}"
@@ -92,18 +89,6 @@ fn install() -> Result<(), String> {
     }
     stop_service();
     Ok(())
-}
-
-fn apt_get(args: &[&str]) -> bool {
-    succeeds(
-        as_root("env")
-            .arg("DEBIAN_FRONTEND=noninteractive")
-            // In this run level the package does not start its service. The
-            // program that tells the run level wants the one before as well.
-            .args(["RUNLEVEL=1", "PREVLEVEL=N"])
-            .arg("apt-get")
-            .args(args),
-    )
 }
 
 /// The tests start servers of their own. Where the package started one all the
@@ -125,39 +110,9 @@ fn stop_service() {
     }
 }
 
-/// `program`, through sudo if that is needed and there; it never asks.
-fn as_root(program: &str) -> Command {
-    let is_root = Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|output| output.stdout.trim_ascii() == b"0");
-    if is_root || in_path("sudo").is_none() {
-        return Command::new(program);
-    }
-    let mut command = Command::new("sudo");
-    command.args(["-n", program]);
-    command
-}
-
-fn succeeds(command: &mut Command) -> bool {
-    command.status().is_ok_and(|status| status.success())
-}
-
-fn in_path(program: &str) -> Option<PathBuf> {
-    search(program, &env::var_os("PATH").unwrap_or_default())
-}
-
-fn search(program: &str, path: &OsStr) -> Option<PathBuf> {
-    env::split_paths(path)
-        .map(|dir| dir.join(program))
-        .find(|file| file.is_file())
-}
-
 #[cfg(test)]
 mod tests {
-    use std::ffi::OsStr;
-
-    use super::{accept, search};
+    use super::accept;
 
     #[test]
     fn versions_from_seven_on_are_accepted() {
@@ -182,12 +137,5 @@ mod tests {
         for text in ["", "ls (GNU coreutils) 9.1", "Redis server v=seven"] {
             assert!(accept(text).unwrap_err().contains("version"));
         }
-    }
-
-    #[test]
-    fn a_program_is_found_in_the_first_folder_that_has_it() {
-        let found = search("sh", OsStr::new("/nonexistent:/bin:/usr/bin"));
-        assert_eq!(found.as_deref(), Some("/bin/sh".as_ref()));
-        assert_eq!(search("no-such-program", OsStr::new("/bin")), None);
     }
 }

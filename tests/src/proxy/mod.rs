@@ -27,7 +27,7 @@ pub use rules::{DropMode, Dropped, Held};
 use rules::{Rules, Verdict};
 
 use crate::server::TestServer;
-use crate::wait::limited;
+use crate::wait::in_time;
 
 /// A proxy on a loopback port, in front of one server; its connections end
 /// with it.
@@ -300,7 +300,7 @@ impl Proxy {
         let start = seen.borrow().len();
         async move {
             let find = |seen: &Vec<Request>| seen[start..].iter().find(|it| matches(it)).cloned();
-            let found = limited("a request", seen.wait_for(|seen| find(seen).is_some())).await;
+            let found = in_time("a request", seen.wait_for(|seen| find(seen).is_some())).await;
             // An error means that the proxy has gone.
             let seen = found.expect("the proxy outlives its events");
             find(&seen).expect("waited until it was there")
@@ -317,7 +317,7 @@ impl Proxy {
         let mut seen = self.shared.seen.subscribe();
         let enough = |seen: &Vec<Request>| seen.iter().filter(|it| matches(it)).count() >= n;
         let what = format!("{n} requests");
-        let _ = limited(&what, seen.wait_for(enough)).await;
+        let _ = in_time(&what, seen.wait_for(enough)).await;
     }
 }
 

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 use super::request::Request;
-use crate::wait::limited;
+use crate::wait::in_time;
 
 /// Which requests a rule is for.
 pub(super) type Predicate = Box<dyn FnMut(&Request) -> bool + Send>;
@@ -38,7 +38,7 @@ impl Slot {
 
     async fn caught(&self, what: &str) -> Request {
         let mut caught = self.caught.subscribe();
-        let caught = limited(what, caught.wait_for(Option::is_some)).await;
+        let caught = in_time(what, caught.wait_for(Option::is_some)).await;
         caught
             .ok()
             .and_then(|request| request.clone())

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use lock_core::{LockError, LockGuard, LockManager, distributed_lock};
+use lock_core::{LockError, LockGuard, LockManager, LossReason, distributed_lock};
 
 use crate::memory;
 
@@ -119,24 +119,49 @@ async fn the_key_is_made_before_the_body_takes_the_parameters() {
 
 #[tokio::test]
 async fn durations_are_literals_or_expressions() {
-    const SHORT: Duration = Duration::from_secs(1);
-    #[distributed_lock(key = "arguments:literals", ttl = "1m30s", wait = "500ms", max_hold = "1h", client = locks)]
-    async fn literals(locks: &LockManager) -> Result<(), LockError> {
-        Ok(())
+    /// What a guard says of its ttl and of its `max_hold`.
+    type Times = (Duration, LossReason);
+    const MOST: Duration = Duration::from_millis(30);
+    async fn times(held: &LockGuard) -> Result<Times, LockError> {
+        Ok((held.remaining(), held.lost().await))
+    }
+    #[distributed_lock(key = "arguments:literals", ttl = "1m30s", wait = "50ms", max_hold = "30ms", on_lost = continue, guard = held, client = locks)]
+    async fn literals(locks: &LockManager) -> Result<Times, LockError> {
+        times(held).await
     }
     #[distributed_lock(
         key = "arguments:expressions",
-        ttl = Duration::from_secs(3),
+        ttl = Duration::from_secs(90),
         wait = wait * 2,
-        max_hold = SHORT,
+        max_hold = MOST,
+        on_lost = continue,
+        guard = held,
         client = locks,
     )]
-    async fn expressions(locks: &LockManager, wait: Duration) -> Result<(), LockError> {
-        Ok(())
+    async fn expressions(locks: &LockManager, wait: Duration) -> Result<Times, LockError> {
+        times(held).await
     }
     let locks = memory().await;
-    literals(&locks).await.unwrap();
-    expressions(&locks, SHORT).await.unwrap();
+    let wait = Duration::from_millis(25);
+    for (left, lost) in [
+        literals(&locks).await.unwrap(),
+        expressions(&locks, wait).await.unwrap(),
+    ] {
+        let ttl = Duration::from_secs(90);
+        assert!(left < ttl && left > ttl / 2, "{left:?}");
+        assert_eq!(lost, LossReason::MaxHold);
+    }
+    let _one = locks.lock("arguments:literals").acquire().await.unwrap();
+    let _other = locks.lock("arguments:expressions").acquire().await.unwrap();
+    for refused in [literals(&locks).await, expressions(&locks, wait).await] {
+        let Err(LockError::TimedOut { waited, .. }) = refused else {
+            panic!("{refused:?}");
+        };
+        assert!(
+            waited >= wait * 2 && waited < lock_tests::LIMIT,
+            "{waited:?}"
+        );
+    }
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use lock_core::{LockError, LossReason};
 use lock_tests::{LIMIT, boottime_now};
 use tokio::time::timeout;
 
-use super::rig::{LONG, Rig, SKEW, in_a_runtime_of_its_own};
+use super::rig::{LONG, Rig, SHORT, SKEW, in_a_runtime_of_its_own};
 
 const TTL: Duration = Duration::from_secs(1);
 
@@ -79,7 +79,7 @@ pub(crate) async fn lost_resolves_before_another_is_granted(rig: &Rig) {
 }
 
 pub(crate) async fn the_watchdog_keeps_a_guard_beyond_three_ttls(rig: &Rig) {
-    let ttl = Duration::from_secs(3);
+    let ttl = SHORT;
     let lock = rig.lock("kept").await.ttl(ttl);
     let other = rig.lock("kept").await;
     let guard = lock.acquire().await.unwrap();
@@ -91,7 +91,7 @@ pub(crate) async fn the_watchdog_keeps_a_guard_beyond_three_ttls(rig: &Rig) {
 }
 
 pub(crate) async fn max_hold_ends_a_renewed_hold(rig: &Rig) {
-    let ttl = Duration::from_secs(3);
+    let ttl = SHORT;
     let most = ttl * 3 / 2;
     let lock = rig.lock("capped").await.ttl(ttl).max_hold(most);
     let called = boottime_now();

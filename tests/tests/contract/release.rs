@@ -3,7 +3,7 @@
 use lock_core::{LockError, LossReason};
 use std::time::Duration;
 
-use super::rig::{Rig, free, queued};
+use super::rig::{Rig, SHORT, free, queued};
 
 pub(crate) async fn release_frees_the_lock_at_once(rig: &Rig) {
     let (first, second) = (rig.lock("a").await, rig.lock("a").await);
@@ -66,7 +66,7 @@ pub(crate) async fn late_release_says_lost_and_leaves_the_new_holder(rig: &Rig) 
 
 pub(crate) async fn a_guard_outlives_its_manager(rig: &Rig) {
     let locks = rig.manager().await;
-    let ttl = Duration::from_secs(3);
+    let ttl = SHORT;
     let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
     drop(locks);
     // Still renewed, still releasable.

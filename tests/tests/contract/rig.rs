@@ -13,6 +13,9 @@ use redis::aio::ConnectionManagerConfig;
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
+/// The ttl where renewals are waited for. A renewal has two thirds of it to come in time, also on a busy machine.
+pub(crate) const SHORT: Duration = Duration::from_millis(1500);
+
 /// The nodes of a quorum keep a vote that much longer than the lease of its holder.
 pub(crate) const SKEW: Duration = Duration::from_millis(500);
 

@@ -5,8 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{Lock, LockError, LockGuard, LockManager};
+pub(crate) use lock_tests::in_time;
+pub(crate) use lock_tests::kit::{
+    command, leftovers, ms, script_calls, try_command, until_clean, warm_server,
+};
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
-use redis::FromRedisValue;
 
 /// The name the tests lock, and what it is called on the server.
 pub(crate) const NAME: &str = "k";
@@ -15,10 +18,6 @@ pub(crate) const QUEUE: &str = "lock-core:queue:{lock:k}";
 
 /// Longer than any test may wait: with this ttl a key that goes was removed.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
-
-pub(crate) const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
 
 /// A manager straight on the server, which no slow machine makes give up.
 pub(crate) async fn direct(server: &TestServer) -> LockManager {
@@ -40,32 +39,6 @@ pub(crate) async fn connect(url: &str, deadline: Duration) -> LockManager {
     })
     .await;
     connected.unwrap()
-}
-
-/// A server that knows the scripts, so that each operation is one request.
-pub(crate) async fn warm_server() -> TestServer {
-    let server = TestServer::start().await;
-    warm(&server).await;
-    server
-}
-
-pub(crate) async fn warm(server: &TestServer) {
-    let locks = direct(server).await;
-    let lock = locks.lock("warm").ttl(ms(600));
-    // On a machine that stands still for that long the lease is over before its renewal.
-    while !renewed(&lock.acquire().await.unwrap()).await {
-        eprintln!("warm-up: the lease ended before it was renewed");
-    }
-    // A release that asks for one who waits here.
-    let guard = lock.acquire().await.unwrap();
-    let next = tokio::spawn({
-        let lock = lock.clone();
-        async move { lock.acquire().await.unwrap() }
-    });
-    until_waiting(&lock, 1).await;
-    guard.release().await.unwrap();
-    drop(in_time("the next one", next).await.unwrap());
-    assert_eq!(locks.shutdown(LIMIT).await, 0);
 }
 
 /// Waits for a renewal. False where the lease ends first.
@@ -117,25 +90,6 @@ pub(crate) fn is_extend(request: &Request) -> bool {
     request.script() == Some("extend")
 }
 
-/// Runs one command given as words.
-pub(crate) async fn command<T: FromRedisValue>(server: &TestServer, words: &str) -> T {
-    try_command(server, words)
-        .await
-        .unwrap_or_else(|error| panic!("{words}: {error}"))
-}
-
-pub(crate) async fn try_command<T: FromRedisValue>(
-    server: &TestServer,
-    words: &str,
-) -> redis::RedisResult<T> {
-    let mut words = words.split(' ');
-    let mut command = redis::cmd(words.next().unwrap());
-    for word in words {
-        command.arg(word);
-    }
-    command.query_async(&mut server.connection().await).await
-}
-
 pub(crate) async fn queue_len(server: &TestServer) -> usize {
     command(server, &format!("LLEN {QUEUE}")).await
 }
@@ -158,32 +112,6 @@ pub(crate) async fn until_waiting(lock: &Lock, waiters: u64) {
 
 pub(crate) async fn until_gone(server: &TestServer, key: &str) {
     eventually("the key is gone", LIMIT, async || !server.exists(key).await).await;
-}
-
-/// What is on the server besides the fencing counter.
-pub(crate) async fn leftovers(server: &TestServer) -> Vec<String> {
-    let mut keys = server.keys().await;
-    keys.retain(|key| key != "lock-core:fence");
-    keys
-}
-
-/// Waits until nothing is left. A queue without anybody vanishes after 30 s, so that is too late.
-pub(crate) async fn until_clean(server: &TestServer) {
-    let mut left = Vec::new();
-    for _ in 0..200 {
-        left = leftovers(server).await;
-        if left.is_empty() {
-            return;
-        }
-        tokio::time::sleep(ms(100)).await;
-    }
-    panic!("left on the server: {left:?}");
-}
-
-pub(crate) async fn in_time<T>(what: &str, event: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, event)
-        .await
-        .unwrap_or_else(|_| panic!("waited {LIMIT:?} in vain for: {what}"))
 }
 
 /// The result of a future that is ready now.

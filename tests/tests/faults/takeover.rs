@@ -1,15 +1,10 @@
 //! What an expired holder sends arrives after another one took over (P3).
 
 use lock_core::{GuardedScript, LockError, LossReason};
-use lock_tests::{LIMIT, Proxy, TestServer, eventually};
+use lock_tests::{LIMIT, Proxy, eventually};
 
 use crate::support::{KEY, LONG, NAME, in_time, is_extend, is_release, ms, warm_server};
-use crate::support::{behind, direct, until_gone};
-
-async fn script_calls(server: &TestServer) -> u64 {
-    let stats = server.commandstats().await;
-    stats.get("evalsha").copied().unwrap_or_default()
-}
+use crate::support::{behind, direct, script_calls, until_gone};
 
 #[tokio::test]
 async fn a_late_release_says_lost_and_leaves_the_new_holder_alone() {

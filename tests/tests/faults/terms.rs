@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::task::JoinHandle;
 
 use crate::support::{KEY, LONG, NAME, behind, command, direct, in_time, is_acquire, ms};
-use crate::support::{until_queued, until_waiting, warm_server};
+use crate::support::{script_calls, until_queued, until_waiting, warm_server};
 
 const SHORT: Duration = ms(900);
 
@@ -75,11 +75,6 @@ async fn a_refresh_that_comes_late_does_not_shorten_the_lease_granted_meanwhile(
     })
     .await;
     assert_believes_no_more_than_the_server(&server, &guard).await;
-}
-
-async fn script_calls(server: &TestServer) -> u64 {
-    let stats = server.commandstats().await;
-    stats.get("evalsha").copied().unwrap_or_default()
 }
 
 /// Somebody behind `proxy` who has heard that it is queued, and whose time is over in a second.

@@ -4,6 +4,8 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder};
+pub(crate) use lock_tests::in_time;
+pub(crate) use lock_tests::kit::{ms, script_calls, until_clean, warm_server};
 use lock_tests::{LIMIT, Request, TestServer, eventually};
 use tokio::task::JoinHandle;
 
@@ -13,10 +15,6 @@ pub(crate) const KEY: &str = "lock:k";
 /// Longer than any test may wait, a third of it too: no renewal, and no lease that ends.
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
-pub(crate) const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
 /// Settings with which no slow machine makes a manager give up.
 pub(crate) fn patient() -> LockManagerBuilder {
     LockManager::builder().command_deadline(LIMIT)
@@ -24,24 +22,6 @@ pub(crate) fn patient() -> LockManagerBuilder {
 
 pub(crate) async fn direct(server: &TestServer) -> LockManager {
     patient().connect(&server.url()).await.unwrap()
-}
-
-/// A server that knows the scripts, so that each operation is one request.
-pub(crate) async fn warm_server() -> TestServer {
-    let server = TestServer::start().await;
-    let lock = direct(&server).await.lock("warm").ttl(LONG);
-    let held = lock.acquire().await.unwrap();
-    let next = in_line(&lock).await;
-    held.release().await.unwrap();
-    granted(next).await.release().await.unwrap();
-    server
-}
-
-/// Requests of clients that run a script. What the scripts call in turn is counted under other names.
-pub(crate) async fn script_calls(server: &TestServer) -> u64 {
-    let stats = server.commandstats().await;
-    let calls = |name| stats.get(name).copied().unwrap_or_default();
-    calls("evalsha") + calls("eval")
 }
 
 pub(crate) fn is_acquire(request: &Request) -> bool {
@@ -69,23 +49,8 @@ pub(crate) async fn in_line(lock: &Lock) -> JoinHandle<LockGuard> {
     task
 }
 
-pub(crate) async fn in_time<T>(what: &str, event: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, event)
-        .await
-        .unwrap_or_else(|_| panic!("waited {LIMIT:?} in vain for: {what}"))
-}
-
 pub(crate) async fn granted(waiter: JoinHandle<LockGuard>) -> LockGuard {
     in_time("a grant", waiter).await.unwrap()
-}
-
-/// Waits until the server holds nothing but the fencing counter. A queue without anybody vanishes after 30 s, so that is
-/// too late.
-pub(crate) async fn until_clean(server: &TestServer) {
-    eventually("nothing is left", ms(25_000), async || {
-        server.keys().await == ["lock-core:fence"]
-    })
-    .await;
 }
 
 /// Between which moments the guard's lease ends, as exactly as it can be read.

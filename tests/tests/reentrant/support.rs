@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use lock_core::{LockManager, ReentrantLock};
+pub(crate) use lock_tests::in_time;
+pub(crate) use lock_tests::kit::{command, ms, until_clean, warm_server};
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
-use redis::FromRedisValue;
 
 use crate::redisson_client::Redisson;
 
@@ -21,10 +22,6 @@ pub(crate) const REFRESH: Duration = Duration::from_secs(3);
 /// waited for.
 pub(crate) const PATIENT: Duration = Duration::from_secs(3);
 
-pub(crate) const fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
 /// A manager of its own, as in another process, which no slow machine makes give up.
 pub(crate) async fn manager(server: &TestServer) -> LockManager {
     manager_at(&server.url(), LIMIT).await
@@ -37,14 +34,6 @@ pub(crate) async fn manager_at(url: &str, deadline: Duration) -> LockManager {
     builder.connect(url).await.unwrap()
 }
 
-/// A server that knows the scripts, so that each operation is one request.
-pub(crate) async fn warm_server() -> TestServer {
-    let server = TestServer::start().await;
-    let lock = manager(&server).await.reentrant_lock("warm");
-    lock.acquire().await.unwrap().release().await.unwrap();
-    server
-}
-
 /// Redisson straight on a server, and a manager of ours behind a proxy.
 pub(crate) async fn neighbours() -> (TestServer, Redisson, Proxy, LockManager) {
     let server = warm_server().await;
@@ -54,29 +43,11 @@ pub(crate) async fn neighbours() -> (TestServer, Redisson, Proxy, LockManager) {
     (server, java, proxy, locks)
 }
 
-/// Runs one command given as words.
-pub(crate) async fn command<T: FromRedisValue>(server: &TestServer, words: &str) -> T {
-    let mut words = words.split(' ');
-    let mut command = redis::cmd(words.next().unwrap());
-    for word in words {
-        command.arg(word);
-    }
-    command
-        .query_async(&mut server.connection().await)
-        .await
-        .unwrap()
-}
-
 /// The lock as Redisson sees it: the owner, and how often it has the lock.
 pub(crate) async fn hash(server: &TestServer, name: &str) -> BTreeMap<String, i64> {
     let mut fields: BTreeMap<String, i64> = command(server, &format!("HGETALL {name}")).await;
     fields.remove("lock-core:tenure");
     fields
-}
-
-/// The channels of locks that somebody listens to.
-pub(crate) async fn channels(server: &TestServer) -> Vec<String> {
-    command(server, "PUBSUB CHANNELS redisson_lock__channel:*").await
 }
 
 /// How many listen to the channel of this lock.
@@ -100,28 +71,6 @@ pub(crate) async fn until_parked(proxy: &Proxy, before: usize, lock: &ReentrantL
     proxy.on_count(before + 2, is_acquire).await;
     // Requests keep their order, so the server has carried those out by now.
     lock.is_locked().await.unwrap();
-}
-
-/// Waits until nothing is left but the fencing counter, and nobody listens. Nothing of it may be due to a ttl, which is
-/// LONG.
-pub(crate) async fn until_clean(server: &TestServer) {
-    let mut left = (Vec::new(), Vec::new());
-    for _ in 0..1000 {
-        let mut keys = server.keys().await;
-        keys.retain(|key| key != "lock-core:fence");
-        left = (keys, channels(server).await);
-        if left.0.is_empty() && left.1.is_empty() {
-            return;
-        }
-        tokio::time::sleep(ms(20)).await;
-    }
-    panic!("left on the server: {left:?}");
-}
-
-pub(crate) async fn in_time<T>(what: &str, event: impl Future<Output = T>) -> T {
-    tokio::time::timeout(LIMIT, event)
-        .await
-        .unwrap_or_else(|_| panic!("waited {LIMIT:?} in vain for: {what}"))
 }
 
 pub(crate) fn is_acquire(request: &Request) -> bool {

@@ -229,11 +229,6 @@ impl Pair {
         }
     }
 
-    /// Whether an answer differed.
-    pub(crate) fn differs(&self) -> bool {
-        !self.differences.is_empty()
-    }
-
     /// Fails where an answer differed.
     pub(crate) fn agree(&self) {
         let first: Vec<_> = self

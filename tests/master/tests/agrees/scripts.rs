@@ -187,7 +187,7 @@ impl Caller {
         if self.rng.u8(0..25) == 0 {
             let place = self.rng.usize(0..words.len());
             words[place] = self
-                .pick(&["", "0", "-1", "x", "1.5", "L", "Q", "W", "100"])
+                .pick(&["", "0", "-1", "x", "1.5", "L", "Q", "W", "100000"])
                 .into();
         }
         if self.rng.u8(0..60) == 0 && words.len() > 1 {
@@ -233,10 +233,7 @@ fn run(
     fault: impl Fn(&mut Rng) -> Option<Fault>,
 ) {
     for seed in seeds {
-        // A time that ran out on one of the two servers only is not met twice.
-        if play(server, seed, &fault).differs() {
-            play(server, seed, &fault).agree();
-        }
+        play(server, seed, &fault).agree();
     }
 }
 
