@@ -294,8 +294,8 @@ async fn a_script_that_the_server_has_lost_is_sent_again() {
 #[tokio::test]
 async fn memory_has_no_scripts_and_says_so() {
     let locks = LockManager::connect("memory://").await.unwrap();
-    let guard = locks.lock("a").acquire().await.unwrap();
-    match guard.guarded(&add()).key("a").run::<i64>().await {
+    let guard = locks.lock("{a}:lock").acquire().await.unwrap();
+    match guard.guarded(&add()).key("{a}:n").run::<i64>().await {
         Err(LockError::InvalidConfig { reason }) => {
             assert_eq!(
                 reason,

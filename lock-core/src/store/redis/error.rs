@@ -122,11 +122,15 @@ pub(super) fn garbled() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Garbled)))
 }
 
+pub(super) fn no_tls() -> LockError {
+    LockError::config(
+        "this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
+    )
+}
+
 pub(super) fn bad_url(error: &RedisError) -> LockError {
     if error.to_string().contains("TLS") && cfg!(not(feature = "tls-rustls")) {
-        return LockError::config(
-            "this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
-        );
+        return no_tls();
     }
     LockError::config(format!(
         "the URL is not understood ({error}): write `redis://host:port`, `rediss://`, `redis+unix:///path` or `memory://`"

@@ -9,12 +9,12 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, IntoConnectionInfo,
-    ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
+    IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
 };
 
 use super::dial::Dial;
-use super::error::{bad_url, is_from_replica};
+use super::error::{bad_url, is_from_replica, no_tls};
 use super::reply::text;
 use super::script::Script;
 use super::socket::{self, Socket};
@@ -76,6 +76,11 @@ impl Link {
         let info = url
             .into_connection_info()
             .map_err(|error| bad_url(&error))?;
+        // Another crate may have enabled TLS in the redis crate, without a provider of cryptography: rustls would panic.
+        if cfg!(not(feature = "tls-rustls")) && matches!(info.addr(), ConnectionAddr::TcpTls { .. })
+        {
+            return Err(no_tls());
+        }
         // A URL that names RESP2 gets RESP2: no messages arrive, so waiters poll.
         let resp3 = !(url.contains("protocol=resp2") || url.contains("protocol=2"));
         // Without TCP_NODELAY a single command can wait for the acknowledgement of the previous one.
