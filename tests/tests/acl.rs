@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager, LossReason};
+use lock_tests::kit::command;
 use lock_tests::{AclServer, Capture, LIMIT, eventually};
 use tokio::time::timeout;
 
@@ -180,14 +181,8 @@ async fn a_database_other_than_the_first_needs_select() {
     );
     server.allow(COMMANDS.into_iter().chain(["select"])).await;
     let locks = LockManager::connect(&url).await.unwrap();
-    locks
-        .lock("a")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    guard.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -230,10 +225,8 @@ async fn hears(server: &mut AclServer) -> bool {
 
 /// Number of managers that the server pushes messages to.
 async fn subscribers(server: &mut AclServer) -> usize {
-    let mut connection = server.server().connection().await;
-    let mut channels = redis::cmd("PUBSUB");
-    channels.arg("CHANNELS").arg("lock-core:client:*");
-    let channels: Vec<String> = channels.query_async(&mut connection).await.unwrap();
+    let channels: Vec<String> =
+        command(server.server(), "PUBSUB CHANNELS lock-core:client:*").await;
     channels.len()
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner};
+use lock_tests::kit::command;
 use lock_tests::{AclServer, TestServer};
 
 async fn rig() -> (TestServer, LockManager) {
@@ -68,15 +69,7 @@ async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
     let (server, locks) = rig().await;
     let guard = locks.lock("{a}:lock").acquire().await.unwrap();
     // The lease is gone on the server, and the holder has no way to know yet.
-    let mut connection = server.connection().await;
-    let () = redis::cmd("SET")
-        .arg("lock:{a}:lock")
-        .arg("another")
-        .arg("PX")
-        .arg(60_000)
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let () = command(&server, "SET lock:{a}:lock another PX 60000").await;
     assert!(guard.is_held());
     let refused = count(&guard).await;
     assert!(matches!(
@@ -280,13 +273,8 @@ async fn a_name_that_has_become_something_else_is_no_longer_our_lock() {
 async fn a_script_that_the_server_has_lost_is_sent_again() {
     let (server, locks) = rig().await;
     let guard = locks.lock("{a}:lock").acquire().await.unwrap();
-    let mut connection = server.connection().await;
     for round in 1..=3_i64 {
-        let () = redis::cmd("SCRIPT")
-            .arg("FLUSH")
-            .query_async(&mut connection)
-            .await
-            .unwrap();
+        let () = command(&server, "SCRIPT FLUSH").await;
         assert_eq!(count(&guard).await.unwrap(), round);
     }
 }

@@ -178,12 +178,11 @@ async fn a_silently_dropped_reply_belongs_to_an_executed_request() {
 }
 
 #[tokio::test]
-async fn a_reply_dropped_by_number_can_close_the_connection() {
+async fn a_dropped_reply_can_close_the_connection() {
     let (server, proxy) = pair().await;
     let mut raw = Raw::open(&proxy).await;
-    raw.ask("PING").await;
-    let dropped = proxy.drop_reply(2, DropMode::Close);
     assert_eq!(raw.ask("INCR n").await, ":1\r\n");
+    let dropped = proxy.drop_next_reply_matching(is("INCR"), DropMode::Close);
     raw.send("INCR n").await;
     raw.assert_closed().await;
     dropped.wait().await;

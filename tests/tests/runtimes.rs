@@ -128,14 +128,8 @@ fn a_request_whose_runtime_ends_fails_long_before_its_deadline() {
     let locks = home.block_on(async {
         let locks = LockManager::builder().command_deadline(Duration::from_secs(600));
         let locks = locks.connect(&server.url()).await.unwrap();
-        locks
-            .lock("a")
-            .acquire()
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        let guard = locks.lock("a").acquire().await.unwrap();
+        guard.release().await.unwrap();
         locks
     });
     server.stop();

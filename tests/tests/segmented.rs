@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager, SegmentGuard, SegmentedLock};
+use lock_tests::kit::command;
 use lock_tests::{LIMIT, TestServer, eventually};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
@@ -503,12 +504,7 @@ async fn a_crowd_of_waiters_asks_no_more_often_than_in_the_queue_of_one_lock() {
         let mut sum = 0;
         for segment in 0..4 {
             let queue = format!("lock-core:queue:{{{KEY}:{segment}}}:lock:{{{KEY}:{segment}}}");
-            let mut admin = server.connection().await;
-            let waiting: u64 = redis::cmd("LLEN")
-                .arg(queue)
-                .query_async(&mut admin)
-                .await
-                .unwrap();
+            let waiting: u64 = command(&server, &format!("LLEN {queue}")).await;
             sum += waiting;
         }
         sum == 4

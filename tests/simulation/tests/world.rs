@@ -269,10 +269,11 @@ fn a_run_that_does_not_end_is_found() {
 #[test]
 fn two_processes_of_the_machine_have_the_same_trace() {
     let hash = || {
-        let mut dense = std::process::Command::new(env!("CARGO_BIN_EXE_dense"));
-        dense.args(["5", "2000", "150"]).output().unwrap().stdout
+        let mut seeds = std::process::Command::new(env!("CARGO_BIN_EXE_lock-simulation"));
+        let output = seeds.args(["--hash", "--seeds", "20"]).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
     };
     let (one, other) = (hash(), hash());
-    assert_eq!(one.len(), 17, "{}", one.escape_ascii());
+    assert_eq!(one.lines().count(), 20, "{one}");
     assert_eq!(one, other);
 }

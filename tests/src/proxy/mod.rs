@@ -153,23 +153,6 @@ impl Proxy {
         self.shared.delay_nanos.store(nanos, Ordering::SeqCst);
     }
 
-    /// Loses the reply to the `n`-th request from now (1 is the next one) on
-    /// any connection. The server executes it.
-    ///
-    /// A client's own start-up requests count; if they may come between, name
-    /// the request with [`drop_next_reply_matching`](Self::drop_next_reply_matching).
-    #[expect(clippy::must_use_candidate, reason = "the rule holds without it")]
-    pub fn drop_reply(&self, n: usize, mode: DropMode) -> Dropped {
-        let mut left = n;
-        self.drop_next_reply_matching(
-            move |_| {
-                left = left.saturating_sub(1);
-                left == 0
-            },
-            mode,
-        )
-    }
-
     /// Loses the reply to the next request for which `matches` holds. The
     /// server executes it.
     pub fn drop_next_reply_matching(

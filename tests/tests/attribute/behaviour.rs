@@ -87,13 +87,11 @@ async fn at_least_keeps_the_lock_after_the_work() {
     );
     expression(&locks, 2, 50).await.unwrap();
     let slot = locks.lock("behaviour:slot:2");
-    tokio::time::timeout(Duration::from_secs(30), slot.acquire())
+    let taken = tokio::time::timeout(Duration::from_secs(30), slot.acquire())
         .await
         .expect("free after the 50 ms")
-        .unwrap()
-        .release()
-        .await
         .unwrap();
+    taken.release().await.unwrap();
 }
 
 #[tokio::test]

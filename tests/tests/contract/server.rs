@@ -3,20 +3,16 @@
 use std::time::Duration;
 
 use lock_core::{LockError, LossReason};
+use lock_tests::kit::command;
 use lock_tests::{LIMIT, eventually};
 
 use super::rig::{LONG, Rig, queued};
 
 pub(crate) async fn a_release_of_a_key_that_another_took_leaves_it_alone(rig: &Rig) {
-    let mut connection = rig.server().connection().await;
     let first = rig.lock("a").await;
     let late = first.acquire().await.unwrap();
     // The key vanishes, and the first holder has no way to know before its next renewal.
-    let deleted: u64 = redis::cmd("DEL")
-        .arg("lock:a")
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let deleted: u64 = command(rig.server(), "DEL lock:a").await;
     assert_eq!(deleted, 1);
     let second = rig.lock("a").await;
     let new = second.try_acquire().await.unwrap().expect("free");
@@ -39,7 +35,6 @@ pub(crate) async fn a_release_of_a_key_that_another_took_leaves_it_alone(rig: &R
 }
 
 pub(crate) async fn a_key_deleted_by_hand_is_lost_at_the_next_renewal(rig: &Rig) {
-    let mut connection = rig.server().connection().await;
     let guard = rig
         .lock("a")
         .await
@@ -47,11 +42,7 @@ pub(crate) async fn a_key_deleted_by_hand_is_lost_at_the_next_renewal(rig: &Rig)
         .acquire()
         .await
         .unwrap();
-    let () = redis::cmd("DEL")
-        .arg("lock:a")
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let () = command(rig.server(), "DEL lock:a").await;
     assert_eq!(guard.lost().await, LossReason::Taken);
 }
 
@@ -111,10 +102,6 @@ pub(crate) async fn a_lock_of_another_language_excludes_us_and_we_it(rig: &Rig) 
 
     // It lets go without knowing of our queue; our next refresh finds out.
     let waiting = queued(&lock.clone().ttl(Duration::from_secs(6)), 1).await;
-    let () = redis::cmd("DEL")
-        .arg("job")
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let () = command(rig.server(), "DEL job").await;
     waiting.await.unwrap().release().await.unwrap();
 }

@@ -37,13 +37,11 @@ async fn a_stopped_server_costs_the_guard_on_time_and_the_manager_recovers() {
         server.cont();
         let again = in_time("the lock", lock.acquire()).await.unwrap();
         assert!(!guard.is_held() && again.is_held());
-        in_time("a lock asked for meanwhile", waiter)
+        let taken = in_time("a lock asked for meanwhile", waiter)
             .await
             .unwrap()
-            .unwrap()
-            .release()
-            .await
             .unwrap();
+        taken.release().await.unwrap();
         again.release().await.unwrap();
         drop(guard);
         until_clean(&server).await;

@@ -155,14 +155,8 @@ async fn nobody_connects_for_a_manager_that_has_nothing_to_do() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = behind(&proxy, LIMIT).await;
-    locks
-        .lock(NAME)
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = locks.lock(NAME).acquire().await.unwrap();
+    guard.release().await.unwrap();
     let before = proxy.connections();
     proxy.reset();
     eventually("the connection is gone", LIMIT, async || {

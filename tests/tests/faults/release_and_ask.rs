@@ -92,12 +92,8 @@ async fn a_pass_that_handed_over_and_whose_reply_was_lost_keeps_one_place() {
         until_waiting(lock, 1).await;
         assert_eq!(server.get(KEY).await, value);
         rival.release().await.unwrap();
-        in_time("the next one", next)
-            .await
-            .unwrap()
-            .release()
-            .await
-            .unwrap();
+        let taken = in_time("the next one", next).await.unwrap();
+        taken.release().await.unwrap();
         rig.ends_clean().await;
     }
 }

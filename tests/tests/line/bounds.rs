@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_core::{Lock, LockManagerBuilder};
+use lock_tests::kit::command;
 use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 use tokio::task::JoinSet;
 
@@ -154,12 +155,7 @@ async fn a_long_row_ends_for_a_latecomer() {
 #[tokio::test]
 async fn the_others_in_the_queue_are_known_to_one_who_took_the_lock_by_asking() {
     let server = TestServer::start().await;
-    let mut connection = server.connection().await;
-    let () = redis::cmd("SET")
-        .arg(&[KEY, "foreign", "PX", "1500"])
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let () = command(&server, &format!("SET {KEY} foreign PX 1500")).await;
     let locks = rows_of(2).connect(&server.url()).await.unwrap();
     let lock = locks.lock(NAME).ttl(LONG);
     let mut waiting = Vec::new();

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lock_tests::TestServer;
+use lock_tests::kit::command;
 use tokio::task::JoinSet;
 
 use crate::support::{
@@ -29,16 +30,13 @@ async fn fencing_tokens_grow_whatever_the_counter_says() {
     let server = TestServer::start().await;
     let (here, there) = (direct(&server).await, direct(&server).await);
     let mut held = here.lock(NAME).ttl(LONG).acquire().await.unwrap();
-    let mut connection = server.connection().await;
     for (turn, counter) in ["7", "", "zzzzzzzzzzzzzzzz", "-1", "0.5", "1000000000000000"]
         .into_iter()
         .enumerate()
     {
         let next = [&there, &here][turn % 2].lock(NAME).ttl(LONG);
         let next = in_line(&next).await;
-        let mut set = redis::cmd("SET");
-        set.arg("lock-core:fence").arg(counter);
-        let () = set.query_async(&mut connection).await.unwrap();
+        let () = command(&server, &format!("SET lock-core:fence {counter}")).await;
         let before = held.fencing_token();
         held.release().await.unwrap();
         held = granted(next).await;
@@ -91,10 +89,7 @@ async fn grow(counter: Option<u64>) {
     const GRANTS: usize = 3000;
     let server = TestServer::start().await;
     if let Some(counter) = counter {
-        let mut connection = server.connection().await;
-        let mut set = redis::cmd("SET");
-        set.arg("lock-core:fence").arg(counter);
-        let () = set.query_async(&mut connection).await.unwrap();
+        let () = command(&server, &format!("SET lock-core:fence {counter}")).await;
     }
     let log = Arc::new(Log::default());
     let mut tasks = Vec::new();

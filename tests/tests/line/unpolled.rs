@@ -66,12 +66,8 @@ async fn a_grant_that_is_not_taken_goes_to_the_next_process() {
     held.release().await.unwrap();
     taken(waiter).await.release().await.unwrap();
     // It has lost its turn, and not its claim.
-    in_time("the lock", sleeper)
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let taken = in_time("the lock", sleeper).await.unwrap();
+    taken.release().await.unwrap();
     until_clean(&server).await;
 }
 
@@ -89,12 +85,8 @@ async fn a_lock_handed_to_a_caller_that_does_not_run_goes_on_to_the_next_in_the_
     held.release().await.unwrap();
     taken(first).await.release().await.unwrap();
     taken(waiter).await.release().await.unwrap();
-    in_time("the lock", sleeper)
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let taken = in_time("the lock", sleeper).await.unwrap();
+    taken.release().await.unwrap();
     until_clean(&server).await;
 }
 
@@ -130,12 +122,8 @@ async fn a_first_in_line_that_does_not_run_keeps_nobody_behind_it_waiting() {
     leaving.abort();
     held.release().await.unwrap();
     taken(waiter).await.release().await.unwrap();
-    in_time("the lock", sleeper)
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let taken = in_time("the lock", sleeper).await.unwrap();
+    taken.release().await.unwrap();
     until_clean(&server).await;
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_tests::TestServer;
+use lock_tests::kit::command;
 
 use crate::contender::Contender;
 
@@ -29,12 +30,7 @@ async fn late_write(how: &str, outcome: &str) -> Vec<u64> {
     late.child.cont();
     late.answer(&format!("{outcome} a")).await;
 
-    let mut connection = server.connection().await;
-    let writers: Vec<u64> = redis::cmd("LRANGE")
-        .arg(&["ledger", "0", "-1"])
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let writers: Vec<u64> = command(&server, "LRANGE ledger 0 -1").await;
     assert_eq!(writers[0], second.fence);
     writers
 }

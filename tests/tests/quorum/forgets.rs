@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{LockError, LockGuard, LockManager};
+use lock_tests::kit::command;
 use lock_tests::{Proxy, Request, TestServer};
 use tokio::time::timeout;
 
@@ -41,14 +42,8 @@ pub(super) async fn bare_majority(
 /// The stopped node goes on, as if nothing had been sent to it.
 pub(super) async fn wakes_up(quorum: &Quorum) {
     quorum.nodes[2].cont();
-    let mut connection = quorum.nodes[2].connection().await;
     lock_tests::eventually("it has no vote", LIMIT, async || {
-        let mut delete = redis::cmd("DEL");
-        let _: u64 = delete
-            .arg("lock:a")
-            .query_async(&mut connection)
-            .await
-            .unwrap();
+        let _: u64 = command(&quorum.nodes[2], "DEL lock:a").await;
         quorum.votes("a", &[2]).await.is_empty()
     })
     .await;
@@ -87,9 +82,7 @@ async fn a_node_that_restarts_with_old_data_does_not_vote() {
     let (locks, rival) = (quorum.manager().await, quorum.manager().await);
     let used = locks.lock("used").acquire().await.unwrap();
     used.release().await.unwrap();
-    let mut connection = quorum.nodes[1].connection().await;
-    let save = redis::cmd("SAVE");
-    let _: redis::Value = save.query_async(&mut connection).await.unwrap();
+    let _: redis::Value = command(&quorum.nodes[1], "SAVE").await;
     let guard = bare_majority(&quorum, &locks, LONG).await;
     quorum.nodes[1].restart().await;
     let data = quorum.nodes[1].keys().await;
@@ -157,10 +150,7 @@ async fn a_node_that_forgot_is_told_of_ttls_that_only_the_other_nodes_know() {
         quorum.nodes[1].exists("lock-core:quorum").await
     })
     .await;
-    let mut connection = quorum.nodes[1].connection().await;
-    let mut known = redis::cmd("HKEYS");
-    known.arg("lock-core:quorum");
-    let known: Vec<String> = known.query_async(&mut connection).await.unwrap();
+    let known: Vec<String> = command(&quorum.nodes[1], "HKEYS lock-core:quorum").await;
     let ttls = known.iter().filter_map(|field| field.parse().ok());
     let longest = ttls.max().map(Duration::from_millis);
     assert!(longest >= Some(LONG), "it waits for {longest:?}: {known:?}");
@@ -173,11 +163,7 @@ async fn a_vote_that_comes_after_the_server_was_found_to_be_another_does_not_cou
     // The lock needs the votes of the other two. They count alike: the standby would refuse to raise a counter.
     trio.nodes[2].kill();
     for node in &trio.nodes[..2] {
-        let mut connection = node.connection().await;
-        let mut set = redis::cmd("SET");
-        set.arg("lock-core:quorum:fence")
-            .arg(4_000_000_000_000_000_u64);
-        let () = set.query_async(&mut connection).await.unwrap();
+        let () = command(node, "SET lock-core:quorum:fence 4000000000000000").await;
     }
     // A client that knows the node as a slow one waits for its vote for some seconds.
     trio.proxy.delay(Duration::from_millis(200));
@@ -210,26 +196,17 @@ async fn a_node_votes_though_long_locks_were_used_earlier() {
     let long = locks.lock("long").ttl(ttl * 5).acquire().await.unwrap();
     long.release().await.unwrap();
     // The ttl of five seconds counts for ten.
-    let mut connection = quorum.nodes[0].connection().await;
     lock_tests::eventually("it is forgotten", LIMIT, async || {
         drop(locks.lock("used").acquire().await.unwrap());
-        let mut look = redis::cmd("HGET");
-        look.arg("lock-core:quorum").arg("5632");
-        let until: Option<u64> = look.query_async(&mut connection).await.unwrap();
-        let time: (u64, u64) = redis::cmd("TIME")
-            .query_async(&mut connection)
-            .await
-            .unwrap();
+        let until: Option<u64> = command(&quorum.nodes[0], "HGET lock-core:quorum 5632").await;
+        let time: (u64, u64) = command(&quorum.nodes[0], "TIME").await;
         until.is_none_or(|until| until < time.0 * 1000)
     })
     .await;
     quorum.nodes[1].restart().await;
     quorum.nodes[2].kill();
     drop(locks.lock("b").acquire_within(LIMIT).await.unwrap());
-    let mut connection = quorum.nodes[1].connection().await;
-    let mut known = redis::cmd("HKEYS");
-    known.arg("lock-core:quorum");
-    let known: Vec<String> = known.query_async(&mut connection).await.unwrap();
+    let known: Vec<String> = command(&quorum.nodes[1], "HKEYS lock-core:quorum").await;
     assert!(known.contains(&"1536".to_owned()), "{known:?}");
     assert!(!known.contains(&"5632".to_owned()), "{known:?}");
 }
@@ -255,12 +232,9 @@ async fn a_standby_behind_the_address_of_a_node_does_not_vote() {
     is_refused(&rival, "a").await;
     assert!(guard.is_held());
     // Whoever has an old connection notices it, too.
-    let mut connection = standby.connection().await;
     lock_tests::eventually("it asks the other server", LIMIT, async || {
         drop(rival.lock("b").acquire_within(SOON).await);
-        let mut channels = redis::cmd("PUBSUB");
-        channels.arg("CHANNELS");
-        let channels: Vec<String> = channels.query_async(&mut connection).await.unwrap();
+        let channels: Vec<String> = command(&standby, "PUBSUB CHANNELS").await;
         channels.len() >= 2
     })
     .await;
@@ -363,10 +337,7 @@ async fn no_node_votes_before_a_majority_knows_of_the_ttl() {
     let lock = trio.locks.lock("a").ttl(LONG);
     lock.try_acquire().await.unwrap_err();
     lock_tests::eventually("it knows of the ttl", LIMIT, async || {
-        let mut connection = trio.nodes[1].connection().await;
-        let mut known = redis::cmd("HKEYS");
-        known.arg("lock-core:quorum");
-        let known: Vec<String> = known.query_async(&mut connection).await.unwrap();
+        let known: Vec<String> = command(&trio.nodes[1], "HKEYS lock-core:quorum").await;
         let ttls = known.iter().filter_map(|field| field.parse().ok());
         ttls.max().map(Duration::from_millis) >= Some(LONG)
     })

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use lock_core::LockManagerBuilder;
 use lock_tests::eventually;
+use lock_tests::kit::command;
 
+use super::forgets::is_refused;
 use super::rig::{LIMIT, Quorum};
 
 /// A lock that is held on nodes 0, 1 and 2 only, the last of which has forgotten it; and a rival who was connected before.
@@ -23,19 +25,9 @@ async fn forgotten_vote(
     for node in [3, 4] {
         // They never heard of it, as far as anybody can tell.
         quorum.nodes[node].cont();
-        let mut connection = quorum.nodes[node].connection().await;
         eventually("it answers and has nothing", LIMIT, async || {
-            let mut delete = redis::cmd("DEL");
-            let keys = [
-                "lock:a",
-                "lock-core:queue:{lock:a}",
-                "lock-core:waiters:{lock:a}",
-            ];
-            let _: u64 = delete
-                .arg(&keys)
-                .query_async(&mut connection)
-                .await
-                .unwrap();
+            let derived = "lock-core:queue:{lock:a} lock-core:waiters:{lock:a}";
+            let _: u64 = command(&quorum.nodes[node], &format!("DEL lock:a {derived}")).await;
             !quorum.nodes[node].exists("lock:a").await
         })
         .await;
@@ -49,10 +41,8 @@ async fn forgotten_vote(
 async fn a_node_that_forgot_a_vote_gives_no_second_majority() {
     let (quorum, guard, rival) = forgotten_vote(|builder| builder).await;
     // Neither to whoever knew it before, nor to whoever meets it for the first time.
-    let limit = Duration::from_secs(1);
     for locks in [rival, quorum.manager().await] {
-        let refused = locks.lock("a").acquire_within(limit).await;
-        assert!(refused.is_err(), "a second majority");
+        is_refused(&locks, "a").await;
     }
     assert!(guard.is_held());
     // Other locks do without it.
@@ -85,14 +75,8 @@ async fn a_node_votes_again_after_the_longest_ttl() {
     let locks = quorum
         .manager_with(|builder| builder.default_ttl(ttl))
         .await;
-    locks
-        .lock("a")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    guard.release().await.unwrap();
     quorum.nodes[1].restart().await;
     // Only with its vote there is a majority.
     quorum.nodes[2].kill();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{LockManager, LockManagerBuilder};
+use lock_tests::kit::command;
 use lock_tests::{Proxy, Request, TestServer, eventually};
 
 pub(crate) use lock_tests::LIMIT;
@@ -121,9 +122,6 @@ impl Trio {
 
     /// The vote of a node for the lock `a` is that of another client.
     pub(crate) async fn give_to_another(node: &TestServer) {
-        let mut set = redis::cmd("SET");
-        set.arg("lock:a").arg("another's").arg("PX").arg(3_600_000);
-        let mut connection = node.connection().await;
-        let () = set.query_async(&mut connection).await.unwrap();
+        let () = command(node, "SET lock:a another's PX 3600000").await;
     }
 }

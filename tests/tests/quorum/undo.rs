@@ -1,25 +1,11 @@
 //! What an attempt that was refused has left on a node behind a connection that broke.
 
-use std::time::Duration;
+use lock_tests::kit::command;
+use lock_tests::{Held, LIMIT, Request, eventually};
 
-use lock_core::LockManager;
-use lock_tests::{Held, LIMIT, Proxy, Request, TestServer, eventually};
-
-use super::rig::LONG;
+use super::rig::{LONG, Trio, is_vote};
 
 const KEY: &str = "lock:a";
-
-/// Three nodes, of which two are another's: no attempt can win. The third is behind a proxy.
-struct Rig {
-    nodes: Vec<TestServer>,
-    proxy: Proxy,
-    locks: LockManager,
-}
-
-/// A vote.
-fn is_vote(request: &Request) -> bool {
-    request.has(KEY) && request.args().len() >= 10
-}
 
 fn is_undo(request: &Request) -> bool {
     request.has(KEY) && request.has("undo")
@@ -34,44 +20,21 @@ fn second_undo_beside(connection: u64) -> impl FnMut(&Request) -> bool + Send + 
     }
 }
 
-impl Rig {
-    async fn start() -> Self {
-        let mut nodes = Vec::new();
-        for _ in 0..3 {
-            nodes.push(TestServer::start().await);
+impl Trio {
+    /// The votes of the first and the third node are another's: no attempt can win.
+    async fn contested() -> Self {
+        let trio = Self::start(LONG).await;
+        for node in [&trio.nodes[0], &trio.nodes[2]] {
+            Self::give_to_another(node).await;
         }
-        let proxy = Proxy::start(&nodes[2]);
-        let urls = [nodes[0].url(), nodes[1].url(), proxy.url()];
-        let builder = LockManager::builder();
-        builder.begin_quorum(&urls).await.unwrap();
-        let builder = LockManager::builder().default_ttl(LONG);
-        let locks = builder.quorum(urls).await.unwrap();
-        // All are connected. A node that was not ready in time votes with the first renewal, which is soon.
-        let ready = locks.lock("ready").ttl(Duration::from_secs(3));
-        let ready = ready.acquire().await.unwrap();
-        eventually("the third votes, too", LIMIT, async || {
-            nodes[2].exists("lock:ready").await
-        })
-        .await;
-        ready.release().await.unwrap();
-        for node in &nodes[..2] {
-            let mut connection = node.connection().await;
-            let mut set = redis::cmd("SET");
-            set.arg(KEY).arg("another's").arg("PX").arg(3_600_000);
-            let () = set.query_async(&mut connection).await.unwrap();
-        }
-        Self {
-            nodes,
-            proxy,
-            locks,
-        }
+        trio
     }
 
     /// A try that is refused. Its vote and the undo behind it are held back, in this order.
     async fn refused(&self) -> [Held; 2] {
         for _ in 0..1000 {
             let votes = self.proxy.count(is_vote);
-            self.nodes[2].reset_stats().await;
+            self.nodes[1].reset_stats().await;
             let vote = self.proxy.hold_next_request_matching(is_vote);
             let undo = self.proxy.hold_next_request_matching(is_undo);
             assert!(self.locks.lock("a").try_acquire().await.unwrap().is_none());
@@ -89,21 +52,21 @@ impl Rig {
     /// The key is absent, so an undo looks for a place in the queue.
     async fn until_undone(&self) {
         eventually("the undo is carried out", LIMIT, async || {
-            self.nodes[2].commandstats().await.contains_key("hdel")
+            self.nodes[1].commandstats().await.contains_key("hdel")
         })
         .await;
     }
 
     async fn until_voted(&self) {
         eventually("the vote arrives", LIMIT, async || {
-            self.nodes[2].exists(KEY).await
+            self.nodes[1].exists(KEY).await
         })
         .await;
     }
 
     async fn until_taken_back(&self) {
         eventually("the vote is taken back", LIMIT, async || {
-            !self.nodes[2].exists(KEY).await
+            !self.nodes[1].exists(KEY).await
         })
         .await;
     }
@@ -111,7 +74,7 @@ impl Rig {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vote_is_taken_back_once_the_node_can_be_reached_again() {
-    let rig = Rig::start().await;
+    let rig = Trio::contested().await;
     let [vote, _undo] = rig.refused().await;
     vote.deliver();
     rig.until_voted().await;
@@ -122,14 +85,14 @@ async fn a_vote_is_taken_back_once_the_node_can_be_reached_again() {
         rig.proxy.refused_connections() >= 3
     })
     .await;
-    assert!(rig.nodes[2].exists(KEY).await);
+    assert!(rig.nodes[1].exists(KEY).await);
     rig.proxy.refuse(false);
     rig.until_taken_back().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_vote_that_arrives_behind_its_undo_is_taken_back() {
-    let rig = Rig::start().await;
+    let rig = Trio::contested().await;
     let [late, lost] = rig.refused().await;
     let broken = lost.wait().await.connection();
     let again = rig
@@ -137,7 +100,7 @@ async fn a_vote_that_arrives_behind_its_undo_is_taken_back() {
         .hold_next_request_matching(second_undo_beside(broken));
     rig.proxy.reset();
     rig.until_undone().await;
-    assert!(!rig.nodes[2].exists(KEY).await);
+    assert!(!rig.nodes[1].exists(KEY).await);
     late.deliver();
     rig.until_voted().await;
     // It comes after a while. Here it does so once the vote has arrived, however long that takes.
@@ -147,7 +110,7 @@ async fn a_vote_that_arrives_behind_its_undo_is_taken_back() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_undo_that_arrives_on_an_old_connection_takes_back_no_later_vote() {
-    let rig = Rig::start().await;
+    let rig = Trio::contested().await;
     let undo = rig.proxy.hold_next_request_matching(is_undo);
     let waiting = tokio::spawn({
         let lock = rig.locks.lock("a");
@@ -155,19 +118,14 @@ async fn an_undo_that_arrives_on_an_old_connection_takes_back_no_later_vote() {
     });
     undo.wait().await;
     rig.proxy.reset();
-    let mut connection = rig.nodes[0].connection().await;
-    let () = redis::cmd("DEL")
-        .arg(KEY)
-        .query_async(&mut connection)
-        .await
-        .unwrap();
+    let () = command(&rig.nodes[0], &format!("DEL {KEY}")).await;
     // It asks again now and then, on a new connection, and has the votes of the first and the third.
     let guard = waiting.await.unwrap();
-    assert!(rig.nodes[2].exists(KEY).await);
-    rig.nodes[2].reset_stats().await;
+    assert!(rig.nodes[1].exists(KEY).await);
+    rig.nodes[1].reset_stats().await;
     undo.deliver();
     rig.until_undone().await;
-    assert!(rig.nodes[2].exists(KEY).await);
+    assert!(rig.nodes[1].exists(KEY).await);
     guard.release().await.unwrap();
     rig.until_taken_back().await;
 }
