@@ -32,7 +32,8 @@ enum Acceptance {
 struct Received {
     asked: Option<Asked>,
     pushed: Option<Grant>,
-    answered: Option<Granted>,
+    /// A grant by an answer, and when it was heard.
+    answered: Option<(Granted, Moment)>,
     trouble: Option<Failures>,
     /// When the lock was last released by force. The answers to earlier requests may still be under way.
     revoked_at: Option<Moment>,
@@ -186,10 +187,10 @@ impl Inbox {
     }
 
     /// A request was answered "granted".
-    pub(crate) fn answered(&mut self, granted: Granted) {
+    pub(crate) fn answered(&mut self, granted: Granted, now: Moment) {
         let news = self.news();
         news.trouble = None;
-        news.answered = Some(granted);
+        news.answered = Some((granted, now));
     }
 
     /// Messages may have been missed, or a request came to nothing.
@@ -229,11 +230,13 @@ impl Inbox {
 
     /// Decides the next step. A message may be old: it counts only if its fencing token is newer than the last answer, and its
     /// lease counts from the request of that answer. If that request is older than a third of the ttl, or the lease has other
-    /// terms than wanted, another request confirms the grant and starts a fresh lease.
+    /// terms than wanted, another request confirms the grant and starts a fresh lease. So it is with an answer that lay for a third
+    /// of the ttl: the waiter for which it came did not run, and the lease may be nearly over.
     pub(crate) fn next(&mut self, now: Moment, wanted: Terms) -> Next {
         if let Some(news) = &mut self.news {
-            if let Some(granted) = news.answered.take() {
-                return if granted.terms.serve(wanted) {
+            if let Some((granted, heard_at)) = news.answered.take() {
+                let lay = now > heard_at + wanted.third();
+                return if !lay && granted.terms.serve(wanted) {
                     Next::Take(granted)
                 } else {
                     Next::AskAgain
@@ -385,8 +388,19 @@ mod tests {
         inbox.queued(T0, terms(), 10);
         inbox.pushed(grant(12));
         assert_eq!(inbox.next(T0, wanted), Next::AskAgain);
-        inbox.answered(pushed(13, T0));
+        inbox.answered(pushed(13, T0), T0);
         assert_eq!(inbox.next(T0, wanted), Next::AskAgain);
+    }
+
+    #[test]
+    fn a_grant_that_nobody_took_for_a_third_of_the_ttl_is_asked_for_again() {
+        let mut inbox = waiting();
+        inbox.answered(pushed(12, T0), T0 + ms(1001));
+        // The answer was slow, and the waiter is quick.
+        let taken = Next::Take(pushed(12, T0));
+        assert_eq!(inbox.next(T0 + ms(2000), terms()), taken);
+        inbox.answered(pushed(13, T0), T0);
+        assert_eq!(inbox.next(T0 + ms(1001), terms()), Next::AskAgain);
     }
 
     #[test]

@@ -83,7 +83,8 @@ impl<'a> Outstanding<'a> {
         let state = &mut life.state;
         match answer {
             Ok(Answer::Granted { fence }) => {
-                state.granted(Granted::by_answer(*fence, self.reserve, sent_at, terms));
+                let granted = Granted::by_answer(*fence, self.reserve, sent_at, terms);
+                state.granted(granted, self.shared.now());
             }
             Ok(Answer::Queued(place)) if asker == Asker::Refresh => {
                 state.refreshed(sent_at, terms, place.last_fence);

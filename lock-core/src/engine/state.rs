@@ -183,9 +183,9 @@ impl State {
     }
 
     /// A request was answered "granted".
-    pub(super) fn granted(&mut self, granted: Granted) {
+    pub(super) fn granted(&mut self, granted: Granted, now: Moment) {
         self.served = true;
-        self.if_waiting(|inbox| inbox.answered(granted));
+        self.if_waiting(|inbox| inbox.answered(granted, now));
     }
 
     /// A request on these terms, sent at `sent_at`, was answered "queued".

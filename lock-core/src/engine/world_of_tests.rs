@@ -316,7 +316,7 @@ impl World {
 
     fn is_granted(&mut self, sent_at: Moment) {
         let granted = Granted::by_answer(self.fence, 0, sent_at, terms());
-        self.state.granted(granted);
+        self.state.granted(granted, self.now);
     }
 
     fn waiter_gets_no_answer(&mut self) -> bool {
