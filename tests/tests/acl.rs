@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use lock_core::{LockError, LockManager, LossReason};
+use lock_core::{LockError, LockGuard, LockManager, LossReason};
 use lock_tests::kit::command;
 use lock_tests::{AclServer, Capture, LIMIT, eventually};
 use tokio::time::timeout;
@@ -167,6 +167,27 @@ async fn a_get_that_is_refused_is_a_matter_of_configuration_and_no_loss() {
             "{result:?}"
         );
     }
+}
+
+#[tokio::test]
+async fn a_key_that_is_refused_from_now_on_costs_no_other_lease_its_renewal() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = connect(&server).await.unwrap();
+    let ttl = Duration::from_millis(1500);
+    let mut good = Vec::new();
+    for n in 0..20 {
+        let lock = locks.lock(format!("good:{n}")).ttl(ttl);
+        good.push(lock.acquire().await.unwrap());
+    }
+    let bad = locks.lock("bad").ttl(ttl).acquire().await.unwrap();
+    let patterns = ["resetkeys", "~lock:good:*", "~lock-core:*"];
+    let words = ["ACL", "SETUSER", "app"];
+    server.admin(&[&words[..], &patterns[..]].concat()).await;
+    assert_eq!(bad.lost().await, LossReason::Expired);
+    let loss = timeout(ttl, good[0].lost()).await;
+    assert!(loss.is_err(), "{loss:?}");
+    assert!(good.iter().all(LockGuard::is_held));
 }
 
 #[tokio::test]

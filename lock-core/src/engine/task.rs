@@ -20,7 +20,8 @@ use super::release as releases;
 use super::shared::{Command, Shared};
 use super::state::{Action, Swept};
 use crate::LossReason;
-use crate::store::{Answer, Mode, Renewal, Store};
+use crate::key::Kind;
+use crate::store::{Answer, Mode, Renewal, Store, StoreError};
 use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::BootTimer;
@@ -166,8 +167,13 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     // The shortest ttl of a batch limits the time for its answer, so sort by ttl. The sort is stable, so that one ttl keeps about
     // the order of memory: fetching the lock from memory is most of what a renewal costs here.
     due.sort_by_key(|due| due.terms.ttl());
-    if !due.is_empty() {
-        jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
+    // Apart, because each kind has a script of its own: what is refused to one says nothing of the other.
+    let is_exclusive = |due: &Due| due.acquisition.key.kind() == Kind::Exclusive;
+    let (exclusive, others): (Vec<_>, Vec<_>) = due.into_iter().partition(is_exclusive);
+    for due in [exclusive, others] {
+        if !due.is_empty() {
+            jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
+        }
     }
     shared.leases_due.fetch_min(next.0, Ordering::SeqCst);
 }
@@ -233,34 +239,17 @@ async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     while under_way.next().await.is_some() {}
 }
 
-/// Renews a batch. An unconfirmed renewal changes no deadline.
-async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
+/// Renews a batch. An unconfirmed renewal changes no deadline. A batch that is refused may be so for one key of it, so its halves
+/// are renewed apart.
+async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
     let span = tracing::debug_span!(
         "lock.renew",
         locks = batch.len(),
         outcome = tracing::field::Empty
     );
     async {
-        let tokens: Vec<Token> = batch
-            .iter()
-            .map(|due| shared.token(&due.acquisition))
-            .collect();
-        let renewals: Vec<Renewal<'_>> = batch
-            .iter()
-            .zip(&tokens)
-            .map(|(due, token)| Renewal {
-                key: &due.acquisition.key,
-                token,
-                ttl: if due.prolongs {
-                    due.terms.ttl()
-                } else {
-                    Duration::ZERO
-                },
-                owner: due.acquisition.owner(),
-            })
-            .collect();
         let sent_at = shared.now();
-        let answer = shared.store.extend(&renewals).await;
+        let answer = extend(&shared, &batch).await;
         let now = shared.now();
         let mut next = Moment::NEVER;
         match answer {
@@ -286,6 +275,12 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
                     }
                 }
             }
+            Err(StoreError::Misconfigured(_)) if batch.len() > 1 => {
+                span.record("outcome", "refused, in halves");
+                let half = batch.split_off(batch.len() / 2);
+                let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+                Box::pin(async { tokio::join!(renew(one, batch), renew(other, half)) }).await;
+            }
             Err(error) => {
                 span.record("outcome", "failed");
                 tracing::warn!(
@@ -302,6 +297,23 @@ async fn renew(shared: Arc<Shared>, batch: Vec<Due>) {
     }
     .instrument(span.clone())
     .await;
+}
+
+async fn extend(shared: &Shared, batch: &[Due]) -> Result<Vec<bool>, StoreError> {
+    let token = |due: &Due| shared.token(&due.acquisition);
+    let tokens: Vec<Token> = batch.iter().map(token).collect();
+    let renewals = batch.iter().zip(&tokens).map(|(due, token)| Renewal {
+        key: &due.acquisition.key,
+        token,
+        ttl: if due.prolongs {
+            due.terms.ttl()
+        } else {
+            Duration::ZERO
+        },
+        owner: due.acquisition.owner(),
+    });
+    let renewals: Vec<_> = renewals.collect();
+    shared.store.extend(&renewals).await
 }
 
 /// Asks on behalf of all waiters of the line.

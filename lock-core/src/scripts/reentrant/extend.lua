@@ -18,13 +18,14 @@ for i = 1, #KEYS / 2 do
   local counted = held[1] and held[2] and redis.pcall('HMGET', holds, token, 'clients') or {}
   if counted.err and not string.find(counted.err, 'WRONGTYPE', 1, true) then return counted end
   if counted[1] then
-    if counted[2] and ttl > 0 then
-      now = now or now_ms()
-      local refused = stay(holds, clients_of(counted[2]), owner, token, ttl, now)
-      if refused then return refused end
-    end
+    -- First, because a server short of memory allows it, and refuses the note.
     local refused = prolong(lock, holds, ttl)
     if refused then return refused end
+    if counted[2] and ttl > 0 then
+      now = now or now_ms()
+      refused = stay(holds, clients_of(counted[2]), owner, token, ttl, now)
+      if refused then return refused end
+    end
     renewed[i] = 1
   else
     renewed[i] = 0

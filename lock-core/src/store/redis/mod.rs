@@ -255,26 +255,10 @@ impl Store for RedisStore {
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        let is_exclusive = |renewal: &Renewal<'_>| renewal.key.kind() == Kind::Exclusive;
-        if renewals.iter().all(is_exclusive) {
-            return self.extend_exclusive(renewals).await;
+        match renewals.first().map(|renewal| renewal.key.kind()) {
+            Some(Kind::Reentrant) => self.extend_reentrant(renewals).await,
+            _ => self.extend_exclusive(renewals).await,
         }
-        let (one, other): (Vec<_>, Vec<_>) = renewals.iter().partition(|r| is_exclusive(r));
-        if one.is_empty() {
-            return self.extend_reentrant(renewals).await;
-        }
-        // One call for each kind, both at once. The answers keep the order of the renewals.
-        let (one, other) =
-            tokio::try_join!(self.extend_exclusive(&one), self.extend_reentrant(&other))?;
-        let (mut one, mut other) = (one.into_iter(), other.into_iter());
-        let answers = renewals.iter().filter_map(|renewal| {
-            if is_exclusive(renewal) {
-                one.next()
-            } else {
-                other.next()
-            }
-        });
-        Ok(answers.collect())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
