@@ -248,6 +248,13 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
         outcome = tracing::field::Empty
     );
     async {
+        // A lock that was let go since the sweep may be kept until a certain time. An owner may use the lease by another guard.
+        let is_due =
+            |due: &Due| due.acquisition.key.kind() == Kind::Reentrant || !due.acquisition.is_over();
+        batch.retain(is_due);
+        if batch.is_empty() {
+            return;
+        }
         let sent_at = shared.now();
         let answer = extend(&shared, &batch).await;
         let now = shared.now();

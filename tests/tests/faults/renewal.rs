@@ -6,7 +6,7 @@ use lock_core::{LockGuard, LossReason};
 use lock_tests::{DropMode, LIMIT, Proxy, Request, boottime_now, eventually};
 
 use crate::support::{KEY, LONG, NAME, in_time, is_extend, ms, now_or_never, warm_server};
-use crate::support::{behind, direct, until_clean, until_queued};
+use crate::support::{behind, direct, leftovers, until_clean, until_queued};
 
 /// When the guard will stop believing, on the clock of the lease.
 fn deadline(guard: &LockGuard) -> Duration {
@@ -167,4 +167,28 @@ async fn leases_that_are_renewed_in_one_call_each_get_their_own_ttl() {
     assert!(brief.is_held());
     drop((brief, lasting));
     until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_is_to_be_kept_is_not_renewed_by_a_batch_that_was_due_before() {
+    // More than three batches.
+    const GUARDS: usize = 1200;
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, LIMIT).await;
+    let (ttl, least) = (ms(9000), ms(4000));
+    let mut guards = Vec::new();
+    for n in 0..GUARDS {
+        let lock = locks.lock(format!("kept:{n}")).ttl(ttl).at_least(least);
+        guards.push(lock.acquire().await.unwrap());
+    }
+    let first = proxy.hold_next_request_matching(is_extend);
+    first.wait().await;
+    drop(guards);
+    first.deliver();
+    // What was renewed after its guard had gone would stay for a ttl.
+    eventually("all have ended", ttl / 2, async || {
+        leftovers(&server).await.is_empty()
+    })
+    .await;
 }
