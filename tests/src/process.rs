@@ -87,11 +87,6 @@ impl Child {
             .unwrap_or_else(|error| panic!("{} does not listen: {error}", self.name));
     }
 
-    /// Closes its input.
-    pub fn close_input(&mut self) {
-        self.stdin = None;
-    }
-
     /// Its next line, or `None` once its output has ended.
     ///
     /// # Panics

@@ -177,14 +177,6 @@ async fn a_helper_answers_line_by_line() {
 }
 
 #[tokio::test]
-async fn a_helper_ends_with_its_input() {
-    let mut child = Child::spawn(ECHO, [""; 0], NO_ENV);
-    child.expect("ready").await;
-    child.close_input();
-    assert!(child.wait().await.success());
-}
-
-#[tokio::test]
 async fn a_stopped_helper_is_silent_until_it_goes_on() {
     let mut child = Child::spawn(ECHO, [""; 0], NO_ENV);
     child.expect("ready").await;

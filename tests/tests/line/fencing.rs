@@ -60,17 +60,8 @@ async fn a_release_hands_over_in_order_though_the_counter_is_none() {
         waiters.spawn(async move { (number, theirs.acquire().await) });
         until_waiting(&lock, number).await;
     }
-    let mut connection = server.connection().await;
-    let mut change = async |name: &str, args: &[&str]| {
-        let mut command = redis::cmd(name);
-        let () = command
-            .arg(args)
-            .query_async(&mut connection)
-            .await
-            .unwrap();
-    };
-    change("DEL", &["lock-core:fence"]).await;
-    change("LPUSH", &["lock-core:fence", "no counter"]).await;
+    let _: u64 = command(&server, "DEL lock-core:fence").await;
+    let _: u64 = command(&server, "LPUSH lock-core:fence none").await;
     held.release().await.unwrap();
     for expected in 1..=WAITERS {
         let next = in_time("a grant", waiters.join_next()).await.unwrap();

@@ -16,10 +16,7 @@ const NO_ENV: [(&str, &str); 0] = [];
 async fn who_waits_is_not_told_of_a_foreign_key_on_a_minority() {
     let quorum = Quorum::start(3).await;
     let (locks, rival) = (quorum.manager().await, quorum.manager().await);
-    let mut connection = quorum.nodes[2].connection().await;
-    let mut set = redis::cmd("SET");
-    set.arg("lock:a").arg("something else");
-    let () = set.query_async(&mut connection).await.unwrap();
+    let () = lock_tests::kit::command(&quorum.nodes[2], "SET lock:a something").await;
     let guard = locks.lock("a").acquire().await.unwrap();
     assert!(rival.lock("a").try_acquire().await.unwrap().is_none());
     let waiting = rival.lock("a");

@@ -124,9 +124,7 @@ async fn nodes_that_restart_count_on_above_what_their_files_say() {
     let before = token(&locks).await;
     assert!(before > 8_000_000_000_000_000, "{before}");
     for node in &quorum.nodes {
-        let mut connection = node.connection().await;
-        let save = redis::cmd("SAVE").query_async(&mut connection).await;
-        let _: redis::Value = save.unwrap();
+        let _: redis::Value = lock_tests::kit::command(node, "SAVE").await;
         node.restart().await;
     }
     // They vote after the wait, which is short for such ttls.

@@ -4,10 +4,11 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 
 use lock_core::{LockError, LockGuard, LockManager};
+use lock_tests::kit::command;
 use lock_tests::{TestServer, eventually};
 use tokio::time::timeout;
 
-use super::rig::{LIMIT, LONG, Quorum};
+use super::rig::{LIMIT, Quorum};
 
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 
@@ -160,15 +161,8 @@ async fn a_renewal_heals_a_vote_that_was_lost_and_never_that_of_another() {
     let locks = quorum.manager().await;
     let guard = take_for_three_seconds(&locks, "a").await;
     quorum.voted("a", &ALL).await;
-    for (node, theirs) in [(1, None), (3, Some("theirs"))] {
-        let mut connection = quorum.nodes[node].connection().await;
-        let mut command = redis::cmd(if theirs.is_some() { "SET" } else { "DEL" });
-        command.arg("lock:a");
-        if let Some(theirs) = theirs {
-            command.arg(theirs).arg("PX").arg(LONG.as_millis() as u64);
-        }
-        let _: redis::Value = command.query_async(&mut connection).await.unwrap();
-    }
+    let _: u64 = command(&quorum.nodes[1], "DEL lock:a").await;
+    let () = command(&quorum.nodes[3], "SET lock:a theirs PX 3600000").await;
     let ours = quorum.nodes[0].get("lock:a").await;
     eventually("the vote is back", LIMIT, async || {
         quorum.nodes[1].get("lock:a").await == ours

@@ -60,8 +60,8 @@ async fn a_full_server_costs_no_lease_its_renewal() {
         let exclusive = locks.lock(format!("exclusive:{n}")).ttl(ttl);
         guards.push(exclusive.acquire().await.unwrap());
         // The end of the leases of its client is noted beside the lock of a named owner.
-        let owned = locks.reentrant_lock(format!("order:{n}")).ttl(ttl);
-        let owned = owned.owner(&Owner::new());
+        let owned = locks.reentrant_lock(format!("order:{n}"));
+        let owned = owned.ttl(ttl).owner(&Owner::new());
         guards.push(owned.acquire().await.unwrap());
     }
     command::<()>(&server, "CONFIG SET maxmemory 1").await;
