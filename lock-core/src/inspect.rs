@@ -89,7 +89,7 @@ impl LockInfo {
         self.remaining.is_some()
     }
 
-    /// What was left of the holder's lease on the server, in whole milliseconds; `None` where nobody held it. The nodes of a quorum
+    /// The time left of the holder's lease on the server, in whole milliseconds; `None` if the lock was free. The nodes of a quorum
     /// keep a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its holder believes in it.
     ///
     /// # Examples

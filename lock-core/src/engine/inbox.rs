@@ -393,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_grant_that_nobody_took_for_a_third_of_the_ttl_is_asked_for_again() {
+    fn a_grant_left_for_a_third_of_the_ttl_is_confirmed_by_a_request() {
         let mut inbox = waiting();
         inbox.answered(pushed(12, T0), T0 + ms(1001));
         // The answer was slow, and the waiter is quick.

@@ -6,8 +6,8 @@
 --   counted  the counter of fencing tokens before the wait
 --   <ttl>    until when locks may be taken for this ttl, by the clock of the node, ms
 --
--- A vote that was forgotten may be part of a lock of each ttl in use, for that ttl, or until nobody has used it any more. The node
--- waits for the last of them, and has no counter meanwhile. Thus a vote looks at the note only where the counter has just begun, as it has after a loss of all data.
+-- A forgotten vote may belong to a lock with any ttl in use. It matters for that ttl, or until the ttl is out of use. The node waits
+-- for the latest of these times, and has no counter until then. So a vote reads the note only where the counter is missing or unusable.
 
 local NOTE = 'lock-core:quorum'
 -- Least wait, ms: a client finds out within half of it that its address leads to another server.

@@ -246,7 +246,7 @@ fn silent_nodes(members: &Members) -> Nodes {
     silent.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
 }
 
-/// Whether so many nodes are silent, or wait, that the others are no majority.
+/// Whether too few nodes are left for a majority: the others are silent or wait.
 fn has_no_majority(members: &Members) -> bool {
     let now = Instant::now();
     let able = |node: &&Arc<Node>| !node.rtt.is_silent() && node.left(now).is_zero();

@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use crate::token::Token;
 
-/// Whoever waits asks again sooner than that: undos of a token that was not used for that long do not matter any more.
+/// Time after which an unused token is forgotten. A waiter asks again sooner, so a late undo of that token does no harm.
 pub(super) const UNUSED: Duration = Duration::from_secs(600);
 
 /// The editions of the acquisitions that are not at their first.
