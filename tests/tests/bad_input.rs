@@ -117,6 +117,34 @@ async fn a_reserved_key_is_refused_where_it_would_collide() {
 }
 
 #[tokio::test]
+async fn a_counter_that_has_no_next_token_is_refused_and_kept() {
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let largest = (1_u64 << 53).to_string();
+    let mut connection = server.connection().await;
+    let mut set = redis::cmd("SET");
+    let () = set
+        .arg("lock-core:fence")
+        .arg(&largest)
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    each_way(&locks.lock("a"), |error| {
+        is_config(
+            Err::<(), _>(error),
+            "lock-core:fence is too close to 2^53: set it to a smaller number, or delete it",
+        );
+    })
+    .await;
+    let refused = locks.reentrant_lock("b").acquire().await;
+    is_config(refused, "too close to 2^53");
+    assert_eq!(server.get("lock-core:fence").await, Some(largest));
+    assert_eq!(server.keys().await, ["lock-core:fence"]);
+    server.flushall().await;
+    assert!(locks.lock("a").acquire().await.is_ok());
+}
+
+#[tokio::test]
 async fn times_of_a_lock_that_can_not_work_are_refused() {
     let lock = memory().await.lock("a");
     let ms = Duration::from_millis;

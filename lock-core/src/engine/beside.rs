@@ -51,7 +51,7 @@ pub(super) async fn alone(
         };
         *answered = answer.is_ok();
         let error = match answer {
-            Ok(Answer::Granted { fence }) => {
+            Ok(Answer::Granted { fence, .. }) => {
                 let granted = Granted::by_answer(fence, 0, sent_at, hold.request.terms);
                 match shared.take_alone(&acquisition, granted, &hold) {
                     Taken::Held => {

@@ -246,7 +246,7 @@ impl Line {
         if !state.is_held_by(holder) || state.pending.is_some() || !state.is_first(next) {
             return None;
         }
-        let reserve = state.reserve_wanted(limits, Some(now));
+        let reserve = state.reserve_wanted(limits, true);
         acquisition.life().state.asking(next.request.terms);
         let mut pending = PendingAcquisition::new(Arc::clone(acquisition), AskedBy::Release, now);
         pending.releases = state.holder.take();
@@ -343,7 +343,7 @@ impl Line {
 
     /// Number of reserved tokens that a refresh asks for.
     pub(crate) fn reserve(&self, acquisition: &Acquisition, limits: Limits) -> u64 {
-        acquisition.reserve(lock(&self.state).reserve_wanted(limits, None))
+        acquisition.reserve(lock(&self.state).reserve_wanted(limits, false))
     }
 
     /// Whether a message announces a release to this line.

@@ -15,8 +15,7 @@ use crate::terms::Terms;
 use crate::time::Moment;
 
 /// Numbers of fencing tokens that a line reserves at once: few for one waiter, more for many, and twice as many each time they
-/// ran out. This growth is limited to the microseconds that the turn has lasted. The server's clock in microseconds is the lower
-/// bound of its counter, and a counter that runs ahead of the clock loses that bound.
+/// ran out. The server grants fewer where its counter would run ahead of its clock.
 const RESERVE_FOR_ONE: u64 = 7;
 const RESERVE_FOR_MANY: u64 = 63;
 const MAXIMUM_RESERVE: u64 = 1023;
@@ -190,7 +189,7 @@ impl LineState {
     }
 
     fn ask(&mut self, hold: &Arc<Hold>, now: Moment, limits: Limits) -> Step {
-        let reserve = self.reserve_wanted(limits, None);
+        let reserve = self.reserve_wanted(limits, false);
         match &mut self.pending {
             Some(pending) => {
                 pending.asked_by = AskedBy::First;
@@ -361,22 +360,22 @@ impl LineState {
         self.reserve.is_empty() && !self.yield_turn.is_wanted()
     }
 
-    /// Number of fencing tokens that the next lease should bring beside the first. A guard's release, at `released_at`, or a
-    /// waiter asks for that lease.
-    pub(super) fn reserve_wanted(&self, limits: Limits, released_at: Option<Moment>) -> u64 {
+    /// Number of fencing tokens that the next lease should bring beside the first. A guard's release or a waiter asks
+    /// for that lease.
+    pub(super) fn reserve_wanted(&self, limits: Limits, by_release: bool) -> u64 {
         let base = match self.waiting.len() {
             // No waiter is behind the one that asks. A client that releases often comes back, so its release reserves tokens all
             // the same.
-            0 | 1 if released_at.is_none() => 0,
+            0 | 1 if !by_release => 0,
             0 | 1 => RESERVE_FOR_ONE,
             _ => RESERVE_FOR_MANY,
         };
-        let ran_out = released_at.filter(|_| self.last_reserve > 0 && self.reserve.is_empty());
-        let wanted = ran_out.map_or(base, |now| {
-            let passed = self.turn_lasted(now).as_micros() as u64;
-            let more = (self.last_reserve * 2 + 1).min(MAXIMUM_RESERVE);
-            base.max(more.min(passed))
-        });
+        let ran_out = by_release && self.last_reserve > 0 && self.reserve.is_empty();
+        let wanted = if ran_out {
+            base.max((self.last_reserve * 2 + 1).min(MAXIMUM_RESERVE))
+        } else {
+            base
+        };
         if self.contended || limits.always {
             wanted.min(u64::from(limits.handovers) - 1)
         } else {

@@ -82,8 +82,8 @@ impl<'a> Outstanding<'a> {
         let mut life = self.acquisition.life();
         let state = &mut life.state;
         match answer {
-            Ok(Answer::Granted { fence }) => {
-                let granted = Granted::by_answer(*fence, self.reserve, sent_at, terms);
+            Ok(Answer::Granted { fence, reserve }) => {
+                let granted = Granted::by_answer(*fence, *reserve, sent_at, terms);
                 state.granted(granted, self.shared.now());
             }
             Ok(Answer::Queued(place)) if asker == Asker::Refresh => {

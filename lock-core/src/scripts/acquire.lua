@@ -6,7 +6,8 @@
 --       6 number of reserved tokens that the client requests; a queued waiter gets at least 7, since other waiters may join
 --         its process before the grant
 -- Returns one of
---   n                                   granted, with this fencing token
+--   n                                   granted, with this fencing token and all reserved tokens behind it
+--   {n, reserve}                        granted, with so many reserved tokens
 --   {'busy', pttl}                      held by another token, and the mode is try
 --   {'queued', pttl, last, own}         the token is queued; every later grant mints above `last`; `own` is the holder if
 --                                       the holder is a token of the same client, else ''
@@ -23,10 +24,10 @@ if type(holder) == 'table' then
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 if holder == token then
-  local minted = mint(fence, reserve)
+  local minted, _, reserved = mint(fence, reserve)
   -- Never shorter: an ask that was long under way may be older than the grant that its client believes.
   if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
-  return tonumber(minted)
+  return granted(minted, reserved, reserve)
 end
 
 if not holder then
@@ -35,21 +36,21 @@ if not holder then
   local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, reserve, ARGV[5])
   if refusal then return refused(refusal) end
   if not grant then
-    local minted = mint(fence, reserve)
+    local minted, _, reserved = mint(fence, reserve)
     redis.call('SET', lock, token, 'PX', ttl)
-    return tonumber(minted)
+    return granted(minted, reserved, reserve)
   end
   holder = grant.token
   if holder == token then
     -- The queue knows the ttl of an earlier ask.
     if grant.ttl ~= tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
-    return tonumber(grant.minted)
+    return granted(grant.minted, grant.reserve, reserve)
   end
 end
 
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
-if ARGV[3] == 'try' then return {'busy', pttl} end
+if ARGV[3] == 'try' then return refused_by_replica(waiters) or {'busy', pttl} end
 
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)

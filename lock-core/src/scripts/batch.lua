@@ -22,11 +22,11 @@ for i = 1, all do done[i] = 0 end
 
 local minted = 1
 if take > 0 and redis.pcall('EXISTS', unpack(KEYS, 2, take + 1)) ~= take then
-  -- Without a counter no lock is taken.
-  local allowed, first = pcall(mint, KEYS[1], take - 1)
+  -- Without a counter no lock is taken, and only as many as there are fencing tokens.
+  local allowed, first, _, reserve = pcall(mint, KEYS[1], take - 1)
   minted = allowed and tonumber(first)
   local ttl, each = ARGV[all + 2], ARGV[all + 3]
-  for i = 1, minted and take or 0 do
+  for i = 1, minted and reserve + 1 or 0 do
     if not waited_for(i) then
       local set = redis.pcall('SET', KEYS[i + 1], ARGV[i + 1], 'NX', 'PX', each and ARGV[all + 1 + i] or ttl)
       if set and not set.err then

@@ -19,6 +19,8 @@ for i = 1, #KEYS do
     if lease > 0 then redis.call('PEXPIRE', KEYS[i], lease) end
     renewed[i] = 1
   else
+    local refused = refused_by_replica(KEYS[i])
+    if refused then return refused end
     renewed[i] = 0
     all = false
   end

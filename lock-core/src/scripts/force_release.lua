@@ -7,7 +7,7 @@
 -- Atomic so that the holder that is told is the one that lost the lock.
 local lock = KEYS[1]
 local holder = redis.pcall('GET', lock)
-if not holder then return 0 end
+if not holder then return refused_by_replica(lock) or 0 end
 if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
   return {'foreign', redis.call('TYPE', lock)['ok']}

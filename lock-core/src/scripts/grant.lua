@@ -33,7 +33,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
     local live = ttl and (head == asking or (alive_until and tonumber(alive_until) > now))
     if live then
       local contended = joins and 1 or others
-      local minted, last = mint(fence, head == asking and reserve or tonumber(wanted), t)
+      local minted, last, reserved = mint(fence, head == asking and reserve or tonumber(wanted), t)
       -- Before it is told: this may be refused. The lock of a waiter that is not reached goes to the next, or to the caller.
       local lease = tonumber(ttl)
       if head ~= asking and channel == '' then
@@ -44,7 +44,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
       if channel and channel ~= '' then
         local message = 'contended ' .. head
         if head ~= asking then
-          message = 'granted ' .. head .. ' ' .. minted .. ' ' .. wanted .. ' ' .. contended .. ' ' .. ttl
+          message = 'granted ' .. head .. ' ' .. minted .. ' ' .. reserved .. ' ' .. contended .. ' ' .. ttl
             .. ' ' .. lock
           -- The server writes first to the client that got its output last, which would be the caller: it would run before the
           -- new holder. A message to the caller before the grant reverses that order.
@@ -73,7 +73,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
           end
         end
         return {
-          token = head, minted = minted, last = last, ttl = lease, now = now, others = others,
+          token = head, minted = minted, last = last, reserve = reserved, ttl = lease, now = now, others = others,
         }
       end
     end

@@ -1,10 +1,14 @@
--- Mints the next fencing token. The clock of the server is its floor, so tokens grow even if the counter is lost. The counter
--- is kept `reserve` ahead, for reserved tokens. `t` is the reply of TIME in this script, if it was called. Returns the token
--- and the counter, both as text: to format a number of 16 digits costs as much as a command. '%.0f' because tostring() drops
--- digits above 10^14.
+-- Maximum lead of the counter over the clock of the server, us: a server that loses its counter needs longer to start again.
+local LEAD = 1023
+
+-- Mints the next fencing token, and `reserve` reserved tokens behind it, or as many as the lead allows. The clock of the server
+-- is the floor, so tokens grow even if the counter is lost. `t` is the reply of TIME in this script, if it was called. Returns
+-- the token and the counter, both as text, and the number of reserved tokens. To format a number of 16 digits costs as much as
+-- a command. '%.0f' because tostring() drops digits above 10^14.
 local function mint(fence, reserve, t)
   t = t or redis.call('TIME')
   local minted = t[1] .. string.sub('00000' .. t[2], -6)
+  if reserve > LEAD then reserve = LEAD end
   local counter = reserve == 0 and minted or string.format('%.0f', minted + reserve)
   local last = redis.pcall('SET', fence, counter, 'GET')
   if type(last) == 'table' then
@@ -14,12 +18,27 @@ local function mint(fence, reserve, t)
   end
   -- Texts of one length are in the order of their numbers.
   if last and (#last ~= #minted or last >= minted) then
-    last = tonumber(last) or 0
-    if last >= tonumber(minted) then
+    local text = last
+    last = tonumber(text) or 0
+    local lead = last - minted
+    if lead >= 0 then
+      -- A number of Lua does not keep every larger integer.
+      if last > 2 ^ 53 - 2 * LEAD then
+        redis.call('SET', fence, text)
+        error(fence .. ' is too close to 2^53: set it to a smaller number, or delete it', 0)
+      end
+      -- A lead above 1 s is not that of reserved tokens: the clock was set back, and is no floor until it has caught up.
+      if lead < 1e6 then reserve = math.max(math.min(reserve, LEAD - lead - 1), 0) end
       minted, counter = string.format('%.0f', last + 1), string.format('%.0f', last + 1 + reserve)
       redis.call('SET', fence, counter)
     end
   end
-  return minted, counter
+  return minted, counter, reserve
+end
+
+-- The reply for a grant. The client knows how many reserved tokens it has asked for.
+local function granted(minted, reserve, wanted)
+  if reserve == wanted then return tonumber(minted) end
+  return {tonumber(minted), reserve}
 end
 

@@ -3,7 +3,7 @@
 --
 -- KEYS  as acquire
 -- ARGV  as acquire (3 is not read), and 7 the token to release
--- Returns a fencing token or 'queued' as acquire does, or {'lost'} if the token to release did not hold the lock; then nothing
+-- Returns a grant or 'queued' as acquire does, or {'lost'} if the token to release did not hold the lock; then nothing
 --         was done
 --
 -- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows. The waiting
@@ -15,19 +15,19 @@ local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
 local from = redis.pcall('GET', lock)
 if type(from) == 'table' and not string.find(from.err, 'WRONGTYPE', 1, true) then return from end
-if from ~= ARGV[7] then return {'lost'} end
+if from ~= ARGV[7] then return refused_by_replica(waiters) or {'lost'} end
 
 local head = redis.call('LPOP', queue)
 local grant, refusal = grant_first(lock, queue, waiters, fence, head, '', 0, ARGV[5], true)
 if refusal then return refused(refusal) end
 if not grant then
-  local minted = mint(fence, reserve)
+  local minted, _, reserved = mint(fence, reserve)
   redis.call('SET', lock, token, 'PX', ttl)
-  return tonumber(minted)
+  return granted(minted, reserved, reserve)
 end
 
 -- The client has asked with this token meanwhile, and does not wait for this reply: it believes in the ttl of the message.
-if grant.token == token then return tonumber(grant.minted) end
+if grant.token == token then return granted(grant.minted, grant.reserve, reserve) end
 
 local refusal = enqueue(queue, waiters, grant.others == 0, token, ttl, reserve, grant.now, ARGV[4], ARGV[5])
 if refusal then return refusal end

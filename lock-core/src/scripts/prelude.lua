@@ -11,3 +11,10 @@ local QUEUE_TTL = 30000
 -- Time for which a node of a quorum keeps its vote for a waiter that it has told, ms.
 local OFFER = 50
 
+-- Writes without a change, before a reply that a lock is not held, or is held by another client. The data of a replica may be
+-- old, and a replica refuses to write. Returns that refusal, or nil.
+local function refused_by_replica(key)
+  local said = redis.pcall('HDEL', key, 'lock-core:none')
+  return type(said) == 'table' and not string.find(said.err, 'WRONGTYPE', 1, true) and said or nil
+end
+

@@ -51,8 +51,10 @@ pub(crate) struct Attempt<'a> {
 /// The answer to an [`Attempt`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
+    /// The first fencing token, and the number of reserved tokens behind it.
     Granted {
         fence: u64,
+        reserve: u64,
     },
     /// The rest of the holder's lease; [`NO_TTL`] if it has no end.
     Busy {

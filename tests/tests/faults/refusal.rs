@@ -1,7 +1,7 @@
 //! States in which a server refuses. Each is `Unavailable`, says why, and passes.
 
-use lock_core::{LockError, LockManager};
-use lock_tests::{LIMIT, TestServer, eventually};
+use lock_core::{GuardedScript, LockError, LockManager};
+use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 
 use crate::support::until_waiting;
 use crate::support::{KEY, LONG, NAME, command, in_time, ms, try_command, until_queued};
@@ -108,6 +108,59 @@ async fn a_replica_never_calls_a_lock_it_may_not_release_lost() {
     // The unconfirmed release goes on in the background.
     until_gone(&server, KEY).await;
     recovers(&server, &locks).await;
+}
+
+#[tokio::test]
+async fn a_replica_that_lags_behind_the_address_says_neither_lost_nor_busy() {
+    let (master, replica) = (warm_server().await, warm_server().await);
+    let proxy = Proxy::start(&master);
+    let builder = LockManager::builder().handover_limit(1);
+    let locks = builder.connect(&proxy.url()).await.unwrap();
+    let kept = locks.lock("{a}:kept").ttl(LONG).acquire().await.unwrap();
+    let reentrant = locks.reentrant_lock("r").ttl(LONG);
+    let counted = reentrant.acquire().await.unwrap();
+    let passed = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
+    let lock = locks.lock(NAME).ttl(LONG);
+    let next = tokio::spawn({
+        let lock = lock.clone();
+        async move { lock.acquire().await }
+    });
+    until_waiting(&lock, 1).await;
+    // Its data is that of an earlier time: without what is held, and with what was released.
+    command::<()>(&replica, "SET lock:old another PX 120000").await;
+    command::<()>(&replica, "HSET r2 another 1").await;
+    command::<()>(&replica, "PEXPIRE r2 120000").await;
+    command::<()>(&replica, "REPLICAOF 127.0.0.1 1").await;
+    proxy.retarget(replica.addr());
+    proxy.reset();
+    // Each renewal is refused, not answered.
+    for script in ["extend", "reentrant extend"] {
+        eventually("renewals", LIMIT, async || {
+            proxy.count(|request| request.script() == Some(script)) >= 3
+        })
+        .await;
+    }
+    let write = GuardedScript::new("return redis.call('SET', KEYS[1], 1)");
+    let written = kept.guarded(&write).key("{a}:n").run::<()>().await;
+    assert_unavailable(written, "read only replica");
+    assert_unavailable(locks.lock("old").try_acquire().await, "read only replica");
+    let busy = locks.reentrant_lock("r2").try_acquire().await;
+    assert_unavailable(busy, "read only replica");
+    assert_unavailable(
+        locks.lock("gone").force_release().await,
+        "read only replica",
+    );
+    assert_unavailable(passed.release().await, "read only replica");
+    assert!(kept.is_held() && counted.is_held());
+
+    proxy.retarget(master.addr());
+    let both = tokio::join!(renewed(&kept), renewed(&counted));
+    assert_eq!(both, (true, true));
+    let next = in_time("the lock", next).await.unwrap().unwrap();
+    for guard in [next, kept] {
+        guard.release().await.unwrap();
+    }
+    counted.release().await.unwrap();
 }
 
 #[tokio::test]

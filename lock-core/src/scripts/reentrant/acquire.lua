@@ -5,7 +5,8 @@
 -- ARGV  1 owner  2 token  3 ttl, ms
 --       4 number of reserved tokens that the client requests if a tenure begins
 -- Returns one of
---   n                  granted, with this fencing token
+--   n                  granted, with this fencing token and all reserved tokens behind it
+--   {n, reserve}       granted, with so many reserved tokens
 --   {'busy', pttl}     another owner holds it; -1 if its lease has no end
 --   {'foreign', kind}  the key is no lock
 --
@@ -14,14 +15,14 @@
 -- Atomic because it is one script. A script does not roll back, so a refused step (no memory, an ACL) is undone by commands
 -- that were allowed before it. The lock is written last, after the server has set a ttl.
 local lock, holds, fence = KEYS[1], KEYS[2], KEYS[3]
-local owner, token, ttl = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local owner, token, ttl, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local holder, count, known = holder_of(lock)
 if not holder and count then return count end
-if holder and holder ~= owner then return {'busy', redis.call('PTTL', lock)} end
+if holder and holder ~= owner then return refused_by_replica(lock) or {'busy', redis.call('PTTL', lock)} end
 
 if holder then
-  local tenure = known and redis.pcall('HMGET', holds, 'owner', 'fence', token, 'clients') or {}
+  local tenure = known and redis.pcall('HMGET', holds, 'owner', 'fence', token, 'clients', 'reserve') or {}
   -- Holds of another type are lost, as if they were evicted.
   if tenure.err and not string.find(tenure.err, 'WRONGTYPE', 1, true) then return tenure end
   if tenure[1] == owner then
@@ -43,7 +44,7 @@ if holder then
         counted = redis.pcall('HSET', holds, token, 1)
       end
       refused = type(counted) == 'table' and counted or prolong(lock, holds, ttl)
-      if not refused then return tonumber(tenure[2]) end
+      if not refused then return granted(tenure[2], tonumber(tenure[5]) or wanted, wanted) end
       if not tenure[3] then
         -- In this order: a token that stays without being counted would take the count of another one with it.
         if type(counted) ~= 'table' then redis.call('HDEL', holds, token) end
@@ -59,9 +60,10 @@ end
 -- A new tenure, or one that a client without fencing tokens began. The holds are those of an earlier tenure.
 local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
 local time = redis.call('TIME')
-local minted = mint(fence, tonumber(ARGV[4]), time)
+local minted, _, reserve = mint(fence, wanted, time)
 redis.call('DEL', holds)
 redis.call('HSET', holds, 'owner', owner, 'fence', minted, token, 1)
+if reserve < wanted then redis.call('HSET', holds, 'reserve', reserve) end
 local refused = stay(holds, {}, owner, token, ttl, now_ms(time))
 local done = refused or redis.pcall('PEXPIRE', holds, lease + AFTER)
 if type(done) == 'number' then
@@ -91,4 +93,4 @@ if type(done) == 'table' then
   redis.call('DEL', holds)
   return done
 end
-return tonumber(minted)
+return granted(minted, reserve, wanted)

@@ -28,6 +28,8 @@ for i = 1, #KEYS / 2 do
     end
     renewed[i] = 1
   else
+    local refused = refused_by_replica(lock)
+    if refused then return refused end
     renewed[i] = 0
     all = false
   end

@@ -8,7 +8,7 @@
 -- Atomic so that the clients that are told are those that lost the lock.
 local lock, holds = KEYS[1], KEYS[2]
 local holder, foreign = holder_of(lock)
-if not holder then return foreign or 0 end
+if not holder then return foreign or refused_by_replica(lock) or 0 end
 
 -- Holds of another type name no client. An ACL refuses this read, like the others, before anything is written.
 local of = redis.pcall('HGET', holds, 'owner')

@@ -289,7 +289,8 @@ fn acquire(
     outbox: &mut Vec<Message>,
 ) -> Answer {
     let (key, token) = (attempt.key, attempt.token);
-    let granted = |fence| Answer::Granted { fence };
+    let reserve = attempt.reserve;
+    let granted = |fence| Answer::Granted { fence, reserve };
     if key.kind() == Kind::Reentrant {
         return state.reenter(now, attempt);
     }

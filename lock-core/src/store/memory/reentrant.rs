@@ -81,8 +81,8 @@ impl MemoryState {
                 tenure.counted.push(*token);
             }
             tenure.prolong(until);
-            let fence = tenure.fence;
-            return Answer::Granted { fence };
+            let (fence, reserve) = (tenure.fence, attempt.reserve);
+            return Answer::Granted { fence, reserve };
         }
         self.sweep(now);
         let fence = self.mint(now, attempt.reserve);
@@ -93,7 +93,8 @@ impl MemoryState {
             expires: until,
         };
         self.tenures.insert(name.into(), tenure);
-        Answer::Granted { fence }
+        let reserve = attempt.reserve;
+        Answer::Granted { fence, reserve }
     }
 
     pub(super) fn leave(

@@ -114,7 +114,7 @@ fn key() -> Arc<LockKey> {
 
 fn granted(answer: &Answer) -> u64 {
     match *answer {
-        Answer::Granted { fence } => fence,
+        Answer::Granted { fence, .. } => fence,
         ref other => panic!("{other:?}"),
     }
 }

@@ -66,7 +66,10 @@ impl QuorumStore {
                 continue;
             }
             return Ok(match verdict? {
-                Verdict::Won { largest, .. } => Answer::Granted { fence: largest },
+                Verdict::Won { largest, .. } => Answer::Granted {
+                    fence: largest,
+                    reserve: attempt.reserve,
+                },
                 Verdict::Busy { left } => wait_or_leave(attempt.mode, left),
                 Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64())),
                 Verdict::Foreign { kind } => Answer::Foreign { kind },

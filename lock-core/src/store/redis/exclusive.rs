@@ -30,7 +30,7 @@ impl RedisStore {
         {
             let fence = call.await?;
             if fence > 0 {
-                return Ok(Answer::Granted { fence });
+                return Ok(Answer::Granted { fence, reserve: 0 });
             }
         }
         Box::pin(self.ask_alone(attempt, queue, waiters)).await
@@ -48,7 +48,7 @@ impl RedisStore {
         let from = Arg::Bytes(from.as_bytes());
         let args = [token, ttl, mode, alive_for, channel, reserve, from];
         let value = self.run(&script::PASS, &keys, &args).await?;
-        reply::passed(value)
+        reply::passed(value, attempt.reserve)
     }
 
     pub(super) async fn release_exclusive(
@@ -126,7 +126,7 @@ impl RedisStore {
         let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
         let args = self.args(attempt);
         let value = self.run(&script::ACQUIRE, &keys, &args).await?;
-        reply::acquired(value)
+        reply::acquired(value, attempt.reserve)
     }
 
     async fn release_alone(

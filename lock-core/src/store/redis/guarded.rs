@@ -20,8 +20,10 @@ const REENTRANT: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1
      {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
      {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
 
-/// A key of another type is certainly not our lock. A read that was refused (an ACL) proves nothing.
+/// A key of another type is certainly not our lock. A command that was refused (an ACL) proves nothing. The data of a replica may
+/// be old, and it refuses the write, which changes nothing.
 const VERDICT: &str = "local is, must = asked[1], asked[2]; \
+     if is ~= must and type(is) ~= 'table' then is = redis.pcall('HDEL', lock, 'lock-core:none') end; \
      if type(is) == 'table' and not string.find(is.err, 'WRONGTYPE', 1, true) then return {'refused', is.err} end; \
      if is ~= must then return {'lost'} end";
 
@@ -98,7 +100,7 @@ fn script(body: &Arc<str>, check: &'static str) -> Arc<Script> {
         // One line up to the body, so that the server counts the lines as the author does. No name of the library is
         // visible to the body.
         let text = format!(
-            "for _, asked in ipairs({{{check}}}) do {VERDICT} end; local reply = (function() {body}\nend)(); {REPLY}"
+            "do local lock = KEYS[1]; for _, asked in ipairs({{{check}}}) do {VERDICT} end end; local reply = (function() {body}\nend)(); {REPLY}"
         );
         Arc::new(Script::of_user(text))
     };

@@ -33,7 +33,7 @@ impl RedisStore {
                 ],
             )
             .await?;
-        reply::acquired(value)
+        reply::acquired(value, attempt.reserve)
     }
 
     pub(super) async fn leave(

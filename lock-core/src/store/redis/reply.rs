@@ -11,12 +11,18 @@ use crate::store::{
 
 pub(super) type Parsed<T> = Result<T, StoreError>;
 
-pub(super) fn acquired(value: Value) -> Parsed<Answer> {
+/// The reply to a request for `reserve` reserved tokens.
+pub(super) fn acquired(value: Value, reserve: u64) -> Parsed<Answer> {
     match value {
         Value::Int(fence) if fence > 0 => Ok(Answer::Granted {
             fence: fence as u64,
+            reserve,
         }),
         Value::Array(parts) => match (text(parts.first()), &parts[..]) {
+            (None, [Value::Int(fence @ 1..), reserve]) => Ok(Answer::Granted {
+                fence: *fence as u64,
+                reserve: number(reserve)?,
+            }),
             (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
                 remaining: lease(pttl)?,
             }),
@@ -34,10 +40,10 @@ pub(super) fn acquired(value: Value) -> Parsed<Answer> {
     }
 }
 
-pub(super) fn passed(value: Value) -> Parsed<Passed> {
+pub(super) fn passed(value: Value, reserve: u64) -> Parsed<Passed> {
     match &value {
         Value::Array(parts) if text(parts.first()) == Some("lost") => Ok(Passed::Lost),
-        _ => acquired(value).map(Passed::On),
+        _ => acquired(value, reserve).map(Passed::On),
     }
 }
 
@@ -152,11 +158,22 @@ mod tests {
     #[test]
     fn every_answer_of_acquire_is_understood() {
         assert_eq!(
-            acquired(Value::Int(9)).unwrap(),
-            Answer::Granted { fence: 9 }
+            acquired(Value::Int(9), 7).unwrap(),
+            Answer::Granted {
+                fence: 9,
+                reserve: 7
+            }
+        );
+        let fewer = Value::Array(vec![Value::Int(9), Value::Int(2)]);
+        assert_eq!(
+            acquired(fewer, 7).unwrap(),
+            Answer::Granted {
+                fence: 9,
+                reserve: 2
+            }
         );
         let busy = |pttl| Value::Array(vec![bulk("busy"), Value::Int(pttl)]);
-        let remaining = |pttl| match acquired(busy(pttl)).unwrap() {
+        let remaining = |pttl| match acquired(busy(pttl), 0).unwrap() {
             Answer::Busy { remaining } => remaining,
             other => panic!("{other:?}"),
         };
@@ -169,7 +186,7 @@ mod tests {
             bulk("1763700000000000"),
             bulk("0a-b:42"),
         ]);
-        let Answer::Queued(place) = acquired(queued).unwrap() else {
+        let Answer::Queued(place) = acquired(queued, 0).unwrap() else {
             panic!("queued expected")
         };
         assert_eq!(place.remaining, Duration::from_millis(1500));
@@ -199,7 +216,7 @@ mod tests {
             bulk("1"),
         ];
         for value in garbage {
-            assert!(acquired(value.clone()).is_err(), "{value:?}");
+            assert!(acquired(value.clone(), 0).is_err(), "{value:?}");
             assert!(extended(value.clone(), 1).is_err(), "{value:?}");
             assert!(inspected(value).is_err());
         }

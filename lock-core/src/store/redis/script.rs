@@ -52,7 +52,7 @@ pub(super) static PASS: Lazy<Script> = script!(
     "pass.lua"
 );
 pub(super) static BATCH: Lazy<Script> = script!("batch", "mint.lua", "batch.lua");
-pub(super) static EXTEND: Lazy<Script> = script!("extend", "extend.lua");
+pub(super) static EXTEND: Lazy<Script> = script!("extend", "prelude.lua", "extend.lua");
 pub(super) static INSPECT: Lazy<Script> = script!("inspect", "prelude.lua", "inspect.lua");
 pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
     "force_release",

@@ -1,93 +1,51 @@
 //! Random calls of the library's scripts.
 
-use std::fs;
-use std::path::Path;
-
 use fastrand::Rng;
-use lock_tests::TestServer;
+use lock_tests::{TestServer, scripts};
 
 use super::data;
 use super::faults::Fault;
 use super::pair::{self, Pair, Words};
 
-const ENLIST: &str = "quorum/note quorum/mint quorum/enlist";
+const ENLIST: &str = "quorum enlist";
 
-/// The scripts of each kind of lock: the files they are made of, and the words of a call, where a small word stands for what
+/// The scripts of each kind of lock by name, and the words of a call, where a small word stands for what
 /// is drawn (see [`Caller::word`]).
 const KINDS: [&[(&str, &str)]; 3] = [
     &[
-        (
-            "acquire_free prelude mint grant acquire",
-            "4 L Q W F tok ttl mode alive chan gap",
-        ),
-        (
-            "acquire_free prelude mint grant acquire",
-            "4 L Q W F tok ttl mode alive chan gap",
-        ),
-        ("release_free prelude mint grant release", "4 L Q W F tok"),
-        (
-            "prelude mint grant pass",
-            "4 L Q W F tok ttl mode alive chan gap tok",
-        ),
+        ("acquire", "4 L Q W F tok ttl mode alive chan gap"),
+        ("acquire", "4 L Q W F tok ttl mode alive chan gap"),
+        ("release", "4 L Q W F tok"),
+        ("pass", "4 L Q W F tok ttl mode alive chan gap tok"),
         ("batch", "5 F L L2 Q Q2 2 tok tok ttl"),
         ("batch", "5 F L L2 Q Q2 1 tok tok ttl"),
         ("batch", "5 F L L2 Q Q2 0 tok tok"),
         ("batch", "7 F L L2 L3 Q Q2 Q3 2 tok tok tok ttl ttl"),
         ("extend", "2 L L2 tok tok ttl"),
         ("extend", "2 L L2 tok tok ttl ttl"),
-        ("prelude inspect", "2 L Q"),
-        ("prelude mint grant force_release", "4 L Q W F prefix"),
+        ("inspect", "2 L Q"),
+        ("force_release", "4 L Q W F prefix"),
     ],
     &[
+        ("reentrant acquire", "3 L H F owner tok ttl gap"),
+        ("reentrant acquire", "3 L H F owner tok ttl gap"),
+        ("reentrant release", "3 L H ch owner tok PUBLISH"),
+        ("reentrant release", "3 L H ch owner tok SPUBLISH"),
         (
-            "prelude mint reentrant/rlock reentrant/acquire",
-            "3 L H F owner tok ttl gap",
-        ),
-        (
-            "prelude mint reentrant/rlock reentrant/acquire",
-            "3 L H F owner tok ttl gap",
-        ),
-        (
-            "prelude reentrant/rlock reentrant/release",
-            "3 L H ch owner tok PUBLISH",
-        ),
-        (
-            "prelude reentrant/rlock reentrant/release",
-            "3 L H ch owner tok SPUBLISH",
-        ),
-        (
-            "prelude reentrant/rlock reentrant/extend",
+            "reentrant extend",
             "4 L H L2 H2 owner tok ttl owner tok ttl",
         ),
-        ("prelude reentrant/rlock reentrant/inspect", "1 L"),
-        (
-            "prelude reentrant/rlock reentrant/force_release",
-            "3 L H ch PUBLISH prefix",
-        ),
+        ("reentrant inspect", "1 L"),
+        ("reentrant force_release", "3 L H ch PUBLISH prefix"),
     ],
     &[
-        (
-            "quorum/acquire_free prelude quorum/note quorum/mint quorum/offer quorum/acquire",
-            "4 L Q W F tok ttl vote",
-        ),
-        (
-            "quorum/acquire_free prelude quorum/note quorum/mint quorum/offer quorum/acquire",
-            "4 L Q W F tok ttl vote gap",
-        ),
-        (
-            "quorum/release_free prelude quorum/offer quorum/release",
-            "3 L Q W tok",
-        ),
-        (
-            "quorum/release_free prelude quorum/offer quorum/release",
-            "3 L Q W tok undo",
-        ),
-        (
-            "prelude quorum/offer quorum/force_release",
-            "3 L Q W prefix client",
-        ),
-        ("quorum/note quorum/mint quorum/heal", "2 L F tok ttl"),
-        ("quorum/raise", "2 L F tok 8000000000000500"),
+        ("quorum acquire", "4 L Q W F tok ttl vote"),
+        ("quorum acquire", "4 L Q W F tok ttl vote gap"),
+        ("quorum release", "3 L Q W tok"),
+        ("quorum release", "3 L Q W tok undo"),
+        ("quorum force_release", "3 L Q W prefix client"),
+        ("quorum heal", "2 L F tok ttl"),
+        ("quorum raise", "2 L F tok 8000000000000500"),
         (ENLIST, "1 F begin run x"),
         (ENLIST, "1 F trust run x ttl alive"),
         (ENLIST, "1 F quarantine run x ttl alive ttl alive"),
@@ -135,14 +93,10 @@ const LISTENED: &str = "lock-core:client:aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa \
     lock-core:client:bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb ch";
 
 /// The text of a script, as the library puts it together.
-fn text(files: &str) -> String {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../lock-core/src/scripts");
-    let read = |name| fs::read_to_string(folder.join(name).with_extension("lua"));
-    let texts = files.split(' ').map(|name| read(name).expect("a script"));
+fn text(name: &str) -> String {
+    let text = &scripts::scripts()[name].text;
     // A vote that is kept for a waiter would end while the test runs, at the one a moment before it ends at the other.
-    texts
-        .collect::<String>()
-        .replace("local OFFER = 50", "local OFFER = 60000")
+    text.replace("local OFFER = 50", "local OFFER = 60000")
 }
 
 struct Caller {
@@ -196,8 +150,8 @@ impl Caller {
         words
     }
 
-    fn call(&mut self, files: &str, template: &str) -> Words {
-        let text = text(files);
+    fn call(&mut self, name: &str, template: &str) -> Words {
+        let text = text(name);
         let mut call: Words = if self.rng.u8(0..4) == 0 {
             vec![
                 "EVALSHA".into(),
@@ -213,8 +167,8 @@ impl Caller {
     fn step(&mut self, kind: usize) -> Words {
         match self.rng.u8(0..100) {
             0..75 => {
-                let (files, template) = self.rng.choice(KINDS[kind]).copied().expect("one");
-                self.call(files, template)
+                let (name, template) = self.rng.choice(KINDS[kind]).copied().expect("one");
+                self.call(name, template)
             }
             75..97 => {
                 let template = self.pick(&FOREIGN);
