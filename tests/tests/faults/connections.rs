@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use lock_core::LossReason;
 use lock_tests::{Proxy, TestServer};
 
 use crate::support::{LONG, NAME, Section, direct, in_time, ms, until_clean, until_queued};
@@ -115,4 +116,43 @@ async fn a_release_is_never_called_lost_because_a_question_was_still_under_way()
     }
     assert_eq!(locks.shutdown(lock_tests::LIMIT).await, 0);
     until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn answers_that_are_late_together_do_not_cost_the_connection() {
+    const CALLERS: usize = 20;
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, ms(1000)).await;
+    let guard = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
+    let before = proxy.connections();
+    proxy.hold_requests();
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|n| {
+            let lock = locks.lock(format!("k{n}"));
+            tokio::spawn(async move { lock.inspect().await.is_err() })
+        })
+        .collect();
+    for caller in callers {
+        let is_late = in_time("an answer", caller).await.unwrap();
+        assert!(is_late, "the requests are held");
+    }
+    proxy.release_held();
+    guard.release().await.unwrap();
+    assert_eq!(proxy.connections(), before);
+}
+
+#[tokio::test]
+async fn a_lease_shorter_than_three_round_trips_does_not_cost_the_connection() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, ms(3000)).await;
+    let kept = locks.lock("long").ttl(LONG).acquire().await.unwrap();
+    proxy.delay(ms(150));
+    let before = proxy.connections();
+    // Its renewals are given up after a third of the ttl.
+    let guard = locks.lock(NAME).ttl(ms(750)).acquire().await.unwrap();
+    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Expired);
+    kept.release().await.unwrap();
+    assert_eq!(proxy.connections(), before);
 }

@@ -1,12 +1,13 @@
 //! However many wait in a process, it asks once for each message.
 
-use lock_core::{LockGuard, LockManager, Owner};
+use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::{LIMIT, Proxy, eventually};
 use tokio::sync::mpsc;
 
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
-    LONG, in_time, is_acquire, manager_at, until_clean, until_parked, warm_server,
+    LONG, PATIENT, in_time, is_acquire, is_subscribe, manager, manager_at, until_clean,
+    until_listening, until_parked, warm_server,
 };
 
 const WAITERS: usize = 32;
@@ -89,4 +90,32 @@ async fn one_unlock_is_at_most_two_tries_however_many_wait_here() {
 async fn one_unlock_is_at_most_two_tries_in_each_process() {
     let tries = tries_after_an_unlock(3, false).await;
     assert!(tries.iter().all(|tries| *tries <= 2), "{tries:?}");
+}
+
+/// Thousands of channels may take longer than a command.
+#[tokio::test]
+async fn a_new_connection_is_in_use_before_its_channels_are_subscribed_to() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = manager_at(&proxy.url(), PATIENT).await;
+    let holder = manager(&server).await.reentrant_lock("order");
+    let guard = holder.acquire().await.unwrap();
+    let lock = locks.reentrant_lock("order");
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    until_listening(&server, "order", 1).await;
+
+    let before = proxy.connections();
+    let subscription = proxy.hold_next_request_matching(is_subscribe);
+    proxy.reset();
+    subscription.wait().await;
+    // Takes one command deadline. Another one would be a silence that replaces the connection.
+    let late = locks.lock("other").inspect().await;
+    assert!(matches!(late, Err(LockError::Unavailable { .. })));
+    assert_eq!(proxy.connections() - before, 1);
+    subscription.deliver();
+    until_listening(&server, "order", 1).await;
+    guard.release().await.unwrap();
+    let guard = in_time("the lock", waiting).await.unwrap().unwrap();
+    assert_eq!(proxy.connections() - before, 1);
+    guard.release().await.unwrap();
 }

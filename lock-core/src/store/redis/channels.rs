@@ -3,11 +3,16 @@
 //! One worker brings the server in line with the subscribers, batch after batch, so that a subscribe cannot overtake an
 //! earlier unsubscribe.
 
+use std::collections::VecDeque;
+
 use tokio::sync::oneshot;
 
 use crate::rt::HashMap;
 use crate::store::StoreError;
 use crate::sync::when_unlocked;
+
+/// Maximum subscriptions of one batch. Other requests of the connection come in between, whatever the number of channels.
+const MOST: usize = 256;
 
 /// The outcome of a subscription: true if messages arrive, false if the server does not allow it.
 pub(super) type Outcome = Result<bool, StoreError>;
@@ -17,8 +22,8 @@ pub(super) struct Channels {
     /// The connection that this state belongs to; `None` while there is none.
     generation: Option<u64>,
     known: HashMap<Box<str>, Channel>,
-    /// A connection that is being made, and the channels that it is subscribed to.
-    prepared: Option<(u64, Vec<Box<str>>)>,
+    /// The channels that may need a change on the server.
+    changed: VecDeque<Box<str>>,
     worker_runs: bool,
 }
 
@@ -27,6 +32,9 @@ struct Channel {
     /// The number of subscribers for each lock. The locks `a` and `{a}` share a channel.
     listeners: Vec<(Box<str>, usize)>,
     server: OnServer,
+    /// The subscription ended with its connection, and the subscribers rely on it.
+    interrupted: bool,
+    is_in_changed: bool,
     /// Subscribers that wait for the answer of the server.
     waiting: Vec<oneshot::Sender<Outcome>>,
 }
@@ -81,6 +89,7 @@ impl Channels {
             channel.waiting.push(sender);
             receiver
         });
+        self.look_at(name);
         Listening {
             answer,
             start_worker: self.start_worker(),
@@ -109,10 +118,17 @@ impl Channels {
     }
 
     pub(super) fn next(&mut self) -> ChannelStep {
-        let connect = self.known.values().any(Channel::wants_in);
-        if connect || self.known.values().any(Channel::wants_out) {
-            ChannelStep::Work { connect }
-        } else if self.known.is_empty() {
+        while let Some(name) = self.changed.front() {
+            if let Some(channel) = self.known.get_mut(name) {
+                let connect = channel.wants_in();
+                if connect || channel.wants_out() {
+                    return ChannelStep::Work { connect };
+                }
+                channel.is_in_changed = false;
+            }
+            self.changed.pop_front();
+        }
+        if self.known.is_empty() {
             self.worker_runs = false;
             ChannelStep::End
         } else {
@@ -126,11 +142,15 @@ impl Channels {
         if self.generation != Some(generation) {
             return batch;
         }
-        for (name, channel) in &mut self.known {
+        for name in self.changed.drain(..self.changed.len().min(MOST)) {
+            let Some(channel) = self.known.get_mut(&name) else {
+                continue;
+            };
+            channel.is_in_changed = false;
             if channel.wants_in() {
-                batch.subscribe.push(name.clone());
+                batch.subscribe.push(name);
             } else if channel.wants_out() {
-                batch.unsubscribe.push(name.clone());
+                batch.unsubscribe.push(name);
             } else {
                 continue;
             }
@@ -139,14 +159,19 @@ impl Channels {
         batch
     }
 
-    /// The server sends this channel from now on.
-    pub(super) fn subscribed(&mut self, generation: u64, name: &str) {
-        if self.generation == Some(generation)
-            && let Some(channel) = self.known.get_mut(name)
-        {
-            channel.server = OnServer::Yes;
-            channel.answer(&Ok(true));
+    /// The server sends this channel from now on. Returns whether the subscribers may have missed a message before.
+    pub(super) fn subscribed(&mut self, generation: u64, name: &str) -> bool {
+        let Some(channel) = self.known.get_mut(name) else {
+            return false;
+        };
+        if self.generation != Some(generation) {
+            return false;
         }
+        channel.server = OnServer::Yes;
+        channel.answer(&Ok(true));
+        let interrupted = std::mem::take(&mut channel.interrupted);
+        self.tidy(name);
+        interrupted
     }
 
     /// The server has refused the channel, for good as far as is known.
@@ -155,21 +180,28 @@ impl Channels {
             && let Some(channel) = self.known.get_mut(name)
         {
             channel.server = OnServer::No;
+            channel.interrupted = false;
             channel.answer(&Ok(false));
             self.tidy(name);
         }
     }
 
-    /// A subscription has failed, as far as is known: its waiting subscribers get the error, and may try again.
-    pub(super) fn failed(&mut self, name: &str, error: StoreError) {
-        if let Some(channel) = self.known.get_mut(name) {
-            channel.answer(&Err(error));
-        }
+    /// A subscription has failed, as far as is known: its waiting subscribers get the error, and may try again. Returns whether
+    /// others rely on it.
+    pub(super) fn failed(&mut self, name: &str, error: StoreError) -> bool {
+        let Some(channel) = self.known.get_mut(name) else {
+            return false;
+        };
+        channel.answer(&Err(error));
+        let interrupted = channel.interrupted;
+        self.tidy(name);
+        interrupted
     }
 
     /// Gives one outcome to all waiting subscribers of all channels.
     pub(super) fn all_answered(&mut self, outcome: &Outcome) {
         for channel in self.known.values_mut() {
+            channel.interrupted = false;
             channel.answer(outcome);
         }
     }
@@ -184,27 +216,15 @@ impl Channels {
         }
     }
 
-    /// The channels that a new connection has to subscribe to.
-    pub(super) fn wanted(&self) -> Vec<Box<str>> {
-        let wanted = self.known.iter().filter(|(_, c)| !c.listeners.is_empty());
-        wanted.map(|(name, _)| name.clone()).collect()
-    }
-
-    /// A connection was made and subscribed to these channels. It is not in use yet.
-    pub(super) fn prepare(&mut self, generation: u64, subscribed: Vec<Box<str>>) {
-        self.prepared = Some((generation, subscribed));
-    }
-
-    /// The connection is in use from now on. True if the worker has to be started.
+    /// The connection is in use from now on, without a subscription. True if the worker has to be started.
     pub(super) fn adopt(&mut self, generation: u64) -> bool {
         self.forget_server();
         self.generation = Some(generation);
-        let prepared = self.prepared.take_if(|(made, _)| *made == generation);
-        for name in prepared.into_iter().flat_map(|(_, names)| names) {
-            // Also if its last subscriber has left meanwhile: then the worker unsubscribes.
-            let channel = self.known.entry(name).or_default();
-            channel.server = OnServer::Yes;
-            channel.answer(&Ok(true));
+        self.changed.clear();
+        for (name, channel) in &mut self.known {
+            channel.interrupted = true;
+            channel.is_in_changed = true;
+            self.changed.push_back(name.clone());
         }
         !self.known.is_empty() && self.start_worker()
     }
@@ -220,6 +240,7 @@ impl Channels {
     fn forget_server(&mut self) {
         self.known.retain(|_, channel| {
             channel.server = OnServer::No;
+            channel.interrupted = false;
             !channel.listeners.is_empty()
         });
     }
@@ -229,6 +250,18 @@ impl Channels {
         let unused = |c: &Channel| c.listeners.is_empty() && c.server == OnServer::No;
         if self.known.get(name).is_some_and(unused) {
             self.known.remove(name);
+        } else {
+            self.look_at(name);
+        }
+    }
+
+    /// Has the worker look at a channel that may need a change.
+    fn look_at(&mut self, name: &str) {
+        if let Some(channel) = self.known.get_mut(name)
+            && (channel.wants_in() || channel.wants_out())
+            && !std::mem::replace(&mut channel.is_in_changed, true)
+        {
+            self.changed.push_back(name.into());
         }
     }
 
@@ -239,7 +272,9 @@ impl Channels {
 
 impl Channel {
     fn wants_in(&self) -> bool {
-        !self.listeners.is_empty() && self.server != OnServer::Yes && !self.waiting.is_empty()
+        !self.listeners.is_empty()
+            && self.server != OnServer::Yes
+            && (self.interrupted || !self.waiting.is_empty())
     }
 
     fn wants_out(&self) -> bool {
@@ -354,45 +389,49 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_has_all_that_is_wanted_before_it_is_used() {
+    fn a_new_connection_subscribes_to_all_that_is_wanted_and_tells_who_may_have_missed_something() {
         let mut channels = connected();
         for name in ["b", "c"] {
             channels.listen(name, name);
         }
         sent(&mut channels, ON);
-        channels.subscribed(ON, "b");
+        assert!(!channels.subscribed(ON, "b"), "nobody relied on it before");
         channels.subscribed(ON, "c");
         channels.lost(ON);
-        let mut wanted = channels.wanted();
-        wanted.sort();
-        assert_eq!(wanted, ["b", "c"].map(Box::from));
         assert_eq!(
             channels.next(),
             ChannelStep::Rest,
             "who asks for a lock connects"
         );
         // One subscriber leaves and one comes while the connection is being made.
-        channels.prepare(2, wanted);
         channels.left("c", "c");
         let mut late = channels.listen("d", "d");
         channels.adopt(2);
-        assert!(channels.listen("b", "b").answer.is_none());
-        assert_eq!(sent(&mut channels, 2), ["+d", "-c"]);
+        assert_eq!(sent(&mut channels, 2), ["+b", "+d"]);
+        assert!(channels.failed("b", StoreError::Misconfigured(String::new())));
+        assert_eq!(sent(&mut channels, 2), ["+b"], "it is tried again");
+        assert!(channels.subscribed(2, "b"));
         channels.subscribed(2, "d");
         assert_eq!(outcome(&mut late), Some(true));
+        assert_eq!(channels.next(), ChannelStep::Rest);
     }
 
     #[test]
-    fn a_connection_that_was_never_used_counts_for_nothing() {
-        let mut channels = connected();
-        channels.listen("c", "a");
-        sent(&mut channels, ON);
-        channels.lost(ON);
-        channels.prepare(2, vec!["c".into()]);
-        channels.prepare(3, vec![]);
-        channels.adopt(3);
-        assert!(channels.listen("c", "a").answer.is_some());
-        assert_eq!(sent(&mut channels, 3), ["+c"]);
+    fn thousands_of_channels_are_subscribed_in_pieces() {
+        let mut channels = Channels::default();
+        for n in 0..1000 {
+            channels.listen(&format!("c{n}"), "a");
+        }
+        channels.adopt(ON);
+        let mut pieces = Vec::new();
+        while channels.next() == (ChannelStep::Work { connect: true }) {
+            let names = channels.batch(ON).subscribe;
+            pieces.push(names.len());
+            for name in names {
+                channels.subscribed(ON, &name);
+            }
+        }
+        assert_eq!(pieces, [MOST, MOST, MOST, 1000 - 3 * MOST]);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value,
+    IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value, cmd,
 };
 
 use super::dial::Dial;
@@ -66,9 +66,6 @@ struct Attached {
 pub(super) struct Live {
     generation: u64,
     socket: Socket,
-    made_at: Instant,
-    /// Sum of the time limits of the requests without an answer since the last answer, in microseconds.
-    silence: Arc<AtomicU64>,
 }
 
 impl Link {
@@ -133,7 +130,7 @@ impl Link {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
                 // The address leads to another server by now, or will.
                 Err(error) if is_from_replica(error) => link.discard(live.generation),
-                _ => live.silence.store(0, Ordering::Relaxed),
+                _ => {}
             }
             result
         }
@@ -158,23 +155,36 @@ impl Link {
     /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a silence of twice the limit
     /// replaces the connection.
     pub(super) fn went_silent(self: &Arc<Self>, limit: Duration) {
-        self.was_silent_for(limit, limit.saturating_mul(2));
+        self.was_silent_for(limit, |_| limit.saturating_mul(2));
     }
 
-    /// As [`went_silent`](Self::went_silent), for a renewal: there has to be time for another one on a new connection.
+    /// As [`went_silent`](Self::went_silent), for a renewal: there has to be time for another one on a new connection. Unless
+    /// a round trip takes longer than the limit: a new connection is no faster.
     pub(super) fn renewal_went_silent(self: &Arc<Self>, limit: Duration) {
-        self.was_silent_for(limit, limit.max(HICCUP));
+        self.was_silent_for(limit, |round_trip| limit.max(HICCUP).max(round_trip * 2));
     }
 
-    fn was_silent_for(self: &Arc<Self>, limit: Duration, most: Duration) {
+    fn was_silent_for(
+        self: &Arc<Self>,
+        limit: Duration,
+        maximum: impl FnOnce(Duration) -> Duration,
+    ) {
         let Some(live) = self.current() else { return };
-        // A younger connection did not carry the request.
-        if live.made_at.elapsed() >= limit {
-            let micros = |time: Duration| u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-            let before = live.silence.fetch_add(micros(limit), Ordering::Relaxed);
-            if before.saturating_add(micros(limit)) >= micros(most) {
-                self.discard(live.generation);
-            }
+        let silence = &live.socket.silence;
+        // The request may have been sent a little later than its limit began.
+        if silence.lasts(limit) + limit / 8 >= maximum(silence.round_trip()) {
+            self.discard(live.generation);
+        } else if let Some(probe) = silence.probe() {
+            // What comes may be no answers: after garbage the connection can be out of step.
+            let link = Arc::clone(self);
+            self.spawn(async move {
+                let (mut socket, ping) = (live.socket, cmd("PING"));
+                let answer = timeout(limit.saturating_mul(4), socket.request(&ping)).await;
+                if answer.is_err() {
+                    link.discard(live.generation);
+                }
+                drop(probe);
+            });
         }
     }
 
@@ -287,15 +297,7 @@ impl Link {
                 Err(error) => return Err(error),
             }
         }
-        if pushes && self.pushes() {
-            self.prepare_channels(generation, &socket.requests).await?;
-        }
-        Ok(Live {
-            generation,
-            socket,
-            made_at: Instant::now(),
-            silence: Arc::new(AtomicU64::new(0)),
-        })
+        Ok(Live { generation, socket })
     }
 
     fn poll_instead(&self, why: &dyn std::fmt::Display) {
@@ -366,7 +368,7 @@ impl Link {
         generation < self.discarded.load(Ordering::SeqCst)
     }
 
-    fn events(&self) -> Option<Arc<dyn Events>> {
+    pub(super) fn events(&self) -> Option<Arc<dyn Events>> {
         self.attached.get()?.sink.upgrade()
     }
 

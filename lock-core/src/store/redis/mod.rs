@@ -11,6 +11,7 @@ mod master;
 mod reentrant;
 mod reply;
 mod script;
+mod silence;
 mod socket;
 mod subscriptions;
 mod user;

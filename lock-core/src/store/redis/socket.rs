@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use super::silence::{Heard, Silence};
 #[cfg(not(lock_sim))]
 use futures_util::future::select_ok;
 use redis::aio::MultiplexedConnection;
@@ -27,6 +28,7 @@ const REQUESTS_READY: usize = 1024;
 #[derive(Clone)]
 pub(super) struct Socket {
     pub(super) requests: MultiplexedConnection,
+    pub(super) silence: Silence,
     /// Number of requests under way.
     load: Arc<AtomicUsize>,
     driver: Option<Arc<Driver>>,
@@ -75,7 +77,14 @@ impl Socket {
     /// Sends a request and waits for its reply.
     pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
         let _counted = Counted::begin(&self.load);
-        self.requests.send_packed_command(command).await
+        if self.driver.is_some() {
+            return self.requests.send_packed_command(command).await;
+        }
+        // The crate drives this connection, and does not show its bytes.
+        self.silence.asked();
+        let answer = self.requests.send_packed_command(command).await;
+        self.silence.heard();
+        answer
     }
 }
 
@@ -109,6 +118,7 @@ pub(super) async fn connect(
                 requests: Client::open(info.clone())?
                     .get_multiplexed_async_connection_with_config(&config)
                     .await?,
+                silence: Silence::new(),
                 load: Arc::default(),
                 driver: None,
             })
@@ -153,6 +163,11 @@ async fn over<S>(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let silence = Silence::new();
+    let stream = Heard {
+        stream,
+        silence: silence.clone(),
+    };
     let (requests, driver) =
         MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
     let is_over = Arc::new(AtomicBool::new(false));
@@ -168,6 +183,7 @@ where
     };
     Ok(Socket {
         requests,
+        silence,
         load: Arc::default(),
         driver: Some(Arc::new(driver)),
     })

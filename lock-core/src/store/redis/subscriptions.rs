@@ -52,10 +52,15 @@ impl Subscriptions {
     /// Handles a message on the channel of a reentrant lock.
     pub(super) fn heard(&self, events: &dyn Events, channel: &str, message: &str) {
         if message == UNLOCKED {
-            let locks = lock(&self.channels).locks(channel);
-            for name in locks {
-                events.unlocked(&name);
-            }
+            self.ask_again(events, channel);
+        }
+    }
+
+    /// Has all waiters of the channel ask.
+    fn ask_again(&self, events: &dyn Events, channel: &str) {
+        let locks = lock(&self.channels).locks(channel);
+        for name in locks {
+            events.unlocked(&name);
         }
     }
 }
@@ -82,26 +87,6 @@ impl Link {
             // No answer came, or there is no worker because its runtime has ended.
             _ => Err(StoreError::NotNow(no_reply(self.connect_limit))),
         }
-    }
-
-    /// Subscribes a new connection, which is not in use yet, to all channels with subscribers.
-    pub(super) async fn prepare_channels(
-        &self,
-        generation: u64,
-        connection: &MultiplexedConnection,
-    ) -> Result<(), RedisError> {
-        let wanted = lock(&self.subscriptions.channels).wanted();
-        let answers = join_all(wanted.iter().map(|name| subscribe(connection, name))).await;
-        let mut subscribed = Vec::with_capacity(wanted.len());
-        for (name, answer) in wanted.into_iter().zip(answers) {
-            match answer {
-                Ok(()) => subscribed.push(name),
-                Err(error) if is_denied(&error) => self.subscriptions.denied(generation, &error),
-                Err(error) => return Err(error),
-            }
-        }
-        lock(&self.subscriptions.channels).prepare(generation, subscribed);
-        Ok(())
     }
 
     /// The connection of this generation is in use from now on.
@@ -136,7 +121,7 @@ impl Link {
         lock(&self.subscriptions.channels).all_answered(&Err(error));
     }
 
-    /// Sends all changes at once: their answers take one round trip.
+    /// Sends a batch of changes at once: their answers take one round trip.
     async fn send_batch(self: &Arc<Self>) {
         let Some((generation, connection)) = self.in_use() else {
             return;
@@ -147,15 +132,21 @@ impl Link {
             let answer = timeout(limit, subscribe(&connection, name)).await;
             let mut channels = lock(&self.subscriptions.channels);
             match answer {
-                Ok(Ok(())) => channels.subscribed(generation, name),
+                Ok(Ok(())) => {
+                    let missed = channels.subscribed(generation, name);
+                    drop(channels);
+                    if let Some(events) = self.events().filter(|_| missed) {
+                        self.subscriptions.ask_again(&*events, name);
+                    }
+                }
                 Ok(Err(error)) if is_denied(&error) => {
                     self.subscriptions.denied(generation, &error);
                     channels.denied(generation, name);
                 }
                 Ok(Err(error)) => {
                     let dropped = error.is_connection_dropped();
-                    channels.failed(name, classify(error));
-                    return dropped;
+                    // A new connection, after a pause, tries again for those who rely on it.
+                    return channels.failed(name, classify(error)) || dropped;
                 }
                 Err(_) => {
                     channels.failed(name, StoreError::Ambiguous(no_reply(limit)));

@@ -1,0 +1,198 @@
+//! How long a connection has been silent.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
+
+/// The silence of a connection: the time since its last answer, or since the first request after that answer. An answer counts
+/// however late it is, also if its caller has given up.
+#[derive(Debug, Clone)]
+pub(super) struct Silence(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    origin: Instant,
+    /// The beginning of the silence in microseconds after `origin`, times 2, plus 1 if nothing was asked since.
+    since: AtomicU64,
+    /// Duration of the last silence that an answer ended, in microseconds: about one round trip.
+    last: AtomicU64,
+    /// Whether a request without a caller is under way.
+    is_probed: AtomicBool,
+}
+
+/// A request without a caller, whose answer is counted however late it is. One at a time.
+pub(super) struct Probe(Arc<Inner>);
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        self.0.is_probed.store(false, Ordering::Relaxed);
+    }
+}
+
+impl Silence {
+    pub(super) fn new() -> Self {
+        Self(Arc::new(Inner {
+            origin: Instant::now(),
+            since: AtomicU64::new(1),
+            last: AtomicU64::new(0),
+            is_probed: AtomicBool::new(false),
+        }))
+    }
+
+    fn now(&self) -> u64 {
+        self.0.origin.elapsed().as_micros() as u64
+    }
+
+    /// Something was sent.
+    pub(super) fn asked(&self) {
+        let since = self.0.since.load(Ordering::Relaxed);
+        if !since.is_multiple_of(2) {
+            let asked = self.now() * 2;
+            let _ =
+                self.0
+                    .since
+                    .compare_exchange(since, asked, Ordering::Relaxed, Ordering::Relaxed);
+        }
+    }
+
+    /// Something came from the server.
+    pub(super) fn heard(&self) {
+        let now = self.now();
+        let before = self.0.since.swap(now * 2 + 1, Ordering::Relaxed);
+        if before.is_multiple_of(2) {
+            let lasted = now.saturating_sub(before / 2);
+            self.0.last.store(lasted, Ordering::Relaxed);
+        }
+    }
+
+    /// The silence so far, as a request sees it that was sent `limit` ago and has no answer.
+    pub(super) fn lasts(&self, limit: Duration) -> Duration {
+        let since = self.0.since.load(Ordering::Relaxed);
+        let lasts = Duration::from_micros(self.now().saturating_sub(since / 2));
+        if !since.is_multiple_of(2) {
+            if lasts > limit {
+                // Nothing was asked on this connection: the request went to an earlier one.
+                return Duration::ZERO;
+            }
+            // The request was sent before the last answer, and is asked for since then.
+            let asked = since - 1;
+            let _ =
+                self.0
+                    .since
+                    .compare_exchange(since, asked, Ordering::Relaxed, Ordering::Relaxed);
+        }
+        lasts
+    }
+
+    /// `None` while there is another probe.
+    pub(super) fn probe(&self) -> Option<Probe> {
+        let before = self.0.is_probed.swap(true, Ordering::Relaxed);
+        (!before).then(|| Probe(Arc::clone(&self.0)))
+    }
+
+    /// Duration of the last silence that an answer ended.
+    pub(super) fn round_trip(&self) -> Duration {
+        Duration::from_micros(self.0.last.load(Ordering::Relaxed))
+    }
+}
+
+/// A stream that notes its silence.
+pub(super) struct Heard<S> {
+    pub(super) stream: S,
+    pub(super) silence: Silence,
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
+        if buf.filled().len() > before {
+            self.silence.heard();
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Heard<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.silence.asked();
+        Pin::new(&mut self.stream).poll_write(cx, buf)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_millis(100);
+
+    async fn after(millis: u64) {
+        tokio::time::advance(Duration::from_millis(millis)).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn requests_that_are_late_together_are_one_silence() {
+        let silence = Silence::new();
+        after(1_000).await;
+        for _ in 0..50 {
+            silence.asked();
+        }
+        after(100).await;
+        for _ in 0..50 {
+            assert_eq!(silence.lasts(LIMIT), LIMIT);
+        }
+        silence.asked();
+        after(100).await;
+        assert_eq!(silence.lasts(LIMIT), LIMIT * 2);
+        // The answer to one of the first, which nobody waits for.
+        silence.heard();
+        assert_eq!(silence.lasts(LIMIT), Duration::ZERO);
+        assert_eq!(silence.round_trip(), LIMIT * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_request_behind_the_last_answer_goes_on_waiting() {
+        let silence = Silence::new();
+        silence.asked();
+        after(60).await;
+        silence.heard();
+        after(40).await;
+        // A second request was sent with the first.
+        assert_eq!(silence.lasts(LIMIT), Duration::from_millis(40));
+        after(100).await;
+        silence.asked();
+        assert_eq!(silence.lasts(LIMIT), Duration::from_millis(140));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_on_which_nothing_was_asked_is_not_silent() {
+        let silence = Silence::new();
+        silence.heard();
+        after(5_000).await;
+        assert_eq!(silence.lasts(LIMIT), Duration::ZERO);
+        silence.asked();
+        assert_eq!(silence.lasts(LIMIT), Duration::ZERO);
+    }
+}
