@@ -175,12 +175,15 @@ impl Link {
         if silence.lasts(limit) + limit / 8 >= maximum(silence.round_trip()) {
             self.discard(live.generation);
         } else if let Some(probe) = silence.probe() {
-            // What comes may be no answers: after garbage the connection can be out of step.
+            // What comes may be no answers, or those to other requests: after garbage the connection can be out of step.
             let link = Arc::clone(self);
             self.spawn(async move {
-                let (mut socket, ping) = (live.socket, cmd("PING"));
-                let answer = timeout(limit.saturating_mul(4), socket.request(&ping)).await;
-                if answer.is_err() {
+                let (mut socket, mut ping) = (live.socket, cmd("PING"));
+                let word = fastrand::u64(..).to_string();
+                ping.arg(&word);
+                let answer = timeout(limit.saturating_mul(2), socket.request(&ping)).await;
+                let is_refused = matches!(answer, Ok(Err(_) | Ok(Value::ServerError(_))));
+                if !is_refused && answer != Ok(Ok(Value::BulkString(word.into_bytes()))) {
                     link.discard(live.generation);
                 }
                 drop(probe);
