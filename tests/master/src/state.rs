@@ -84,6 +84,12 @@ impl State {
             let why = format!("NOPERM this user has no permissions to run the '{name}' command");
             return Err(why.into());
         }
+        if matches!(command.action, Action::Script(_)) && self.faults.denies_a_key(words) {
+            return Err(
+                "NOPERM this user has no permissions to access one of the keys used as arguments"
+                    .into(),
+            );
+        }
         if self.faults.no_channels && command.names_channels() {
             let why = "NOPERM this user has no permissions to access one of the channels used as arguments";
             return Err(why.into());

@@ -29,6 +29,10 @@ struct Inner {
     scripts: RefCell<BTreeMap<&'static str, u64>>,
     /// Connections to a server that is a replica now.
     demoted: RefCell<BTreeSet<u64>>,
+    /// A replica that has none of the data yet, and whether the address leads to it; and the connections to it.
+    replica: RefCell<Option<Master>>,
+    is_behind: Cell<bool>,
+    behind: RefCell<BTreeSet<u64>>,
     watchers: RefCell<Vec<Watcher>>,
 }
 
@@ -67,6 +71,9 @@ impl Server {
             commands: Cell::new(0),
             scripts: RefCell::default(),
             demoted: RefCell::default(),
+            replica: RefCell::default(),
+            is_behind: Cell::new(false),
+            behind: RefCell::default(),
             watchers: RefCell::default(),
         }))
     }
@@ -138,6 +145,23 @@ impl Server {
             .extend(there.into_iter().map(|id| id.0));
     }
 
+    /// The address leads to a replica, which has none of the data yet, or to the master again. The connections that are there stay.
+    pub fn lags(&self, lags: bool) {
+        let what = if lags {
+            "a replica, which lags"
+        } else {
+            "the master"
+        };
+        self.0
+            .wire
+            .trace
+            .line("server", format_args!("its address leads to {what}"));
+        let mut replica = self.0.replica.borrow_mut();
+        let replica = replica.get_or_insert_with(|| Master::with_seed(EPOCH, 1));
+        replica.faults().read_only = true;
+        self.0.is_behind.set(lags);
+    }
+
     /// Whether it answers.
     #[must_use]
     pub fn is_up(&self) -> bool {
@@ -171,7 +195,11 @@ impl Server {
     pub fn deafness(&self, process: usize) -> Option<Deafness> {
         let open = self.0.wire.with(|state| state.open_of(process));
         let demoted = self.0.demoted.borrow();
-        if open.iter().any(|id| demoted.contains(&id.0)) {
+        let behind = self.0.behind.borrow();
+        if open
+            .iter()
+            .any(|id| demoted.contains(&id.0) || behind.contains(&id.0))
+        {
             return Some(Deafness::LeftBehind);
         }
         let subscribed = self.with(|master| open.iter().any(|id| master.subscriptions(id.0) > 0));
@@ -184,15 +212,34 @@ impl Server {
     }
 
     pub(crate) fn connect(&self, id: u64) {
+        if self.0.is_behind.get()
+            && let Some(replica) = &mut *self.0.replica.borrow_mut()
+        {
+            replica.connect(id);
+            self.0.behind.borrow_mut().insert(id);
+            return;
+        }
         self.with(|master| master.connect(id));
     }
 
     pub(crate) fn disconnect(&self, id: u64) {
         self.0.demoted.borrow_mut().remove(&id);
+        if self.0.behind.borrow_mut().remove(&id)
+            && let Some(replica) = &mut *self.0.replica.borrow_mut()
+        {
+            replica.disconnect(id);
+            return;
+        }
         self.with(|master| master.disconnect(id));
     }
 
     pub(crate) fn receive(&self, id: u64, bytes: &[u8]) -> Vec<Output> {
+        if self.0.behind.borrow().contains(&id)
+            && let Some(replica) = &mut *self.0.replica.borrow_mut()
+        {
+            replica.set_time(EPOCH + micros());
+            return replica.receive(id, bytes);
+        }
         let demoted = self.0.demoted.borrow();
         let mut outputs = self.with(|master| {
             let before = master.faults().read_only;

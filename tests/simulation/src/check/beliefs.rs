@@ -41,6 +41,8 @@ pub struct Grant {
 pub struct Belief {
     grant: Grant,
     fence: u64,
+    /// The value of the lock when the guard was returned, for an exclusive lock.
+    value: Option<Vec<u8>>,
     begun: Duration,
     /// Until when it may be wrong, and since when; only since when, where it is not sure that the lock was taken from it.
     excused: Option<(Option<Duration>, Duration)>,
@@ -85,8 +87,8 @@ const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(65);
 /// A caller that waits without a channel asks within this time.
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
-/// A counter may run ahead of the clock by as much.
-const AHEAD: Duration = Duration::from_millis(50);
+/// A counter may run ahead of the clock by as much: by the reserved tokens, and one for each grant that a run has in a moment.
+const AHEAD: Duration = Duration::from_micros(1_500);
 
 impl Beliefs {
     pub(super) fn begin(&mut self, world: &World, grant: Grant, now: Duration) -> Option<BeliefId> {
@@ -102,6 +104,7 @@ impl Beliefs {
         let excused = excuse.map(|(at, _)| (None, at));
         let belief = Belief {
             fence,
+            value: value(world, &grant.name),
             begun: now,
             excused,
             forced: false,
@@ -200,8 +203,24 @@ impl Beliefs {
         }
     }
 
+    /// A guard was told that another client has its lock.
+    pub(super) fn check_taken(&self, world: &World, id: BeliefId) {
+        if let Some(belief) = self.all.get(&id)
+            && belief.excused.is_none()
+            && belief.value.is_some()
+            && value(world, &belief.grant.name) == belief.value
+        {
+            let Grant { name, process, .. } = &belief.grant;
+            world.find(
+                "lost",
+                format!("p{process} {name}: taken, and the server has it for this guard"),
+            );
+        }
+    }
+
     /// Looks at every guard that is there.
     pub(super) fn look(&mut self, world: &World, weather: &Weather, now: Duration) {
+        check_counter(world, now);
         let mut holders = BTreeSet::new();
         let mut again = Vec::new();
         for (id, belief) in &self.all {
@@ -374,6 +393,25 @@ fn check_lease(world: &World, belief: &Belief) {
             format!("{name}: p{process} believes in {believed} µs, the server in {there}"),
         );
     }
+}
+
+/// P10: a server that loses its counter begins at its clock.
+fn check_counter(world: &World, now: Duration) {
+    let counter = value(world, "lock-core:fence").unwrap_or_default();
+    let counter: u64 = String::from_utf8_lossy(&counter).parse().unwrap_or(0);
+    let ahead = Duration::from_micros(counter.saturating_sub(EPOCH)).saturating_sub(now);
+    if ahead > AHEAD {
+        world.find(
+            "fence",
+            format!("the counter is {ahead:?} ahead of the clock"),
+        );
+    }
+}
+
+fn value(world: &World, name: &str) -> Option<Vec<u8>> {
+    world
+        .server()
+        .with(|master| master.string(name.as_bytes()).map(<[u8]>::to_vec))
 }
 
 /// Whether the server has the lock for as long as its guard believes; else for how many µs each of them has it.

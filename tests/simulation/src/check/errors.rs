@@ -164,8 +164,9 @@ pub(super) fn lost(
         || !asked.attentive
         || !weather.is_there(*process) && *ttl < Duration::from_secs(2)
         || weather.absences(*process) > 1;
+    let gentle = weather.was_gentle_since(now.saturating_sub(*ttl + Duration::from_secs(1)));
     let wrong = match reason {
-        LossReason::Expired => asked.renew && calm && !brief,
+        LossReason::Expired => asked.renew && gentle && !brief,
         LossReason::Taken | LossReason::ForceReleased | LossReason::ShutDown => {
             calm && asked.renew && !brief
         }

@@ -323,6 +323,9 @@ impl Checks {
     pub fn lost(&self, belief: BeliefId, asked: &Asked, reason: lock_core::LossReason) {
         self.look();
         let now = self.0.world.now();
+        if reason == lock_core::LossReason::Taken {
+            self.0.beliefs.borrow().check_taken(&self.0.world, belief);
+        }
         let excused = self.is_excused(belief);
         if !excused {
             errors::lost(&self.0.world, &self.0.weather, asked, reason, now);

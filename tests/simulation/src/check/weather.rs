@@ -15,6 +15,9 @@ pub struct Weather {
     /// As these, but for managers that are ended in order: what they promise then, they promise all the same.
     troubles: Cell<u32>,
     troubled_at: Cell<Option<Duration>>,
+    /// As `active` and `calm_since`, without the faults that cost no lease its renewal.
+    harsh: Cell<u32>,
+    gentle_since: Cell<Duration>,
     /// Processes whose manager's runtime has ended.
     ended: RefCell<BTreeSet<usize>>,
     /// When a process first heard that its server is a replica now.
@@ -39,8 +42,28 @@ impl Weather {
         self.closed(now);
     }
 
+    /// Something is wrong from now on that costs no lease its renewal.
+    pub fn strains(&self, now: Duration) {
+        self.troubles.set(self.troubles.get() + 1);
+        self.troubled_at.set(Some(now));
+        self.wrong(now);
+    }
+
+    /// One thing less is.
+    pub fn relents(&self, now: Duration) {
+        self.troubles.set(self.troubles.get().saturating_sub(1));
+        self.troubled_at.set(Some(now));
+        self.right(now);
+    }
+
     /// A manager is being ended in order, from now on.
     pub fn closing(&self, now: Duration) {
+        self.harsh.set(self.harsh.get() + 1);
+        self.gentle_since.set(now);
+        self.wrong(now);
+    }
+
+    fn wrong(&self, now: Duration) {
         self.any.set(true);
         self.active.set(self.active.get() + 1);
         self.calm_since.set(now);
@@ -48,6 +71,12 @@ impl Weather {
 
     /// It has ended.
     pub fn closed(&self, now: Duration) {
+        self.harsh.set(self.harsh.get().saturating_sub(1));
+        self.gentle_since.set(now);
+        self.right(now);
+    }
+
+    fn right(&self, now: Duration) {
         self.active.set(self.active.get().saturating_sub(1));
         self.calm_since.set(now);
     }
@@ -132,6 +161,12 @@ impl Weather {
         } else {
             now.saturating_sub(self.calm_since.get())
         }
+    }
+
+    /// Whether every lease could be renewed since then.
+    #[must_use]
+    pub fn was_gentle_since(&self, moment: Duration) -> bool {
+        self.harsh.get() == 0 && (!self.any.get() || self.gentle_since.get() < moment)
     }
 
     /// Whether anything was wrong since then.

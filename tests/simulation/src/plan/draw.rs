@@ -135,7 +135,49 @@ pub fn draw(seed: u64) -> Plan {
     if percent(rng, 25) {
         plan.shared_owners = rng.u64(1..=3);
     }
+    // Plans of other seeds stay as they were when these faults were added.
+    if seed % 8 == 7 {
+        pressure(&mut plan, &mut crate::world::rng(seed, 2));
+    }
     plan
+}
+
+/// One master under pressure: full, lagging, refusing a key, or crowded. Leases are short and held for long.
+fn pressure(plan: &mut Plan, rng: &mut Rng) {
+    let fault = match rng.u8(..4) {
+        0 => Some(Fault::OutOfMemory),
+        1 => Some(Fault::Lag),
+        2 => Some(Fault::DenyKey(0)),
+        _ => None,
+    };
+    let tasks = plan
+        .processes
+        .iter_mut()
+        .flat_map(|process| &mut process.tasks);
+    for op in tasks.flatten() {
+        if fault.is_none() {
+            // Everything in one moment.
+            (op.kind, op.call, op.attention) = (Kind::Exclusive, Call::Forever, Attention::Full);
+            (op.before, op.hold, op.at_least) = (0, 0, 0);
+        } else if rng.bool() {
+            op.ttl = *pick(rng, &[1_000, 2_000, 3_000]);
+            (op.renew, op.max_hold, op.at_least) = (true, 0, 0);
+            op.hold = rng.u64(1_000..=8_000);
+        }
+    }
+    plan.incidents.clear();
+    let Some(fault) = fault else {
+        plan.delay = Delay::NONE;
+        return;
+    };
+    let mut at = 0;
+    for _ in 0..rng.u32(1..=4) {
+        at += rng.u64(100..=8_000);
+        let lasts = rng.u64(500..=6_000);
+        let fault = fault.clone();
+        plan.incidents.push(Incident { at, lasts, fault });
+        at += lasts;
+    }
 }
 
 impl Weights {

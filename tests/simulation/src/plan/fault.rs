@@ -42,6 +42,10 @@ pub enum Fault {
     Restart(bool),
     /// The server of the connections that are there becomes a replica; new connections reach the new master.
     Demote,
+    /// The address leads to a replica that lags, also for the processes that are connected.
+    Lag,
+    /// The users lose the right to the key of a lock.
+    DenyKey(usize),
     /// The server has no memory left.
     OutOfMemory,
     /// The users lose the right to a command.

@@ -34,6 +34,7 @@ pub(super) fn heal(run: &Run) {
     let (world, now) = (&run.world, run.world.now());
     world.network().heal();
     world.server().resume();
+    world.server().lags(false);
     if !world.server().is_up() {
         world.server().restart(true);
     }
@@ -60,6 +61,8 @@ async fn happens(run: &Run, incident: &Incident) {
         Fault::Stop
         | Fault::Restart(..)
         | Fault::Demote
+        | Fault::Lag
+        | Fault::DenyKey(..)
         | Fault::OutOfMemory
         | Fault::Deny(..)
         | Fault::NoChannels
@@ -75,11 +78,20 @@ async fn happens(run: &Run, incident: &Incident) {
 /// Lets something begin, and end in its time.
 async fn lasting(run: &Run, incident: &Incident, begin: impl Fn(), end: impl Fn()) {
     let (world, weather) = (&run.world, run.checks.weather());
-    weather.begins(world.now());
+    let spares_leases = matches!(incident.fault, Fault::OutOfMemory | Fault::DenyKey(..));
+    if spares_leases {
+        weather.strains(world.now());
+    } else {
+        weather.begins(world.now());
+    }
     begin();
     sleep(Duration::from_millis(incident.lasts)).await;
     end();
-    weather.ends(world.now());
+    if spares_leases {
+        weather.relents(world.now());
+    } else {
+        weather.ends(world.now());
+    }
 }
 
 /// What befalls the connections of a process.
@@ -176,13 +188,34 @@ async fn server_fails(run: &Run, incident: &Incident) {
         Fault::Demote => {
             server.demote();
             weather.demoted();
-            // A connection of the user's is the user's to replace.
-            for (index, process) in run.plan.processes.iter().enumerate() {
-                if process.connection == Connection::User {
-                    network.reset(Target::Process(index));
-                }
-            }
+            reset_connections_of_users(run);
             weather.shaken(world.now());
+        }
+        Fault::Lag => {
+            let begin = || {
+                server.lags(true);
+                network.reset(Target::All);
+            };
+            lasting(run, incident, &begin, &|| server.lags(false)).await;
+            weather.demoted();
+            reset_connections_of_users(run);
+        }
+        Fault::DenyKey(key) => {
+            let name = format!("lock:k{key}");
+            run.checks.excuse(Excuse::Shortened(&name));
+            let deny = |on: bool| {
+                server.with(|master| {
+                    let denied = &mut master.faults().denied_keys;
+                    if on {
+                        denied.insert(name.clone().into_bytes());
+                    } else {
+                        denied.remove(name.as_bytes());
+                    }
+                });
+            };
+            lasting(run, incident, &|| deny(true), &|| deny(false)).await;
+            run.checks.excuse(Excuse::Shortened(&name));
+            run.checks.hindered();
         }
         Fault::OutOfMemory => {
             let set = |on| server.with(|master| master.faults().out_of_memory = on);
@@ -212,6 +245,15 @@ async fn server_fails(run: &Run, incident: &Incident) {
             server.with(lock_master::Master::flush_all);
         }
         _ => {}
+    }
+}
+
+/// A connection of the user's is the user's to replace.
+fn reset_connections_of_users(run: &Run) {
+    for (index, process) in run.plan.processes.iter().enumerate() {
+        if process.connection == Connection::User {
+            run.world.network().reset(Target::Process(index));
+        }
     }
 }
 
