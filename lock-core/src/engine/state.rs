@@ -34,7 +34,7 @@ pub(super) struct State {
     /// whether there are none, one, or more.
     outstanding: u8,
     /// Number of requests that are under way.
-    under_way: u8,
+    under_way: u16,
     /// A request was made, and no answer says that the server has nothing of it.
     perhaps_on_server: bool,
     /// A request was answered with the lock, or with a place in the queue, which brings the lock later.

@@ -4,7 +4,12 @@
 local holder, head = redis.pcall('GET', KEYS[1]), nil
 if holder == ARGV[1] then
   -- The first write is one that a server short of memory still allows.
-  head = redis.call('LPOP', KEYS[2])
+  head = redis.pcall('LPOP', KEYS[2])
+  if type(head) == 'table' then
+    -- Data of another type are no queue, and keep no release from its lock.
+    if not string.find(head.err, 'WRONGTYPE', 1, true) then return head end
+    head = false
+  end
   if not head then
     redis.call('DEL', KEYS[1], KEYS[3])
     return 1

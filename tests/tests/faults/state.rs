@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use lock_core::LossReason;
 use lock_tests::TestServer;
 
-use crate::support::{LONG, NAME, QUEUE, Section, command, direct, in_time, ms, until_clean};
+use crate::support::{KEY, LONG, NAME, QUEUE, Section, command, direct, in_time, ms, until_clean};
 use crate::support::{renewed, until_queued, warm_server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -125,6 +125,17 @@ async fn a_queue_that_was_deleted_is_made_again_for_everybody() {
         guard.release().await.unwrap();
     }
     until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn a_queue_of_another_type_keeps_no_release_from_its_lock() {
+    let server = warm_server().await;
+    let lock = direct(&server).await.lock(NAME).ttl(LONG);
+    let guard = lock.acquire().await.unwrap();
+    command::<()>(&server, &format!("SET {QUEUE} foreign")).await;
+    guard.release().await.unwrap();
+    assert!(!server.exists(KEY).await);
+    assert_eq!(server.get(QUEUE).await.as_deref(), Some("foreign"));
 }
 
 #[tokio::test]
