@@ -225,8 +225,19 @@ impl Lease {
 
     /// A renewal got no answer: it changes no deadline, and is repeated soon.
     pub(crate) fn not_renewed(&self, now: Moment) -> Moment {
-        let pause =
-            (self.terms().ttl() / 20).clamp(Duration::from_millis(5), Duration::from_millis(250));
+        let pause = self.terms().ttl() / 20;
+        self.again_after(
+            now,
+            pause.clamp(Duration::from_millis(5), Duration::from_millis(250)),
+        )
+    }
+
+    /// A renewal was refused, as it will be until somebody changes the rights: it is repeated a few times.
+    pub(crate) fn refused(&self, now: Moment) -> Moment {
+        self.again_after(now, self.terms().ttl() / 6)
+    }
+
+    fn again_after(&self, now: Moment, pause: Duration) -> Moment {
         let next = now + pause.mul_f64(0.5 + fastrand::f64());
         // A fixed lease that was granted by a message repeats its single renewal, too.
         self.renew_at.store(next.0, Ordering::SeqCst);

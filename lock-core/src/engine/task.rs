@@ -295,8 +295,14 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
                     ?error,
                     "leases could not be renewed: trying again"
                 );
+                let is_refused = matches!(error, StoreError::Misconfigured(_));
                 for lease in batch.iter().filter_map(|due| due.acquisition.lease()) {
-                    next = next.min(lease.not_renewed(now)).min(lease.end());
+                    let again = if is_refused {
+                        lease.refused(now)
+                    } else {
+                        lease.not_renewed(now)
+                    };
+                    next = next.min(again).min(lease.end());
                 }
             }
         }

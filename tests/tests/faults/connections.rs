@@ -146,9 +146,9 @@ async fn answers_that_are_late_together_do_not_cost_the_connection() {
 async fn a_lease_shorter_than_three_round_trips_does_not_cost_the_connection() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
+    proxy.delay(ms(150));
     let locks = behind(&proxy, ms(3000)).await;
     let kept = locks.lock("long").ttl(LONG).acquire().await.unwrap();
-    proxy.delay(ms(150));
     let before = proxy.connections();
     // Its renewals are given up after a third of the ttl.
     let guard = locks.lock(NAME).ttl(ms(750)).acquire().await.unwrap();

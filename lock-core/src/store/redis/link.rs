@@ -158,10 +158,17 @@ impl Link {
         self.was_silent_for(limit, |_| limit.saturating_mul(2));
     }
 
-    /// As [`went_silent`](Self::went_silent), for a renewal: there has to be time for another one on a new connection. Unless
-    /// a round trip takes longer than the limit: a new connection is no faster.
+    /// As [`went_silent`](Self::went_silent), for a renewal: there has to be time for another one on a new connection. What
+    /// came since half of its limit shows that the connection lives. Where a round trip takes as long as the limit, a new
+    /// connection is no faster.
     pub(super) fn renewal_went_silent(self: &Arc<Self>, limit: Duration) {
-        self.was_silent_for(limit, |round_trip| limit.max(HICCUP).max(round_trip * 2));
+        self.was_silent_for(limit, |round_trip| {
+            if round_trip >= limit / 2 {
+                limit.max(round_trip * 4)
+            } else {
+                HICCUP.max(limit / 2)
+            }
+        });
     }
 
     fn was_silent_for(
@@ -181,7 +188,8 @@ impl Link {
                 let (mut socket, mut ping) = (live.socket, cmd("PING"));
                 let word = fastrand::u64(..).to_string();
                 ping.arg(&word);
-                let answer = timeout(limit.saturating_mul(2), socket.request(&ping)).await;
+                let limit = link.connect_limit.saturating_mul(2);
+                let answer = timeout(limit, socket.request(&ping)).await;
                 let is_refused = matches!(answer, Ok(Err(_) | Ok(Value::ServerError(_))));
                 if !is_refused && answer != Ok(Ok(Value::BulkString(word.into_bytes()))) {
                     link.discard(live.generation);

@@ -20,8 +20,8 @@ struct Inner {
     origin: Instant,
     /// The beginning of the silence in microseconds after `origin`, times 2, plus 1 if nothing was asked since.
     since: AtomicU64,
-    /// Duration of the last silence that an answer ended, in microseconds: about one round trip.
-    last: AtomicU64,
+    /// Duration of the first silence that an answer ended, in microseconds: a round trip while nothing else was under way.
+    first: AtomicU64,
     /// Whether a request without a caller is under way.
     is_probed: AtomicBool,
 }
@@ -40,7 +40,7 @@ impl Silence {
         Self(Arc::new(Inner {
             origin: Instant::now(),
             since: AtomicU64::new(1),
-            last: AtomicU64::new(0),
+            first: AtomicU64::new(0),
             is_probed: AtomicBool::new(false),
         }))
     }
@@ -66,28 +66,23 @@ impl Silence {
         let now = self.now();
         let before = self.0.since.swap(now * 2 + 1, Ordering::Relaxed);
         if before.is_multiple_of(2) {
-            let lasted = now.saturating_sub(before / 2);
-            self.0.last.store(lasted, Ordering::Relaxed);
+            let lasted = now.saturating_sub(before / 2).max(1);
+            let _ = self
+                .0
+                .first
+                .compare_exchange(0, lasted, Ordering::Relaxed, Ordering::Relaxed);
         }
     }
 
-    /// The silence so far, as a request sees it that was sent `limit` ago and has no answer.
+    /// The silence so far. Zero on a connection that is younger than a request that was sent `limit` ago.
     pub(super) fn lasts(&self, limit: Duration) -> Duration {
-        let since = self.0.since.load(Ordering::Relaxed);
-        let lasts = Duration::from_micros(self.now().saturating_sub(since / 2));
-        if !since.is_multiple_of(2) {
-            if lasts > limit {
-                // Nothing was asked on this connection: the request went to an earlier one.
-                return Duration::ZERO;
-            }
-            // The request was sent before the last answer, and is asked for since then.
-            let asked = since - 1;
-            let _ =
-                self.0
-                    .since
-                    .compare_exchange(since, asked, Ordering::Relaxed, Ordering::Relaxed);
+        let now = self.now();
+        if Duration::from_micros(now) < limit {
+            return Duration::ZERO;
         }
-        lasts
+        // The request is asked for since the last answer: a repetition does not begin the silence anew.
+        let since = self.0.since.fetch_and(!1, Ordering::Relaxed) / 2;
+        Duration::from_micros(now.saturating_sub(since))
     }
 
     /// `None` while there is another probe.
@@ -96,9 +91,9 @@ impl Silence {
         (!before).then(|| Probe(Arc::clone(&self.0)))
     }
 
-    /// Duration of the last silence that an answer ended.
+    /// Duration of a round trip, measured when the connection was made.
     pub(super) fn round_trip(&self) -> Duration {
-        Duration::from_micros(self.0.last.load(Ordering::Relaxed))
+        Duration::from_micros(self.0.first.load(Ordering::Relaxed))
     }
 }
 
@@ -184,15 +179,16 @@ mod tests {
         after(100).await;
         silence.asked();
         assert_eq!(silence.lasts(LIMIT), Duration::from_millis(140));
+        silence.heard();
+        assert_eq!(silence.round_trip(), Duration::from_millis(60));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_connection_on_which_nothing_was_asked_is_not_silent() {
+    async fn a_connection_that_is_younger_than_a_request_did_not_carry_it() {
         let silence = Silence::new();
-        silence.heard();
-        after(5_000).await;
+        after(99).await;
         assert_eq!(silence.lasts(LIMIT), Duration::ZERO);
-        silence.asked();
-        assert_eq!(silence.lasts(LIMIT), Duration::ZERO);
+        after(1).await;
+        assert_eq!(silence.lasts(LIMIT), LIMIT);
     }
 }
