@@ -232,7 +232,7 @@ impl Lease {
         )
     }
 
-    /// A renewal was refused, as it will be until somebody changes the rights: it is repeated a few times.
+    /// The server refused a renewal. The refusal lasts until an operator changes the rights, so the repetitions are few.
     pub(crate) fn refused(&self, now: Moment) -> Moment {
         self.again_after(now, self.terms().ttl() / 6)
     }

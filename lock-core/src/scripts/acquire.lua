@@ -7,7 +7,7 @@
 --         its process before the grant
 -- Returns one of
 --   n                                   granted, with this fencing token and all reserved tokens behind it
---   {n, reserve}                        granted, with so many reserved tokens
+--   {n, reserve}                        granted, with `reserve` reserved tokens behind n
 --   {'busy', pttl}                      held by another token, and the mode is try
 --   {'queued', pttl, last, own}         the token is queued; every later grant mints above `last`; `own` is the holder if
 --                                       the holder is a token of the same client, else ''

@@ -6,7 +6,7 @@
 --       4 number of reserved tokens that the client requests if a tenure begins
 -- Returns one of
 --   n                  granted, with this fencing token and all reserved tokens behind it
---   {n, reserve}       granted, with so many reserved tokens
+--   {n, reserve}       granted, with `reserve` reserved tokens behind n
 --   {'busy', pttl}     another owner holds it; -1 if its lease has no end
 --   {'foreign', kind}  the key is no lock
 --

@@ -395,7 +395,10 @@ mod tests {
             channels.listen(name, name);
         }
         sent(&mut channels, ON);
-        assert!(!channels.subscribed(ON, "b"), "nobody relied on it before");
+        assert!(
+            !channels.subscribed(ON, "b"),
+            "its first subscription interrupts no subscriber"
+        );
         channels.subscribed(ON, "c");
         channels.lost(ON);
         assert_eq!(

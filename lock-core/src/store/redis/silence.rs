@@ -161,7 +161,7 @@ mod tests {
         silence.asked();
         after(100).await;
         assert_eq!(silence.lasts(LIMIT), LIMIT * 2);
-        // The answer to one of the first, which nobody waits for.
+        // A late answer, after its caller has given up.
         silence.heard();
         assert_eq!(silence.lasts(LIMIT), Duration::ZERO);
         assert_eq!(silence.round_trip(), LIMIT * 2);
