@@ -50,7 +50,7 @@ async fn run() -> Outcome {
     servers[4].kill()?;
     let refused = LockManager::quorum(&urls).await.map(drop);
     match refused {
-        Err(LockError::Unavailable { source }) => println!("  {source}"),
+        Err(LockError::Unavailable { cause }) => println!("  {cause}"),
         other => return Err(format!("a majority of two: {other:?}").into()),
     }
     Ok(())

@@ -9,7 +9,7 @@ use crate::engine::Engine;
 use crate::manager::LockManager;
 use crate::rt::Handle;
 use crate::store::{
-    AnyStore, MemoryStore, QuorumStore, RedisStore, Rules, StoreError, UserConnection, node_urls,
+    AnyStore, MemoryStore, QuorumStore, RedisStore, StoreError, UserConnection, node_urls,
 };
 use crate::time::{Clock, SystemClock};
 
@@ -278,6 +278,26 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Whom to trust over TLS, and how to identify this client, for every server behind a `rediss://` URL, each node of a quorum
+    /// included. See [`Tls`](crate::Tls). Without it, the roots of the system are trusted.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let tls = lock_core::Tls::new().ca_file("/etc/redis/ca.pem");
+    /// let locks = lock_core::LockManager::builder()
+    ///     .tls(tls)
+    ///     .connect("rediss://redis.internal:6380")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    #[cfg(feature = "tls-rustls")]
+    pub fn tls(mut self, tls: crate::Tls) -> Self {
+        self.config.tls = Some(tls);
+        self
+    }
+
     /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
     ///
     /// | URL | what |
@@ -323,9 +343,8 @@ impl LockManagerBuilder {
         }
         let store = RedisStore::open(url, &self.config)?;
         let engine = Engine::start(self.config, AnyStore::Redis(store), clock)?;
-        if let AnyStore::Redis(store) = &engine.shared.store {
-            store.ready().await.map_err(StoreError::into_lock_error)?;
-        }
+        let ready = engine.shared.store.ready().await;
+        ready.map_err(StoreError::into_lock_error)?;
         Ok(LockManager::new(engine))
     }
 
@@ -362,11 +381,10 @@ impl LockManagerBuilder {
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<LockManager, LockError> {
         self.config.check()?;
-        let store = AnyStore::Quorum(QuorumStore::open(&texts(nodes), self.rules())?);
+        let store = AnyStore::Quorum(QuorumStore::open(&texts(nodes), &self.config)?);
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
-        if let AnyStore::Quorum(store) = &engine.shared.store {
-            store.ready().await.map_err(StoreError::into_lock_error)?;
-        }
+        let ready = engine.shared.store.ready().await;
+        ready.map_err(StoreError::into_lock_error)?;
         Ok(LockManager::new(engine))
     }
 
@@ -402,7 +420,7 @@ impl LockManagerBuilder {
         Handle::try_current().map_err(|_| {
             LockError::config("there is no tokio runtime here: begin a quorum inside one")
         })?;
-        let store = QuorumStore::open(&texts(nodes), self.rules())?;
+        let store = QuorumStore::open(&texts(nodes), &self.config)?;
         store.begin().await.map_err(StoreError::into_lock_error)
     }
 
@@ -435,17 +453,6 @@ impl LockManagerBuilder {
         let store = AnyStore::Redis(RedisStore::over(connection, &self.config));
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
         Ok(LockManager::new(engine))
-    }
-}
-
-impl LockManagerBuilder {
-    fn rules(&self) -> Rules {
-        Rules {
-            limit: self.config.command_deadline,
-            ttl: self.config.default_ttl,
-            quarantine: self.config.restart_quarantine,
-            clock_skew: self.config.clock_skew,
-        }
     }
 }
 

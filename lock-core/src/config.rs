@@ -30,6 +30,8 @@ pub(crate) struct Config {
     pub(crate) handover_time: Duration,
     pub(crate) restart_quarantine: bool,
     pub(crate) clock_skew: Duration,
+    #[cfg(feature = "tls-rustls")]
+    pub(crate) tls: Option<crate::tls::Tls>,
 }
 
 impl Default for Config {
@@ -46,6 +48,8 @@ impl Default for Config {
             handover_time: Duration::from_millis(10),
             restart_quarantine: true,
             clock_skew: Duration::from_millis(500),
+            #[cfg(feature = "tls-rustls")]
+            tls: None,
         }
     }
 }

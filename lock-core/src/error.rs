@@ -66,10 +66,11 @@ pub enum LockError {
         reason: LossReason,
     },
     /// The server did not answer, or cannot serve locks now. The lock is not held.
-    #[error("the lock server is not available ({source}): check that it runs and can be reached")]
+    #[error("the lock server{} is not available ({cause}): check that it runs and can be reached", At(cause.server()))]
     Unavailable {
-        /// What the connection or the server said.
-        source: Cause,
+        /// What the connection or the server said. It is a part of this error's text, so it is not its
+        /// [`source`](std::error::Error::source) as well.
+        cause: Cause,
     },
     /// The key cannot be used.
     #[error("lock key {key:?} cannot be used: {reason}")]
@@ -135,10 +136,13 @@ impl LockError {
         }
     }
 
-    pub(crate) fn unavailable(source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        Self::Unavailable {
-            source: Cause(Arc::from(source.into())),
-        }
+    pub(crate) fn unavailable(
+        cause: impl Into<Box<dyn StdError + Send + Sync>>,
+        server: Option<&Arc<str>>,
+    ) -> Self {
+        let cause = Cause::new(Arc::from(cause.into()));
+        let cause = server.map_or(cause.clone(), |server| cause.at(server));
+        Self::Unavailable { cause }
     }
 }
 
@@ -184,47 +188,92 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// The error underneath an [`Unavailable`](LockError::Unavailable), kept whole.
+/// The error underneath an [`Unavailable`](LockError::Unavailable), kept whole, and the server that it speaks of.
 ///
 /// # Examples
 ///
 /// ```
-/// use std::error::Error;
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
 /// # use lock_core::{LockError, LockManager};
-/// let error = LockManager::connect("redis://127.0.0.1:1").await.unwrap_err();
-/// assert!(error.source().is_some(), "says what the socket said");
+/// match LockManager::connect("redis://127.0.0.1:1").await {
+///     Err(LockError::Unavailable { cause }) => assert_eq!(cause.server(), Some("127.0.0.1:1")),
+///     other => panic!("{other:?}"),
+/// }
 /// # }
 /// ```
 #[derive(Clone)]
-pub struct Cause(Arc<dyn StdError + Send + Sync>);
+pub struct Cause(Arc<Underneath>);
+
+struct Underneath {
+    server: Option<Arc<str>>,
+    shown: Box<str>,
+    error: Arc<dyn StdError + Send + Sync>,
+}
 
 impl Cause {
     pub(crate) fn new(error: Arc<dyn StdError + Send + Sync>) -> Self {
-        Self(error)
+        let shown = error.to_string();
+        Self::shown_as(&shown, error)
+    }
+
+    /// An error with a better text than its own.
+    pub(crate) fn shown_as(shown: &str, error: Arc<dyn StdError + Send + Sync>) -> Self {
+        Self(Arc::new(Underneath {
+            server: None,
+            // On one line: a parser of replies explains itself on several.
+            shown: shown.trim_end().replace('\n', ", ").into(),
+            error,
+        }))
     }
 
     pub(crate) fn text(reason: String) -> Self {
-        Self(Arc::from(Box::<dyn StdError + Send + Sync>::from(reason)))
+        Self::new(Arc::from(Box::<dyn StdError + Send + Sync>::from(reason)))
+    }
+
+    /// The same, of this server.
+    pub(crate) fn at(&self, server: &Arc<str>) -> Self {
+        Self(Arc::new(Underneath {
+            server: Some(Arc::clone(server)),
+            shown: self.0.shown.clone(),
+            error: Arc::clone(&self.0.error),
+        }))
+    }
+
+    /// Host and port of the server, or the path of its socket. `None` where it is not known
+    /// ([`from_connection`](crate::LockManager::from_connection)), and for a quorum, whose nodes are in the text.
+    #[must_use]
+    pub fn server(&self) -> Option<&str> {
+        self.0.server.as_deref()
     }
 }
 
 impl fmt::Debug for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(&self.0, f)
+        fmt::Debug::fmt(&self.0.error, f)
     }
 }
 
 impl fmt::Display for Cause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // On one line: a parser of replies explains itself on several.
-        f.write_str(&self.0.to_string().trim_end().replace('\n', ", "))
+        f.write_str(&self.0.shown)
     }
 }
 
 impl StdError for Cause {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.0.source()
+        Some(&*self.0.error)
+    }
+}
+
+/// " at host:port", or nothing where the server is not known.
+struct At<'a>(Option<&'a str>);
+
+impl fmt::Display for At<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(server) => write!(f, " at {server}"),
+            None => Ok(()),
+        }
     }
 }
 

@@ -213,6 +213,8 @@ mod store;
 mod sync;
 mod terms;
 mod time;
+#[cfg(feature = "tls-rustls")]
+mod tls;
 mod token;
 mod view;
 
@@ -233,6 +235,8 @@ pub use crate::manager::LockManager;
 pub use crate::owner::Owner;
 pub use crate::reentrant::ReentrantLock;
 pub use crate::segmented::{SegmentGuard, SegmentedLock};
+#[cfg(feature = "tls-rustls")]
+pub use crate::tls::Tls;
 pub use crate::view::LockView;
 /// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]

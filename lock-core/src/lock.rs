@@ -60,6 +60,11 @@ impl fmt::Debug for Lock {
 }
 
 impl Lock {
+    /// Host and port of its server, where there is one and it is known.
+    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+        self.handle.engine.shared.store.server()
+    }
+
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
         let checked = LockKey::new(&engine.shared.config.prefix, key);
         Self {

@@ -264,10 +264,10 @@ impl SegmentedLock {
                 Ok(found) => found,
                 Err(_) if looked.answered => return Err(self.timed_out(started)),
                 Err(_) => {
-                    return Err(LockError::unavailable(format!(
-                        "no answer within {:?}",
-                        started.elapsed()
-                    )));
+                    let why = format!("no answer within {:?}", started.elapsed());
+                    let first = self.locks.as_ref().ok().and_then(|locks| locks.first());
+                    let server = first.and_then(Lock::server);
+                    return Err(LockError::unavailable(why, server));
                 }
             },
         };

@@ -35,6 +35,7 @@ pub mod scripts;
 pub mod server;
 pub mod shifted;
 mod supervise;
+pub mod tls;
 mod wait;
 
 pub use acl::AclServer;
@@ -46,4 +47,5 @@ pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};
 pub use server::{TestServer, TestServerBuilder, connect};
 pub use shifted::ShiftedClock;
+pub use tls::{Authority, Identity, TlsServer};
 pub use wait::{LIMIT, eventually, in_time};

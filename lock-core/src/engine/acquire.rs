@@ -293,7 +293,7 @@ impl Waiter<'_> {
                 line.subscribed(subscription, now + SUBSCRIBE_AGAIN);
             }
             // The line polls, and subscribes again with the next poll.
-            Some(Err(error)) => tracing::debug!(?error, "could not subscribe"),
+            Some(Err(error)) => tracing::debug!(%error, "could not subscribe"),
             None => {
                 // The next waiter has no subscription either: it asks and subscribes itself.
                 acquisition.life().state.interrupted();
@@ -340,7 +340,7 @@ impl Waiter<'_> {
         if self.place.line.is_answered() {
             self.out_of_time()
         } else {
-            LockError::unavailable(NoAnswer)
+            self.shared.unavailable(NoAnswer)
         }
     }
 
@@ -386,7 +386,7 @@ impl Waiter<'_> {
         if hopeless.is_some() || end.is_some_and(|end| Instant::now() + pause >= end) {
             return Err(error.into_lock_error());
         }
-        tracing::debug!(key = acquisition.key.name(), ?error, "asking again");
+        tracing::debug!(key = acquisition.key.name(), %error, "asking again");
         // A wake-up ends the pause early, for example when the connection is back.
         let _ = timeout(pause, self.place.hold().wake_cell.wait()).await;
         Ok(())

@@ -46,7 +46,7 @@ pub(super) async fn alone(
                     waited: patience.waited(),
                 }
             } else {
-                LockError::unavailable(NoAnswer)
+                shared.unavailable(NoAnswer)
             });
         };
         *answered = answer.is_ok();
@@ -80,7 +80,7 @@ pub(super) async fn alone(
                     retry_after: (remaining < NO_TTL).then_some(remaining),
                 });
             }
-            Ok(Answer::Queued(_)) => return Err(LockError::unavailable(Unasked)),
+            Ok(Answer::Queued(_)) => return Err(shared.unavailable(Unasked)),
             Ok(Answer::Foreign { kind }) => return Err(foreign(&acquisition, kind)),
             Err(error) => error,
         };

@@ -79,7 +79,7 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
             Err(error) if Instant::now() >= give_up => {
                 tracing::warn!(
                     key = acquisition.key.name(),
-                    ?error,
+                    %error,
                     "the lock could not be released: it was left to its ttl"
                 );
                 break;

@@ -62,6 +62,14 @@ impl Shared {
         self.clock.now()
     }
 
+    /// The error of a server that did not answer.
+    pub(crate) fn unavailable(
+        &self,
+        cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
+    ) -> LockError {
+        LockError::unavailable(cause, self.store.server())
+    }
+
     /// Refuses to acquire a lock that no task would renew.
     pub(crate) fn check_alive(&self) -> Result<(), LockError> {
         if self.ended.load(Ordering::Relaxed) {

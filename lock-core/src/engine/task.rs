@@ -292,7 +292,7 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
                 span.record("outcome", "failed");
                 tracing::warn!(
                     locks = batch.len(),
-                    ?error,
+                    %error,
                     "leases could not be renewed: trying again"
                 );
                 let is_refused = matches!(error, StoreError::Misconfigured(_));

@@ -5,6 +5,7 @@ mod quorum;
 mod redis;
 mod subscription;
 
+use std::fmt;
 use std::future::Future;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::rt::Handle;
 use crate::token::{ClientId, Token};
 
 pub(crate) use self::memory::MemoryStore;
-pub(crate) use self::quorum::{QuorumStore, Rules, node_urls};
+pub(crate) use self::quorum::{QuorumStore, node_urls};
 pub(crate) use self::redis::{RedisStore, UserConnection};
 pub(crate) use self::subscription::{Announcer, Subscription};
 
@@ -193,8 +194,20 @@ pub(crate) enum StoreError {
 impl StoreError {
     pub(crate) fn into_lock_error(self) -> LockError {
         match self {
-            Self::Ambiguous(source) | Self::NotNow(source) => LockError::Unavailable { source },
+            Self::Ambiguous(cause) | Self::NotNow(cause) => LockError::Unavailable { cause },
             Self::Misconfigured(reason) => LockError::InvalidConfig { reason },
+        }
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ambiguous(cause) | Self::NotNow(cause) => match cause.server() {
+                Some(server) => write!(f, "{server}: {cause}"),
+                None => write!(f, "{cause}"),
+            },
+            Self::Misconfigured(reason) => f.write_str(reason),
         }
     }
 }
@@ -312,6 +325,34 @@ impl AnyStore {
         }
     }
 
+    /// Host and port of the server, where there is one and it is known.
+    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+        match self {
+            Self::Redis(store) => store.server(),
+            Self::Memory(_) | Self::Quorum(_) => None,
+        }
+    }
+
+    fn named(&self, error: StoreError) -> StoreError {
+        match (error, self.server()) {
+            (StoreError::Ambiguous(cause), Some(server)) => StoreError::Ambiguous(cause.at(server)),
+            (StoreError::NotNow(cause), Some(server)) => StoreError::NotNow(cause.at(server)),
+            (StoreError::Misconfigured(reason), Some(server)) => {
+                StoreError::Misconfigured(redis::at(&reason, server))
+            }
+            (error, None) => error,
+        }
+    }
+
+    /// Waits for the first connection, and looks whom it leads to.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(store) => store.ready().await.map_err(|error| self.named(error)),
+            Self::Quorum(store) => store.ready().await,
+        }
+    }
+
     /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         match self {
@@ -324,11 +365,14 @@ impl AnyStore {
 
 impl Store for AnyStore {
     fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
-        on_store!(self, store => store.connecting())
+        let connecting = on_store!(self, store => store.connecting())?;
+        Some(Box::pin(async {
+            connecting.await.map_err(|error| self.named(error))
+        }))
     }
 
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        on_store!(self, store => store.acquire(attempt).await)
+        on_store!(self, store => store.acquire(attempt).await).map_err(|error| self.named(error))
     }
 
     async fn release(
@@ -338,33 +382,34 @@ impl Store for AnyStore {
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
         on_store!(self, store => store.release(key, token, owner).await)
+            .map_err(|error| self.named(error))
     }
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        on_store!(self, store => store.pass(attempt, from).await)
+        on_store!(self, store => store.pass(attempt, from).await).map_err(|error| self.named(error))
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        on_store!(self, store => store.extend(renewals).await)
+        on_store!(self, store => store.extend(renewals).await).map_err(|error| self.named(error))
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        on_store!(self, store => store.inspect(key).await)
+        on_store!(self, store => store.inspect(key).await).map_err(|error| self.named(error))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        on_store!(self, store => store.force_release(key).await)
+        on_store!(self, store => store.force_release(key).await).map_err(|error| self.named(error))
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        on_store!(self, store => store.subscribe(key).await)
+        on_store!(self, store => store.subscribe(key).await).map_err(|error| self.named(error))
     }
 
     async fn guarded(
         &self,
         call: GuardedCall<'_>,
     ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
-        on_store!(self, store => store.guarded(call).await)
+        on_store!(self, store => store.guarded(call).await).map_err(|error| self.named(error))
     }
 
     fn pushes(&self) -> bool {

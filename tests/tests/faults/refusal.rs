@@ -281,7 +281,7 @@ async fn a_server_that_loads_its_data_refuses_and_is_waited_for() {
         eventually("it loads", LIMIT, async || {
             match lock.try_acquire().await {
                 // Before it loads it is not there at all.
-                Err(LockError::Unavailable { source }) => source.to_string().contains("loading"),
+                Err(LockError::Unavailable { cause }) => cause.to_string().contains("loading"),
                 other => panic!("{other:?}"),
             }
         })

@@ -17,8 +17,8 @@ pub(super) async fn is_refused(locks: &LockManager, key: &str) {
     let lock = locks.lock(key);
     match lock.acquire_within(SOON).await {
         Err(LockError::TimedOut { .. }) => {}
-        Err(LockError::Unavailable { source }) => {
-            assert!(source.to_string().contains("votes in"), "{source}");
+        Err(LockError::Unavailable { cause }) => {
+            assert!(cause.to_string().contains("votes in"), "{cause}");
         }
         other => panic!("a second majority: {other:?}"),
     }

@@ -44,21 +44,22 @@ use super::{
     Store, StoreError, Subscription,
 };
 use crate::LockError;
+use crate::config::Config;
 use crate::key::{Kind, LockKey};
 use crate::rt::Handle;
 use crate::token::{ClientId, Token};
 
 /// The settings of a quorum.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Rules {
+struct Rules {
     /// Maximum wait for a reply. A reply that takes longer is an error.
-    pub(crate) limit: Duration,
+    limit: Duration,
     /// A ttl that is used from the beginning.
-    pub(crate) ttl: Duration,
+    ttl: Duration,
     /// Whether a node that may have forgotten votes goes into quarantine: it does not vote until they have ended.
-    pub(crate) quarantine: bool,
+    quarantine: bool,
     /// How far the clock of a node may jump.
-    pub(crate) clock_skew: Duration,
+    clock_skew: Duration,
 }
 
 /// A lock store over several masters.
@@ -77,11 +78,15 @@ impl fmt::Debug for QuorumStore {
 
 impl QuorumStore {
     /// Opens a store over the nodes behind these URLs. Sends nothing before [`ready`](Self::ready).
-    pub(crate) fn open(urls: &[String], rules: Rules) -> Result<Self, LockError> {
-        let nodes: Result<Vec<Master>, LockError> = urls
-            .iter()
-            .map(|url| Master::open(url, rules.limit))
-            .collect();
+    pub(crate) fn open(urls: &[String], config: &Config) -> Result<Self, LockError> {
+        let rules = Rules {
+            limit: config.command_deadline,
+            ttl: config.default_ttl,
+            quarantine: config.restart_quarantine,
+            clock_skew: config.clock_skew,
+        };
+        let nodes: Result<Vec<Master>, LockError> =
+            urls.iter().map(|url| Master::open(url, config)).collect();
         let nodes = nodes?;
         let addresses: Vec<&str> = nodes.iter().map(Master::address).collect();
         urls::check(&addresses)?;

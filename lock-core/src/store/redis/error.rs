@@ -1,12 +1,11 @@
 //! Errors of the server and of the socket, sorted by their meaning for a lock.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::error::{Cause, LockError};
+use crate::error::Cause;
 use crate::store::StoreError;
 
 /// First words of replies that mean "not carried out, try later". Only the first word is compared: the rest
@@ -37,8 +36,8 @@ const ADVICE: &str = "): check the password, the ACL rules and that it is a Redi
 const COMPILING: &str = "Error compiling script ";
 /// Texts in an error that a script raised. The last one is that of Redis 6 and earlier.
 const RUNNING: [&str; 2] = [", on @user_script:", "Error running script "];
-/// Beginnings of errors that kept a script from running at all, in the wording of the `redis` crate.
-const SHUT_OUT: [&str; 2] = ["NoPerm: ", "\"NOAUTH\": "];
+/// Beginnings of errors that kept a script from running at all.
+const SHUT_OUT: [&str; 2] = ["NOPERM ", "NOAUTH "];
 
 pub(super) fn classify(error: RedisError) -> StoreError {
     match error.kind() {
@@ -47,13 +46,16 @@ pub(super) fn classify(error: RedisError) -> StoreError {
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             StoreError::Ambiguous(cause(error))
         }
-        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => refused(&error),
+        ErrorKind::InvalidClientConfig if error.to_string().starts_with(SET_UP) => {
+            StoreError::Misconfigured(error.detail().unwrap_or_default().to_owned())
+        }
+        ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => refused(&said(&error)),
         _ => {
-            let text = error.to_string();
+            let text = said(&error);
             if not_now(error.code().unwrap_or(""), &text) {
                 StoreError::NotNow(cause(error))
             } else {
-                refused(&error)
+                refused(&text)
             }
         }
     }
@@ -82,8 +84,29 @@ fn begins_with(words: &[&str], code: &str, text: &str) -> bool {
     words.contains(&code) || (text.contains("Error running script") && words.iter().any(is_hidden))
 }
 
-fn refused(said: &dyn Display) -> StoreError {
+fn refused(said: &str) -> StoreError {
     StoreError::Misconfigured(format!("{REFUSED}{said}{ADVICE}"))
+}
+
+/// The same reason, with the name of the server.
+pub(in crate::store) fn at(reason: &str, server: &str) -> String {
+    match reason.strip_prefix(REFUSED) {
+        Some(rest) => format!("the server at {server} refused ({rest}"),
+        None => reason.to_owned(),
+    }
+}
+
+/// What the server said, as it said it. The `redis` crate shows the names of its own types instead of the code.
+fn said(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        // " - AuthenticationFailed": the name of a kind, in the middle.
+        (None, _) => {
+            let kind = format!(" - {:?}", error.kind());
+            error.to_string().replacen(&kind, "", 1)
+        }
+    }
 }
 
 /// Sorts an error that a script returned as a text instead of failing with it.
@@ -91,7 +114,7 @@ pub(super) fn passed_on(text: &str) -> StoreError {
     if not_now(text.split(' ').next().unwrap_or(""), text) {
         StoreError::NotNow(Cause::text(text.to_owned()))
     } else {
-        refused(&text)
+        refused(text)
     }
 }
 
@@ -105,12 +128,13 @@ pub(super) fn fault_of_script(refusal: &str) -> Option<String> {
     }
     let ran = RUNNING.iter().any(|words| said.contains(words));
     let shut_out = SHUT_OUT.iter().any(|words| said.starts_with(words))
-        || said.contains("AuthenticationFailed");
+        || said.contains("authentication failed");
     (ran || !shut_out).then(|| said.trim_end().to_owned())
 }
 
 fn cause(error: RedisError) -> Cause {
-    Cause::new(Arc::new(error))
+    let shown = said(&error);
+    Cause::shown_as(&shown, Arc::new(error))
 }
 
 pub(super) fn no_reply(limit: Duration) -> Cause {
@@ -122,19 +146,12 @@ pub(super) fn garbled() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Garbled)))
 }
 
-pub(super) fn no_tls() -> LockError {
-    LockError::config(
-        "this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
-    )
-}
+/// What [`misconfigured`] begins with in the `redis` crate.
+const SET_UP: &str = "set-up";
 
-pub(super) fn bad_url(error: &RedisError) -> LockError {
-    if error.to_string().contains("TLS") && cfg!(not(feature = "tls-rustls")) {
-        return no_tls();
-    }
-    LockError::config(format!(
-        "the URL is not understood ({error}): write `redis://host:port`, `rediss://`, `redis+unix:///path` or `memory://`"
-    ))
+/// An error that trying again does not help, as a whole sentence.
+pub(super) fn misconfigured(sentence: String) -> RedisError {
+    (ErrorKind::InvalidClientConfig, SET_UP, sentence).into()
 }
 
 #[derive(Debug, thiserror::Error)]

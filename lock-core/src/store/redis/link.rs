@@ -9,21 +9,21 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, ErrorKind,
-    IntoConnectionInfo, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult, Value, cmd,
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
+    RedisResult, Value, cmd,
 };
 
 use super::dial::Dial;
-use super::error::{bad_url, is_from_replica, no_tls};
+use super::error::is_from_replica;
 use super::reply::text;
 use super::script::Script;
 use super::socket::{self, Socket};
 use super::subscriptions::Subscriptions;
+use super::target::Target;
 use super::wire::{Arg, CHANNELS, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
-use crate::LockError;
 use crate::key::Name;
 use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events};
@@ -38,15 +38,15 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 /// The connection is replaced as a whole. A clean-up goes out on the connection of its acquire as long as that connection
 /// lives: on one connection it cannot overtake the acquire.
 pub(super) struct Link {
-    info: ConnectionInfo,
+    target: Target,
+    /// Whether a connection was made before.
+    was_connected: AtomicBool,
     pub(super) connect_limit: Duration,
     live: Mutex<Option<Live>>,
     pub(super) dial: Dial,
     next_generation: AtomicU64,
     /// Generations below this one are discarded.
     discarded: AtomicU64,
-    /// Whether the URL permits RESP3.
-    resp3: bool,
     /// False where the server refused RESP3 or the subscription on the last connection.
     pushes: AtomicBool,
     /// Time of the last refusal of the subscription.
@@ -69,34 +69,26 @@ pub(super) struct Live {
 }
 
 impl Link {
-    pub(super) fn open(url: &str, connect_limit: Duration) -> Result<Arc<Self>, LockError> {
-        let info = url
-            .into_connection_info()
-            .map_err(|error| bad_url(&error))?;
-        // Another crate may have enabled TLS in the redis crate, without a provider of cryptography: rustls would panic.
-        if cfg!(not(feature = "tls-rustls")) && matches!(info.addr(), ConnectionAddr::TcpTls { .. })
-        {
-            return Err(no_tls());
-        }
-        // A URL that names RESP2 gets RESP2: no messages arrive, so waiters poll.
-        let resp3 = !(url.contains("protocol=resp2") || url.contains("protocol=2"));
-        // Without TCP_NODELAY a single command can wait for the acknowledgement of the previous one.
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let info = info.set_tcp_settings(tcp);
-        Client::open(info.clone()).map_err(|error| bad_url(&error))?;
-        Ok(Arc::new(Self {
-            info,
+    pub(super) fn open(target: Target, connect_limit: Duration) -> Arc<Self> {
+        let resp3 = target.resp3;
+        Arc::new(Self {
+            target,
+            was_connected: AtomicBool::new(false),
             connect_limit,
             live: Mutex::new(None),
             dial: Dial::default(),
             next_generation: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
-            resp3,
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
             attached: OnceCell::new(),
             subscriptions: Subscriptions::default(),
-        }))
+        })
+    }
+
+    /// Host and port.
+    pub(super) fn address(&self) -> &Arc<str> {
+        &self.target.address
     }
 
     pub(super) fn attach(&self, channel: String, sink: EventSink, runtime: Handle) {
@@ -265,12 +257,13 @@ impl Link {
     /// Sends a request on a connection of its own, which ends with it.
     pub(super) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
         let config = AsyncConnectionConfig::new();
-        let mut socket = socket::connect(&self.info, config, || {}).await?;
+        let settings = self.target.info.redis_settings();
+        let mut socket = socket::connect(&self.target, settings, config, false, || {}).await?;
         socket.request(command).await?.extract_error()
     }
 
     async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
-        match self.connect_as(self.resp3).await {
+        match self.connect_as(self.target.resp3).await {
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
                 self.poll_instead(&error);
                 self.connect_as(false).await
@@ -288,15 +281,17 @@ impl Link {
         } else {
             ProtocolVersion::RESP2
         };
-        let settings = self.info.redis_settings().clone().set_protocol(protocol);
-        let info = self.info.clone().set_redis_settings(settings);
+        let settings = self.target.info.redis_settings().clone();
+        let settings = settings.set_protocol(protocol);
+        let first = !self.was_connected.load(Ordering::Relaxed);
         let link = Arc::downgrade(self);
         let ended = move || {
             if let Some(link) = link.upgrade() {
                 link.discard(generation);
             }
         };
-        let mut socket = socket::connect(&info, config, ended).await?;
+        let mut socket = socket::connect(&self.target, &settings, config, first, ended).await?;
+        self.was_connected.store(true, Ordering::Relaxed);
         if let Some(attached) = self.attached.get().filter(|_| pushes) {
             match socket.requests.subscribe(&attached.channel).await {
                 Ok(()) => self.pushes.store(true, Ordering::Relaxed),

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use once_cell::sync::Lazy;
-use redis::{Cmd, IntoConnectionInfo, Value, cmd};
+use redis::{Cmd, Value, cmd};
 use tokio::time::timeout;
 
-use super::error::{bad_url, classify, garbled, no_reply};
+use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::reply::{millis, text, word};
 use super::script::{self, Script, script};
+use super::target::Target;
 use super::wire::{Arg, CHANNELS, renewed};
 use crate::LockError;
+use crate::config::Config;
 use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
 use crate::rt::Handle;
@@ -304,26 +306,22 @@ pub(crate) fn yes(value: &Value) -> Result<bool, StoreError> {
 /// The connection to one master of a quorum.
 pub(crate) struct Master {
     link: Arc<Link>,
-    address: String,
     limit: Duration,
 }
 
 impl Master {
     /// Sends nothing before [`ready`](Self::ready).
-    pub(crate) fn open(url: &str, limit: Duration) -> Result<Self, LockError> {
-        let info = url
-            .into_connection_info()
-            .map_err(|error| bad_url(&error))?;
+    pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
+        let limit = config.command_deadline;
         Ok(Self {
-            link: Link::open(url, limit)?,
-            address: info.addr().to_string(),
+            link: Link::open(Target::parse(url, config)?, limit),
             limit,
         })
     }
 
     /// Host and port, without the password.
     pub(crate) fn address(&self) -> &str {
-        &self.address
+        self.link.address()
     }
 
     pub(crate) fn channel_of(client: &ClientId) -> String {

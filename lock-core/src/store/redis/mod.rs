@@ -13,7 +13,11 @@ mod reply;
 mod script;
 mod silence;
 mod socket;
+mod stranger;
 mod subscriptions;
+mod target;
+#[cfg(feature = "tls-rustls")]
+mod tls;
 mod user;
 mod wire;
 
@@ -27,11 +31,13 @@ use redis::{Cmd, RedisResult, Value};
 use tokio::time::{Instant, timeout};
 
 use self::batch::Batcher;
+pub(super) use self::error::at;
 use self::error::{classify, garbled, no_reply};
 use self::link::Link;
 pub(crate) use self::master::{Abstention, Ballot, Enlist, Enlisted, Enlisting, Master, Vote, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
+use self::target::Target;
 pub(crate) use self::user::UserConnection;
 use self::wire::{Arg, CHANNELS};
 use super::{
@@ -74,7 +80,10 @@ impl RedisStore {
     pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
         let limit = config.command_deadline;
         Ok(Self {
-            conduit: Conduit::Link(Link::open(url, limit)?, Arc::default()),
+            conduit: Conduit::Link(
+                Link::open(Target::parse(url, config)?, limit),
+                Arc::default(),
+            ),
             limit,
             polls_for: polls_for(config),
             channel: OnceCell::new(),
@@ -101,6 +110,14 @@ impl RedisStore {
     /// Whether the library makes and drives the connection.
     pub(crate) fn is_driven_here(&self) -> bool {
         matches!(self.conduit, Conduit::Link(..))
+    }
+
+    /// Host and port. A connection of the user does not tell.
+    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+        match &self.conduit {
+            Conduit::Link(link, _) => Some(link.address()),
+            Conduit::User(_) => None,
+        }
     }
 
     /// Makes the first connection, so that a wrong address or password shows at start-up.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
+use once_cell::sync::OnceCell;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
@@ -24,6 +25,8 @@ struct Inner {
     first: AtomicU64,
     /// Whether a request without a caller is under way.
     is_probed: AtomicBool,
+    /// The first bytes that came.
+    greeting: OnceCell<Box<[u8]>>,
 }
 
 /// A request without a caller, whose answer is counted however late it is. One at a time.
@@ -42,7 +45,13 @@ impl Silence {
             since: AtomicU64::new(1),
             first: AtomicU64::new(0),
             is_probed: AtomicBool::new(false),
+            greeting: OnceCell::new(),
         }))
+    }
+
+    /// The first bytes that came: at most eight of the first segment.
+    pub(super) fn greeting(&self) -> Option<&[u8]> {
+        self.0.greeting.get().map(|bytes| &**bytes)
     }
 
     fn now(&self) -> u64 {
@@ -111,8 +120,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
-        if buf.filled().len() > before {
+        if let Some(came) = buf.filled().get(before..).filter(|came| !came.is_empty()) {
             self.silence.heard();
+            let greeting = &self.silence.0.greeting;
+            greeting.get_or_init(|| came[..came.len().min(8)].into());
         }
         Poll::Ready(read)
     }

@@ -1,21 +1,32 @@
 //! A connection of the `redis` crate over a stream that the library makes.
 
+#[cfg(feature = "tls-rustls")]
+use std::future::pending;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+#[cfg(feature = "tls-rustls")]
+use std::time::Duration;
 
+use super::error::misconfigured;
 use super::silence::{Heard, Silence};
+use super::stranger;
+use super::target::Target;
+#[cfg(feature = "tls-rustls")]
+use super::tls::not_tls;
 #[cfg(not(lock_sim))]
 use futures_util::future::select_ok;
+#[cfg(not(lock_sim))]
+use redis::ErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Client, Cmd, ConnectionAddr, ConnectionInfo, RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError, RedisResult, Value,
 };
-#[cfg(not(lock_sim))]
-use redis::{ErrorKind, RedisError};
 use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(not(lock_sim))]
 use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
+#[cfg(feature = "tls-rustls")]
+use tokio::time::sleep;
 
 use crate::rt;
 #[cfg(lock_sim)]
@@ -24,6 +35,10 @@ use crate::sim::tcp;
 /// Maximum requests on their way to the socket. Further callers queue for a place.
 const REQUESTS_READY: usize = 1024;
 
+/// Time for a handshake before the port is asked whether it speaks TLS at all.
+#[cfg(feature = "tls-rustls")]
+const PLAIN_AFTER: Duration = Duration::from_millis(300);
+
 /// A connection, and the task that drives it.
 #[derive(Clone)]
 pub(super) struct Socket {
@@ -31,7 +46,7 @@ pub(super) struct Socket {
     pub(super) silence: Silence,
     /// Number of requests under way.
     load: Arc<AtomicUsize>,
-    driver: Option<Arc<Driver>>,
+    driver: Arc<Driver>,
 }
 
 /// Ends the task that drives the connection with the last handle, as the crate does for its own connections.
@@ -65,8 +80,7 @@ impl Drop for Counted<'_> {
 impl Socket {
     /// Whether the connection is known to have ended.
     pub(super) fn is_over(&self) -> bool {
-        let driver = self.driver.as_deref();
-        driver.is_some_and(|driver| driver.is_over.load(Ordering::SeqCst))
+        self.driver.is_over.load(Ordering::SeqCst)
     }
 
     /// Whether a request is under way.
@@ -77,22 +91,17 @@ impl Socket {
     /// Sends a request and waits for its reply.
     pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
         let _counted = Counted::begin(&self.load);
-        if self.driver.is_some() {
-            return self.requests.send_packed_command(command).await;
-        }
-        // The crate drives this connection, and does not show its bytes.
-        self.silence.asked();
-        let answer = self.requests.send_packed_command(command).await;
-        self.silence.heard();
-        answer
+        self.requests.send_packed_command(command).await
     }
 }
 
 /// Connects on the current runtime, which then drives the connection. Calls `ended` when the connection has ended by itself.
-/// Over TLS only a RESP3 message reports that end.
+/// With `first`, a failure is looked into: another server may be meant.
 pub(super) async fn connect(
-    info: &ConnectionInfo,
+    target: &Target,
+    settings: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
+    first: bool,
     ended: impl FnOnce() + Send + 'static,
 ) -> RedisResult<Socket> {
     let config = config
@@ -100,39 +109,82 @@ pub(super) async fn connect(
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(REQUESTS_READY);
-    match info.addr() {
+    let silence = Silence::new();
+    let made = match target.info.addr() {
         ConnectionAddr::Tcp(host, port) => {
-            let stream = tcp(host, *port, info.tcp_settings().nodelay()).await?;
-            over(stream, info, config, ended).await
+            let stream = tcp(host, *port, target.info.tcp_settings().nodelay()).await?;
+            #[cfg(feature = "tls-rustls")]
+            if let Some(tls) = &target.tls {
+                let shaking = async {
+                    let (stream, asked) = tls.start(stream).await;
+                    let stream = match stream {
+                        Ok(stream) => stream,
+                        Err(error) => {
+                            return Err(match tls.misconfigured(&error, &target.address) {
+                                Some(why) => misconfigured(why),
+                                None => error.into(),
+                            });
+                        }
+                    };
+                    let made = over(stream, settings, config, silence.clone(), ended).await;
+                    made.map_err(|error| {
+                        if silence.greeting().is_some() || !has_ended(&error) {
+                            return error;
+                        }
+                        let why = tls.ended(&asked, &target.address);
+                        why.map_or(error, misconfigured)
+                    })
+                };
+                let plain = async {
+                    if !first {
+                        return pending().await;
+                    }
+                    // A port without TLS may never answer a handshake.
+                    sleep(PLAIN_AFTER).await;
+                    if !stranger::speaks_plain(host, *port).await {
+                        pending::<()>().await;
+                    }
+                };
+                return tokio::select! {
+                    made = shaking => made,
+                    () = plain => Err(misconfigured(not_tls(&target.address))),
+                };
+            }
+            over(stream, settings, config, silence.clone(), ended).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
             let stream = tokio::net::UnixStream::connect(path).await?;
-            over(stream, info, config, ended).await
+            over(stream, settings, config, silence.clone(), ended).await
         }
-        // The crate does not expose its TLS stream, so it makes and drives this connection itself.
-        _ => {
-            #[cfg(feature = "tls-rustls")]
-            choose_cryptography();
-            Ok(Socket {
-                requests: Client::open(info.clone())?
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await?,
-                silence: Silence::new(),
-                load: Arc::default(),
-                driver: None,
-            })
-        }
+        _ => unreachable!("a target is TCP or a Unix socket"),
+    };
+    match made {
+        Err(error) if first => Err(explained(error, target, &silence).await),
+        made => made,
     }
 }
 
-/// Without a provider for the process, rustls panics. A provider that the program has installed stays.
-#[cfg(feature = "tls-rustls")]
-fn choose_cryptography() {
-    use rustls::crypto::{CryptoProvider, ring};
-    if CryptoProvider::get_default().is_none() {
-        // Another thread may have been faster: then there is one.
-        let _ = ring::default_provider().install_default();
+fn has_ended(error: &RedisError) -> bool {
+    error.is_connection_dropped() || error.is_io_error()
+}
+
+/// An error that says which other server was met, if one was.
+async fn explained(error: RedisError, target: &Target, silence: &Silence) -> RedisError {
+    let at = &target.address;
+    match silence.greeting() {
+        Some(greeting) if greeting.starts_with(stranger::HTTP) => misconfigured(format!(
+            "an HTTP server answers at {at}: name the port of the Redis or Valkey server"
+        )),
+        None if has_ended(&error) => match target.info.addr() {
+            ConnectionAddr::Tcp(host, port) if stranger::speaks_tls(host, *port).await => {
+                misconfigured(format!(
+                    "the server at {at} speaks TLS on this port: write `rediss://`"
+                ))
+            }
+            _ => error,
+        },
+        _ => error,
     }
 }
 
@@ -156,20 +208,20 @@ async fn tcp(host: &str, port: u16, nodelay: bool) -> RedisResult<TcpStream> {
 
 async fn over<S>(
     stream: S,
-    info: &ConnectionInfo,
+    settings: &RedisConnectionInfo,
     config: AsyncConnectionConfig,
+    silence: Silence,
     ended: impl FnOnce() + Send + 'static,
 ) -> RedisResult<Socket>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let silence = Silence::new();
     let stream = Heard {
         stream,
         silence: silence.clone(),
     };
     let (requests, driver) =
-        MultiplexedConnection::new_with_config(info.redis_settings(), stream, config).await?;
+        MultiplexedConnection::new_with_config(settings, stream, config).await?;
     let is_over = Arc::new(AtomicBool::new(false));
     let over = Arc::clone(&is_over);
     let task = rt::spawn(async move {
@@ -185,6 +237,6 @@ where
         requests,
         silence,
         load: Arc::default(),
-        driver: Some(Arc::new(driver)),
+        driver: Arc::new(driver),
     })
 }

@@ -59,7 +59,7 @@ const GRACE: Duration = Duration::from_millis(1_200);
 /// What was heard long ago, or too late, where a caller that asks in the name of others does not run.
 const HEARD_LATE: [&str; 5] = [
     "later than the lease",
-    "ReadOnly",
+    "READONLY",
     "no answer within",
     "no reply within",
     "connection refused",
@@ -91,17 +91,17 @@ pub(super) fn refused(
         (LockError::Unavailable { .. }, _) if asked.connection == Connection::User => None,
         // What is not polled in time cannot hear the answer.
         (LockError::Unavailable { .. }, _) if !asked.attentive => None,
-        (LockError::Unavailable { source }, _)
-            if source.to_string().contains("ReadOnly") && weather.may_be_demoted(*process, now) =>
+        (LockError::Unavailable { cause }, _)
+            if cause.to_string().contains("READONLY") && weather.may_be_demoted(*process, now) =>
         {
             None
         }
         // Where the caller that asks for its process does not run, or asks for a shorter lease, that is what the others are told.
-        (LockError::Unavailable { source }, _)
+        (LockError::Unavailable { cause }, _)
             if (is_held_up || asked.is_short(asked.shortest_ttl))
                 && HEARD_LATE
                     .iter()
-                    .any(|late| source.to_string().contains(late)) =>
+                    .any(|late| cause.to_string().contains(late)) =>
         {
             None
         }

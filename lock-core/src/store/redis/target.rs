@@ -1,0 +1,192 @@
+//! Where a URL leads: its parts, checked, and what is wrong with it.
+
+use std::sync::Arc;
+
+use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
+
+#[cfg(feature = "tls-rustls")]
+use super::tls::TlsClient;
+use crate::LockError;
+use crate::config::Config;
+
+const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+quorum://a,b,c` or `memory://`";
+
+/// A server, and how to speak to it.
+pub(super) struct Target {
+    /// Host and port, or the path of the socket.
+    pub(super) address: Arc<str>,
+    /// Without TLS, which is beside it.
+    pub(super) info: ConnectionInfo,
+    #[cfg(feature = "tls-rustls")]
+    pub(super) tls: Option<TlsClient>,
+    /// Whether the URL permits RESP3. With RESP2 no messages arrive, so waiters poll.
+    pub(super) resp3: bool,
+}
+
+impl Target {
+    pub(super) fn parse(url: &str, config: &Config) -> Result<Self, LockError> {
+        let (scheme, rest) = url
+            .split_once("://")
+            .ok_or_else(|| wrong("the URL has no scheme"))?;
+        let is_tls = matches!(scheme, "rediss" | "valkeys");
+        let plain = match scheme {
+            "redis" | "rediss" | "valkey" | "valkeys" => "redis",
+            "unix" | "redis+unix" | "valkey+unix" => "redis+unix",
+            _ => return Err(unknown(scheme)),
+        };
+        if plain == "redis" && names_several(rest) {
+            return Err(wrong(
+                "the URL names several servers, which is a quorum with `redis+quorum://` (Sentinel and Cluster are not supported yet)",
+            ));
+        }
+        if is_tls && cfg!(not(feature = "tls-rustls")) {
+            return Err(LockError::config(
+                "this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`",
+            ));
+        }
+        if is_tls && rest.contains('#') {
+            return Err(LockError::config(
+                "a URL with TLS has no part after `#`: use `Tls::insecure` with the feature `tls-insecure`, in tests only",
+            ));
+        }
+        // The redis crate refuses `rediss` without a feature of its own, and TLS is ours.
+        let info = format!("{plain}://{rest}").into_connection_info();
+        let info = info.map_err(|error| unreadable(&error))?;
+        // Without TCP_NODELAY a single command can wait for the acknowledgement of the previous one.
+        let tcp = info.tcp_settings().clone().set_nodelay(true);
+        let info = info.set_tcp_settings(tcp);
+        #[cfg(feature = "tls-rustls")]
+        let tls = match info.addr() {
+            ConnectionAddr::Tcp(host, _) if is_tls => {
+                Some(TlsClient::new(config.tls.as_ref(), host)?)
+            }
+            _ if config.tls.is_some() => {
+                return Err(LockError::config(
+                    "there are settings for TLS and the URL is without TLS: write `rediss://`",
+                ));
+            }
+            _ => None,
+        };
+        #[cfg(not(feature = "tls-rustls"))]
+        let _ = config;
+        Ok(Self {
+            address: match info.addr() {
+                ConnectionAddr::Tcp(host, port) if host.contains(':') => {
+                    format!("[{host}]:{port}").into()
+                }
+                address => address.to_string().into(),
+            },
+            info,
+            #[cfg(feature = "tls-rustls")]
+            tls,
+            resp3: !(url.contains("protocol=resp2") || url.contains("protocol=2")),
+        })
+    }
+}
+
+/// Whether there is a comma between the password and the path.
+fn names_several(rest: &str) -> bool {
+    let hosts = rest.split(['/', '?', '#']).next().unwrap_or(rest);
+    let hosts = hosts.rsplit_once('@').map_or(hosts, |(_, hosts)| hosts);
+    hosts.contains(',')
+}
+
+fn unknown(scheme: &str) -> LockError {
+    match scheme {
+        "redis+sentinel" | "rediss+sentinel" | "sentinel" => LockError::config(format!(
+            "Sentinel is not supported yet (`{scheme}://`): write `redis://host:port` of the master that it names"
+        )),
+        "redis+cluster" | "rediss+cluster" | "cluster" => LockError::config(format!(
+            "Redis Cluster is not supported yet (`{scheme}://`): use a server without cluster mode, or `redis+quorum://a,b,c` over several"
+        )),
+        // Anything else may be a part of a password.
+        "http" | "https" | "tcp" | "tls" | "ssl" | "postgres" | "postgresql" | "mysql" => {
+            wrong(&format!("`{scheme}://` is not the scheme of a lock server"))
+        }
+        _ => wrong("the URL has an unknown scheme"),
+    }
+}
+
+fn unreadable(error: &RedisError) -> LockError {
+    // The crate ends its sentence with the name of a kind.
+    let said = error.to_string();
+    let said = said.split(" - ").next().unwrap_or_default();
+    LockError::config(format!(
+        "the URL cannot be read ({said}): write `redis://user:password@host:port/db`, with `%2F` and the like for special characters"
+    ))
+}
+
+fn wrong(what: &str) -> LockError {
+    LockError::config(format!("{what}: write {SCHEMES}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(url: &str) -> String {
+        match Target::parse(url, &Config::default()) {
+            Err(error) => error.to_string(),
+            Ok(target) => format!("leads to {}", target.address),
+        }
+    }
+
+    #[test]
+    fn each_mistake_in_a_url_has_its_sentence() {
+        let schemes = format!("write {SCHEMES}");
+        for (url, expected) in [
+            ("redis://h", "leads to h:6379"),
+            ("valkey://h:1", "leads to h:1"),
+            ("redis://[::1]:7", "leads to [::1]:7"),
+            ("redis://user:a%2Cb@h:1/2", "leads to h:1"),
+            ("redis://:a,b@h:1/2", "leads to h:1"),
+            (
+                "localhost:6379",
+                &format!("lock configuration: the URL has no scheme: {schemes}"),
+            ),
+            (
+                "http://h",
+                &format!(
+                    "lock configuration: `http://` is not the scheme of a lock server: {schemes}"
+                ),
+            ),
+            (
+                "s3cret://h",
+                &format!("lock configuration: the URL has an unknown scheme: {schemes}"),
+            ),
+            (
+                "redis://a,b",
+                &format!(
+                    "lock configuration: the URL names several servers, which is a quorum with `redis+quorum://` (Sentinel and \
+                     Cluster are not supported yet): {schemes}"
+                ),
+            ),
+            (
+                "redis+sentinel://s/mymaster",
+                "lock configuration: Sentinel is not supported yet (`redis+sentinel://`): write `redis://host:port` of the \
+                 master that it names",
+            ),
+            (
+                "redis+cluster://a,b",
+                "lock configuration: Redis Cluster is not supported yet (`redis+cluster://`): use a server without cluster \
+                 mode, or `redis+quorum://a,b,c` over several",
+            ),
+            (
+                "redis://h/x",
+                "lock configuration: the URL cannot be read (Invalid database number): write \
+                 `redis://user:password@host:port/db`, with `%2F` and the like for special characters",
+            ),
+        ] {
+            assert_eq!(said(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    #[cfg(not(feature = "tls-rustls"))]
+    fn tls_without_its_feature_names_the_feature() {
+        assert_eq!(
+            said("rediss://h"),
+            "lock configuration: this build cannot speak TLS: enable the feature `tls-rustls` of lock-core for `rediss://`"
+        );
+    }
+}
