@@ -30,7 +30,23 @@ const NOT_NOW: [&str; 13] = [
 const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 
 const REFUSED: &str = "the server refused (";
-const ADVICE: &str = "): check the password, the ACL rules and that it is a Redis or Valkey master";
+
+/// What to do about a refusal, by its code; for any other code the last one.
+const ADVICE: [(&str, &str); 4] = [
+    (
+        "NOAUTH ",
+        "it asks for a password, so write `redis://user:password@host:port`",
+    ),
+    ("WRONGPASS ", "check the user and the password in the URL"),
+    (
+        "ERR DB index is out of range",
+        "it has no database of the number in the URL, so leave out `/db` or name another",
+    ),
+    (
+        "",
+        "check the password, the ACL rules and that it is a Redis or Valkey master",
+    ),
+];
 
 /// The text in front of the Lua error of a script that does not compile.
 const COMPILING: &str = "Error compiling script ";
@@ -85,7 +101,9 @@ fn begins_with(words: &[&str], code: &str, text: &str) -> bool {
 }
 
 fn refused(said: &str) -> StoreError {
-    StoreError::Misconfigured(format!("{REFUSED}{said}{ADVICE}"))
+    let advice = ADVICE.iter().find(|(code, _)| said.starts_with(code));
+    let advice = advice.map_or("", |(_, advice)| advice);
+    StoreError::Misconfigured(format!("{REFUSED}{said}): {advice}"))
 }
 
 /// The same reason, with the name of the server.
@@ -121,7 +139,7 @@ pub(super) fn passed_on(text: &str) -> StoreError {
 /// The fault of a user's script, if a [refusal](StoreError::Misconfigured) is about that: then the author of the script has to
 /// repair it, not the operator of the server.
 pub(super) fn fault_of_script(refusal: &str) -> Option<String> {
-    let said = refusal.strip_prefix(REFUSED)?.strip_suffix(ADVICE)?;
+    let said = refusal.strip_prefix(REFUSED)?.rsplit_once("): ")?.0;
     if let Some((_, why)) = said.split_once(COMPILING) {
         let why = why.trim_start_matches("(new function): ").trim_end();
         return Some(format!("the server does not understand its Lua ({why})"));

@@ -41,6 +41,8 @@ pub(super) struct Link {
     target: Target,
     /// Whether a connection was made before.
     was_connected: AtomicBool,
+    /// Whether the server was found to hold locks.
+    pub(super) was_looked_at: AtomicBool,
     pub(super) connect_limit: Duration,
     live: Mutex<Option<Live>>,
     pub(super) dial: Dial,
@@ -68,12 +70,24 @@ pub(super) struct Live {
     socket: Socket,
 }
 
+impl Live {
+    pub(super) fn socket(&self) -> Socket {
+        self.socket.clone()
+    }
+
+    /// The first bytes of the server.
+    pub(super) fn greeting(&self) -> Option<&[u8]> {
+        self.socket.silence.greeting()
+    }
+}
+
 impl Link {
     pub(super) fn open(target: Target, connect_limit: Duration) -> Arc<Self> {
         let resp3 = target.resp3;
         Arc::new(Self {
             target,
             was_connected: AtomicBool::new(false),
+            was_looked_at: AtomicBool::new(false),
             connect_limit,
             live: Mutex::new(None),
             dial: Dial::default(),
@@ -84,6 +98,12 @@ impl Link {
             attached: OnceCell::new(),
             subscriptions: Subscriptions::default(),
         })
+    }
+
+    /// The user of the server, `default` if the URL names none.
+    pub(super) fn user(&self) -> &str {
+        let settings = self.target.info.redis_settings();
+        settings.username().unwrap_or("default")
     }
 
     /// Host and port.

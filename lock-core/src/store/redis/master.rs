@@ -339,9 +339,11 @@ impl Master {
     /// Makes the connection if there is none.
     pub(crate) async fn ready(&self) -> Result<u64, StoreError> {
         match timeout(self.limit, self.link.connection()).await {
-            Ok(Ok(_)) => self
-                .generation()
-                .ok_or_else(|| StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke)))),
+            Ok(Ok(live)) => {
+                self.link.look(live).await?;
+                self.generation()
+                    .ok_or_else(|| StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke))))
+            }
             Ok(Err(error)) => Err(classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
         }

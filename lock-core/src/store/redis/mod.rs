@@ -7,6 +7,7 @@ mod error;
 mod exclusive;
 mod guarded;
 mod link;
+mod look;
 mod master;
 mod reentrant;
 mod reply;
@@ -120,11 +121,15 @@ impl RedisStore {
         }
     }
 
-    /// Makes the first connection, so that a wrong address or password shows at start-up.
+    /// Makes the first connection, and looks at its server, so that a wrong address, password or server shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        match self.connecting() {
-            Some(connecting) => connecting.await,
-            None => Ok(()),
+        let Conduit::Link(link, _) = &self.conduit else {
+            return Ok(());
+        };
+        match timeout(self.limit, link.connection()).await {
+            Ok(Ok(live)) => link.look(live).await,
+            Ok(Err(error)) => Err(classify(error)),
+            Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
         }
     }
 

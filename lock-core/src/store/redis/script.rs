@@ -16,7 +16,7 @@ const LONGEST_NUMBER: usize = 20;
 pub(super) struct Script {
     pub(super) name: &'static str,
     pub(super) source: Cow<'static, str>,
-    hash: String,
+    pub(super) hash: String,
 }
 
 macro_rules! script {

@@ -11,6 +11,9 @@ use once_cell::sync::OnceCell;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
+/// Maximum length of the greeting that is kept.
+const GREETING: usize = 1024;
+
 /// The silence of a connection: the time since its last answer, or since the first request after that answer. An answer counts
 /// however late it is, also if its caller has given up.
 #[derive(Debug, Clone)]
@@ -49,7 +52,7 @@ impl Silence {
         }))
     }
 
-    /// The first bytes that came: at most eight of the first segment.
+    /// The first bytes that came: the reply to HELLO, or what a server of another kind says.
     pub(super) fn greeting(&self) -> Option<&[u8]> {
         self.0.greeting.get().map(|bytes| &**bytes)
     }
@@ -123,7 +126,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         if let Some(came) = buf.filled().get(before..).filter(|came| !came.is_empty()) {
             self.silence.heard();
             let greeting = &self.silence.0.greeting;
-            greeting.get_or_init(|| came[..came.len().min(8)].into());
+            greeting.get_or_init(|| came[..came.len().min(GREETING)].into());
         }
         Poll::Ready(read)
     }

@@ -1,0 +1,192 @@
+//! A look at the server of the first connection: whether it can hold locks at all.
+//!
+//! It refuses only what would fail later. The mode and the role are known from the reply to HELLO, which the connection has
+//! seen. One script tries the commands of the locks. What is not answered, or refused for another reason, proves nothing.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join3;
+use once_cell::sync::Lazy;
+use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
+use tokio::time::timeout;
+
+use super::error::classify;
+use super::link::{Link, Live};
+use super::reply::text;
+use super::script::{Script, script};
+use crate::error::Cause;
+use crate::store::StoreError;
+
+static PROBE: Lazy<Script> = script!("probe", "probe.lua");
+
+impl Link {
+    /// Looks at the server, unless it has passed before.
+    pub(super) async fn look(self: &Arc<Self>, live: Live) -> Result<(), StoreError> {
+        if self.was_looked_at.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let look = Look {
+            at: self.address(),
+            user: self.user(),
+            live,
+        };
+        // A server that is slow now is not another one.
+        match timeout(self.connect_limit, look.look()).await {
+            Ok(Err(refusal)) => return Err(refusal),
+            Ok(Ok(())) => self.was_looked_at.store(true, Ordering::Relaxed),
+            Err(_) => {}
+        }
+        Ok(())
+    }
+}
+
+struct Look<'a> {
+    at: &'a str,
+    user: &'a str,
+    live: Live,
+}
+
+impl Look<'_> {
+    async fn look(&self) -> Result<(), StoreError> {
+        let at = self.at;
+        let greeting = self
+            .live
+            .greeting()
+            .and_then(|bytes| parse_redis_value(bytes).ok());
+        let hello = match greeting {
+            Some(hello @ Value::Map(_)) => Ok(hello),
+            _ => self.ask(&cmd("HELLO")).await,
+        };
+        let hello: HashMap<String, Value> = hello
+            .and_then(|hello| Ok(from_redis_value(hello)?))
+            .unwrap_or_default();
+        match text(hello.get("mode")) {
+            Some("sentinel") => return Err(self.is_sentinel().await),
+            Some("cluster") => {
+                return Err(StoreError::Misconfigured(format!(
+                    "the server at {at} is a node of a Redis Cluster, which is not supported yet: use a server without cluster mode, \
+                     or `redis+quorum://a,b,c` over several"
+                )));
+            }
+            _ => {}
+        }
+        if matches!(text(hello.get("role")), Some("replica" | "slave")) {
+            return Err(self.is_replica().await);
+        }
+        let (mut memory, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
+        memory.arg("memory");
+        hash.arg(&PROBE.hash).arg(0);
+        let probe = PROBE.by_text(&[], &[]);
+        let (refused, by_hash, memory) =
+            join3(self.ask(&probe), self.ask(&hash), self.ask(&memory)).await;
+        let mut missing = match refused {
+            Ok(refused) => from_redis_value::<Vec<String>>(refused).unwrap_or_default(),
+            Err(error) if is_no_right(&error) => vec!["eval".to_owned()],
+            Err(error) if proves(&error) => return Err(classify(error)),
+            Err(_) => Vec::new(),
+        };
+        if by_hash.is_err_and(|error| is_no_right(&error)) {
+            missing.push("evalsha".to_owned());
+        }
+        if !missing.is_empty() {
+            return Err(self.lacks(&missing));
+        }
+        if let Ok(memory) = memory.and_then(|memory| Ok(from_redis_value::<String>(memory)?)) {
+            self.check_memory(&memory);
+        }
+        Ok(())
+    }
+
+    async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
+        let mut socket = self.live.socket();
+        socket.request(command).await?.extract_error()
+    }
+
+    async fn is_sentinel(&self) -> StoreError {
+        let mut masters = cmd("SENTINEL");
+        masters.arg("MASTERS");
+        let masters = self.ask(&masters).await;
+        let masters: Vec<HashMap<String, String>> = masters
+            .and_then(|masters| Ok(from_redis_value(masters)?))
+            .unwrap_or_default();
+        let masters: Vec<String> = masters
+            .iter()
+            .filter_map(|master| {
+                Some(format!(
+                    "`redis://{}:{}` (`{}`)",
+                    master.get("ip")?,
+                    master.get("port")?,
+                    master.get("name")?
+                ))
+            })
+            .collect();
+        let instead = match &masters[..] {
+            [] => "`redis://host:port` of the master that it names".to_owned(),
+            masters => format!("the master that it names now, {}", masters.join(" or ")),
+        };
+        StoreError::Misconfigured(format!(
+            "the server at {} is a Sentinel, which holds no locks and is not supported yet: write {instead}",
+            self.at
+        ))
+    }
+
+    async fn is_replica(&self) -> StoreError {
+        let mut info = cmd("INFO");
+        info.arg("replication");
+        let info = self.ask(&info).await;
+        let info: String = info
+            .and_then(|info| Ok(from_redis_value(info)?))
+            .unwrap_or_default();
+        let master = field(&info, "master_host").zip(field(&info, "master_port"));
+        let of = master.map_or_else(String::new, |(host, port)| format!(" of {host}:{port}"));
+        StoreError::NotNow(Cause::text(format!(
+            "it is a replica{of}, and only a master holds locks"
+        )))
+    }
+
+    fn lacks(&self, missing: &[String]) -> StoreError {
+        let (at, user) = (self.at, self.user);
+        StoreError::Misconfigured(format!(
+            "the user `{user}` of the server at {at} may not run {}, which locks need: an administrator permits it with \
+             `ACL SETUSER {user} +{}`",
+            missing.join(", "),
+            missing.join(" +")
+        ))
+    }
+
+    fn check_memory(&self, info: &str) {
+        let limited = field(info, "maxmemory").is_some_and(|limit| limit != "0");
+        if let Some(policy) =
+            field(info, "maxmemory_policy").filter(|policy| limited && *policy != "noeviction")
+        {
+            tracing::warn!(
+                server = self.at,
+                "the server deletes keys when its memory is full (maxmemory-policy {policy}), and a lock that is deleted is lost: \
+                 set maxmemory-policy to noeviction"
+            );
+        }
+    }
+}
+
+fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+    let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
+    fields.find_map(|(field, value)| (field == name).then_some(value))
+}
+
+fn is_no_right(error: &RedisError) -> bool {
+    // A key outside the user's pattern has the same code.
+    error.code() == Some("NOPERM")
+        && error
+            .detail()
+            .is_some_and(|detail| detail.contains("permissions to run"))
+}
+
+/// Whether no lock can work with a server that answers so.
+fn proves(error: &RedisError) -> bool {
+    error.code() == Some("NOAUTH")
+        || error
+            .detail()
+            .is_some_and(|detail| detail.contains("unknown command"))
+}

@@ -1,0 +1,282 @@
+//! `connect` looks whom it got, and says in one sentence what to write instead.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lock_core::{LockError, LockManager};
+use lock_tests::{AclServer, Capture, LIMIT, Sentinel, TestServer};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
+use tokio::task::AbortHandle;
+
+async fn connect(url: &str) -> Result<LockManager, LockError> {
+    let builder = LockManager::builder().command_deadline(LIMIT);
+    builder.connect(url).await
+}
+
+async fn refused(url: &str) -> String {
+    match connect(url).await {
+        Err(LockError::InvalidConfig { reason }) => reason,
+        other => panic!("{url}: {other:?}"),
+    }
+}
+
+const SCHEMES: &str = "write `redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+quorum://a,b,c` or `memory://`";
+
+#[tokio::test]
+async fn a_url_of_another_kind_names_its_mistake_and_the_schemes() {
+    for (url, mistake) in [
+        ("localhost:6379", "the URL has no scheme"),
+        (
+            "http://localhost:6379",
+            "`http://` is not the scheme of a lock server",
+        ),
+        (
+            "redis://a,b",
+            "the URL names several servers, which is a quorum with `redis+quorum://` (Sentinel and Cluster are not supported yet)",
+        ),
+    ] {
+        assert_eq!(refused(url).await, format!("{mistake}: {SCHEMES}"));
+    }
+    assert_eq!(
+        refused("redis+sentinel://a,b/mymaster").await,
+        "Sentinel is not supported yet (`redis+sentinel://`): write `redis://host:port` of the master that it names"
+    );
+    assert_eq!(
+        refused("redis+cluster://a,b").await,
+        "Redis Cluster is not supported yet (`redis+cluster://`): use a server without cluster mode, or \
+         `redis+quorum://a,b,c` over several"
+    );
+}
+
+/// An HTTP server that answers whatever comes.
+async fn http_server() -> (SocketAddr, AbortHandle) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let accepting = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            let mut request = [0; 1024];
+            let _ = stream.read(&mut request).await;
+            let answer = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+            let _ = stream.write_all(answer).await;
+        }
+    });
+    (address, accepting.abort_handle())
+}
+
+#[tokio::test]
+async fn an_http_server_is_called_one() {
+    let (address, accepting) = http_server().await;
+    for query in ["", "/?protocol=resp2"] {
+        assert_eq!(
+            refused(&format!("redis://{address}{query}")).await,
+            format!(
+                "an HTTP server answers at {address}: name the port of the Redis or Valkey server"
+            )
+        );
+    }
+    accepting.abort();
+}
+
+#[tokio::test]
+async fn a_sentinel_is_called_one_and_its_master_named() {
+    let master = TestServer::start().await;
+    let sentinel = Sentinel::start("orders", master.addr()).await;
+    let at = sentinel.addr();
+    for query in ["", "/?protocol=resp2"] {
+        assert_eq!(
+            refused(&format!("redis://{at}{query}")).await,
+            format!(
+                "the server at {at} is a Sentinel, which holds no locks and is not supported yet: write the master that it names \
+                 now, `redis://{}` (`orders`)",
+                master.addr()
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_is_called_one() {
+    let node = TestServer::builder()
+        .arg("--cluster-enabled", "yes")
+        .start()
+        .await;
+    for query in ["", "/?protocol=resp2"] {
+        assert_eq!(
+            refused(&format!("{}{query}", node.url())).await,
+            format!(
+                "the server at {} is a node of a Redis Cluster, which is not supported yet: use a server without cluster mode, or \
+                 `redis+quorum://a,b,c` over several",
+                node.addr()
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_replica_is_unavailable_and_names_its_master() {
+    let master = TestServer::start().await;
+    let replica = TestServer::builder()
+        .arg("--replicaof", &format!("127.0.0.1 {}", master.port()))
+        .start()
+        .await;
+    let error = connect(&replica.url()).await.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert_eq!(
+        error.to_string(),
+        format!(
+            "the lock server at {} is not available (it is a replica of {}, and only a master holds locks): check that it runs and \
+             can be reached",
+            replica.addr(),
+            master.addr()
+        )
+    );
+}
+
+fn words(commands: &str) -> impl Iterator<Item = &str> {
+    commands.split(' ')
+}
+
+#[tokio::test]
+async fn missing_rights_are_named_with_the_line_that_gives_them() {
+    let mut acl = AclServer::start("~lock:* ~lock-core:* &lock-core:*").await;
+    let most =
+        "eval evalsha exists get set del pttl pexpire time hset hdel hlen hmget publish subscribe";
+    acl.allow(words(most)).await;
+    let at = acl.server().addr();
+    assert_eq!(
+        refused(&acl.url()).await,
+        format!(
+            "the user `app` of the server at {at} may not run llen, lindex, lrem, lpop, rpush, which locks need: an administrator \
+             permits it with `ACL SETUSER app +llen +lindex +lrem +lpop +rpush`"
+        )
+    );
+    acl.allow(["evalsha"]).await;
+    assert_eq!(
+        refused(&acl.url()).await,
+        format!(
+            "the user `app` of the server at {at} may not run eval, which locks need: an administrator permits it with `ACL SETUSER \
+             app +eval`"
+        )
+    );
+    acl.allow(words(&format!("{most} llen lindex lrem lpop rpush")))
+        .await;
+    let locks = connect(&acl.url()).await.unwrap();
+    locks
+        .lock("a")
+        .acquire()
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    // The probe leaves nothing behind.
+    assert_eq!(acl.server().keys().await, ["lock-core:fence"]);
+}
+
+#[tokio::test]
+async fn a_refused_probe_proves_nothing() {
+    // No key of the probe, no INFO and no HELLO.
+    let mut acl = AclServer::start("~lock:* &lock-core:*").await;
+    acl.allow(words("eval evalsha exists")).await;
+    let error = refused(&acl.url()).await;
+    assert!(error.contains("may not run time,"), "{error}");
+    let all = "eval evalsha exists get set del pttl pexpire time hset hdel hlen hmget llen lindex lrem lpop rpush";
+    acl.allow(words(all)).await;
+    assert!(connect(&acl.url()).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_server_that_evicts_gets_one_warning_with_the_setting() {
+    let server = TestServer::builder()
+        .arg("--maxmemory", "100mb")
+        .arg("--maxmemory-policy", "volatile-lru")
+        .start()
+        .await;
+    let capture = Capture::start();
+    connect(&server.url()).await.unwrap();
+    let sentence = "the server deletes keys when its memory is full (maxmemory-policy volatile-lru), and a lock that is deleted is \
+                    lost: set maxmemory-policy to noeviction";
+    let warnings = || {
+        let events = capture.events();
+        let mut warnings = events
+            .into_iter()
+            .filter(|event| event.message().contains("maxmemory"));
+        (warnings.next(), warnings.next().is_some())
+    };
+    let (Some(warning), false) = warnings() else {
+        panic!("one warning expected: {}", capture.text())
+    };
+    assert_eq!(warning.message(), sentence);
+    assert_eq!(warning.field("server"), Some(&*server.addr().to_string()));
+}
+
+#[tokio::test]
+async fn a_missing_database_and_a_missing_password_have_fitting_advice() {
+    let server = TestServer::start().await;
+    let at = server.addr();
+    assert_eq!(
+        refused(&format!("redis://{at}/99")).await,
+        format!(
+            "the server at {at} refused (ERR DB index is out of range): it has no database of the number in the URL, so leave out \
+             `/db` or name another"
+        )
+    );
+    let server = TestServer::builder()
+        .arg("--requirepass", "secret")
+        .start()
+        .await;
+    let at = server.addr();
+    for query in ["", "/?protocol=resp2"] {
+        let error = refused(&format!("redis://{at}{query}")).await;
+        let start = format!("the server at {at} refused (NOAUTH ");
+        let end = "): it asks for a password, so write `redis://user:password@host:port`";
+        assert!(error.starts_with(&start) && error.ends_with(end), "{error}");
+    }
+    assert_eq!(
+        refused(&format!("redis://:wrong@{at}")).await,
+        format!(
+            "the server at {at} refused (WRONGPASS invalid username-password pair or user is disabled.): check the user and the \
+             password in the URL"
+        )
+    );
+}
+
+#[tokio::test]
+async fn an_error_names_the_server_and_its_cause_once() {
+    let server = TestServer::start().await;
+    let locks = LockManager::builder()
+        .command_deadline(Duration::from_millis(300))
+        .connect(&server.url())
+        .await
+        .unwrap();
+    server.kill();
+    let lock = locks.lock("a");
+    let error = anyhow::Error::new(lock.try_acquire().await.unwrap_err());
+    let chain = format!("{error:?}");
+    assert!(
+        chain.starts_with(&format!(
+            "the lock server at {} is not available (",
+            server.addr()
+        )),
+        "{chain}"
+    );
+    assert_eq!(
+        chain.to_lowercase().matches("refused").count(),
+        1,
+        "{chain}"
+    );
+    assert_eq!(
+        chain.matches(&server.addr().to_string()).count(),
+        1,
+        "{chain}"
+    );
+    let error = lock
+        .acquire_within(Duration::from_millis(100))
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().contains(&server.addr().to_string()),
+        "{error}"
+    );
+}
