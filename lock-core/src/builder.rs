@@ -64,6 +64,35 @@ impl LockManagerBuilder {
         self
     }
 
+    /// The name by which people know this manager, for example `orders-7`. The name of the machine and the number of the process by
+    /// default.
+    ///
+    /// It is a part of every token on the server, so whoever is refused or waits learns who has the lock:
+    /// [`LockError::Busy`], [`LockError::TimedOut`] and [`LockInfo`](crate::LockInfo) tell it. Connections bear it as well
+    /// (`CLIENT SETNAME`). It need not be unique, and it is no secret.
+    ///
+    /// 1 to 48 printable ASCII characters without spaces and braces.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use lock_core::LockError;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .client_name("orders-7")
+    ///     .connect("memory://")
+    ///     .await?;
+    /// let lock = locks.lock("report");
+    /// let _guard = lock.acquire().await?;
+    /// let error = lock.acquire_within(std::time::Duration::ZERO).await.unwrap_err();
+    /// assert!(matches!(error, LockError::Busy { holder: Some(name), .. } if name == "orders-7"));
+    /// # Ok(()) }
+    /// ```
+    pub fn client_name(mut self, name: impl Into<String>) -> Self {
+        self.config.client_name = Some(name.into());
+        self
+    }
+
     /// The lease of locks that do not name one: how long a crashed holder blocks others. 30 s by default.
     ///
     /// From 10 ms to 24 days, in whole milliseconds. The watchdog renews a lease when a third of it has passed, so a

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::LockError;
 use crate::key::check_prefix;
 use crate::terms::Terms;
+use crate::token::{NAME_LEN, is_name};
 
 /// Shorter leases are shorter than a scheduling hiccup.
 const MIN_TTL: Duration = Duration::from_millis(10);
@@ -20,6 +21,8 @@ const MIN_DRIFT: Duration = Duration::from_millis(2);
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) prefix: String,
+    /// `None` for the name of the machine and the number of the process.
+    pub(crate) client_name: Option<String>,
     pub(crate) default_ttl: Duration,
     pub(crate) command_deadline: Duration,
     pub(crate) drift: Option<Duration>,
@@ -38,6 +41,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             prefix: "lock:".to_owned(),
+            client_name: None,
             default_ttl: Duration::from_secs(30),
             command_deadline: Duration::from_secs(1),
             drift: None,
@@ -57,6 +61,15 @@ impl Default for Config {
 impl Config {
     pub(crate) fn check(&self) -> Result<(), LockError> {
         check_prefix(&self.prefix)?;
+        if self
+            .client_name
+            .as_deref()
+            .is_some_and(|name| !is_name(name))
+        {
+            return Err(LockError::config(format!(
+                "the client name cannot be used: choose 1 to {NAME_LEN} printable ASCII characters without spaces and braces"
+            )));
+        }
         // Before any ttl is worked out: a fraction that is no number cannot be multiplied with.
         if !(0.0..=1.0).contains(&self.ttl_jitter) {
             return Err(LockError::config(
@@ -189,6 +202,10 @@ mod tests {
         assert!(refused(|c| c.handover_limit = 0));
         assert!(refused(|c| c.handover_time = Duration::MAX));
         assert!(refused(|c| c.prefix = "{a}".to_owned()));
+        for name in ["", "two words", "{a}", "n\u{e4}me", &"a".repeat(49)] {
+            assert!(refused(|c| c.client_name = Some(name.to_owned())), "{name}");
+        }
+        assert!(!refused(|c| c.client_name = Some("a".repeat(48))));
     }
 
     #[test]

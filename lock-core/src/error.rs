@@ -34,22 +34,29 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the caller asked not to wait.
-    #[error("lock `{key}` is held by another: try again{}", RetryAfter(*retry_after))]
+    #[error("lock `{key}` is held by {}: try again{}", Holder(holder), RetryAfter(*retry_after))]
     Busy {
         /// The key as the caller wrote it.
         key: String,
         /// What is left of the holder's lease, if it does not renew; `None` where the server did not say.
         retry_after: Option<Duration>,
+        /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` where it has none, or the server did
+        /// not say.
+        holder: Option<String>,
     },
     /// The lock did not become free within the time given.
     #[error(
-        "lock `{key}` was not free within {waited:?}: wait longer, or hold it for a shorter time"
+        "lock `{key}` was not free within {waited:?} (held by {}): wait longer, or hold it for a shorter time",
+        Holder(holder)
     )]
     TimedOut {
         /// The key as the caller wrote it.
         key: String,
         /// How long the caller waited.
         waited: Duration,
+        /// The [name](crate::LockManagerBuilder::client_name) of the holder's client when the server was last asked; `None` where it
+        /// has none, or the server did not say.
+        holder: Option<String>,
     },
     /// Every segment of a segmented lock was reported as exhausted: there is nothing left to lock.
     #[error("all segments of lock `{key}` are exhausted: there is nothing left to lock")]
@@ -273,6 +280,18 @@ impl fmt::Display for At<'_> {
         match self.0 {
             Some(server) => write!(f, " at {server}"),
             None => Ok(()),
+        }
+    }
+}
+
+/// The name of a client in backticks, or "another".
+struct Holder<'a>(&'a Option<String>);
+
+impl fmt::Display for Holder<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(name) => write!(f, "`{name}`"),
+            None => f.write_str("another"),
         }
     }
 }

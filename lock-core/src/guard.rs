@@ -316,8 +316,12 @@ impl LockGuard {
     /// Releases after the work is done, where a failure can only be reported: a server that does not answer must not
     /// keep back the result, so the background tries again.
     pub(crate) async fn release_quietly(&self) {
-        if let Err(error) = self.release_in_place(1).await {
-            tracing::warn!(key = self.key(), %error, "the lock was not released cleanly");
+        match self.release_in_place(1).await {
+            // A loss has its own warning.
+            Ok(()) | Err(LockError::Lost { .. }) => {}
+            Err(error) => {
+                tracing::warn!(key = self.key(), %error, "the lock was not released at once: trying again");
+            }
         }
     }
 

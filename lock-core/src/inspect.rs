@@ -1,9 +1,11 @@
 //! What a lock looks like from outside.
 
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
+use crate::FencingToken;
 use crate::store::{NodeSnapshot, Snapshot, SnapshotState};
+use crate::token::Bearer;
 
 /// A look at a lock, taken by [`Lock::inspect`](crate::Lock::inspect). Old the moment it is read: for people and dashboards, not for
 /// deciding.
@@ -23,8 +25,11 @@ use crate::store::{NodeSnapshot, Snapshot, SnapshotState};
 pub struct LockInfo {
     remaining: Option<Duration>,
     holder: Option<String>,
+    held_since: Option<SystemTime>,
     foreign: Option<String>,
     waiters: u64,
+    queue: Vec<LockWaiter>,
+    fence: Option<FencingToken>,
     holds: u64,
     owner: Option<String>,
     nodes: Vec<NodeInfo>,
@@ -37,7 +42,9 @@ impl fmt::Debug for LockInfo {
             .field("remaining", &self.remaining)
             .field("holder", &self.holder)
             .field("foreign", &self.foreign)
+            .field("held_since", &self.held_since)
             .field("waiters", &self.waiters)
+            .field("queue", &self.queue)
             .field("holds", &self.holds)
             .finish_non_exhaustive()
     }
@@ -48,7 +55,10 @@ impl LockInfo {
         let mut info = Self {
             remaining: None,
             holder: None,
+            held_since: None,
             foreign: None,
+            queue: snapshot.queue.into_iter().map(LockWaiter).collect(),
+            fence: (snapshot.fence > 0).then(|| FencingToken::new(snapshot.fence)),
             waiters: snapshot.waiting + behind,
             holds: 0,
             owner: None,
@@ -59,13 +69,15 @@ impl LockInfo {
             SnapshotState::Held {
                 remaining,
                 client,
+                holder,
                 holds,
                 owner,
             } => {
                 info.remaining = Some(remaining);
                 info.holds = holds;
                 info.owner = owner;
-                info.holder = Some(shortened(&client));
+                info.holder = Some(shown(holder.name, &client));
+                info.held_since = holder.since;
             }
             SnapshotState::Foreign { kind } => info.foreign = Some(kind),
         }
@@ -95,7 +107,7 @@ impl LockInfo {
     /// # Examples
     ///
     /// ```
-    /// # use std::time::Duration;
+    /// # use std::time::{Duration, SystemTime};
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
     /// let lock = lock.ttl(Duration::from_secs(5));
@@ -109,9 +121,29 @@ impl LockInfo {
         self.remaining
     }
 
-    /// The first eight characters of the holder's client id; `None` where nobody held it.
+    /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` where nobody held it. A client of another
+    /// kind has no name: then the first eight characters of its token.
     ///
-    /// Every manager has an id of its own, made at random: two locks with the same holder are held by the same manager.
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let builder = lock_core::LockManager::builder().client_name("orders-7");
+    /// let lock = builder.connect("memory://").await?.lock("a");
+    /// let _guard = lock.acquire().await?;
+    /// assert_eq!(lock.inspect().await?.holder(), Some("orders-7"));
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn holder(&self) -> Option<&str> {
+        self.holder.as_deref()
+    }
+
+    /// The time since when the holder's process has it; `None` where nobody held it, or a client of another kind.
+    ///
+    /// For a [`Lock`](crate::Lock) it is the time at which the holder asked for it, by the clock of its machine: a holder that had
+    /// to wait has held it for a shorter time. A process that hands the lock over among its own guards holds it all that time.
+    /// For a [`ReentrantLock`](crate::ReentrantLock) it is the time of the first hold of the owner, by the clock of the server.
     ///
     /// # Examples
     ///
@@ -119,13 +151,36 @@ impl LockInfo {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
     /// let _guard = lock.acquire().await?;
-    /// let info = lock.inspect().await?;
-    /// assert_eq!(info.holder().map(str::len), Some(8));
+    /// assert!(lock.inspect().await?.held_since().is_some());
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn holder(&self) -> Option<&str> {
-        self.holder.as_deref()
+    pub fn held_since(&self) -> Option<SystemTime> {
+        self.held_since
+    }
+
+    /// No holder so far has a larger fencing token; `None` where that is not known. All locks of a server share one counter, so
+    /// the holder's own token is often smaller. Of a held [`ReentrantLock`](crate::ReentrantLock) it is the owner's token.
+    #[must_use]
+    pub fn fence(&self) -> Option<FencingToken> {
+        self.fence
+    }
+
+    /// The first 100 waiters in the server's queue, the next one first. Each stands for all callers of its manager. Over a quorum
+    /// they are those of one node. Empty for a [`ReentrantLock`](crate::ReentrantLock), whose waiters have no queue.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(lock: lock_core::Lock) -> Result<(), lock_core::LockError> {
+    /// for waiter in lock.inspect().await?.queue() {
+    ///     println!("{} waits since {:?}", waiter.name().unwrap_or("?"), waiter.since());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn queue(&self) -> &[LockWaiter] {
+        &self.queue
     }
 
     /// How often its owner held it, over all processes: 0 where nobody held it, always 1 for a held [`Lock`](crate::Lock).
@@ -206,8 +261,11 @@ impl NodeInfo {
     fn new(snapshot: NodeSnapshot) -> Self {
         let state = snapshot.state.map(|state| match state {
             SnapshotState::Held {
-                remaining, client, ..
-            } => Some((shortened(&client), remaining)),
+                remaining,
+                client,
+                holder,
+                ..
+            } => Some((shown(holder.name, &client), remaining)),
             SnapshotState::Free | SnapshotState::Foreign { .. } => None,
         });
         Self {
@@ -243,7 +301,25 @@ impl NodeInfo {
     }
 }
 
-/// Enough to tell managers apart, too little to forge a token.
-fn shortened(client: &str) -> String {
-    client.chars().take(8).collect()
+/// A manager in the queue of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockWaiter(Bearer);
+
+impl LockWaiter {
+    /// The [name](crate::LockManagerBuilder::client_name) of its manager.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.0.name.as_deref()
+    }
+
+    /// The time at which it asked first, by the clock of its machine.
+    #[must_use]
+    pub fn since(&self) -> Option<SystemTime> {
+        self.0.since
+    }
+}
+
+/// The name of a client, or enough of its id to tell managers apart, and too little to forge a token.
+fn shown(name: Option<Box<str>>, client: &str) -> String {
+    name.map_or_else(|| client.chars().take(8).collect(), String::from)
 }

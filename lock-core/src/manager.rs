@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::LockError;
 use crate::builder::LockManagerBuilder;
 use crate::engine::Engine;
+use crate::list::LockList;
 use crate::lock::Lock;
 use crate::reentrant::ReentrantLock;
 use crate::segmented::SegmentedLock;
@@ -172,6 +173,34 @@ impl LockManager {
     /// ```
     pub fn segmented(&self, key: impl AsRef<str>, segments: usize) -> SegmentedLock {
         SegmentedLock::new(self, key.as_ref(), segments)
+    }
+
+    /// A walk through all locks of this manager's prefix that are held, whoever holds them: for operators and dashboards.
+    ///
+    /// It asks the server for a page at a time (`SCAN`), so it never blocks it for long, and it is weakly consistent: a lock that
+    /// is held during the whole walk is in it once; one that is taken or released meanwhile may be or not. Over a quorum it
+    /// walks through all nodes. [Reentrant locks](ReentrantLock) have no prefix and are not in it. With the empty prefix any
+    /// string with a ttl counts as a lock.
+    ///
+    /// The user of the server needs the right to `scan`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder().client_name("orders-7").connect("memory://").await?;
+    /// let _guard = locks.lock("report").acquire().await?;
+    /// let mut list = locks.list();
+    /// while let Some(page) = list.next_page().await? {
+    ///     for lock in page {
+    ///         println!("{}: {:?}", lock.key(), lock.info());
+    ///         assert_eq!((lock.key(), lock.info().holder()), ("report", Some("orders-7")));
+    ///     }
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn list(&self) -> LockList {
+        LockList::new(Arc::clone(&self.engine))
     }
 
     /// Ends the service of this manager and all its clones: the last line of `main`.

@@ -386,6 +386,7 @@ impl SegmentedLock {
         LockError::Busy {
             key: self.name.to_string(),
             retry_after: None,
+            holder: None,
         }
     }
 
@@ -393,6 +394,7 @@ impl SegmentedLock {
         LockError::TimedOut {
             key: self.name.to_string(),
             waited: started.elapsed(),
+            holder: None,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Proof of ownership: who asks, and which of its acquisitions it is.
 
 use std::fmt;
+use std::time::{Duration, SystemTime};
 
 use crate::rt;
 
@@ -10,30 +11,49 @@ pub(crate) const CLIENT_LEN: usize = 36;
 /// Bits of the number in a token that are the number of the acquisition. Those above are its edition.
 const SEQUENCE_BITS: u32 = 48;
 
-/// A client id, a colon, and the largest number.
-const LONGEST: usize = CLIENT_LEN + 1 + 20;
+/// Maximum length of the name of a client.
+pub(crate) const NAME_LEN: usize = 48;
 
-/// One manager, as the server sees it: a random uuid (v4).
+/// A client id, the largest number and the longest name, with colons between them.
+const LONGEST: usize = CLIENT_LEN + 1 + 20 + 1 + NAME_LEN;
+
+/// Low bits of a sequence number. Those above count milliseconds since [`EPOCH`], so that a token tells when its acquisition began.
+const COUNT_BITS: u32 = 6;
+
+/// 2026-01-01, after 1970-01-01.
+const EPOCH: Duration = Duration::from_secs(1_767_225_600);
+
+/// One manager, as the server sees it: a random uuid (v4), and the name by which people know it.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct ClientId(Box<str>);
+pub(crate) struct ClientId {
+    id: Box<str>,
+    name: Box<str>,
+}
 
 impl ClientId {
-    pub(crate) fn random() -> Self {
-        Self(rt::uuid().to_string().into())
+    pub(crate) fn random(name: &str) -> Self {
+        Self {
+            id: rt::uuid().to_string().into(),
+            name: name.into(),
+        }
     }
 
     pub(crate) fn as_str(&self) -> &str {
-        &self.0
+        &self.id
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
     }
 
     pub(crate) fn token(&self, sequence: u64) -> Token {
-        Token::new(self.0.as_bytes(), sequence)
+        Token::new(self.id.as_bytes(), sequence, self.name.as_bytes())
     }
 
     /// The sequence number in a token of this client, `None` in any other.
     pub(crate) fn sequence_of(&self, token: &str) -> Option<u64> {
-        let rest = token.strip_prefix(&*self.0)?;
-        rest.strip_prefix(':')?.parse().ok().map(sequence_of)
+        let rest = token.strip_prefix(&*self.id)?;
+        number_of(rest.strip_prefix(':')?).map(sequence_of)
     }
 }
 
@@ -47,7 +67,7 @@ pub(crate) struct Token {
 }
 
 impl Token {
-    fn new(client: &[u8], number: u64) -> Self {
+    fn new(client: &[u8], number: u64, name: &[u8]) -> Self {
         let mut text = [b':'; LONGEST];
         text[..CLIENT_LEN].copy_from_slice(client);
         // By hand, since tokens are made for each request: the machinery of `write!` costs more than all the rest.
@@ -58,9 +78,11 @@ impl Token {
             *digit = b'0' + (rest % 10) as u8;
             rest /= 10;
         }
+        let end = start + digits + 1;
+        text[end..end + name.len()].copy_from_slice(name);
         Self {
             text,
-            len: (start + digits) as u8,
+            len: (end + name.len()) as u8,
         }
     }
 
@@ -68,7 +90,7 @@ impl Token {
     pub(crate) fn edition(&self, edition: u16) -> Self {
         let sequence = sequence_of(self.number());
         let number = u64::from(edition) << SEQUENCE_BITS | sequence;
-        Self::new(&self.text[..CLIENT_LEN], number)
+        Self::new(&self.text[..CLIENT_LEN], number, self.name().as_bytes())
     }
 
     pub(crate) fn as_str(&self) -> &str {
@@ -91,6 +113,16 @@ impl Token {
         sequence_of(self.number())
     }
 
+    /// The name of the client that made it.
+    pub(crate) fn name(&self) -> &str {
+        self.bearer().split_once(':').map_or("", |(_, name)| name)
+    }
+
+    /// The token without the id of its client: see [`Bearer`].
+    pub(crate) fn bearer(&self) -> &str {
+        &self.as_str()[CLIENT_LEN + 1..]
+    }
+
     /// The id of the client that made it.
     pub(crate) fn client(&self) -> &str {
         &self.as_str()[..CLIENT_LEN]
@@ -99,7 +131,58 @@ impl Token {
 
 /// The number in the text of a token.
 pub(crate) fn number_in(token: &str) -> Option<u64> {
-    token.get(CLIENT_LEN + 1..)?.parse().ok()
+    number_of(token.get(CLIENT_LEN + 1..)?)
+}
+
+/// The number at the beginning of a token without the id of its client.
+fn number_of(rest: &str) -> Option<u64> {
+    rest.split(':').next()?.parse().ok()
+}
+
+/// The smallest sequence number of an acquisition that begins at this time after 1970.
+pub(crate) fn sequence_at(time: Duration) -> u64 {
+    let millis = time.saturating_sub(EPOCH).as_millis() as u64;
+    (millis << COUNT_BITS) & ((1 << SEQUENCE_BITS) - 1)
+}
+
+/// Whether people and servers can read this name: printable ASCII without spaces and braces.
+pub(crate) fn is_name(name: &str) -> bool {
+    let printable = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+    (1..=NAME_LEN).contains(&name.len()) && name.bytes().all(printable)
+}
+
+/// The client behind a token, as far as the token tells people: not its id, which would show how to release the lock.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Bearer {
+    /// `None` for a client of another kind.
+    pub(crate) name: Option<Box<str>>,
+    /// The time at which the acquisition began, by the clock of its client.
+    pub(crate) since: Option<SystemTime>,
+}
+
+impl Bearer {
+    /// Of a tenure that began when this fencing token was minted: a token is no smaller than the clock of the server was, in
+    /// microseconds.
+    pub(crate) fn began_with(fence: u64, name: Option<Box<str>>) -> Self {
+        let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(fence));
+        let since = since.filter(|_| fence > 0);
+        Self { name, since }
+    }
+
+    /// Reads a token without the id of its client: `number:name`.
+    pub(crate) fn parse(text: &str) -> Self {
+        let Some((number, name)) = text.split_once(':') else {
+            return Self::default();
+        };
+        let Ok(number) = number.parse::<u64>() else {
+            return Self::default();
+        };
+        let millis = sequence_of(number) >> COUNT_BITS;
+        Self {
+            name: is_name(name).then(|| name.into()),
+            since: SystemTime::UNIX_EPOCH.checked_add(EPOCH + Duration::from_millis(millis)),
+        }
+    }
 }
 
 /// The number of the acquisition in the number of one of its tokens.
@@ -134,7 +217,7 @@ mod tests {
 
     #[test]
     fn a_token_is_known_by_its_own_client_only() {
-        let (ours, other) = (ClientId::random(), ClientId::random());
+        let (ours, other) = (ClientId::random("orders-7"), ClientId::random("orders-7"));
         let token = ours.token(7);
         assert_eq!(ours.sequence_of(token.as_str()), Some(7));
         assert_eq!(other.sequence_of(token.as_str()), None);
@@ -142,14 +225,18 @@ mod tests {
         assert_eq!(token.client(), ours.as_str());
         for sequence in [0, 1, 9, 10, 99, 100, (1 << SEQUENCE_BITS) - 1] {
             let token = ours.token(sequence);
-            assert_eq!(token.as_str(), format!("{}:{sequence}", ours.as_str()));
+            assert_eq!(
+                token.as_str(),
+                format!("{}:{sequence}:orders-7", ours.as_str())
+            );
+            assert_eq!(token.name(), "orders-7");
             assert_eq!(token.sequence(), sequence);
         }
     }
 
     #[test]
     fn every_edition_of_a_token_belongs_to_the_same_acquisition() {
-        let client = ClientId::random();
+        let client = ClientId::random("orders-7");
         let first = client.token(7);
         let editions = [0, 1, 2, u16::MAX].map(|edition| first.edition(edition));
         assert!(editions[0] == first && editions[1] != first && editions[1] != editions[2]);
@@ -161,8 +248,24 @@ mod tests {
     }
 
     #[test]
+    fn a_token_tells_the_name_and_the_time_of_its_acquisition() {
+        let time = EPOCH + Duration::from_millis(1_234_567);
+        let token = ClientId::random("orders-7").token(sequence_at(time) + 5);
+        let expected = Bearer {
+            name: Some("orders-7".into()),
+            since: Some(SystemTime::UNIX_EPOCH + time),
+        };
+        assert_eq!(Bearer::parse(token.bearer()), expected);
+        assert_eq!(Bearer::parse(token.edition(9).bearer()), expected);
+        for other in ["", "7", "garbage", "x:orders-7"] {
+            assert_eq!(Bearer::parse(other), Bearer::default());
+        }
+        assert_eq!(Bearer::parse("7:two words").name, None);
+    }
+
+    #[test]
     fn debug_never_shows_a_token() {
-        let client = ClientId::random();
+        let client = ClientId::random("orders-7");
         let shown = format!("{client:?} {:?}", client.token(1));
         assert!(!shown.contains(&client.as_str()[..8]));
     }

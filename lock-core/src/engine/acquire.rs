@@ -77,6 +77,7 @@ async fn once_in_line(
             return Err(LockError::TimedOut {
                 key: request.key.name().to_owned(),
                 waited: patience.waited(),
+                holder: None,
             });
         }
         // Boxed, like the other futures that talk to the server: a waiter served by local hand-over does not carry their state.
@@ -253,6 +254,7 @@ impl Waiter<'_> {
             Ok(Answer::Granted { .. }) => Ok(()),
             Ok(Answer::Queued(place)) => {
                 self.retries.over();
+                line.held_by(place.holder);
                 // Mark the answer before the check is set: a check that falls due during a request is dropped.
                 line.answered(acquisition, self.place.hold());
                 self.shared.check_line(&line, terms, place.remaining);
@@ -260,8 +262,9 @@ impl Waiter<'_> {
                 Ok(())
             }
             // Only where the server keeps no queue.
-            Ok(Answer::Busy { remaining }) => {
+            Ok(Answer::Busy { remaining, holder }) => {
                 self.retries.over();
+                line.held_by(holder);
                 parked = Some(remaining);
                 self.subscribe(acquisition).await
             }
@@ -351,6 +354,7 @@ impl Waiter<'_> {
             None => LockError::TimedOut {
                 key: self.place.line.key.name().to_owned(),
                 waited: self.patience.waited(),
+                holder: self.place.line.holder_name(self.shared.client.name()),
             },
         }
     }

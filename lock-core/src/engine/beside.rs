@@ -44,6 +44,7 @@ pub(super) async fn alone(
                 LockError::TimedOut {
                     key: acquisition.key.name().to_owned(),
                     waited: patience.waited(),
+                    holder: None,
                 }
             } else {
                 shared.unavailable(NoAnswer)
@@ -64,7 +65,7 @@ pub(super) async fn alone(
                     Taken::TooLate => StoreError::Ambiguous(Cause::new(Arc::new(TooLate))),
                 }
             }
-            Ok(Answer::Busy { remaining }) => {
+            Ok(Answer::Busy { remaining, holder }) => {
                 if let Some(lease) = owners.as_ref().and_then(|holder| holder.lease())
                     && lease.lose(LossReason::Taken)
                 {
@@ -78,6 +79,7 @@ pub(super) async fn alone(
                 return Err(LockError::Busy {
                     key: acquisition.key.name().to_owned(),
                     retry_after: (remaining < NO_TTL).then_some(remaining),
+                    holder: holder.map(String::from),
                 });
             }
             Ok(Answer::Queued(_)) => return Err(shared.unavailable(Unasked)),

@@ -10,6 +10,7 @@ use crate::LossReason;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Owner;
+use crate::sync::when_unlocked;
 use crate::terms::Terms;
 use crate::time::{Moment, Span};
 
@@ -95,19 +96,31 @@ impl Hold {
             .and_then(|acquisition| acquisition.lease());
         match lease.map(|lease| lease.status(now)) {
             Some(Status::Lost(reason)) => {
-                self.phase.lose(reason);
+                if self.phase.lose(reason) {
+                    self.warn_of_loss(now, reason);
+                }
             }
             _ if now >= self.cap() => {
                 // The first observer announces the loss: the timers of the others may have stood still.
-                if self.phase.lose(LossReason::MaxHold)
-                    && let Some(lease) = lease
-                {
-                    lease.announce();
+                if self.phase.lose(LossReason::MaxHold) {
+                    self.warn_of_loss(now, LossReason::MaxHold);
+                    if let Some(lease) = lease {
+                        lease.announce();
+                    }
                 }
             }
             _ => return Status::Held,
         }
         self.phase.get()
+    }
+
+    /// The one warning of a loss. Written without locks, since a subscriber may use locks of this library.
+    pub(super) fn warn_of_loss(&self, now: Moment, reason: LossReason) {
+        let key = Arc::clone(&self.request.key);
+        let held_ms = self.begun().until(now).as_millis() as u64;
+        when_unlocked(move || {
+            tracing::warn!(key = key.name(), %reason, held_ms, "a lock was lost");
+        });
     }
 
     /// End of the hold as limited by `max_hold`.

@@ -148,6 +148,20 @@ impl Line {
         lock(&self.state).remove(hold)
     }
 
+    /// The server says that a client of this name holds the lock, or one without a name.
+    pub(crate) fn held_by(&self, name: Option<Box<str>>) {
+        lock(&self.state).holder_name = name;
+    }
+
+    /// The name of the holder's client, as last heard of. `own` if that is this client.
+    pub(crate) fn holder_name(&self, own: &str) -> Option<String> {
+        let state = lock(&self.state);
+        match &state.holder {
+            Some(_) => Some(own.to_owned()),
+            None => state.holder_name.clone().map(String::from),
+        }
+    }
+
     /// Records whether the last request of this line was answered or failed.
     pub(crate) fn heard(&self, answered: bool) {
         self.answered.store(answered, Ordering::Relaxed);

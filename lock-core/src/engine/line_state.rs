@@ -40,6 +40,8 @@ pub(super) struct LineState {
     pub(super) turn_started: Option<Moment>,
     /// Another process waits for the lock that this line holds.
     pub(super) contended: bool,
+    /// The name of the client that holds the lock, as the server said last.
+    pub(super) holder_name: Option<Box<str>>,
     /// Reserved tokens that the holder may still give out.
     pub(super) reserve: Range<u64>,
     /// Number of tokens that were reserved with the last grant.

@@ -76,7 +76,7 @@ use self::shared::{Command, Shared};
 use crate::LockError;
 use crate::config::Config;
 use crate::error::LossReason;
-use crate::rt::Handle;
+use crate::rt::{self, Handle};
 use crate::store::AnyStore;
 use crate::sync::lock;
 use crate::time::{Clock, Moment};
@@ -108,7 +108,10 @@ impl Engine {
             )
         })?;
         let (commands, queued) = unbounded_channel();
-        let client = ClientId::random();
+        let client = match &config.client_name {
+            Some(name) => ClientId::random(name),
+            None => ClientId::random(&rt::client_name()),
+        };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             store.attach(&client, shared.clone(), runtime.clone());
             Shared {
@@ -117,7 +120,7 @@ impl Engine {
                 store,
                 client,
                 registry: Mutex::default(),
-                next_sequence: AtomicU64::new(1),
+                last_sequence: AtomicU64::new(0),
                 longest_of_owners: AtomicU64::new(0),
                 leases_due: AtomicU64::new(Moment::NEVER.0),
                 lines_due: AtomicU64::new(Moment::NEVER.0),

@@ -234,6 +234,7 @@ pub(crate) async fn confirmed(
             }
             Ok(Released::NotHeld) => {
                 unfinished.released();
+                hold.warn_of_loss(shared.now(), LossReason::Taken);
                 return Err(lost(LossReason::Taken));
             }
             Ok(_) => break,

@@ -17,11 +17,12 @@ use super::registry::Registry;
 use crate::LockError;
 use crate::config::{Config, MAX_TTL};
 use crate::key::{Kind, LockKey};
+use crate::rt;
 use crate::store::{AnyStore, Store};
 use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::{Clock, Moment};
-use crate::token::{ClientId, Token};
+use crate::token::{ClientId, Token, sequence_at};
 
 /// A value to drop when a release is over.
 pub(crate) type Then = Box<dyn Any + Send>;
@@ -42,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) store: AnyStore,
     pub(super) client: ClientId,
     pub(super) registry: Mutex<Registry>,
-    pub(super) next_sequence: AtomicU64,
+    pub(super) last_sequence: AtomicU64,
     /// Longest ttl that was asked for here with an owner, in milliseconds.
     pub(super) longest_of_owners: AtomicU64,
     /// When a lease or a line needs the task. A moment that is too early is harmless; one that is too late never occurs.
@@ -107,9 +108,20 @@ impl Shared {
         Ok((line, hold))
     }
 
+    /// Above all earlier ones, and no smaller than that of the present time.
+    fn next_sequence(&self) -> u64 {
+        let floor = sequence_at(rt::unix_time());
+        let next = |last: u64| (last + 1).max(floor);
+        let relaxed = Ordering::Relaxed;
+        let last = self
+            .last_sequence
+            .fetch_update(relaxed, relaxed, |last| Some(next(last)));
+        last.map_or(floor, next)
+    }
+
     /// Creates an acquisition and registers it before its first request is sent.
     pub(crate) fn acquisition(&self, request: &LockRequest) -> Result<Arc<Acquisition>, LockError> {
-        let sequence = self.next_sequence.fetch_add(1, Ordering::Relaxed);
+        let sequence = self.next_sequence();
         if request.owner.is_some() {
             let ttl = request.terms.ttl().as_millis() as u64;
             self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);

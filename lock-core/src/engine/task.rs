@@ -358,8 +358,15 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acqui
                 shared.check_own_holder(own, acquisition.key.lock(), place.remaining);
             }
             remaining = place.remaining;
+            line.held_by(place.holder);
         }
-        Ok(Answer::Busy { remaining: left }) => remaining = left,
+        Ok(Answer::Busy {
+            remaining: left,
+            holder,
+        }) => {
+            remaining = left;
+            line.held_by(holder);
+        }
         Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => line.wake_first(),
     }
     shared.check_line(line, terms, remaining.min(terms.ttl()));

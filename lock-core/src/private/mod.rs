@@ -217,7 +217,8 @@ pub async fn run_to_end<F: Future>(
     let output = hold.guard().as_current(run).await;
     for guard in hold.guards() {
         if !guard.is_held() {
-            tracing::warn!(
+            // The loss has its own warning.
+            tracing::info!(
                 function = options.function,
                 key = guard.key(),
                 "the lock was lost while the function ran on: its work may have overlapped with another's"

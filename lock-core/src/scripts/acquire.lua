@@ -8,9 +8,9 @@
 -- Returns one of
 --   n                                   granted, with this fencing token and all reserved tokens behind it
 --   {n, reserve}                        granted, with `reserve` reserved tokens behind n
---   {'busy', pttl}                      held by another token, and the mode is try
---   {'queued', pttl, last, own}         the token is queued; every later grant mints above `last`; `own` is the holder if
---                                       the holder is a token of the same client, else ''
+--   {'busy', pttl, name}                held by another token of the client with this name, and the mode is try
+--   {'queued', pttl, last, own, name}   the token is queued; every later grant mints above `last`; `own` is the holder if
+--                                       the holder is a token of the same client, else ''; the name of the holder's client
 --   {'foreign', kind}                   the key is no lock
 --
 -- Atomic because it is one script. A script does not roll back, so the step that a server short of memory refuses is always the
@@ -50,7 +50,7 @@ end
 
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
-if ARGV[3] == 'try' then return refused_by_replica(waiters) or {'busy', pttl} end
+if ARGV[3] == 'try' then return refused_by_replica(waiters) or {'busy', pttl, name_in(holder)} end
 
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
@@ -74,4 +74,4 @@ if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then
     if seen and tonumber(seen) < now then redis.call('HDEL', waiters, fields[i]) end
   end
 end
-return {'queued', pttl, redis.call('GET', fence) or '0', own}
+return {'queued', pttl, redis.call('GET', fence) or '0', own, name_in(holder)}

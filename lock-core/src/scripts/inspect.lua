@@ -1,16 +1,24 @@
 -- The state of a lock at this moment.
 --
--- KEYS  1 lock  2 queue
--- Returns {'free', waiters}, {'held', waiters, pttl, client id of the holder} or {'foreign', waiters, kind}
+-- KEYS  1 lock  2 queue  3 fence
+-- Returns {'free', waiters, queue, fence}, {'held', waiters, queue, fence, pttl, client id of the holder, the rest of its token}
+-- or {'foreign', waiters, queue, fence, kind}. `queue` has the first 100 waiters, as their tokens without the client ids;
+-- `fence` is the counter.
 --
 -- Atomic because the holder, its ttl and the queue are read together.
 local waiting = redis.call('LLEN', KEYS[2])
+-- A user without these rights sees less.
+local queue, fence = redis.pcall('LRANGE', KEYS[2], 0, 99), redis.pcall('GET', KEYS[3])
+if queue.err then queue = {} end
+if not fence or type(fence) == 'table' then fence = '0' end
+for i, token in ipairs(queue) do queue[i] = string.sub(token, ID + 2) end
+
 local holder = redis.pcall('GET', KEYS[1])
-if not holder then return {'free', waiting} end
+if not holder then return {'free', waiting, queue, fence} end
 if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
-  return {'foreign', waiting, redis.call('TYPE', KEYS[1])['ok']}
+  return {'foreign', waiting, queue, fence, redis.call('TYPE', KEYS[1])['ok']}
 end
 local pttl = redis.call('PTTL', KEYS[1])
-if pttl == -1 then return {'foreign', waiting, 'string without a ttl'} end
-return {'held', waiting, pttl, string.sub(holder, 1, ID)}
+if pttl == -1 then return {'foreign', waiting, queue, fence, 'string without a ttl'} end
+return {'held', waiting, queue, fence, pttl, string.sub(holder, 1, ID), string.sub(holder, ID + 2)}

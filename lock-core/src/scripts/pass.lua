@@ -32,4 +32,4 @@ if grant.token == token then return granted(grant.minted, grant.reserve, reserve
 local refusal = enqueue(queue, waiters, grant.others == 0, token, ttl, reserve, grant.now, ARGV[4], ARGV[5])
 if refusal then return refusal end
 local own = string.sub(grant.token, 1, ID) == string.sub(token, 1, ID) and grant.token or ''
-return {'queued', grant.ttl, grant.last, own}
+return {'queued', grant.ttl, grant.last, own, name_in(grant.token)}

@@ -11,6 +11,11 @@ local QUEUE_TTL = 30000
 -- Time for which a node of a quorum keeps its vote for a waiter that it has told, ms.
 local OFFER = 50
 
+-- The name of the client in a token, which is `client id:number:name`. Empty in a token of another kind of client.
+local function name_in(token)
+  return string.match(string.sub(token, ID + 1), '^:%d+:(.+)$') or ''
+end
+
 -- Writes without a change, before a reply that a lock is not held, or is held by another client. The data of a replica may be
 -- old, and a replica refuses to write. Returns that refusal, or nil.
 local function refused_by_replica(key)

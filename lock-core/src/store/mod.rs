@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 use crate::error::{Cause, LockError};
 use crate::key::LockKey;
 use crate::rt::Handle;
-use crate::token::{ClientId, Token};
+use crate::token::{Bearer, ClientId, Token};
 
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::quorum::{QuorumStore, node_urls};
@@ -57,9 +57,11 @@ pub(crate) enum Answer {
         fence: u64,
         reserve: u64,
     },
-    /// The rest of the holder's lease; [`NO_TTL`] if it has no end.
     Busy {
+        /// The rest of the holder's lease; [`NO_TTL`] if it has no end.
         remaining: Duration,
+        /// The name of the holder's client, if it has one.
+        holder: Option<Box<str>>,
     },
     Queued(QueuePlace),
     Foreign {
@@ -74,6 +76,8 @@ pub(crate) struct QueuePlace {
     pub(crate) remaining: Duration,
     /// Grants made after this answer carry a larger fencing token.
     pub(crate) last_fence: u64,
+    /// The name of the holder's client, if it has one.
+    pub(crate) holder: Option<Box<str>>,
     /// The holder's sequence number, if the holder is an acquisition of the same client.
     pub(crate) own_holder: Option<u64>,
 }
@@ -145,6 +149,10 @@ pub(crate) struct GuardedCall<'a> {
 pub(crate) struct Snapshot {
     pub(crate) state: SnapshotState,
     pub(crate) waiting: u64,
+    /// The first waiters of the queue, in order.
+    pub(crate) queue: Vec<Bearer>,
+    /// No holder so far has a larger fencing token. 0 if nothing is known.
+    pub(crate) fence: u64,
     /// The answer of each node of a quorum; empty for any other store.
     pub(crate) nodes: Vec<NodeSnapshot>,
 }
@@ -163,6 +171,7 @@ pub(crate) enum SnapshotState {
         /// [`NO_TTL`] if the lease has no end.
         remaining: Duration,
         client: String,
+        holder: Bearer,
         holds: u64,
         /// The owner of these holds; `None` for an exclusive lock.
         owner: Option<String>,
@@ -170,6 +179,21 @@ pub(crate) enum SnapshotState {
     Foreign {
         kind: String,
     },
+}
+
+/// A place in the walk through all locks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Cursor {
+    pub(crate) node: usize,
+    pub(crate) on_node: u64,
+}
+
+/// A page of the names of locks.
+#[derive(Debug)]
+pub(crate) struct Scanned {
+    pub(crate) keys: Vec<String>,
+    /// `None` after the last page.
+    pub(crate) next: Option<Cursor>,
 }
 
 /// The answer to a forced release.
@@ -273,6 +297,13 @@ pub(crate) trait Store: Send + Sync {
     ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
 
     fn inspect(&self, key: &LockKey) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
+
+    /// A page of the strings whose names begin with the prefix. A name may come twice.
+    fn scan(
+        &self,
+        prefix: &str,
+        cursor: Cursor,
+    ) -> impl Future<Output = Result<Scanned, StoreError>> + Send;
 
     fn force_release(
         &self,
@@ -395,6 +426,11 @@ impl Store for AnyStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         on_store!(self, store => store.inspect(key).await).map_err(|error| self.named(error))
+    }
+
+    async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
+        on_store!(self, store => store.scan(prefix, cursor).await)
+            .map_err(|error| self.named(error))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

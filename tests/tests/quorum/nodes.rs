@@ -1,6 +1,5 @@
 //! Nodes that are gone, or do not answer.
 
-use std::error::Error;
 use std::time::{Duration, Instant};
 
 use lock_core::{LockError, LockGuard, LockManager};

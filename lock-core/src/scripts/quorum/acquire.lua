@@ -9,7 +9,7 @@
 -- client, which follows from its token, is none.
 -- Returns one of
 --   {n, time}                 the token has the vote, and this is the first of its fencing tokens; the clock of the node, ms
---   {'busy', pttl, client}    this client has the vote; with `wait` the token is in the queue
+--   {'busy', pttl, client, name}  this client, of this name, has the vote; with `wait` the token is in the queue
 --   {'foreign', kind}         the key is no lock
 --   {'waits', left}           the node may have forgotten votes, and gives none for that long, ms
 --   {'unknown'}               the node has no note: it does not vote before a client has enlisted it
@@ -74,4 +74,4 @@ if mode == 'wait' then
     redis.pcall('PUBLISH', CHANNELS .. string.sub(holder, 1, ID), 'contended ' .. holder)
   end
 end
-return {'busy', pttl, string.sub(holder, 1, ID)}
+return {'busy', pttl, string.sub(holder, 1, ID), name_in(holder)}

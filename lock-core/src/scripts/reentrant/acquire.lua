@@ -7,7 +7,7 @@
 -- Returns one of
 --   n                  granted, with this fencing token and all reserved tokens behind it
 --   {n, reserve}       granted, with `reserve` reserved tokens behind n
---   {'busy', pttl}     another owner holds it; -1 if its lease has no end
+--   {'busy', pttl, name}  another owner holds it; -1 if its lease has no end; the name of the client that began the tenure
 --   {'foreign', kind}  the key is no lock
 --
 -- The fencing token belongs to the tenure: a further acquisition of the owner does not change it.
@@ -19,7 +19,11 @@ local owner, token, ttl, wanted = ARGV[1], ARGV[2], tonumber(ARGV[3]), tonumber(
 
 local holder, count, known = holder_of(lock)
 if not holder and count then return count end
-if holder and holder ~= owner then return refused_by_replica(lock) or {'busy', redis.call('PTTL', lock)} end
+if holder and holder ~= owner then
+  local name = redis.pcall('HGET', holds, 'name')
+  if type(name) ~= 'string' then name = '' end
+  return refused_by_replica(lock) or {'busy', redis.call('PTTL', lock), name}
+end
 
 if holder then
   local tenure = known and redis.pcall('HMGET', holds, 'owner', 'fence', token, 'clients', 'reserve') or {}
@@ -62,7 +66,7 @@ local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
 local time = redis.call('TIME')
 local minted, _, reserve = mint(fence, wanted, time)
 redis.call('DEL', holds)
-redis.call('HSET', holds, 'owner', owner, 'fence', minted, token, 1)
+redis.call('HSET', holds, 'owner', owner, 'fence', minted, 'name', name_in(token), token, 1)
 if reserve < wanted then redis.call('HSET', holds, 'reserve', reserve) end
 local refused = stay(holds, {}, owner, token, ttl, now_ms(time))
 local done = refused or redis.pcall('PEXPIRE', holds, lease + AFTER)

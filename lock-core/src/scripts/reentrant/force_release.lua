@@ -16,7 +16,7 @@ if type(of) == 'table' and not string.find(of.err, 'WRONGTYPE', 1, true) then re
 local counted = of == holder and redis.call('HKEYS', holds) or {}
 redis.call('DEL', lock, holds)
 for _, token in ipairs(counted) do
-  local client = string.match(token, '^(' .. string.rep('.', ID) .. '):%d+$')
+  local client = string.match(token, '^(' .. string.rep('.', ID) .. '):%d+')
   if client then redis.pcall('PUBLISH', ARGV[2] .. client, 'revoked ' .. token) end
 end
 redis.pcall(ARGV[1], KEYS[3], '0')

@@ -1,9 +1,12 @@
 -- The state of a lock at this moment.
 --
--- KEYS  1 lock
--- Returns {'free'}, {'held', pttl, owner, count} or {'foreign', kind}; a pttl of -1 is a lease without an end
+-- KEYS  1 lock  2 holds
+-- Returns {'free'}, {'held', pttl, owner, count, name, fence} or {'foreign', kind}; a pttl of -1 is a lease without an end; the
+-- name of the client that began the tenure and its fencing token, '' and '0' where a client without either began it
 --
 -- Atomic because the owner, its count and the ttl are read together.
-local holder, count = holder_of(KEYS[1])
-if holder then return {'held', redis.call('PTTL', KEYS[1]), holder, count} end
-return count or {'free'}
+local holder, count, known = holder_of(KEYS[1])
+if not holder then return count or {'free'} end
+local tenure = known and redis.pcall('HMGET', KEYS[2], 'owner', 'name', 'fence') or {}
+if tenure.err or tenure[1] ~= holder then tenure = {} end
+return {'held', redis.call('PTTL', KEYS[1]), holder, count, tenure[2] or '', tenure[3] or '0'}

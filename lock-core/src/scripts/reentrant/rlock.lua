@@ -2,8 +2,8 @@
 --
 -- The lock is the hash of a Redisson RLock: one field, the owner, whose value is the number of its holds, and one ttl for the
 -- whole. The holds hash stands beside it; other clients do not know it. It belongs to one tenure: from the first acquisition of
--- an owner to its last release. It has the fields `owner` and `fence`, and one field for each counted acquisition, named by its
--- token. So a repeated call counts once. It lives as long as the lock or longer.
+-- an owner to its last release. It has the fields `owner`, `fence` and `name` (of the client that began it), and one field for each counted acquisition,
+-- named by its token. So a repeated call counts once. It lives as long as the lock or longer.
 --
 -- The processes of an owner end one by one. The holds of a crashed process must not stay counted while the others come and go.
 -- So the field `clients` says until when the leases of each client last, as `client ms;`. A token begins with its client.
@@ -47,7 +47,7 @@ local function prolong(lock, holds, ttl)
   return type(done) == 'table' and done or nil
 end
 
-local TOKEN = '^(' .. string.rep('.', ID) .. '):%d+$'
+local TOKEN = '^(' .. string.rep('.', ID) .. '):%d+'
 
 local function now_ms(time)
   time = time or redis.call('TIME')

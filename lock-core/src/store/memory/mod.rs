@@ -13,13 +13,14 @@ use once_cell::sync::{Lazy, OnceCell};
 
 use self::reentrant::{Listeners, ReentrantHold};
 use super::{
-    Answer, Attempt, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed, QueuePlace,
-    Released, Renewal, Snapshot, SnapshotState, Store, StoreError, Subscription,
+    Answer, Attempt, Cursor, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed,
+    QueuePlace, Released, Renewal, Scanned, Snapshot, SnapshotState, Store, StoreError,
+    Subscription,
 };
 use crate::key::{Kind, LockKey};
 use crate::sync::lock;
 use crate::time::{Clock, Moment};
-use crate::token::{ClientId, Token};
+use crate::token::{Bearer, ClientId, Token};
 
 /// Named servers, so that several managers of one process can share locks as several processes would.
 static SERVERS: Lazy<Mutex<HashMap<String, Weak<Server>>>> = Lazy::new(Mutex::default);
@@ -326,11 +327,15 @@ fn acquire(
     let holder = slot.holder.as_ref();
     let remaining = holder.map_or(Duration::ZERO, |holder| now.until(holder.expires));
     if attempt.mode == Mode::Try {
-        return Answer::Busy { remaining };
+        return Answer::Busy {
+            remaining,
+            holder: holder.map(|holder| holder.token.name().into()),
+        };
     }
     let own_holder = holder
         .filter(|holder| holder.token.client() == token.client())
-        .and_then(|holder| holder.token.as_str().rsplit(':').next()?.parse().ok());
+        .map(|holder| holder.token.number());
+    let name = holder.map(|holder| holder.token.name().into());
     let waiter = QueuedWaiter {
         token: *token,
         ttl: attempt.ttl,
@@ -345,6 +350,7 @@ fn acquire(
     let place = QueuePlace {
         remaining,
         last_fence,
+        holder: name,
         own_holder,
     };
     // The first waiter of the queue tells the holder that the lock is contended, and again with each refresh.
@@ -434,22 +440,31 @@ impl Store for MemoryStore {
                 return state.inspect_reentrant(now, key);
             }
             if let Some(kind) = state.foreign(key, now) {
-                let state = SnapshotState::Foreign { kind };
+                let foreign = SnapshotState::Foreign { kind };
                 return Snapshot {
-                    state,
+                    state: foreign,
                     waiting: 0,
+                    queue: Vec::new(),
+                    fence: state.fence,
                     nodes: Vec::new(),
                 };
             }
+            let fence = state.fence;
             let slot = state.slot(key, now);
+            let queue = slot.queue.iter().take(100);
             let snapshot = Snapshot {
                 waiting: slot.queue.len() as u64,
+                queue: queue
+                    .map(|waiter| Bearer::parse(waiter.token.bearer()))
+                    .collect(),
+                fence,
                 nodes: Vec::new(),
                 state: match &slot.holder {
                     None => SnapshotState::Free,
                     Some(holder) => SnapshotState::Held {
                         remaining: now.until(holder.expires),
                         client: holder.token.client().to_owned(),
+                        holder: Bearer::parse(holder.token.bearer()),
                         holds: 1,
                         owner: None,
                     },
@@ -457,6 +472,18 @@ impl Store for MemoryStore {
             };
             state.tidy(key);
             snapshot
+        }))
+    }
+
+    async fn scan(&self, prefix: &str, _: Cursor) -> Result<Scanned, StoreError> {
+        Ok(self.run(|state, _, _| Scanned {
+            keys: state
+                .locks
+                .keys()
+                .filter(|name| name.starts_with(prefix))
+                .map(|name| name.to_string())
+                .collect(),
+            next: None,
         }))
     }
 

@@ -10,12 +10,14 @@ use crate::store::{
 };
 use crate::sync::lock;
 use crate::time::Moment;
-use crate::token::{CLIENT_LEN, Token};
+use crate::token::{Bearer, CLIENT_LEN, Token};
 
 /// A tenure: from the first acquisition of an owner to its last release.
 pub(super) struct ReentrantHold {
     owner: Box<str>,
     fence: u64,
+    /// The name of the client that began it.
+    name: Box<str>,
     /// The counted acquisitions.
     counted: Vec<Token>,
     expires: Moment,
@@ -75,7 +77,8 @@ impl MemoryState {
         if let Some(tenure) = self.tenure(name, now) {
             if *tenure.owner != *owner {
                 let remaining = now.until(tenure.expires);
-                return Answer::Busy { remaining };
+                let holder = Some(tenure.name.clone());
+                return Answer::Busy { remaining, holder };
             }
             if !tenure.counted.contains(token) {
                 tenure.counted.push(*token);
@@ -89,6 +92,7 @@ impl MemoryState {
         let tenure = ReentrantHold {
             owner: owner.into(),
             fence,
+            name: token.name().into(),
             counted: vec![*token],
             expires: until,
         };
@@ -145,6 +149,7 @@ impl MemoryState {
             SnapshotState::Held {
                 remaining: now.until(tenure.expires),
                 client: tenure.owner.chars().take(CLIENT_LEN).collect(),
+                holder: Bearer::began_with(tenure.fence, Some(tenure.name.clone())),
                 holds: tenure.holds(),
                 owner: Some(tenure.owner.clone().into()),
             }
@@ -155,6 +160,10 @@ impl MemoryState {
         Snapshot {
             state,
             waiting: 0,
+            queue: Vec::new(),
+            fence: self
+                .tenure(key.lock(), now)
+                .map_or(0, |tenure| tenure.fence),
             nodes: Vec::new(),
         }
     }

@@ -45,7 +45,7 @@ struct Rig {
 impl Rig {
     fn new(name: &str, clock: &ManualClock) -> Self {
         let shared: Arc<dyn Clock> = Arc::new(clock.clone());
-        let (store, client) = (MemoryStore::open(name, shared), ClientId::random());
+        let (store, client) = (MemoryStore::open(name, shared), ClientId::random("test"));
         let told = Arc::new(Told::default());
         let sink: Arc<dyn Events> = told.clone();
         store.attach(&client, Arc::downgrade(&sink) as EventSink);

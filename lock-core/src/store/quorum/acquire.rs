@@ -70,8 +70,8 @@ impl QuorumStore {
                     fence: largest,
                     reserve: attempt.reserve,
                 },
-                Verdict::Busy { left } => wait_or_leave(attempt.mode, left),
-                Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64())),
+                Verdict::Busy { left, holder } => wait_or_leave(attempt.mode, left, holder),
+                Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64()), None),
                 Verdict::Foreign { kind } => Answer::Foreign { kind },
             });
         }
@@ -232,12 +232,13 @@ impl QuorumStore {
 }
 
 /// A waiter is in the queues of the nodes now. No node grants a lock by itself, so nothing else is known of its place.
-fn wait_or_leave(mode: Mode, remaining: Duration) -> Answer {
+fn wait_or_leave(mode: Mode, remaining: Duration, holder: Option<Box<str>>) -> Answer {
     match mode {
-        Mode::Try => Answer::Busy { remaining },
+        Mode::Try => Answer::Busy { remaining, holder },
         Mode::Wait => Answer::Queued(QueuePlace {
             remaining,
             last_fence: 0,
+            holder,
             own_holder: None,
         }),
     }

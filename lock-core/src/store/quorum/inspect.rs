@@ -10,7 +10,8 @@ use crate::error::Cause;
 use crate::key::LockKey;
 use crate::rt::HashMap;
 use crate::store::redis::{Ballot, inspected};
-use crate::store::{NodeSnapshot, Snapshot, SnapshotState, StoreError};
+use crate::store::{Cursor, NodeSnapshot, Scanned, Snapshot, SnapshotState, StoreError};
+use crate::token::Bearer;
 
 impl QuorumStore {
     pub(super) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
@@ -32,12 +33,16 @@ impl QuorumStore {
             answers[node] = Some(answer.map_err(|error| members.all[node].failed(error)));
         }
         round.finish(&self.hints, |_| ());
-        let answers: Vec<_> = answers.into_iter().flatten().collect();
+        let mut answers: Vec<_> = answers.into_iter().flatten().collect();
         if answered < members.majority {
             let failures = answers.into_iter().filter_map(Result::err).collect();
             return Err(combined(nodes, failures));
         }
         // A few nodes may lag behind: this number of waiters is queued on a majority.
+        let fence = answers.iter().flatten().map(|answer| answer.fence).max();
+        let queues = answers.iter_mut().flatten();
+        let queues = queues.map(|answer| std::mem::take(&mut answer.queue));
+        let queue = queues.max_by_key(Vec::len);
         let mut waiting: Vec<u64> = answers.iter().flatten().map(|a| a.waiting).collect();
         waiting.sort_unstable_by(|a, b| b.cmp(a));
         let waiting = waiting.get(members.majority - 1).copied();
@@ -52,7 +57,33 @@ impl QuorumStore {
         Ok(Snapshot {
             state: state(&views),
             waiting: waiting.unwrap_or(0),
+            queue: queue.unwrap_or_default(),
+            fence: fence.unwrap_or(0),
             nodes: views,
+        })
+    }
+}
+
+impl QuorumStore {
+    /// The nodes one after the other. One that does not answer is left out: a lock is on a majority of them.
+    pub(super) async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
+        let nodes = &self.members.all;
+        let Cursor { node, on_node } = cursor;
+        let (keys, on_node) = match nodes[node].master.scan(prefix, on_node).await {
+            Ok(page) => page,
+            Err(StoreError::Misconfigured(reason)) => {
+                return Err(StoreError::Misconfigured(reason));
+            }
+            Err(_) => (Vec::new(), 0),
+        };
+        let here = (on_node != 0).then_some(Cursor { node, on_node });
+        let there = (node + 1 < nodes.len()).then_some(Cursor {
+            node: node + 1,
+            on_node: 0,
+        });
+        Ok(Scanned {
+            keys,
+            next: here.or(there),
         })
     }
 }
@@ -69,13 +100,19 @@ fn cause(failure: Failure) -> Cause {
 fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
     let majority = majority(nodes.len());
     let unknown = nodes.iter().filter(|node| node.state.is_err()).count();
-    let mut clients: HashMap<&str, Vec<Duration>> = HashMap::default();
+    let mut clients: HashMap<&str, (Vec<Duration>, &Bearer)> = HashMap::default();
     let mut kinds = Vec::new();
     for node in nodes {
         match &node.state {
             Ok(SnapshotState::Held {
-                remaining, client, ..
-            }) => clients.entry(client).or_default().push(*remaining),
+                remaining,
+                client,
+                holder,
+                ..
+            }) => {
+                let votes = clients.entry(client);
+                votes.or_insert((Vec::new(), holder)).0.push(*remaining);
+            }
             Ok(SnapshotState::Foreign { kind }) => kinds.push(kind),
             Ok(SnapshotState::Free) | Err(_) => {}
         }
@@ -87,8 +124,8 @@ fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
             kind: (*kind).clone(),
         };
     }
-    let most = clients.into_iter().max_by_key(|(_, left)| left.len());
-    let Some((client, mut left)) = most else {
+    let most = clients.into_iter().max_by_key(|(_, (left, _))| left.len());
+    let Some((client, (mut left, holder))) = most else {
         return SnapshotState::Free;
     };
     if left.len() + unknown < majority {
@@ -99,6 +136,7 @@ fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
     SnapshotState::Held {
         remaining: remaining.unwrap_or_default(),
         client: client.to_owned(),
+        holder: holder.clone(),
         holds: 1,
         owner: None,
     }
@@ -114,6 +152,8 @@ mod tests {
             state: Ok(SnapshotState::Held {
                 remaining: Duration::from_secs(seconds),
                 client: client.to_owned(),
+                holder: holder.clone(),
+                holder: Bearer::default(),
                 holds: 1,
                 owner: None,
             }),

@@ -40,8 +40,8 @@ use self::nodes::{Nodes, majority};
 pub(crate) use self::urls::node_urls;
 use super::redis::Master;
 use super::{
-    Answer, Attempt, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal, Snapshot,
-    Store, StoreError, Subscription,
+    Answer, Attempt, Cursor, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal,
+    Scanned, Snapshot, Store, StoreError, Subscription,
 };
 use crate::LockError;
 use crate::config::Config;
@@ -207,6 +207,7 @@ impl Store for QuorumStore {
                 Ok(answer) => Ok(Passed::On(answer)),
                 Err(_) => Ok(Passed::On(Answer::Busy {
                     remaining: Duration::ZERO,
+                    holder: None,
                 })),
             },
         }
@@ -218,6 +219,10 @@ impl Store for QuorumStore {
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         Box::pin(self.inspect(key)).await
+    }
+
+    async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
+        Box::pin(self.scan(prefix, cursor)).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

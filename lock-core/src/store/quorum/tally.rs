@@ -28,6 +28,8 @@ pub(super) enum Verdict {
     /// A majority answers, and one client has a majority of the votes.
     Busy {
         left: Duration,
+        /// The name of this client, if it has one.
+        holder: Option<Box<str>>,
     },
     /// A majority answers, and no client is known to have a majority of the votes.
     Split,
@@ -101,7 +103,7 @@ impl Tally {
     fn lost(&self, granted: usize, open: usize) -> Option<Result<Verdict, StoreError>> {
         let majority = majority(self.nodes);
         let mut left = Vec::new();
-        let mut clients: HashMap<&str, usize> = HashMap::default();
+        let mut clients: HashMap<&str, (usize, &Option<Box<str>>)> = HashMap::default();
         let mut foreign = Vec::new();
         // Votes that do not count together with the others are as good as none.
         let void = self.clocks().count() - granted;
@@ -109,9 +111,13 @@ impl Tally {
         for vote in self.votes.iter().flatten() {
             match vote {
                 Ok(Vote::Granted { .. }) => {}
-                Ok(Vote::Busy { left: time, client }) => {
+                Ok(Vote::Busy {
+                    left: time,
+                    client,
+                    name,
+                }) => {
                     left.push(*time);
-                    *clients.entry(client).or_default() += 1;
+                    clients.entry(client).or_insert((0, name)).0 += 1;
                 }
                 Ok(Vote::Foreign { kind }) => foreign.push(kind),
                 Err(_) => failed += 1,
@@ -124,7 +130,8 @@ impl Tally {
                 let kind = foreign[0].clone();
                 return Some(Ok(Verdict::Foreign { kind }));
             }
-            let most = clients.values().max().copied().unwrap_or(0);
+            let most = clients.values().max_by_key(|(votes, _)| *votes);
+            let (most, holder) = most.copied().unwrap_or((0, &None));
             // The nodes without an answer may all have voted for one client. If even that is no majority, the votes are split.
             if most + open + failed < majority {
                 return Some(Ok(Verdict::Split));
@@ -141,6 +148,7 @@ impl Tally {
             let left = left.get(missing - 1).or(left.last()).copied();
             return Some(Ok(Verdict::Busy {
                 left: left.unwrap_or_default(),
+                holder: holder.clone(),
             }));
         }
         if failed <= self.nodes - majority {
@@ -190,6 +198,7 @@ mod tests {
         Ok(Vote::Busy {
             left: MS * left,
             client: client.to_owned(),
+            name: None,
         })
     }
 
@@ -220,12 +229,21 @@ mod tests {
     #[test]
     fn a_holder_of_a_majority_decides_before_the_slow_nodes_answer() {
         let busy_now = verdict(&[busy("a", 30), busy("a", 10), busy("a", 20)]);
-        assert_eq!(busy_now.unwrap().unwrap(), Verdict::Busy { left: MS * 30 });
+        assert_eq!(
+            busy_now.unwrap().unwrap(),
+            Verdict::Busy {
+                left: MS * 30,
+                holder: None
+            }
+        );
         // One node has voted for this attempt already: two more have to come free.
         let votes = [busy("a", 30), busy("a", 10), busy("a", 20), granted(1)];
         assert_eq!(
             verdict(&votes).unwrap().unwrap(),
-            Verdict::Busy { left: MS * 20 }
+            Verdict::Busy {
+                left: MS * 20,
+                holder: None
+            }
         );
     }
 

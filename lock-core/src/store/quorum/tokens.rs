@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn the_last_attempt_to_lose_takes_back_what_all_have_left() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let (one, other) = (client.token(1), client.token(2));
         let first = begin(&tokens, &one);
         let second = begin(&tokens, &one);
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn who_loses_beside_one_that_has_won_takes_nothing_back() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
         let (first, second) = (begin(&tokens, &token), begin(&tokens, &token));
         second.won(LEASE, Nodes::default());
@@ -352,7 +352,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn votes_are_taken_back_again_when_the_lease_has_ended() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
         begin(&tokens, &token).won(LEASE, Nodes::default());
         tokio::time::advance(LEASE / 2).await;
@@ -372,7 +372,7 @@ mod tests {
 
     #[test]
     fn a_renewal_that_a_release_has_overtaken_wins_nothing() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
         let renewal = tokens.renew([&token].into_iter());
         tokens.release(&token);
@@ -384,7 +384,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_undo_that_may_still_arrive_gives_the_next_attempt_another_token() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(7);
         let undo = |token: &Token, on| tokens.send_undo(token, 1, || (on, ())).map(|(n, ())| n);
         let first = begin(&tokens, &token);
@@ -415,7 +415,7 @@ mod tests {
 
     #[test]
     fn locks_that_are_never_released_are_forgotten() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         for sequence in 0..1000 {
             begin(&tokens, &client.token(sequence)).won(LEASE, Nodes::default());
         }
@@ -432,7 +432,7 @@ mod tests {
 
     #[test]
     fn a_release_during_a_renewal_is_noticed_until_the_renewal_ends() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
         tokens.release(&token);
         assert!(!tokens.was_released(&token), "nobody would heal it");
@@ -455,7 +455,7 @@ mod tests {
 
     #[test]
     fn free_nodes_count_until_the_next_attempt_or_until_the_engine_is_told() {
-        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random());
+        let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         assert_eq!((tokens.freed(1), tokens.freed(1)), (1, 2));
         assert!(tokens.take_freed(1) && !tokens.take_freed(1));
         assert_eq!(tokens.freed(1), 1);

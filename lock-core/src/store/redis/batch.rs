@@ -441,7 +441,7 @@ mod tests {
     fn each_request_that_was_given_up_is_settled_by_itself() {
         let batcher = Batcher::default();
         let key = Arc::new(LockKey::new("", "a").unwrap());
-        let token = ClientId::random().token(1);
+        let token = ClientId::random("test").token(1);
         let given_up = || {
             let (reply, answer) = oneshot::channel();
             drop(Waiting {

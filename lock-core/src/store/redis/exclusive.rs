@@ -77,9 +77,8 @@ impl RedisStore {
         key: &LockKey,
         queue: Name<'_>,
     ) -> Result<Snapshot, StoreError> {
-        let value = self
-            .run(&script::INSPECT, &[key.lock().into(), queue], &[])
-            .await?;
+        let keys = [key.lock().into(), queue, FENCE];
+        let value = self.run(&script::INSPECT, &keys, &[]).await?;
         reply::inspected(value)
     }
 

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::future::join;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -28,6 +29,7 @@ use crate::key::Name;
 use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events};
 use crate::sync::lock;
+use crate::token::ClientId;
 
 /// Minimum silence before a connection is replaced, however short the leases are that depend on it.
 const HICCUP: Duration = Duration::from_millis(50);
@@ -60,6 +62,8 @@ pub(super) struct Link {
 /// Data of the engine that uses the link.
 struct Attached {
     channel: String,
+    /// The name of the client.
+    name: String,
     sink: EventSink,
     runtime: Handle,
 }
@@ -111,9 +115,10 @@ impl Link {
         &self.target.address
     }
 
-    pub(super) fn attach(&self, channel: String, sink: EventSink, runtime: Handle) {
+    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         let attached = Attached {
-            channel,
+            channel: format!("{CHANNELS}{}", client.as_str()),
+            name: client.name().to_owned(),
             sink,
             runtime,
         };
@@ -312,8 +317,21 @@ impl Link {
         };
         let mut socket = socket::connect(&self.target, &settings, config, first, ended).await?;
         self.was_connected.store(true, Ordering::Relaxed);
-        if let Some(attached) = self.attached.get().filter(|_| pushes) {
-            match socket.requests.subscribe(&attached.channel).await {
+        if let Some(attached) = self.attached.get() {
+            let mut named = socket.clone();
+            let mut name = cmd("CLIENT");
+            name.arg("SETNAME").arg(&attached.name);
+            // One round trip for both. A name that is refused is only not shown by `CLIENT LIST`.
+            let (_, subscribed) = join(named.request(&name), async {
+                if pushes {
+                    socket.requests.subscribe(&attached.channel).await
+                } else {
+                    Ok(())
+                }
+            })
+            .await;
+            match subscribed {
+                Ok(()) if !pushes => {}
                 Ok(()) => self.pushes.store(true, Ordering::Relaxed),
                 // A connection without messages is better than no connection.
                 Err(error) if error.code() == Some("NOPERM") => {

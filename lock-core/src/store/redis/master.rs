@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
+use super::list;
 use super::reply::{millis, text, word};
 use super::script::{self, Script, script};
 use super::target::Target;
@@ -137,11 +138,8 @@ impl Ballot {
 
     pub(crate) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
         let (queue, _) = names(key)?;
-        Some(Self::new(
-            &script::INSPECT,
-            &[key.lock().into(), queue],
-            &[],
-        ))
+        let keys = [key.lock().into(), queue, COUNTER];
+        Some(Self::new(&script::INSPECT, &keys, &[]))
     }
 
     fn enlist(what: &Enlist<'_>) -> Arc<Self> {
@@ -179,6 +177,8 @@ pub(crate) enum Vote {
     Busy {
         left: Duration,
         client: String,
+        /// The name of this client, if it has one.
+        name: Option<Box<str>>,
     },
     Foreign {
         kind: String,
@@ -218,7 +218,8 @@ impl Vote {
                     minted: *minted as u64,
                     clock: *clock,
                 }),
-                (Some("busy"), [_, left, client]) => Ok(Self::Busy {
+                (Some("busy"), [_, left, client, name]) => Ok(Self::Busy {
+                    name: super::reply::name(name),
                     left: millis(left)?,
                     // The token of another client may be any bytes, cut anywhere.
                     client: match client {
@@ -324,12 +325,8 @@ impl Master {
         self.link.address()
     }
 
-    pub(crate) fn channel_of(client: &ClientId) -> String {
-        format!("{CHANNELS}{}", client.as_str())
-    }
-
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        self.link.attach(Self::channel_of(client), sink, runtime);
+        self.link.attach(client, sink, runtime);
     }
 
     pub(crate) fn pushes(&self) -> bool {
@@ -390,6 +387,17 @@ impl Master {
             }
         }
         Ok(())
+    }
+
+    /// A page of the names that begin with the prefix, and the next cursor, 0 after the last page.
+    pub(crate) async fn scan(
+        &self,
+        prefix: &str,
+        cursor: u64,
+    ) -> Result<(Vec<String>, u64), StoreError> {
+        let answer = timeout(self.limit, self.link.request(list::page(prefix, cursor))).await;
+        let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
+        list::scanned(answer.map_err(classify)?)
     }
 
     /// The current run of the server.
@@ -483,10 +491,17 @@ mod tests {
         let granted = Value::Array(vec![Value::Int(9), Value::Int(7)]);
         let (minted, clock) = (9, 7);
         assert_eq!(read(&granted).unwrap(), Vote::Granted { minted, clock });
-        let busy = Value::Array(vec![bulk("busy"), Value::Int(40), bulk("0a")]);
+        let busy = Value::Array(vec![bulk("busy"), Value::Int(40), bulk("0a"), bulk("n")]);
         let left = Duration::from_millis(40);
         let client = "0a".to_owned();
-        assert_eq!(read(&busy).unwrap(), Vote::Busy { left, client });
+        assert_eq!(
+            read(&busy).unwrap(),
+            Vote::Busy {
+                left,
+                client,
+                name: Some("n".into())
+            }
+        );
         let zero = Value::Array(vec![Value::Int(0), Value::Int(7)]);
         for garbage in [
             Value::Nil,

@@ -7,6 +7,7 @@ mod error;
 mod exclusive;
 mod guarded;
 mod link;
+mod list;
 mod look;
 mod master;
 mod reentrant;
@@ -42,8 +43,8 @@ use self::target::Target;
 pub(crate) use self::user::UserConnection;
 use self::wire::{Arg, CHANNELS};
 use super::{
-    Answer, Attempt, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal, Snapshot,
-    Store, StoreError, Subscription,
+    Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal,
+    Scanned, Snapshot, Store, StoreError, Subscription,
 };
 use crate::LockError;
 use crate::config::Config;
@@ -101,10 +102,10 @@ impl RedisStore {
     }
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        let channel = format!("{CHANNELS}{}", client.as_str());
         if let Conduit::Link(link, _) = &self.conduit {
-            link.attach(channel.clone(), sink, runtime);
+            link.attach(client, sink, runtime);
         }
+        let channel = format!("{CHANNELS}{}", client.as_str());
         let _ = self.channel.set(channel);
     }
 
@@ -287,8 +288,16 @@ impl Store for RedisStore {
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         match key.names() {
             Names::Exclusive { queue, .. } => self.inspect_exclusive(key, queue).await,
-            Names::Reentrant { .. } => self.inspect_reentrant(key.lock()).await,
+            Names::Reentrant { holds, .. } => self.inspect_reentrant(key.lock(), holds).await,
         }
+    }
+
+    async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
+        let answer = timeout(self.limit, self.request(list::page(prefix, cursor.on_node))).await;
+        let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
+        let (keys, on_node) = list::scanned(answer.map_err(classify)?)?;
+        let next = (on_node != 0).then_some(Cursor { node: 0, on_node });
+        Ok(Scanned { keys, next })
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

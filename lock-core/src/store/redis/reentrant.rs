@@ -9,7 +9,7 @@ use super::wire::{Arg, CHANNELS, FENCE};
 use super::{RedisStore, reply};
 use crate::key::{Name, Names};
 use crate::store::{Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState};
-use crate::token::{CLIENT_LEN, Token};
+use crate::token::{Bearer, CLIENT_LEN, Token};
 
 /// The command that announces a release.
 const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");
@@ -72,8 +72,9 @@ impl RedisStore {
         reply::extended(value, renewals.len())
     }
 
-    pub(super) async fn inspect_reentrant(&self, lock: &str) -> Parsed<Snapshot> {
-        inspected(&self.run(&script::INSPECT, &[lock.into()], &[]).await?)
+    pub(super) async fn inspect_reentrant(&self, lock: &str, holds: Name<'_>) -> Parsed<Snapshot> {
+        let keys = [lock.into(), holds];
+        inspected(&self.run(&script::INSPECT, &keys, &[]).await?)
     }
 
     pub(super) async fn force_reentrant(&self, keys: [Name<'_>; 3]) -> Parsed<Forced> {
@@ -108,14 +109,17 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
     let Value::Array(parts) = value else {
         return Err(garbled());
     };
+    let mut last = 0;
     let state = match (text(parts.first()), &parts[..]) {
         (Some("free"), [_]) => SnapshotState::Free,
-        (Some("held"), [_, pttl, Value::BulkString(owner), holds]) => {
+        (Some("held"), [_, pttl, Value::BulkString(owner), holds, name, fence]) => {
             // The owner of another client may be any bytes.
             let owner = String::from_utf8_lossy(owner).into_owned();
+            last = number(fence).unwrap_or(0);
             SnapshotState::Held {
                 remaining: lease(pttl)?,
                 client: owner.chars().take(CLIENT_LEN).collect(),
+                holder: Bearer::began_with(last, reply::name(name)),
                 holds: at_least_one(holds)?,
                 owner: Some(owner),
             }
@@ -127,6 +131,8 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
     Ok(Snapshot {
         state,
         waiting: 0,
+        queue: Vec::new(),
+        fence: last,
         nodes: Vec::new(),
     })
 }
@@ -139,6 +145,8 @@ fn at_least_one(holds: &Value) -> Parsed<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use super::*;
     use crate::store::NO_TTL;
 
@@ -159,10 +167,16 @@ mod tests {
             Value::Int(-1),
             bulk("me"),
             Value::Int(4),
+            bulk("orders-7"),
+            bulk("1800000000000000"),
         ]);
         let state = SnapshotState::Held {
             remaining: NO_TTL,
             client: "me".to_owned(),
+            holder: Bearer {
+                name: Some("orders-7".into()),
+                since: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)),
+            },
             holds: 4,
             owner: Some("me".to_owned()),
         };
@@ -177,7 +191,14 @@ mod tests {
             Value::Int(9),
             Value::Array(vec![]),
             Value::Array(vec![Value::Int(9)]),
-            Value::Array(vec![bulk("held"), Value::Int(9), bulk("me"), Value::Int(0)]),
+            Value::Array(vec![
+                bulk("held"),
+                Value::Int(9),
+                bulk("me"),
+                Value::Int(0),
+                bulk(""),
+                bulk("0"),
+            ]),
             bulk("1"),
         ];
         for value in garbage {

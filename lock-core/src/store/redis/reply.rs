@@ -8,6 +8,7 @@ use super::error::garbled;
 use crate::store::{
     Answer, Forced, NO_TTL, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError,
 };
+use crate::token::{Bearer, is_name, number_in};
 
 pub(super) type Parsed<T> = Result<T, StoreError>;
 
@@ -23,15 +24,15 @@ pub(super) fn acquired(value: Value, reserve: u64) -> Parsed<Answer> {
                 fence: *fence as u64,
                 reserve: number(reserve)?,
             }),
-            (Some("busy"), [_, pttl]) => Ok(Answer::Busy {
+            (Some("busy"), [_, pttl, holder]) => Ok(Answer::Busy {
                 remaining: lease(pttl)?,
+                holder: name(holder),
             }),
-            (Some("queued"), [_, pttl, last, own]) => Ok(Answer::Queued(QueuePlace {
+            (Some("queued"), [_, pttl, last, own, holder]) => Ok(Answer::Queued(QueuePlace {
                 remaining: millis(pttl)?,
                 last_fence: number(last)?,
-                own_holder: text(Some(own))
-                    .and_then(|token| token.rsplit_once(':'))
-                    .and_then(|(_, sequence)| sequence.parse().ok()),
+                holder: name(holder),
+                own_holder: text(Some(own)).and_then(number_in),
             })),
             (Some("foreign"), [_, kind]) => Ok(Answer::Foreign { kind: word(kind)? }),
             _ => Err(garbled()),
@@ -71,30 +72,28 @@ pub(crate) fn inspected(value: Value) -> Parsed<Snapshot> {
     let Value::Array(parts) = value else {
         return Err(garbled());
     };
-    let (state, waiting) = match (text(parts.first()), &parts[..]) {
-        (Some("free"), [_, waiting]) => (SnapshotState::Free, waiting),
-        (Some("held"), [_, waiting, pttl, client]) => {
-            // The token of another client may be any bytes, cut anywhere.
-            let client = match client {
-                Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                _ => return Err(garbled()),
-            };
-            let held = SnapshotState::Held {
-                remaining: millis(pttl)?,
-                client,
-                holds: 1,
-                owner: None,
-            };
-            (held, waiting)
-        }
-        (Some("foreign"), [_, waiting, kind]) => {
-            (SnapshotState::Foreign { kind: word(kind)? }, waiting)
-        }
+    let [_, waiting, Value::Array(queue), fence, rest @ ..] = &parts[..] else {
+        return Err(garbled());
+    };
+    let state = match (text(parts.first()), rest) {
+        (Some("free"), []) => SnapshotState::Free,
+        (Some("held"), [pttl, client, token]) => SnapshotState::Held {
+            remaining: millis(pttl)?,
+            client: lossy(client)?,
+            holder: Bearer::parse(&lossy(token)?),
+            holds: 1,
+            owner: None,
+        },
+        (Some("foreign"), [kind]) => SnapshotState::Foreign { kind: word(kind)? },
         _ => return Err(garbled()),
     };
+    let bearer = |token| lossy(token).map(|token| Bearer::parse(&token));
     Ok(Snapshot {
         state,
         waiting: number(waiting)?,
+        queue: queue.iter().map(bearer).collect::<Result<_, _>>()?,
+        // Any text may stand under the key of the counter.
+        fence: number(fence).unwrap_or(0),
         nodes: Vec::new(),
     })
 }
@@ -121,6 +120,20 @@ pub(super) fn text(value: Option<&Value>) -> Option<&str> {
 
 pub(super) fn word(value: &Value) -> Parsed<String> {
     text(Some(value)).map(str::to_owned).ok_or_else(garbled)
+}
+
+/// The name of a client, unless it is one that people cannot read.
+pub(super) fn name(value: &Value) -> Option<Box<str>> {
+    let name = text(Some(value)).filter(|name| is_name(name))?;
+    Some(name.into())
+}
+
+/// The token of another client may be any bytes, cut anywhere.
+fn lossy(value: &Value) -> Parsed<String> {
+    match value {
+        Value::BulkString(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
+        _ => Err(garbled()),
+    }
 }
 
 pub(super) fn number(value: &Value) -> Parsed<u64> {
@@ -172,9 +185,12 @@ mod tests {
                 reserve: 2
             }
         );
-        let busy = |pttl| Value::Array(vec![bulk("busy"), Value::Int(pttl)]);
+        let busy = |pttl| Value::Array(vec![bulk("busy"), Value::Int(pttl), bulk("orders-7")]);
         let remaining = |pttl| match acquired(busy(pttl), 0).unwrap() {
-            Answer::Busy { remaining } => remaining,
+            Answer::Busy { remaining, holder } => {
+                assert_eq!(holder.as_deref(), Some("orders-7"));
+                remaining
+            }
             other => panic!("{other:?}"),
         };
         assert_eq!(remaining(1500), Duration::from_millis(1500));
@@ -184,14 +200,15 @@ mod tests {
             bulk("queued"),
             Value::Int(1500),
             bulk("1763700000000000"),
-            bulk("0a-b:42"),
+            bulk(&format!("{}:42:orders-7", "0".repeat(36))),
+            bulk("not a name"),
         ]);
         let Answer::Queued(place) = acquired(queued, 0).unwrap() else {
             panic!("queued expected")
         };
         assert_eq!(place.remaining, Duration::from_millis(1500));
         assert_eq!(place.last_fence, 1_763_700_000_000_000);
-        assert_eq!(place.own_holder, Some(42));
+        assert_eq!((place.own_holder, place.holder), (Some(42), None));
     }
 
     #[test]

@@ -1,0 +1,95 @@
+//! All locks of a manager's prefix, page by page.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use crate::LockError;
+use crate::engine::Engine;
+use crate::inspect::LockInfo;
+use crate::key::LockKey;
+use crate::store::{Cursor, Store, StoreError};
+
+/// A walk through the locks that are held. Made by [`LockManager::list`](crate::LockManager::list).
+#[must_use = "a walk does nothing before `next_page`"]
+pub struct LockList {
+    engine: Arc<Engine>,
+    next: Option<Cursor>,
+    seen: HashSet<String>,
+}
+
+impl fmt::Debug for LockList {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LockList").finish_non_exhaustive()
+    }
+}
+
+/// A lock that was held when [`LockList`] came by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ListedLock {
+    key: String,
+    info: LockInfo,
+}
+
+impl ListedLock {
+    /// Its key, without the prefix.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// What it looked like.
+    #[must_use]
+    pub fn info(&self) -> &LockInfo {
+        &self.info
+    }
+}
+
+impl LockList {
+    pub(crate) fn new(engine: Arc<Engine>) -> Self {
+        Self {
+            engine,
+            next: Some(Cursor::default()),
+            seen: HashSet::new(),
+        }
+    }
+
+    /// The next locks, in no order; a page may be empty. `None` after the last page.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable) where the server does not answer: another call asks for the same page again.
+    /// [`InvalidConfig`](LockError::InvalidConfig) where the user of the server has no right to `scan`.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: the next call asks for the same page again.
+    pub async fn next_page(&mut self) -> Result<Option<Vec<ListedLock>>, LockError> {
+        let Some(cursor) = self.next else {
+            return Ok(None);
+        };
+        let shared = &self.engine.shared;
+        let prefix = &shared.config.prefix;
+        let page = shared.store.scan(prefix, cursor).await;
+        let page = page.map_err(StoreError::into_lock_error)?;
+        // A name that cannot be a key is no lock.
+        let key = |name: &String| LockKey::new(prefix, name.strip_prefix(&**prefix)?).ok();
+        let new = page.keys.iter().filter(|name| !self.seen.contains(*name));
+        let keys: Vec<LockKey> = new.filter_map(key).collect();
+        let looks = keys.iter().map(|key| shared.store.inspect(key));
+        let mut locks = Vec::new();
+        for (key, look) in keys.iter().zip(join_all(looks).await) {
+            let info = LockInfo::new(look.map_err(StoreError::into_lock_error)?, 0);
+            let key = key.name().to_owned();
+            // It may have been released meanwhile.
+            if info.is_held() {
+                locks.push(ListedLock { key, info });
+            }
+        }
+        self.seen.extend(page.keys);
+        self.next = page.next;
+        Ok(Some(locks))
+    }
+}

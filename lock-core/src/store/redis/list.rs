@@ -1,0 +1,50 @@
+//! The locks of a server, page by page.
+
+use redis::{Cmd, Value, cmd, from_redis_value};
+
+use super::error::garbled;
+use super::reply::Parsed;
+
+/// Number of keys that the server looks at for one page.
+const KEYS: u32 = 500;
+
+/// Asks for the strings whose names begin with the prefix, from this cursor on.
+pub(super) fn page(prefix: &str, cursor: u64) -> Cmd {
+    let mut pattern = String::with_capacity(prefix.len() + 1);
+    for c in prefix.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern.push('*');
+    let mut scan = cmd("SCAN");
+    scan.arg(cursor)
+        .arg("MATCH")
+        .arg(pattern)
+        .arg("COUNT")
+        .arg(KEYS);
+    scan.arg("TYPE").arg("string");
+    scan
+}
+
+/// The names, and the next cursor, 0 after the last page. A name that is no text cannot be that of a lock.
+pub(super) fn scanned(answer: Value) -> Parsed<(Vec<String>, u64)> {
+    let (cursor, names): (u64, Vec<Vec<u8>>) = from_redis_value(answer).map_err(|_| garbled())?;
+    let names = names
+        .into_iter()
+        .filter_map(|name| String::from_utf8(name).ok());
+    Ok((names.collect(), cursor))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_is_meant_literally() {
+        let scan = page("shop[1]*:", 7).get_packed_command();
+        let sent = String::from_utf8(scan).unwrap();
+        assert!(sent.contains("\r\nshop\\[1\\]\\*:*\r\n"), "{sent}");
+    }
+}
