@@ -197,9 +197,10 @@ async fn no_fault_of_a_scripts_lua_is_taken_for_one_of_the_set_up() {
 }
 
 /// What both kinds of lock need, and the script.
-const COMMANDS: [&str; 17] = [
-    "evalsha", "eval", "exists", "get", "set", "del", "pttl", "pexpire", "time", "hset", "hget",
-    "hdel", "hlen", "hgetall", "hexists", "hincrby", "incrby",
+const COMMANDS: [&str; 23] = [
+    "llen", "lindex", "lrem", "lpop", "rpush", "hmget", "evalsha", "eval", "exists", "get", "set",
+    "del", "pttl", "pexpire", "time", "hset", "hget", "hdel", "hlen", "hgetall", "hexists",
+    "hincrby", "incrby",
 ];
 const PATTERNS: &str = "~{a}* ~lock:{a}* ~lock-core:* ~redisson_lock__channel:* &lock-core:* &redisson_lock__channel:*";
 

@@ -356,7 +356,7 @@ async fn a_wait_that_ends_is_told_from_one_that_is_not_wanted(url: &str) {
     let brief = Duration::from_millis(150);
     let error = lock.acquire_within(brief).await.unwrap_err();
     assert!(
-        matches!(&error, LockError::TimedOut { key, waited } if key == KEY && *waited >= brief),
+        matches!(&error, LockError::TimedOut { key, waited, .. } if key == KEY && *waited >= brief),
         "{error:?}"
     );
 }

@@ -1,38 +1,43 @@
 -- Tries each command that every lock needs, on a key of ours that does not exist.
 --
--- Returns the names of those that this user may not run. Any other refusal (a key outside the user's pattern, a full server)
--- proves nothing. The text of a refusal does not name the command.
+-- Returns two lists of names that this user may not run: of the exclusive lock, and of the reentrant one. Any other refusal (a
+-- key outside the user's pattern, a full server) proves nothing. The text of a refusal does not name the command.
 --
 -- Atomic so that nobody meets the key: no command leaves it behind.
 local KEY = 'lock-core:probe'
-local refused = {}
+local refused = {{}, {}}
 
-local function try(name, ...)
+-- `of` is 1 or 2 for a command of one kind of lock, 3 for a command of both.
+local function try(of, name, ...)
   local reply = redis.pcall(name, ...)
   local err = type(reply) == 'table' and reply.err
   if not err then return true end
   if string.find(err, "can't run this command", 1, true) or string.find(err, 'permissions to run', 1, true) then
-    refused[#refused + 1] = string.lower(name)
+    for kind = 1, 2 do
+      if of == kind or of == 3 then table.insert(refused[kind], string.lower(name)) end
+    end
   end
   return false
 end
 
-try('TIME')
-try('EXISTS', KEY)
-try('GET', KEY)
-try('PTTL', KEY)
-try('PEXPIRE', KEY, 1)
-try('SET', KEY, '', 'XX', 'PX', 1)
-try('LLEN', KEY)
-try('LINDEX', KEY, 0)
-try('LREM', KEY, 0, '')
-try('LPOP', KEY)
-try('HLEN', KEY)
-try('HMGET', KEY, '')
-try('HDEL', KEY, '')
--- The last two make the key, so they are tried where it can be removed.
-if try('DEL', KEY) then
-  if try('RPUSH', KEY, '') then redis.call('DEL', KEY) end
-  if try('HSET', KEY, '', '') then redis.call('DEL', KEY) end
+try(1, 'EXISTS', KEY)
+try(1, 'GET', KEY)
+try(1, 'LLEN', KEY)
+try(1, 'LINDEX', KEY, 0)
+try(1, 'LREM', KEY, 0, '')
+try(1, 'LPOP', KEY)
+try(3, 'TIME')
+try(3, 'PTTL', KEY)
+try(3, 'PEXPIRE', KEY, 1)
+try(3, 'SET', KEY, '', 'XX', 'PX', 1)
+try(3, 'HLEN', KEY)
+try(3, 'HMGET', KEY, '')
+try(3, 'HDEL', KEY, '')
+try(2, 'HGETALL', KEY)
+-- The last three make the key, so they are tried where it can be removed.
+if try(3, 'DEL', KEY) then
+  if try(1, 'RPUSH', KEY, '') then redis.call('DEL', KEY) end
+  if try(3, 'HSET', KEY, '', '') then redis.call('DEL', KEY) end
+  if try(2, 'HINCRBY', KEY, '', 1) then redis.call('DEL', KEY) end
 end
 return refused

@@ -17,7 +17,7 @@ pub(crate) async fn a_wait_that_ends_says_timed_out_and_leaves_the_queue(rig: &R
     let limit = Duration::from_secs(1);
     let error = second.acquire_within(limit).await.unwrap_err();
     match &error {
-        LockError::TimedOut { key, waited } => {
+        LockError::TimedOut { key, waited, .. } => {
             assert_eq!(key, "a");
             assert!(*waited >= limit);
         }
@@ -37,7 +37,9 @@ pub(crate) async fn a_wait_of_zero_says_busy(rig: &Rig) {
     let (first, second) = (rig.lock("a").await, rig.lock("a").await);
     let _guard = first.acquire().await.unwrap();
     match second.acquire_within(Duration::ZERO).await {
-        Err(LockError::Busy { key, retry_after }) => {
+        Err(LockError::Busy {
+            key, retry_after, ..
+        }) => {
             assert_eq!(key, "a");
             let after = retry_after.expect("the backend knows the lease");
             assert!(after <= LONG + SKEW && after > LONG / 2, "{after:?}");

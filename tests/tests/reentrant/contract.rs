@@ -178,7 +178,9 @@ async fn the_error_of_a_wait_says_why_it_ended(rig: &Rig) {
     let lock = rig.manager().await.reentrant_lock("k");
     let _guard = lock.acquire().await.unwrap();
     match lock.acquire_within(Duration::ZERO).await {
-        Err(LockError::Busy { key, retry_after }) => {
+        Err(LockError::Busy {
+            key, retry_after, ..
+        }) => {
             assert_eq!(key, "k");
             let after = retry_after.expect("the lease has an end");
             assert!(after <= LONG && after > LONG / 2, "{after:?}");

@@ -1,5 +1,6 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
+mod inspect;
 mod reentrant;
 #[cfg(test)]
 mod reentrant_tests;
@@ -14,13 +15,12 @@ use once_cell::sync::{Lazy, OnceCell};
 use self::reentrant::{Listeners, ReentrantHold};
 use super::{
     Answer, Attempt, Cursor, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed,
-    QueuePlace, Released, Renewal, Scanned, Snapshot, SnapshotState, Store, StoreError,
-    Subscription,
+    QueuePlace, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
 };
 use crate::key::{Kind, LockKey};
 use crate::sync::lock;
 use crate::time::{Clock, Moment};
-use crate::token::{Bearer, ClientId, Token};
+use crate::token::{ClientId, Token};
 
 /// Named servers, so that several managers of one process can share locks as several processes would.
 static SERVERS: Lazy<Mutex<HashMap<String, Weak<Server>>>> = Lazy::new(Mutex::default);
@@ -435,56 +435,11 @@ impl Store for MemoryStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        Ok(self.run(|state, now, _| {
-            if key.kind() == Kind::Reentrant {
-                return state.inspect_reentrant(now, key);
-            }
-            if let Some(kind) = state.foreign(key, now) {
-                let foreign = SnapshotState::Foreign { kind };
-                return Snapshot {
-                    state: foreign,
-                    waiting: 0,
-                    queue: Vec::new(),
-                    fence: state.fence,
-                    nodes: Vec::new(),
-                };
-            }
-            let fence = state.fence;
-            let slot = state.slot(key, now);
-            let queue = slot.queue.iter().take(100);
-            let snapshot = Snapshot {
-                waiting: slot.queue.len() as u64,
-                queue: queue
-                    .map(|waiter| Bearer::parse(waiter.token.bearer()))
-                    .collect(),
-                fence,
-                nodes: Vec::new(),
-                state: match &slot.holder {
-                    None => SnapshotState::Free,
-                    Some(holder) => SnapshotState::Held {
-                        remaining: now.until(holder.expires),
-                        client: holder.token.client().to_owned(),
-                        holder: Bearer::parse(holder.token.bearer()),
-                        holds: 1,
-                        owner: None,
-                    },
-                },
-            };
-            state.tidy(key);
-            snapshot
-        }))
+        Ok(self.run(|state, now, _| state.inspect(now, key)))
     }
 
     async fn scan(&self, prefix: &str, _: Cursor) -> Result<Scanned, StoreError> {
-        Ok(self.run(|state, _, _| Scanned {
-            keys: state
-                .locks
-                .keys()
-                .filter(|name| name.starts_with(prefix))
-                .map(|name| name.to_string())
-                .collect(),
-            next: None,
-        }))
+        Ok(self.run(|state, _, _| state.scan(prefix)))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

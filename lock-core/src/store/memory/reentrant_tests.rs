@@ -125,7 +125,9 @@ async fn an_owner_enters_again_and_the_last_release_frees() {
     let fence = granted(&rig.acquire(&key, &owner, 1).await);
     assert_eq!(granted(&rig.acquire(&key, &owner, 2).await), fence);
     let other = rig.acquire(&key, &Owner::new(), 3).await;
-    assert_eq!(other, Answer::Busy { remaining: TTL });
+    let holder = Some("test".into());
+    let remaining = TTL;
+    assert_eq!(other, Answer::Busy { remaining, holder });
     let still = Released::StillHeld { holds: 1 };
     assert_eq!(rig.release(&key, &owner, 1).await, still);
     assert_eq!(

@@ -152,7 +152,6 @@ mod tests {
             state: Ok(SnapshotState::Held {
                 remaining: Duration::from_secs(seconds),
                 client: client.to_owned(),
-                holder: holder.clone(),
                 holder: Bearer::default(),
                 holds: 1,
                 owner: None,

@@ -32,12 +32,16 @@ const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 const REFUSED: &str = "the server refused (";
 
 /// What to do about a refusal, by its code; for any other code the last one.
-const ADVICE: [(&str, &str); 4] = [
+const ADVICE: [(&str, &str); 5] = [
     (
         "NOAUTH ",
         "it asks for a password, so write `redis://user:password@host:port`",
     ),
     ("WRONGPASS ", "check the user and the password in the URL"),
+    (
+        "Password authentication failed",
+        "check the user and the password in the URL",
+    ),
     (
         "ERR DB index is out of range",
         "it has no database of the number in the URL, so leave out `/db` or name another",

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join3;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{
@@ -16,6 +16,7 @@ use redis::{
 
 use super::dial::Dial;
 use super::error::is_from_replica;
+use super::look::Look;
 use super::reply::text;
 use super::script::Script;
 use super::socket::{self, Socket};
@@ -44,7 +45,7 @@ pub(super) struct Link {
     /// Whether a connection was made before.
     was_connected: AtomicBool,
     /// Whether the server was found to hold locks.
-    pub(super) was_looked_at: AtomicBool,
+    was_looked_at: AtomicBool,
     pub(super) connect_limit: Duration,
     live: Mutex<Option<Live>>,
     pub(super) dial: Dial,
@@ -74,17 +75,6 @@ pub(super) struct Live {
     socket: Socket,
 }
 
-impl Live {
-    pub(super) fn socket(&self) -> Socket {
-        self.socket.clone()
-    }
-
-    /// The first bytes of the server.
-    pub(super) fn greeting(&self) -> Option<&[u8]> {
-        self.socket.silence.greeting()
-    }
-}
-
 impl Link {
     pub(super) fn open(target: Target, connect_limit: Duration) -> Arc<Self> {
         let resp3 = target.resp3;
@@ -102,12 +92,6 @@ impl Link {
             attached: OnceCell::new(),
             subscriptions: Subscriptions::default(),
         })
-    }
-
-    /// The user of the server, `default` if the URL names none.
-    pub(super) fn user(&self) -> &str {
-        let settings = self.target.info.redis_settings();
-        settings.username().unwrap_or("default")
     }
 
     /// Host and port.
@@ -315,33 +299,53 @@ impl Link {
                 link.discard(generation);
             }
         };
-        let mut socket = socket::connect(&self.target, &settings, config, first, ended).await?;
+        let socket = socket::connect(&self.target, &settings, config, first, ended).await?;
         self.was_connected.store(true, Ordering::Relaxed);
-        if let Some(attached) = self.attached.get() {
-            let mut named = socket.clone();
-            let mut name = cmd("CLIENT");
-            name.arg("SETNAME").arg(&attached.name);
-            // One round trip for both. A name that is refused is only not shown by `CLIENT LIST`.
-            let (_, subscribed) = join(named.request(&name), async {
-                if pushes {
-                    socket.requests.subscribe(&attached.channel).await
-                } else {
-                    Ok(())
-                }
-            })
-            .await;
-            match subscribed {
-                Ok(()) if !pushes => {}
-                Ok(()) => self.pushes.store(true, Ordering::Relaxed),
-                // A connection without messages is better than no connection.
-                Err(error) if error.code() == Some("NOPERM") => {
-                    *lock(&self.refused_at) = Some(Instant::now());
-                    self.poll_instead(&error);
-                }
-                Err(error) => return Err(error),
+        let attached = self.attached.get();
+        let (mut named, mut requests) = (socket.clone(), socket.requests.clone());
+        let name = async {
+            if let Some(attached) = attached {
+                let mut name = cmd("CLIENT");
+                // A name that is refused is only not shown by `CLIENT LIST`.
+                let _ = named.request(name.arg("SETNAME").arg(&attached.name)).await;
             }
+        };
+        let subscribe = async {
+            match attached.filter(|_| pushes) {
+                Some(attached) => Some(requests.subscribe(&attached.channel).await),
+                None => None,
+            }
+        };
+        // One round trip for all.
+        let (looked, (), subscribed) = join3(self.look(&socket), name, subscribe).await;
+        looked?;
+        match subscribed {
+            None => {}
+            Some(Ok(())) => self.pushes.store(true, Ordering::Relaxed),
+            // A connection without messages is better than no connection.
+            Some(Err(error)) if error.code() == Some("NOPERM") => {
+                *lock(&self.refused_at) = Some(Instant::now());
+                self.poll_instead(&error);
+            }
+            Some(Err(error)) => return Err(error),
         }
         Ok(Live { generation, socket })
+    }
+
+    /// Looks at the server, unless it has passed before.
+    async fn look(&self, socket: &Socket) -> RedisResult<()> {
+        if self.was_looked_at.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let settings = self.target.info.redis_settings();
+        let look = Look {
+            at: &self.target.address,
+            user: settings.username().unwrap_or("default"),
+            socket: socket.clone(),
+        };
+        Box::pin(look.look()).await?;
+        self.was_looked_at.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     fn poll_instead(&self, why: &dyn std::fmt::Display) {

@@ -1,58 +1,38 @@
-//! A look at the server of the first connection: whether it can hold locks at all.
+//! A look at the server of the first connection: whether it can hold locks at all. It costs no round trip of its own, unless
+//! something is wrong.
 //!
 //! It refuses only what would fail later. The mode and the role are known from the reply to HELLO, which the connection has
 //! seen. One script tries the commands of the locks. What is not answered, or refused for another reason, proves nothing.
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::io;
 
 use futures_util::future::join3;
 use once_cell::sync::Lazy;
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
-use tokio::time::timeout;
 
-use super::error::classify;
-use super::link::{Link, Live};
+use super::error::misconfigured;
 use super::reply::text;
 use super::script::{Script, script};
-use crate::error::Cause;
-use crate::store::StoreError;
+use super::socket::Socket;
 
 static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 
-impl Link {
-    /// Looks at the server, unless it has passed before.
-    pub(super) async fn look(self: &Arc<Self>, live: Live) -> Result<(), StoreError> {
-        if self.was_looked_at.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let look = Look {
-            at: self.address(),
-            user: self.user(),
-            live,
-        };
-        // A server that is slow now is not another one.
-        match timeout(self.connect_limit, look.look()).await {
-            Ok(Err(refusal)) => return Err(refusal),
-            Ok(Ok(())) => self.was_looked_at.store(true, Ordering::Relaxed),
-            Err(_) => {}
-        }
-        Ok(())
-    }
-}
-
-struct Look<'a> {
-    at: &'a str,
-    user: &'a str,
-    live: Live,
+/// A look at the server behind a new connection.
+pub(super) struct Look<'a> {
+    /// Host and port.
+    pub(super) at: &'a str,
+    pub(super) user: &'a str,
+    pub(super) socket: Socket,
 }
 
 impl Look<'_> {
-    async fn look(&self) -> Result<(), StoreError> {
+    /// An error if no lock can work with this server.
+    pub(super) async fn look(&self) -> RedisResult<()> {
         let at = self.at;
         let greeting = self
-            .live
+            .socket
+            .silence
             .greeting()
             .and_then(|bytes| parse_redis_value(bytes).ok());
         let hello = match greeting {
@@ -65,7 +45,7 @@ impl Look<'_> {
         match text(hello.get("mode")) {
             Some("sentinel") => return Err(self.is_sentinel().await),
             Some("cluster") => {
-                return Err(StoreError::Misconfigured(format!(
+                return Err(misconfigured(format!(
                     "the server at {at} is a node of a Redis Cluster, which is not supported yet: use a server without cluster mode, \
                      or `redis+quorum://a,b,c` over several"
                 )));
@@ -82,9 +62,18 @@ impl Look<'_> {
         let (refused, by_hash, memory) =
             join3(self.ask(&probe), self.ask(&hash), self.ask(&memory)).await;
         let mut missing = match refused {
-            Ok(refused) => from_redis_value::<Vec<String>>(refused).unwrap_or_default(),
+            Ok(refused) => {
+                let by_kind: [Vec<String>; 2] = from_redis_value(refused).unwrap_or_default();
+                let [exclusive, reentrant] = by_kind;
+                // Whoever may use one kind of lock may use only that.
+                if reentrant.is_empty() {
+                    Vec::new()
+                } else {
+                    exclusive
+                }
+            }
             Err(error) if is_no_right(&error) => vec!["eval".to_owned()],
-            Err(error) if proves(&error) => return Err(classify(error)),
+            Err(error) if proves(&error) => return Err(error),
             Err(_) => Vec::new(),
         };
         if by_hash.is_err_and(|error| is_no_right(&error)) {
@@ -100,11 +89,11 @@ impl Look<'_> {
     }
 
     async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
-        let mut socket = self.live.socket();
+        let mut socket = self.socket.clone();
         socket.request(command).await?.extract_error()
     }
 
-    async fn is_sentinel(&self) -> StoreError {
+    async fn is_sentinel(&self) -> RedisError {
         let mut masters = cmd("SENTINEL");
         masters.arg("MASTERS");
         let masters = self.ask(&masters).await;
@@ -126,13 +115,13 @@ impl Look<'_> {
             [] => "`redis://host:port` of the master that it names".to_owned(),
             masters => format!("the master that it names now, {}", masters.join(" or ")),
         };
-        StoreError::Misconfigured(format!(
+        misconfigured(format!(
             "the server at {} is a Sentinel, which holds no locks and is not supported yet: write {instead}",
             self.at
         ))
     }
 
-    async fn is_replica(&self) -> StoreError {
+    async fn is_replica(&self) -> RedisError {
         let mut info = cmd("INFO");
         info.arg("replication");
         let info = self.ask(&info).await;
@@ -141,14 +130,14 @@ impl Look<'_> {
             .unwrap_or_default();
         let master = field(&info, "master_host").zip(field(&info, "master_port"));
         let of = master.map_or_else(String::new, |(host, port)| format!(" of {host}:{port}"));
-        StoreError::NotNow(Cause::text(format!(
-            "it is a replica{of}, and only a master holds locks"
-        )))
+        let why = format!("it is a replica{of}, and only a master holds locks");
+        // It may be promoted: trying again may help.
+        io::Error::other(why).into()
     }
 
-    fn lacks(&self, missing: &[String]) -> StoreError {
+    fn lacks(&self, missing: &[String]) -> RedisError {
         let (at, user) = (self.at, self.user);
-        StoreError::Misconfigured(format!(
+        misconfigured(format!(
             "the user `{user}` of the server at {at} may not run {}, which locks need: an administrator permits it with \
              `ACL SETUSER {user} +{}`",
             missing.join(", "),

@@ -14,7 +14,7 @@ use tokio::time::timeout;
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::list;
-use super::reply::{millis, text, word};
+use super::reply::millis;
 use super::script::{self, Script, script};
 use super::target::Target;
 use super::wire::{Arg, CHANNELS, renewed};
@@ -166,75 +166,6 @@ fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
     }
 }
 
-/// The answer of one node to [`Ballot::acquire`].
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Vote {
-    /// The first of its fencing tokens, and the clock of the node, ms.
-    Granted {
-        minted: u64,
-        clock: i64,
-    },
-    Busy {
-        left: Duration,
-        client: String,
-        /// The name of this client, if it has one.
-        name: Option<Box<str>>,
-    },
-    Foreign {
-        kind: String,
-    },
-}
-
-/// Why a node does not vote.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Abstention {
-    /// The node may have forgotten votes, and gives none for that long.
-    Waits { left: Duration },
-    /// The node has no note: it has to be enlisted.
-    Unknown,
-}
-
-impl Abstention {
-    /// `None` for a vote.
-    pub(crate) fn read(value: &Value) -> Result<Option<Self>, StoreError> {
-        let Value::Array(parts) = value else {
-            return Ok(None);
-        };
-        Ok(match (text(parts.first()), &parts[..]) {
-            (Some("waits"), [_, left]) => Some(Self::Waits {
-                left: millis(left)?,
-            }),
-            (Some("unknown"), [_]) => Some(Self::Unknown),
-            _ => None,
-        })
-    }
-}
-
-impl Vote {
-    pub(crate) fn read(value: &Value) -> Result<Self, StoreError> {
-        match value {
-            Value::Array(parts) => match (text(parts.first()), &parts[..]) {
-                (None, [Value::Int(minted @ 1..), Value::Int(clock)]) => Ok(Self::Granted {
-                    minted: *minted as u64,
-                    clock: *clock,
-                }),
-                (Some("busy"), [_, left, client, name]) => Ok(Self::Busy {
-                    name: super::reply::name(name),
-                    left: millis(left)?,
-                    // The token of another client may be any bytes, cut anywhere.
-                    client: match client {
-                        Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-                        _ => return Err(garbled()),
-                    },
-                }),
-                (Some("foreign"), [_, kind]) => Ok(Self::Foreign { kind: word(kind)? }),
-                _ => Err(garbled()),
-            },
-            _ => Err(garbled()),
-        }
-    }
-}
-
 /// What a client tells a node.
 pub(crate) struct Enlist<'a> {
     pub(crate) how: Enlisting,
@@ -336,11 +267,9 @@ impl Master {
     /// Makes the connection if there is none.
     pub(crate) async fn ready(&self) -> Result<u64, StoreError> {
         match timeout(self.limit, self.link.connection()).await {
-            Ok(Ok(live)) => {
-                self.link.look(live).await?;
-                self.generation()
-                    .ok_or_else(|| StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke))))
-            }
+            Ok(Ok(_)) => self
+                .generation()
+                .ok_or_else(|| StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke)))),
             Ok(Err(error)) => Err(classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
         }
@@ -464,10 +393,6 @@ struct ConnectionBroke;
 mod tests {
     use super::*;
 
-    fn bulk(text: &str) -> Value {
-        Value::BulkString(text.as_bytes().to_vec())
-    }
-
     #[test]
     fn a_call_by_text_has_the_same_keys_and_arguments() {
         let (script, args) = (&*RAISE, [Arg::Text("one"), Arg::Number(7)]);
@@ -483,33 +408,5 @@ mod tests {
         assert_eq!((&*hash[0], &*text[0]), (&b"EVALSHA"[..], &b"EVAL"[..]));
         assert!(text[1].starts_with(b"-- Raises"));
         assert_eq!(hash[2..], text[2..]);
-    }
-
-    #[test]
-    fn every_vote_is_understood_and_garbage_is_none() {
-        let read = Vote::read;
-        let granted = Value::Array(vec![Value::Int(9), Value::Int(7)]);
-        let (minted, clock) = (9, 7);
-        assert_eq!(read(&granted).unwrap(), Vote::Granted { minted, clock });
-        let busy = Value::Array(vec![bulk("busy"), Value::Int(40), bulk("0a"), bulk("n")]);
-        let left = Duration::from_millis(40);
-        let client = "0a".to_owned();
-        assert_eq!(
-            read(&busy).unwrap(),
-            Vote::Busy {
-                left,
-                client,
-                name: Some("n".into())
-            }
-        );
-        let zero = Value::Array(vec![Value::Int(0), Value::Int(7)]);
-        for garbage in [
-            Value::Nil,
-            Value::Int(9),
-            zero,
-            Value::Array(vec![bulk("busy")]),
-        ] {
-            assert!(read(&garbage).is_err(), "{garbage:?}");
-        }
     }
 }

@@ -21,6 +21,7 @@ mod target;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod user;
+mod vote;
 mod wire;
 
 use std::fmt;
@@ -36,11 +37,12 @@ use self::batch::Batcher;
 pub(super) use self::error::at;
 use self::error::{classify, garbled, no_reply};
 use self::link::Link;
-pub(crate) use self::master::{Abstention, Ballot, Enlist, Enlisted, Enlisting, Master, Vote, yes};
+pub(crate) use self::master::{Ballot, Enlist, Enlisted, Enlisting, Master, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
 use self::target::Target;
 pub(crate) use self::user::UserConnection;
+pub(crate) use self::vote::{Abstention, Vote};
 use self::wire::{Arg, CHANNELS};
 use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal,
@@ -122,13 +124,13 @@ impl RedisStore {
         }
     }
 
-    /// Makes the first connection, and looks at its server, so that a wrong address, password or server shows at start-up.
+    /// Makes the first connection, so that a wrong address, password or server shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         let Conduit::Link(link, _) = &self.conduit else {
             return Ok(());
         };
         match timeout(self.limit, link.connection()).await {
-            Ok(Ok(live)) => link.look(live).await,
+            Ok(Ok(_)) => Ok(()),
             Ok(Err(error)) => Err(classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
         }
