@@ -71,7 +71,7 @@ impl LockManagerBuilder {
     /// [`LockError::Busy`], [`LockError::TimedOut`] and [`LockInfo`](crate::LockInfo) tell it. Connections bear it as well
     /// (`CLIENT SETNAME`). It need not be unique, and it is no secret.
     ///
-    /// 1 to 48 printable ASCII characters without spaces and braces.
+    /// 1 to 40 printable ASCII characters without spaces and braces.
     ///
     /// # Examples
     ///
@@ -85,7 +85,7 @@ impl LockManagerBuilder {
     /// let lock = locks.lock("report");
     /// let _guard = lock.acquire().await?;
     /// let error = lock.acquire_within(std::time::Duration::ZERO).await.unwrap_err();
-    /// assert!(matches!(error, LockError::Busy { holder: Some(name), .. } if name == "orders-7"));
+    /// assert!(matches!(error, LockError::Busy { holder: Some(name), .. } if &*name == "orders-7"));
     /// # Ok(()) }
     /// ```
     pub fn client_name(mut self, name: impl Into<String>) -> Self {

@@ -202,10 +202,10 @@ mod tests {
         assert!(refused(|c| c.handover_limit = 0));
         assert!(refused(|c| c.handover_time = Duration::MAX));
         assert!(refused(|c| c.prefix = "{a}".to_owned()));
-        for name in ["", "two words", "{a}", "n\u{e4}me", &"a".repeat(49)] {
+        for name in ["", "two words", "{a}", "n\u{e4}me", &"a".repeat(41)] {
             assert!(refused(|c| c.client_name = Some(name.to_owned())), "{name}");
         }
-        assert!(!refused(|c| c.client_name = Some("a".repeat(48))));
+        assert!(!refused(|c| c.client_name = Some("a".repeat(40))));
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub enum LockError {
         retry_after: Option<Duration>,
         /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` where it has none, or the server did
         /// not say.
-        holder: Option<String>,
+        holder: Option<Box<str>>,
     },
     /// The lock did not become free within the time given.
     #[error(
@@ -56,7 +56,7 @@ pub enum LockError {
         waited: Duration,
         /// The [name](crate::LockManagerBuilder::client_name) of the holder's client when the server was last asked; `None` where it
         /// has none, or the server did not say.
-        holder: Option<String>,
+        holder: Option<Box<str>>,
     },
     /// Every segment of a segmented lock was reported as exhausted: there is nothing left to lock.
     #[error("all segments of lock `{key}` are exhausted: there is nothing left to lock")]
@@ -285,7 +285,7 @@ impl fmt::Display for At<'_> {
 }
 
 /// The name of a client in backticks, or "another".
-struct Holder<'a>(&'a Option<String>);
+struct Holder<'a>(&'a Option<Box<str>>);
 
 impl fmt::Display for Holder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

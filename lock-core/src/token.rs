@@ -12,7 +12,7 @@ pub(crate) const CLIENT_LEN: usize = 36;
 const SEQUENCE_BITS: u32 = 48;
 
 /// Maximum length of the name of a client.
-pub(crate) const NAME_LEN: usize = 48;
+pub(crate) const NAME_LEN: usize = 40;
 
 /// A client id, the largest number and the longest name, with colons between them.
 const LONGEST: usize = CLIENT_LEN + 1 + 20 + 1 + NAME_LEN;

@@ -76,6 +76,8 @@ mod contract {
                 force {
                     force_release_hands_the_lock_on,
                     force_release_of_a_free_lock_is_false,
+                    errors_name_the_holder,
+                    a_list_has_each_held_lock_of_the_prefix_once,
                 }
                 names {
                     prefixes_separate_managers,
@@ -180,6 +182,10 @@ mod contract {
     }
     suite_with_a_queue! { from_connection:
         force { force_release_is_found_at_the_next_renewal }
+        server { nothing_stays_on_the_server }
+    }
+    suite_with_a_queue! { tls:
+        force { force_release_tells_the_holder }
         server { nothing_stays_on_the_server }
     }
     suite! { quorum_3:

@@ -43,9 +43,10 @@ impl Witness {
 
     /// A token is the id of the manager, which is its part to guess, and a number.
     fn token(&mut self, token: &str) {
-        let (client, number) = token.split_once(':').expect("a token");
+        let mut parts = token.splitn(3, ':');
+        let [client, number, name] = [(); 3].map(|()| parts.next().expect("a token"));
         assert_eq!(client.len(), 36);
-        assert!(number.parse::<u64>().is_ok());
+        assert!(number.parse::<u64>().is_ok() && !name.is_empty());
         self.secrets.insert(client.to_owned());
         // Nor a part of it beyond the eight characters by which managers are told apart.
         self.secrets.extend(

@@ -79,7 +79,7 @@ pub(super) async fn alone(
                 return Err(LockError::Busy {
                     key: acquisition.key.name().to_owned(),
                     retry_after: (remaining < NO_TTL).then_some(remaining),
-                    holder: holder.map(String::from),
+                    holder,
                 });
             }
             Ok(Answer::Queued(_)) => return Err(shared.unavailable(Unasked)),

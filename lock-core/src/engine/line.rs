@@ -154,11 +154,11 @@ impl Line {
     }
 
     /// The name of the holder's client, as last heard of. `own` if that is this client.
-    pub(crate) fn holder_name(&self, own: &str) -> Option<String> {
+    pub(crate) fn holder_name(&self, own: &str) -> Option<Box<str>> {
         let state = lock(&self.state);
         match &state.holder {
-            Some(_) => Some(own.to_owned()),
-            None => state.holder_name.clone().map(String::from),
+            Some(_) => Some(own.into()),
+            None => state.holder_name.clone(),
         }
     }
 

@@ -126,7 +126,7 @@ async fn an_argument_of_a_kibibyte_costs_at_most_a_little_more_than_without_the_
     ] {
         println!("{name}: {size} bytes, without the lock {least}");
         assert!(
-            size * 10 <= least * 16,
+            size <= least + 1280,
             "the future of `{name}` has {size} bytes, without the lock {least}"
         );
     }

@@ -1,8 +1,8 @@
 //! What operators do: look at a lock, and take it away.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use lock_core::{LockError, LossReason};
+use lock_core::{LockError, LockManager, LossReason};
 use lock_tests::LIMIT;
 use tokio::time::timeout;
 
@@ -71,37 +71,100 @@ pub(crate) async fn force_release_of_a_free_lock_is_false(rig: &Rig) {
 }
 
 pub(crate) async fn inspect_shows_each_state(rig: &Rig) {
-    let (first, second) = (rig.lock("a").await, rig.lock("a").await);
+    let lock = async |name: &str| named(rig, name).await.lock("a");
+    let (first, second) = (lock("orders-1").await, lock("orders-2").await);
     let info = first.inspect().await.unwrap();
     assert!(!info.is_held() && info.holder().is_none() && info.remaining().is_none());
     assert_eq!((info.waiters(), info.foreign()), (0, None));
+    assert!(info.held_since().is_none() && info.queue().is_empty());
 
+    let began = SystemTime::now() - Duration::from_millis(1);
     let guard = first.acquire().await.unwrap();
     let info = second.inspect().await.unwrap();
-    assert_eq!(first.inspect().await.unwrap().holder(), info.holder());
     assert!(info.is_held());
+    assert_eq!(info.holder(), Some("orders-1"));
+    let now = SystemTime::now();
+    assert!(
+        info.held_since()
+            .is_some_and(|since| (began..=now).contains(&since))
+    );
+    assert!(
+        info.fence()
+            .is_some_and(|most| most >= guard.fencing_token())
+    );
     assert!(
         info.remaining()
             .is_some_and(|left| left <= LONG + SKEW && left > LONG / 2)
     );
-    let holder = info.holder().expect("held").to_owned();
-    assert_eq!(holder.len(), 8);
 
     let next = queued(&second, 1).await;
-    let third = rig.lock("a").await;
+    let third = lock("orders-3").await;
     let last = queued_behind(&first, &third, 2).await;
-    assert_eq!(first.inspect().await.unwrap().holder(), Some(&*holder));
+    let info = first.inspect().await.unwrap();
+    assert_eq!(info.holder(), Some("orders-1"));
+    let queue = info.queue().iter();
+    let queue: Vec<_> = queue
+        .map(|waiter| (waiter.name().unwrap(), waiter.since().unwrap()))
+        .collect();
+    assert_eq!(
+        (queue[0].0, queue[1].0, queue.len()),
+        ("orders-2", "orders-3", 2)
+    );
+    assert!(began <= queue[0].1 && queue[0].1 <= queue[1].1, "{queue:?}");
     guard.release().await.unwrap();
     let info = first.inspect().await.unwrap();
-    assert_eq!(info.waiters(), 1);
-    assert_ne!(info.holder(), Some(&*holder), "another manager");
-    let of_the_second = info.holder().expect("held").to_owned();
+    assert_eq!((info.waiters(), info.holder()), (1, Some("orders-2")));
     next.await.unwrap().release().await.unwrap();
-    assert_ne!(
-        first.inspect().await.unwrap().holder(),
-        Some(&*of_the_second)
-    );
+    assert_eq!(first.inspect().await.unwrap().holder(), Some("orders-3"));
     last.await.unwrap().release().await.unwrap();
     let info = second.inspect().await.unwrap();
     assert!(!info.is_held() && info.waiters() == 0);
+}
+
+async fn named(rig: &Rig, name: &str) -> LockManager {
+    rig.manager_with(|builder| builder.client_name(name)).await
+}
+
+pub(crate) async fn errors_name_the_holder(rig: &Rig) {
+    let (one, other) = (named(rig, "orders-1").await, named(rig, "orders-2").await);
+    let _guard = one.lock("a").acquire().await.unwrap();
+    // The same for the holder's own process.
+    for manager in [&one, &other] {
+        let lock = manager.lock("a");
+        for limit in [Duration::ZERO, Duration::from_millis(200)] {
+            let error = lock.acquire_within(limit).await.unwrap_err();
+            let (LockError::Busy { holder, .. } | LockError::TimedOut { holder, .. }) = &error
+            else {
+                panic!("{error:?}")
+            };
+            assert_eq!(holder.as_deref(), Some("orders-1"), "{error}");
+            assert!(error.to_string().contains("held by `orders-1`"), "{error}");
+        }
+    }
+}
+
+pub(crate) async fn a_list_has_each_held_lock_of_the_prefix_once(rig: &Rig) {
+    let of = |prefix: &'static str| {
+        rig.manager_with(move |builder| builder.client_name("orders-1").prefix(prefix))
+    };
+    let (locks, elsewhere) = (of("shop[1]:").await, of("shop1:").await);
+    let mut guards = Vec::new();
+    for n in 0..40 {
+        for manager in [&locks, &elsewhere] {
+            guards.push(manager.lock(format!("order:{n}")).acquire().await.unwrap());
+        }
+    }
+    let mut list = locks.list();
+    let mut found = Vec::new();
+    while let Some(page) = list.next_page().await.unwrap() {
+        for lock in page {
+            assert_eq!(lock.info().holder(), Some("orders-1"));
+            found.push(lock.key().to_owned());
+        }
+    }
+    found.sort();
+    let mut expected: Vec<_> = (0..40).map(|n| format!("order:{n}")).collect();
+    expected.sort();
+    assert_eq!(found, expected);
+    assert!(list.next_page().await.unwrap().is_none());
 }

@@ -6,8 +6,8 @@ use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder};
-use lock_tests::{LIMIT, TestServer, eventually, servers};
+use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder, Tls};
+use lock_tests::{Authority, LIMIT, TestServer, TlsServer, eventually, servers};
 use redis::aio::ConnectionManagerConfig;
 
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
@@ -39,6 +39,10 @@ enum Backend {
     },
     Connection {
         server: TestServer,
+    },
+    Tls {
+        authority: Authority,
+        server: TlsServer,
     },
     Quorum {
         nodes: Vec<TestServer>,
@@ -98,6 +102,17 @@ pub(super) async fn from_connection(case: impl AsyncFn(&Rig)) {
         case,
     )
     .await;
+}
+
+/// Runs a case on the default server over TLS, with a private CA.
+pub(super) async fn tls(case: impl AsyncFn(&Rig)) {
+    let authority = Authority::new();
+    let identity = authority.issue("localhost", false);
+    let server = TlsServer::start(&authority, &identity, false).await;
+    let backend = Backend::Tls { authority, server };
+    Rig::new(backend, "a server over TLS".to_owned())
+        .run(case)
+        .await;
 }
 
 /// Runs a case on three masters of every listed server.
@@ -198,6 +213,10 @@ impl Rig {
                 let url = format!("{}{query}", server.url());
                 builder.connect(&url).await.unwrap()
             }
+            Backend::Tls { authority, server } => {
+                let tls = Tls::new().ca(authority.pem());
+                builder.tls(tls).connect(&server.url()).await.unwrap()
+            }
             Backend::Connection { server } => {
                 let client = redis::Client::open(server.url()).unwrap();
                 // Its own limit would be half a second.
@@ -229,6 +248,7 @@ impl Rig {
                 panic!("this case needs a server")
             }
             Backend::Url { server, .. } | Backend::Connection { server } => server,
+            Backend::Tls { server, .. } => server.plain(),
         }
     }
 

@@ -79,12 +79,12 @@ async fn the_key_is_a_hash_of_the_owner_and_its_count_and_nothing_else() {
     }
     drop(guards);
     until_clean(&server).await;
-    // Without an owner the acquisition is one, of the same form.
+    // Without an owner the acquisition is one. Nobody else can enter it.
     let guard = locks.reentrant_lock("order").acquire().await.unwrap();
     let fields = hash(&server, "order").await;
     let (owner, count) = fields.first_key_value().unwrap();
     assert_eq!((fields.len(), *count), (1, 1));
-    assert!(Owner::parse(owner).is_ok(), "{owner}");
+    assert!(Owner::parse(owner).is_err(), "{owner}");
     guard.release().await.unwrap();
 }
 

@@ -45,12 +45,12 @@ pub(super) struct TlsClient {
 
 /// What a server asked for in the handshake.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct CertificateAsked {
     certificate: AtomicBool,
     inner: Arc<dyn ResolvesClientCert>,
 }
 
-impl ResolvesClientCert for Asked {
+impl ResolvesClientCert for CertificateAsked {
     fn resolve(&self, issuers: &[&[u8]], schemes: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.certificate.store(true, Ordering::Relaxed);
         self.inner.resolve(issuers, schemes)
@@ -82,13 +82,13 @@ impl TlsClient {
     pub(super) async fn start(
         &self,
         stream: TcpStream,
-    ) -> (io::Result<TlsStream<TcpStream>>, Arc<Asked>) {
+    ) -> (io::Result<TlsStream<TcpStream>>, Arc<CertificateAsked>) {
         let mut config = if self.reads_files() {
             configured(&self.settings).unwrap_or_else(|_| self.first.clone())
         } else {
             self.first.clone()
         };
-        let asked = Arc::new(Asked {
+        let asked = Arc::new(CertificateAsked {
             certificate: AtomicBool::new(false),
             inner: Arc::clone(&config.client_auth_cert_resolver),
         });
@@ -152,7 +152,7 @@ impl TlsClient {
     }
 
     /// The error where a server ends the connection after the handshake, before any reply.
-    pub(super) fn ended(&self, asked: &Asked, at: &str) -> Option<String> {
+    pub(super) fn ended(&self, asked: &CertificateAsked, at: &str) -> Option<String> {
         let asked = asked.certificate.load(Ordering::Relaxed);
         asked.then(|| self.wants_certificate(at))
     }
