@@ -79,17 +79,17 @@ impl LockList {
         let new = page.keys.iter().filter(|name| !self.seen.contains(*name));
         let keys: Vec<LockKey> = new.filter_map(key).collect();
         let looks = keys.iter().map(|key| shared.store.inspect(key));
-        let mut locks = Vec::new();
+        let mut held = Vec::new();
         for (key, look) in keys.iter().zip(join_all(looks).await) {
             let info = LockInfo::new(look.map_err(StoreError::into_lock_error)?, 0);
             let key = key.name().to_owned();
             // It may have been released meanwhile.
             if info.is_held() {
-                locks.push(ListedLock { key, info });
+                held.push(ListedLock { key, info });
             }
         }
         self.seen.extend(page.keys);
         self.next = page.next;
-        Ok(Some(locks))
+        Ok(Some(held))
     }
 }

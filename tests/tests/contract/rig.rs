@@ -41,7 +41,7 @@ enum Backend {
         server: TestServer,
     },
     Tls {
-        authority: Authority,
+        authority: Box<Authority>,
         server: TlsServer,
     },
     Quorum {
@@ -109,7 +109,10 @@ pub(super) async fn tls(case: impl AsyncFn(&Rig)) {
     let authority = Authority::new();
     let identity = authority.issue("localhost", false);
     let server = TlsServer::start(&authority, &identity, false).await;
-    let backend = Backend::Tls { authority, server };
+    let backend = Backend::Tls {
+        authority: Box::new(authority),
+        server,
+    };
     Rig::new(backend, "a server over TLS".to_owned())
         .run(case)
         .await;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::*;
 use crate::owner::Owner;
-use crate::store::{EventSink, Events, Grant, Mode, Store};
+
+use crate::store::{EventSink, Events, Grant, Mode, SnapshotState, Store};
 use crate::time::Clock;
 use crate::time::manual::ManualClock;
 use crate::token::ClientId;

@@ -15,7 +15,7 @@ pub(super) const HTTP: &[u8] = b"HTTP/";
 /// Maximum wait for each step of the question.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// A TLS 1.2 ClientHello with an empty session id and two cipher suites: any TLS server answers, with its hello or an alert.
+/// A `ClientHello` of TLS 1.2 with an empty session id and two cipher suites: any TLS server answers, with its hello or an alert.
 const CLIENT_HELLO: [u8; 52] = {
     let mut hello = [0x5a; 52];
     // Record: handshake, version 3.1, 47 bytes. Message: ClientHello, 43 bytes, version 3.3, then 32 random bytes.
