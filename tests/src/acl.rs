@@ -1,8 +1,40 @@
-//! A server that lets a user do some things only.
+//! A server that lets a user do some things only, and the rights that `docs/operating.md` names.
 
 use redis::aio::MultiplexedConnection;
 
 use crate::server::TestServer;
+
+/// The rights in one line of the page for operators.
+#[derive(Debug)]
+pub struct Rights {
+    /// The commands, without the plus.
+    pub commands: Vec<&'static str>,
+    /// The keys and channels, as in `~lock:* &lock-core:*`.
+    pub patterns: String,
+}
+
+/// The lines of the page: for a lock on one master, for a reentrant one in addition, for a quorum in addition.
+///
+/// # Panics
+///
+/// When the page has other lines.
+#[must_use]
+pub fn rights() -> [Rights; 3] {
+    let page = include_str!("../../docs/operating.md");
+    let lines = page.lines().filter(|line| line.starts_with("ACL SETUSER"));
+    let rights = lines.map(|line| {
+        let words = || line.split(' ');
+        let patterns: Vec<_> = words()
+            .filter(|word| word.starts_with(['~', '&']))
+            .collect();
+        Rights {
+            commands: words().filter_map(|word| word.strip_prefix('+')).collect(),
+            patterns: patterns.join(" "),
+        }
+    });
+    let rights: Vec<_> = rights.collect();
+    rights.try_into().expect("three lines")
+}
 
 /// A server and its user `app`, who may do what a test says, and nothing else.
 #[derive(Debug)]

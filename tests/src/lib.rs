@@ -39,7 +39,7 @@ mod supervise;
 pub mod tls;
 mod wait;
 
-pub use acl::AclServer;
+pub use acl::{AclServer, Rights, rights};
 pub use binary::{ServerBinary, servers};
 pub use capture::{Capture, Said};
 pub use clock::{boottime_now, monotonic_now};

@@ -1,11 +1,11 @@
-//! What a user of the server must be allowed, exactly: the line that the README gives.
+//! What a user of the server must be allowed, exactly: the line that the page for operators gives.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{LockError, LockGuard, LockManager, LossReason};
 use lock_tests::kit::command;
-use lock_tests::{AclServer, Capture, LIMIT, eventually};
+use lock_tests::{AclServer, Capture, LIMIT, eventually, rights};
 use tokio::time::timeout;
 
 /// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
@@ -128,6 +128,61 @@ async fn a_user_with_the_listed_permissions_can_do_everything() {
         "ACL SETUSER app on >secret {PATTERNS} +{}",
         COMMANDS.join(" +")
     );
+}
+
+#[test]
+fn the_page_for_operators_names_these_rights() {
+    let [page, ..] = rights();
+    assert_eq!(page.patterns, PATTERNS);
+    let sorted = |names: &[&'static str]| {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(sorted(&page.commands), sorted(&COMMANDS));
+}
+
+#[tokio::test]
+async fn rights_that_can_be_added_show_more() {
+    let mut server = AclServer::start(PATTERNS).await;
+    let builder = || {
+        LockManager::builder()
+            .command_deadline(LIMIT)
+            .client_name("orders-7")
+    };
+    for added in [&[][..], &["lrange", "scan", "client|setname"]] {
+        server
+            .allow(COMMANDS.into_iter().chain(added.iter().copied()))
+            .await;
+        let more = !added.is_empty();
+        let locks = builder().connect(&server.url()).await.unwrap();
+        let other = builder().connect(&server.url()).await.unwrap();
+        let lock = locks.lock("a");
+        let guard = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = other.lock("a");
+            async move { lock.acquire().await.unwrap().release().await.unwrap() }
+        });
+        eventually("it waits", LIMIT, async || {
+            lock.inspect().await.unwrap().waiters() == 1
+        })
+        .await;
+        let info = lock.inspect().await.unwrap();
+        assert_eq!(info.queue().len(), usize::from(more), "lrange");
+        match locks.list().next_page().await {
+            Ok(page) => assert!(more && page.unwrap().len() == 1),
+            Err(error) => {
+                assert!(
+                    !more && matches!(error, LockError::InvalidConfig { .. }),
+                    "{error:?}"
+                );
+            }
+        }
+        let clients: String = command(server.server(), "CLIENT LIST").await;
+        assert_eq!(clients.contains("name=orders-7 "), more, "{clients}");
+        guard.release().await.unwrap();
+        waiting.await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -152,6 +152,17 @@ impl Running {
         assert!(status.is_ok_and(|status| status.success()));
     }
 
+    /// Closes its input, and waits for its end. Returns the rest of its output.
+    pub(crate) fn end_of_input(mut self) -> String {
+        drop(self.child.stdin.take());
+        let mut rest = String::new();
+        let read = self.lines.read_to_string(&mut rest);
+        read.expect("its output can be read to the end");
+        let status = self.child.wait().expect("own child can be waited for");
+        assert!(status.success(), "{status}: {rest}");
+        rest
+    }
+
     /// Waits for its end.
     pub(crate) fn end(self) -> Ended {
         let Self { child, mut lines } = self;

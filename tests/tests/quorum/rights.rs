@@ -1,30 +1,24 @@
-//! What a user of the nodes must be allowed: what the README names.
+//! What a user of the nodes must be allowed: what the page for operators names.
 
 use std::time::Duration;
 
 use lock_core::{LockManager, LossReason};
-use lock_tests::{AclServer, eventually};
+use lock_tests::{AclServer, eventually, rights};
 use tokio::time::timeout;
 
 use super::rig::LIMIT;
 
 const PATTERNS: &str = "~lock:* ~lock-core:* &lock-core:*";
 
-/// The commands that the README names for a lock on one master, and for a quorum.
+/// The commands that the page names for a lock on one master, and for a quorum.
 fn named() -> Vec<&'static str> {
-    let readme = include_str!("../../../README.md");
-    let lines: Vec<_> = readme
-        .lines()
-        .filter(|line| line.starts_with("ACL SETUSER"))
-        .collect();
-    let quorum = lines.iter().find(|line| line.contains("+incrby"));
-    let lines = [lines[0], quorum.expect("a line for the quorum")];
-    let words = lines.into_iter().flat_map(str::split_whitespace);
-    words.filter_map(|word| word.strip_prefix('+')).collect()
+    let [mut master, _, quorum] = rights();
+    master.commands.extend(quorum.commands);
+    master.commands
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quorum_works_with_the_rights_that_the_readme_names() {
+async fn a_quorum_works_with_the_rights_that_the_page_names() {
     let mut servers = Vec::new();
     for _ in 0..3 {
         let mut server = AclServer::start(PATTERNS).await;

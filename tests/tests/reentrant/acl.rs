@@ -1,10 +1,11 @@
-//! What a user of the server must be allowed for the reentrant lock, exactly: the line that the README gives.
+//! What a user of the server must be allowed for the reentrant lock, exactly: the second line that the page for
+//! operators gives.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{GuardedScript, LockError, LockManager, LossReason, Owner};
-use lock_tests::{AclServer, LIMIT, eventually};
+use lock_tests::{AclServer, LIMIT, eventually, rights};
 use tokio::time::timeout;
 
 use crate::support::ms;
@@ -110,6 +111,22 @@ async fn a_user_with_the_listed_permissions_can_do_everything() {
         "ACL SETUSER app on >secret {PATTERNS} +{}",
         COMMANDS.join(" +")
     );
+}
+
+#[test]
+fn the_page_for_operators_names_these_rights() {
+    let [exclusive, reentrant, _] = rights();
+    for pattern in PATTERNS.split(' ') {
+        let named = [&exclusive, &reentrant].map(|line| line.patterns.contains(pattern));
+        assert!(named.contains(&true), "{pattern}");
+    }
+    for command in COMMANDS {
+        let named = [&exclusive, &reentrant].map(|line| line.commands.contains(&command));
+        assert!(named.contains(&true), "{command}");
+    }
+    for command in reentrant.commands {
+        assert!(COMMANDS.contains(&command), "{command}");
+    }
 }
 
 #[tokio::test]

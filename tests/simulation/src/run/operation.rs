@@ -271,6 +271,7 @@ fn busy(key: usize) -> LockError {
     LockError::Busy {
         key: format!("{key}"),
         retry_after: None,
+        holder: None,
     }
 }
 
