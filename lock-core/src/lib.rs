@@ -243,6 +243,8 @@ pub use crate::view::LockView;
 /// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
+/// The version of the redis crate whose connections [`LockManager::from_connection`] takes.
+pub use redis;
 
 /// The examples of the README, as tests.
 #[cfg(all(doctest, feature = "macros"))]

@@ -298,3 +298,55 @@ async fn spans_tell_key_outcome_and_times() {
     );
     witness.verdict();
 }
+
+#[tokio::test]
+async fn a_loss_is_one_warning_with_key_reason_and_time() {
+    let server = TestServer::start().await;
+    let capture = Capture::start();
+    let builder = LockManager::builder().command_deadline(LIMIT);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let lock = locks.lock("order:42");
+    // Told while it is held, found by a scope, and found by the release.
+    let told = lock.acquire().await.unwrap();
+    assert!(lock.force_release().await.unwrap());
+    assert_eq!(told.lost().await, LossReason::ForceReleased);
+    drop(told);
+    let result = lock
+        .with(async |guard| {
+            assert!(lock.force_release().await.unwrap());
+            guard.lost().await;
+        })
+        .await;
+    assert!(result.is_err());
+    let found = lock.acquire().await.unwrap();
+    server.flushall().await;
+    assert!(found.release().await.is_err());
+    let warnings: Vec<_> = capture
+        .events()
+        .into_iter()
+        .filter(|event| event.level == tracing::Level::WARN)
+        .collect();
+    let shown = warnings.iter().map(|warning| {
+        (
+            warning.message(),
+            warning.field("key"),
+            warning.field("reason"),
+        )
+    });
+    let lost = |reason| ("a lock was lost", Some("order:42"), Some(reason));
+    assert_eq!(
+        shown.collect::<Vec<_>>(),
+        [
+            lost("it was force-released"),
+            lost("it was force-released"),
+            lost("the server no longer has it"),
+        ]
+    );
+    for warning in warnings {
+        assert!(
+            warning
+                .field("held_ms")
+                .is_some_and(|held| held.parse::<u64>().is_ok())
+        );
+    }
+}

@@ -1,7 +1,7 @@
 //! What the handle promises, on every backend alike: one suite that runs unchanged on `memory://` and on each server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::{LIMIT, TestServer, eventually, servers};
@@ -82,6 +82,7 @@ suite! {
     joined_futures_share_a_lock_only_with_an_owner,
     spawned_tasks_do_not_inherit_the_owner,
     the_error_of_a_wait_says_why_it_ended,
+    a_busy_lock_names_the_client_that_began_the_tenure,
     a_waiter_gets_it_when_the_last_hold_goes,
     an_owner_does_not_wait_behind_those_who_wait_for_it,
     waiters_of_one_owner_enter_together,
@@ -190,6 +191,36 @@ async fn the_error_of_a_wait_says_why_it_ended(rig: &Rig) {
     match lock.acquire_within(ms(500)).await {
         Err(error @ LockError::TimedOut { .. }) => assert!(error.is_contention()),
         other => panic!("{other:?}"),
+    }
+}
+
+async fn a_busy_lock_names_the_client_that_began_the_tenure(rig: &Rig) {
+    let named = async |name| {
+        let builder = LockManager::builder().command_deadline(LIMIT);
+        builder.client_name(name).connect(&rig.url).await.unwrap()
+    };
+    let (one, other) = (named("orders-1").await, named("orders-2").await);
+    for owner in [None, Some(Owner::new())] {
+        let mut lock = one.reentrant_lock("k");
+        if let Some(owner) = &owner {
+            lock = lock.owner(owner);
+        }
+        let began = SystemTime::now() - ms(1);
+        let guard = lock.acquire().await.unwrap();
+        let waiting = other.reentrant_lock("k");
+        for limit in [Duration::ZERO, ms(200)] {
+            let error = waiting.acquire_within(limit).await.unwrap_err();
+            assert!(error.to_string().contains("held by `orders-1`"), "{error}");
+        }
+        let info = waiting.inspect().await.unwrap();
+        assert_eq!(info.holder(), Some("orders-1"));
+        assert_eq!(info.fence(), Some(guard.fencing_token()));
+        let since = info.held_since().unwrap();
+        assert!(
+            began <= since && since <= SystemTime::now() + ms(2),
+            "{since:?}"
+        );
+        guard.release().await.unwrap();
     }
 }
 

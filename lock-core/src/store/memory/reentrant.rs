@@ -16,8 +16,8 @@ use crate::token::{Bearer, CLIENT_LEN, Token};
 pub(super) struct ReentrantHold {
     owner: Box<str>,
     fence: u64,
-    /// The name of the client that began it.
-    name: Box<str>,
+    /// The client that began it.
+    began: Bearer,
     /// The counted acquisitions.
     counted: Vec<Token>,
     expires: Moment,
@@ -77,7 +77,7 @@ impl MemoryState {
         if let Some(tenure) = self.tenure(name, now) {
             if *tenure.owner != *owner {
                 let remaining = now.until(tenure.expires);
-                let holder = Some(tenure.name.clone());
+                let holder = tenure.began.name.clone();
                 return Answer::Busy { remaining, holder };
             }
             if !tenure.counted.contains(token) {
@@ -92,7 +92,7 @@ impl MemoryState {
         let tenure = ReentrantHold {
             owner: owner.into(),
             fence,
-            name: token.name().into(),
+            began: Bearer::parse(token.bearer()),
             counted: vec![*token],
             expires: until,
         };
@@ -149,7 +149,7 @@ impl MemoryState {
             SnapshotState::Held {
                 remaining: now.until(tenure.expires),
                 client: tenure.owner.chars().take(CLIENT_LEN).collect(),
-                holder: Bearer::began_with(tenure.fence, Some(tenure.name.clone())),
+                holder: tenure.began.clone(),
                 holds: tenure.holds(),
                 owner: Some(tenure.owner.clone().into()),
             }
