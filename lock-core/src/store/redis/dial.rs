@@ -11,6 +11,7 @@ use redis::{ErrorKind, RedisError, RedisResult};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::error::said;
 use super::link::{Link, Live};
 use crate::sync::lock;
 
@@ -175,7 +176,12 @@ impl Running {
                     dial.over.notify_waiters();
                 }
                 Err(error) => {
-                    tracing::debug!(%error, "no connection to the lock server");
+                    let why = said(&error);
+                    tracing::debug!(
+                        server = &**link.address(),
+                        why,
+                        "no connection to the lock server"
+                    );
                     dial.failed(error);
                 }
             }

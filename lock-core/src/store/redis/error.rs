@@ -119,7 +119,7 @@ pub(in crate::store) fn at(reason: &str, server: &str) -> String {
 }
 
 /// What the server said, as it said it. The `redis` crate shows the names of its own types instead of the code.
-fn said(error: &RedisError) -> String {
+pub(super) fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
         (Some(code), Some(detail)) => format!("{code} {detail}"),
         (Some(code), None) => code.to_owned(),

@@ -15,7 +15,7 @@ use redis::{
 };
 
 use super::dial::Dial;
-use super::error::is_from_replica;
+use super::error::{is_from_replica, said};
 use super::look::Look;
 use super::reply::text;
 use super::script::Script;
@@ -348,10 +348,15 @@ impl Link {
         Ok(())
     }
 
-    fn poll_instead(&self, why: &dyn std::fmt::Display) {
+    fn poll_instead(&self, error: &RedisError) {
         // One warning, not one for each connection.
         if self.pushes.swap(false, Ordering::Relaxed) {
-            tracing::warn!(%why, "the server does not push messages to us: waiting for locks will poll");
+            let why = said(error);
+            tracing::warn!(
+                server = &**self.address(),
+                why,
+                "the server does not push messages to us: waiting for locks will poll"
+            );
         }
     }
 

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use super::channels::{ChannelStep, Channels};
-use super::error::{classify, no_reply};
+use super::error::{classify, no_reply, said};
 use super::link::Link;
 use crate::store::{Announcer, Events, StoreError, Subscription};
 use crate::sync::lock;
@@ -36,14 +36,18 @@ impl Subscriptions {
     }
 
     /// A waiter subscribes again with each attempt, so a refusal is frequent. One warning is enough.
-    fn denied(&self, generation: u64, why: &RedisError) {
+    fn denied(&self, generation: u64, error: &RedisError) {
+        let why = said(error);
         // Generations count from 0. In `warned_of`, 0 means that there was no warning.
         let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
         if warned {
-            tracing::debug!(%why, "the server does not let us listen to the channel of a reentrant lock");
+            tracing::debug!(
+                why,
+                "the server does not let us listen to the channel of a reentrant lock"
+            );
         } else {
             tracing::warn!(
-                %why,
+                why,
                 "the server does not let us listen to the channel of a reentrant lock: waiting for such locks will poll"
             );
         }
