@@ -46,7 +46,7 @@ pub enum LockError {
     },
     /// The lock did not become free within the time given.
     #[error(
-        "lock `{key}` was not free within {waited:?} (held by {}): wait longer, or hold it for a shorter time",
+        "lock `{key}` was not free within {waited:?} (held by {} when last asked): wait longer, or hold it for a shorter time",
         Holder(holder)
     )]
     TimedOut {

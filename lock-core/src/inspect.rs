@@ -319,7 +319,12 @@ impl LockWaiter {
     }
 }
 
-/// The name of a client, or enough of its id to tell managers apart, and too little to forge a token.
-fn shown(name: Option<Box<str>>, client: &str) -> String {
-    name.map_or_else(|| client.chars().take(8).collect(), String::from)
+/// The name of a client, or enough of its token to tell clients apart, and too little to forge it.
+fn shown(name: Option<Box<str>>, token: &str) -> String {
+    let part = || {
+        let most = (token.chars().count() / 2).min(8);
+        let plain = |c: char| if c.is_ascii_graphic() { c } else { '?' };
+        token.chars().take(most).map(plain).collect()
+    };
+    name.map_or_else(part, String::from)
 }

@@ -61,7 +61,8 @@ impl LockList {
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) where the server does not answer: another call asks for the same page again.
-    /// [`InvalidConfig`](LockError::InvalidConfig) where the user of the server has no right to `scan`.
+    /// [`InvalidConfig`](LockError::InvalidConfig) where the user of the server has no right to `scan`. A lock to which it has no
+    /// right is left out.
     ///
     /// # Cancel safety
     ///
@@ -81,7 +82,13 @@ impl LockList {
         let looks = keys.iter().map(|key| shared.store.inspect(key));
         let mut held = Vec::new();
         for (key, look) in keys.iter().zip(join_all(looks).await) {
-            let info = LockInfo::new(look.map_err(StoreError::into_lock_error)?, 0);
+            let look = match look {
+                Ok(look) => look,
+                // The user may have rights to some keys only.
+                Err(StoreError::Misconfigured(_)) => continue,
+                Err(error) => return Err(error.into_lock_error()),
+            };
+            let info = LockInfo::new(look, 0);
             let key = key.name().to_owned();
             // It may have been released meanwhile.
             if info.is_held() {

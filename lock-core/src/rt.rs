@@ -39,7 +39,9 @@ pub(crate) fn client_name() -> String {
             .or_else(|_| std::env::var("COMPUTERNAME"))
             .unwrap_or_else(|_| "host".to_owned());
         let pid = std::process::id().to_string();
-        let host = host.chars().take(crate::token::NAME_LEN - 1 - pid.len());
+        // The end of a long name tells the copies of a service apart.
+        let most = crate::token::NAME_LEN - 1 - pid.len();
+        let host = host.chars().skip(host.chars().count().saturating_sub(most));
         let plain = |c: char| {
             if c.is_ascii_alphanumeric() || c == '.' {
                 c

@@ -186,6 +186,24 @@ async fn rights_that_can_be_added_show_more() {
 }
 
 #[tokio::test]
+async fn a_list_leaves_out_the_locks_that_the_user_may_not_touch() {
+    let mut server = AclServer::start("~lock:a* ~lock-core:* &lock-core:*").await;
+    server.allow(COMMANDS.into_iter().chain(["scan"])).await;
+    let locks = connect(&server).await.unwrap();
+    let all = LockManager::connect(&server.server().url()).await.unwrap();
+    let _guards = (
+        all.lock("a1").acquire().await.unwrap(),
+        all.lock("b1").acquire().await.unwrap(),
+    );
+    let mut list = locks.list();
+    let mut keys = Vec::new();
+    while let Some(page) = list.next_page().await.unwrap() {
+        keys.extend(page.iter().map(|lock| lock.key().to_owned()));
+    }
+    assert_eq!(keys, ["a1"]);
+}
+
+#[tokio::test]
 async fn without_any_one_of_its_commands_something_is_refused() {
     // Not the two that can be done without, which have tests of their own, nor the one that only tidies up.
     for missing in COMMANDS

@@ -175,6 +175,30 @@ async fn missing_rights_are_named_with_the_line_that_gives_them() {
 }
 
 #[tokio::test]
+async fn a_user_that_may_do_all_but_the_list_commands_is_refused() {
+    let mut acl = AclServer::start("~* &*").await;
+    acl.allow(["@all"]).await;
+    acl.admin(&["ACL", "SETUSER", "app", "-@list"]).await;
+    assert!(
+        refused(&acl.url())
+            .await
+            .contains("may not run llen, lindex, lrem, lpop, rpush, which locks need")
+    );
+}
+
+#[tokio::test]
+async fn a_full_server_says_so() {
+    let server = TestServer::builder().arg("--maxclients", "1").start().await;
+    let _only = server.connection().await;
+    let error = connect(&server.url()).await.unwrap_err();
+    assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("max number of clients reached"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn a_refused_probe_proves_nothing() {
     // No key of the probe, no INFO and no HELLO.
     let mut acl = AclServer::start("~lock:* &lock-core:*").await;

@@ -350,3 +350,23 @@ async fn a_loss_is_one_warning_with_key_reason_and_time() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_loss_is_reported_while_nobody_looks_at_the_guard() {
+    let server = TestServer::start().await;
+    let capture = Capture::start();
+    let builder = LockManager::builder().command_deadline(LIMIT);
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let ttl = Duration::from_millis(900);
+    let guard = locks.lock("a").ttl(ttl).acquire().await.unwrap();
+    server.flushall().await;
+    let lost = || {
+        let mut events = capture.events();
+        events.retain(|event| event.message() == "a lock was lost");
+        events
+    };
+    eventually("the loss is reported", LIMIT, async || !lost().is_empty()).await;
+    drop(guard);
+    locks.shutdown(LIMIT).await;
+    assert_eq!(lost().len(), 1);
+}

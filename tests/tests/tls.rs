@@ -68,8 +68,8 @@ async fn a_certificate_for_another_name_is_accepted_under_that_name_only() {
     assert_eq!(
         refused(builder(tls.clone()), &server.url()).await,
         format!(
-            "the certificate of the server at {at} is not for the name `localhost`: write the host that it names in the URL, or \
-             name it with `.tls(Tls::new().server_name(..))`"
+            "the certificate of the server at {at} is not for the name `localhost`: write a host of its subjectAltName in the URL, \
+             or name that with `.tls(Tls::new().server_name(..))`"
         )
     );
     let named = builder(tls.server_name("redis.internal"));
@@ -114,6 +114,19 @@ async fn a_server_that_asks_for_a_client_certificate_gets_one_or_says_so() {
     let own = ca.issue("orders", false);
     let right = builder(tls.identity(own.certificate, own.key));
     locks_work(&right.connect(&server.url()).await.unwrap()).await;
+}
+
+#[tokio::test]
+async fn with_tls_1_2_a_missing_client_certificate_has_the_same_sentence() {
+    let ca = Authority::new();
+    let server = TestServer::builder().arg("--tls-protocols", "TLSv1.2");
+    let identity = ca.issue("localhost", false);
+    let server = TlsServer::start_with(server, &ca, &identity, true).await;
+    let error = refused(builder(Tls::new().ca(ca.pem())), &server.url()).await;
+    assert!(error.contains("asks for a client certificate"), "{error}");
+    let own = ca.issue("orders", false);
+    let tls = Tls::new().ca(ca.pem()).identity(own.certificate, own.key);
+    locks_work(&builder(tls).connect(&server.url()).await.unwrap()).await;
 }
 
 #[tokio::test]

@@ -268,7 +268,14 @@ impl Acquisition {
         }
         let cap = life.state.cap();
         let drift = life.state.terms().drift();
-        let clean_up_at = match lease.status(now) {
+        let status = lease.status(now);
+        if matches!(status, Status::Lost(_))
+            && let Some(hold) = &life.hold
+        {
+            // The loss is reported now, also if nobody looks at the guard.
+            hold.status(now);
+        }
+        let clean_up_at = match status {
             // The server ends the lease by then, unless a renewal without an answer has prolonged it.
             Status::Lost(LossReason::Expired) => lease.end() + drift,
             // The lease was ended from outside: by another holder, by force, or by a shutdown.

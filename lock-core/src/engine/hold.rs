@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::acquisition::Acquisition;
+use super::lease::Lease;
 use super::phase::{Phase, Status};
 use super::wake_cell::WakeCell;
 use crate::LossReason;
@@ -97,7 +98,8 @@ impl Hold {
         match lease.map(|lease| lease.status(now)) {
             Some(Status::Lost(reason)) => {
                 if self.phase.lose(reason) {
-                    self.warn_of_loss(now, reason);
+                    let end = lease.map_or(now, Lease::end);
+                    self.warn_of_loss(now.min(end), reason);
                 }
             }
             _ if now >= self.cap() => {
@@ -115,9 +117,9 @@ impl Hold {
     }
 
     /// The one warning of a loss. Written without locks, since a subscriber may use locks of this library.
-    pub(super) fn warn_of_loss(&self, now: Moment, reason: LossReason) {
+    pub(super) fn warn_of_loss(&self, at: Moment, reason: LossReason) {
         let key = Arc::clone(&self.request.key);
-        let held_ms = self.begun().until(now).as_millis() as u64;
+        let held_ms = self.begun().until(at).as_millis() as u64;
         when_unlocked(move || {
             tracing::warn!(key = key.name(), %reason, held_ms, "a lock was lost");
         });

@@ -1,17 +1,23 @@
 -- Tries each command that every lock needs, on a key of ours that does not exist.
 --
--- Returns two lists of names that this user may not run: of the exclusive lock, and of the reentrant one. Any other refusal (a
--- key outside the user's pattern, a full server) proves nothing. The text of a refusal does not name the command.
+-- Returns the names of those that this user may not run. None for a user that may run all commands of the reentrant lock, and
+-- none of those that only the exclusive lock needs: it is made for the reentrant lock. Any other refusal (a key outside the user's
+-- pattern, a full server) proves nothing. The text of a refusal does not name the command.
 --
 -- Atomic so that nobody meets the key: no command leaves it behind.
 local KEY = 'lock-core:probe'
 local refused = {{}, {}}
+-- Commands of the exclusive lock alone that were not refused.
+local own = 0
 
 -- `of` is 1 or 2 for a command of one kind of lock, 3 for a command of both.
 local function try(of, name, ...)
   local reply = redis.pcall(name, ...)
   local err = type(reply) == 'table' and reply.err
-  if not err then return true end
+  if not err then
+    if of == 1 then own = own + 1 end
+    return true
+  end
   if string.find(err, "can't run this command", 1, true) or string.find(err, 'permissions to run', 1, true) then
     for kind = 1, 2 do
       if of == kind or of == 3 then table.insert(refused[kind], string.lower(name)) end
@@ -40,4 +46,5 @@ if try(3, 'DEL', KEY) then
   if try(3, 'HSET', KEY, '', '') then redis.call('DEL', KEY) end
   if try(2, 'HINCRBY', KEY, '', 1) then redis.call('DEL', KEY) end
 end
-return refused
+if #refused[2] == 0 and own == 0 then return {} end
+return refused[1]

@@ -121,7 +121,11 @@ pub(in crate::store) fn at(reason: &str, server: &str) -> String {
 /// What the server said, as it said it. The `redis` crate shows the names of its own types instead of the code.
 pub(super) fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        // An unknown command is quoted with its arguments.
+        (Some(code), Some(detail)) => {
+            let detail = detail.split(", with args beginning with").next();
+            format!("{code} {}", detail.unwrap_or_default())
+        }
         (Some(code), None) => code.to_owned(),
         // " - AuthenticationFailed": the name of a kind, in the middle.
         (None, _) => {

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use futures_util::future::join3;
+use futures_util::future::join4;
 use once_cell::sync::Lazy;
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
 
@@ -29,25 +29,20 @@ pub(super) struct Look<'a> {
 impl Look<'_> {
     /// An error if no lock can work with this server.
     pub(super) async fn look(&self) -> RedisResult<()> {
-        let at = self.at;
-        let greeting = self
-            .socket
-            .silence
-            .greeting()
-            .and_then(|bytes| parse_redis_value(bytes).ok());
-        let hello = match greeting {
-            Some(hello @ Value::Map(_)) => Ok(hello),
-            _ => self.ask(&cmd("HELLO")).await,
-        };
-        let hello: HashMap<String, Value> = hello
-            .and_then(|hello| Ok(from_redis_value(hello)?))
-            .unwrap_or_default();
+        let (mut memory, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
+        memory.arg("memory");
+        hash.arg(&PROBE.hash).arg(0);
+        let probe = PROBE.by_text(&[], &[]);
+        let asked = (self.ask(&probe), self.ask(&hash), self.ask(&memory));
+        let (hello, refused, by_hash, memory) =
+            join4(self.hello(), asked.0, asked.1, asked.2).await;
         match text(hello.get("mode")) {
             Some("sentinel") => return Err(self.is_sentinel().await),
             Some("cluster") => {
                 return Err(misconfigured(format!(
-                    "the server at {at} is a node of a Redis Cluster, which is not supported yet: use a server without cluster mode, \
-                     or `redis+quorum://a,b,c` over several"
+                    "the server at {} is a node of a Redis Cluster, which is not supported yet: use a server without cluster \
+                     mode, or `redis+quorum://a,b,c` over several",
+                    self.at
                 )));
             }
             _ => {}
@@ -55,29 +50,16 @@ impl Look<'_> {
         if matches!(text(hello.get("role")), Some("replica" | "slave")) {
             return Err(self.is_replica().await);
         }
-        let (mut memory, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
-        memory.arg("memory");
-        hash.arg(&PROBE.hash).arg(0);
-        let probe = PROBE.by_text(&[], &[]);
-        let (refused, by_hash, memory) =
-            join3(self.ask(&probe), self.ask(&hash), self.ask(&memory)).await;
         let mut missing = match refused {
-            Ok(refused) => {
-                let by_kind: [Vec<String>; 2] = from_redis_value(refused).unwrap_or_default();
-                let [exclusive, reentrant] = by_kind;
-                // Whoever may use one kind of lock may use only that.
-                if reentrant.is_empty() {
-                    Vec::new()
-                } else {
-                    exclusive
-                }
-            }
+            Ok(refused) => from_redis_value::<Vec<String>>(refused).unwrap_or_default(),
             Err(error) if is_no_right(&error) => vec!["eval".to_owned()],
             Err(error) if proves(&error) => return Err(error),
             Err(_) => Vec::new(),
         };
-        if by_hash.is_err_and(|error| is_no_right(&error)) {
-            missing.push("evalsha".to_owned());
+        match by_hash {
+            Err(error) if is_no_right(&error) => missing.push("evalsha".to_owned()),
+            Err(error) if proves(&error) => return Err(error),
+            _ => {}
         }
         if !missing.is_empty() {
             return Err(self.lacks(&missing));
@@ -86,6 +68,18 @@ impl Look<'_> {
             self.check_memory(&memory);
         }
         Ok(())
+    }
+
+    /// The reply to HELLO: that of the greeting, or another one where there is none (RESP2). Empty if it was refused.
+    async fn hello(&self) -> HashMap<String, Value> {
+        let greeting = self.socket.silence.greeting();
+        let greeting = greeting.and_then(|bytes| parse_redis_value(bytes).ok());
+        let hello = match greeting {
+            Some(hello @ Value::Map(_)) => Ok(hello),
+            _ => self.ask(&cmd("HELLO")).await,
+        };
+        let hello = hello.and_then(|hello| Ok(from_redis_value(hello)?));
+        hello.unwrap_or_default()
     }
 
     async fn ask(&self, command: &Cmd) -> RedisResult<Value> {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::Instant;
 
 /// Maximum length of the greeting that is kept.
-const GREETING: usize = 1024;
+const GREETING: usize = 8192;
 
 /// The silence of a connection: the time since its last answer, or since the first request after that answer. An answer counts
 /// however late it is, also if its caller has given up.

@@ -1,7 +1,10 @@
 //! A connection of the `redis` crate over a stream that the library makes.
 
 #[cfg(feature = "tls-rustls")]
+use std::error::Error;
+#[cfg(feature = "tls-rustls")]
 use std::future::pending;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(feature = "tls-rustls")]
@@ -9,10 +12,10 @@ use std::time::Duration;
 
 use super::error::misconfigured;
 use super::silence::{Heard, Silence};
-use super::stranger;
+use super::stranger::{self, Stranger};
 use super::target::Target;
 #[cfg(feature = "tls-rustls")]
-use super::tls::not_tls;
+use super::tls::{TlsClient, not_tls};
 #[cfg(not(lock_sim))]
 use futures_util::future::select_ok;
 #[cfg(not(lock_sim))]
@@ -27,6 +30,8 @@ use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
 #[cfg(feature = "tls-rustls")]
 use tokio::time::sleep;
+#[cfg(feature = "tls-rustls")]
+use tokio_rustls::client::TlsStream;
 
 use crate::rt;
 #[cfg(lock_sim)]
@@ -114,43 +119,23 @@ pub(super) async fn connect(
         ConnectionAddr::Tcp(host, port) => {
             let stream = tcp(host, *port, target.info.tcp_settings().nodelay()).await?;
             #[cfg(feature = "tls-rustls")]
-            if let Some(tls) = &target.tls {
-                let shaking = async {
-                    let (stream, asked) = tls.start(stream).await;
-                    let stream = match stream {
-                        Ok(stream) => stream,
-                        Err(error) => {
-                            return Err(match tls.misconfigured(&error, &target.address) {
-                                Some(why) => misconfigured(why),
-                                None => error.into(),
-                            });
-                        }
-                    };
-                    let made = over(stream, settings, config, silence.clone(), ended).await;
-                    made.map_err(|error| {
-                        if silence.greeting().is_some() || !has_ended(&error) {
-                            return error;
-                        }
-                        let why = tls.ended(&asked, &target.address);
-                        why.map_or(error, misconfigured)
-                    })
-                };
-                let plain = async {
-                    if !first {
-                        return pending().await;
+            let tls = target.tls.as_ref();
+            #[cfg(not(feature = "tls-rustls"))]
+            let tls = None::<&std::convert::Infallible>;
+            match tls {
+                #[cfg(feature = "tls-rustls")]
+                Some(tls) => {
+                    let (silence, at) = (silence.clone(), &target.address);
+                    let made = over_tls(tls, stream, at, first, |stream| {
+                        over(stream, settings, config, silence, ended)
+                    });
+                    tokio::select! {
+                        made = made => made,
+                        () = is_plain(host, *port), if first => Err(misconfigured(not_tls(at))),
                     }
-                    // A port without TLS may never answer a handshake.
-                    sleep(PLAIN_AFTER).await;
-                    if !stranger::speaks_plain(host, *port).await {
-                        pending::<()>().await;
-                    }
-                };
-                return tokio::select! {
-                    made = shaking => made,
-                    () = plain => Err(misconfigured(not_tls(&target.address))),
-                };
+                }
+                _ => over(stream, settings, config, silence.clone(), ended).await,
             }
-            over(stream, settings, config, silence.clone(), ended).await
         }
         #[cfg(unix)]
         ConnectionAddr::Unix(path) => {
@@ -165,6 +150,54 @@ pub(super) async fn connect(
     }
 }
 
+/// Starts TLS, and says what is wrong with a certificate.
+#[cfg(feature = "tls-rustls")]
+async fn over_tls<F>(
+    tls: &TlsClient,
+    stream: TcpStream,
+    at: &str,
+    first: bool,
+    connect: impl FnOnce(TlsStream<TcpStream>) -> F,
+) -> RedisResult<Socket>
+where
+    F: Future<Output = RedisResult<Socket>>,
+{
+    let (stream, asked) = tls.start(stream).await;
+    let explained = |error: &io::Error| tls.misconfigured(error, &asked, at).map(misconfigured);
+    let stream = match stream {
+        Ok(stream) => stream,
+        Err(error) => return Err(explained(&error).unwrap_or_else(|| error.into())),
+    };
+    connect(stream).await.map_err(|error| {
+        // With TLS 1.3 a client certificate is refused after the handshake.
+        let cause = error.source().and_then(io_error);
+        let why = cause.and_then(explained).or_else(|| {
+            let ended = first && has_ended(&error);
+            ended
+                .then(|| tls.ended(&asked, at))
+                .flatten()
+                .map(misconfigured)
+        });
+        why.unwrap_or(error)
+    })
+}
+
+/// The `redis` crate keeps its causes in an `Arc`.
+#[cfg(feature = "tls-rustls")]
+fn io_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+    shared.map_or_else(|| cause.downcast_ref(), |shared| shared.downcast_ref())
+}
+
+/// Resolves if the port answers without TLS: it may never answer a handshake.
+#[cfg(feature = "tls-rustls")]
+async fn is_plain(host: &str, port: u16) {
+    sleep(PLAIN_AFTER).await;
+    if !stranger::speaks_plain(host, port).await {
+        pending::<()>().await;
+    }
+}
+
 fn has_ended(error: &RedisError) -> bool {
     error.is_connection_dropped() || error.is_io_error()
 }
@@ -176,12 +209,19 @@ async fn explained(error: RedisError, target: &Target, silence: &Silence) -> Red
         Some(greeting) if greeting.starts_with(stranger::HTTP) => misconfigured(format!(
             "an HTTP server answers at {at}: name the port of the Redis or Valkey server"
         )),
+        Some(greeting) if has_ended(&error) => match stranger::refusal(greeting) {
+            Some(why) => io::Error::other(why).into(),
+            None => error,
+        },
         None if has_ended(&error) => match target.info.addr() {
-            ConnectionAddr::Tcp(host, port) if stranger::speaks_tls(host, *port).await => {
-                misconfigured(format!(
+            ConnectionAddr::Tcp(host, port) => match stranger::meet(host, *port).await {
+                Some(Stranger::Tls) if !target.is_tls() => misconfigured(format!(
                     "the server at {at} speaks TLS on this port: write `rediss://`"
-                ))
-            }
+                )),
+                // It refuses a connection in a line, and ends it before the line is read.
+                Some(Stranger::Refusal(why)) => io::Error::other(why).into(),
+                _ => error,
+            },
             _ => error,
         },
         _ => error,

@@ -12,7 +12,10 @@ use tokio::time::timeout;
 /// Beginning of the answer of an HTTP server.
 pub(super) const HTTP: &[u8] = b"HTTP/";
 
-/// Maximum wait for each step of the question.
+/// Wait for what a server says unasked.
+const UNASKED: Duration = Duration::from_millis(50);
+
+/// Maximum wait for an answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 
 /// A `ClientHello` of TLS 1.2 with an empty session id and two cipher suites: any TLS server answers, with its hello or an alert.
@@ -35,26 +38,50 @@ const CLIENT_HELLO: [u8; 52] = {
     hello
 };
 
-/// Whether the port speaks TLS.
-pub(super) async fn speaks_tls(host: &str, port: u16) -> bool {
-    // A handshake or an alert.
-    matches!(
-        first_byte(host, port, &CLIENT_HELLO).await,
-        Some(0x16 | 0x15)
-    )
+/// What answers at a port where no connection could be made.
+pub(super) enum Stranger {
+    Tls,
+    /// An error of a server without TLS, without the dash.
+    Refusal(String),
+}
+
+/// Asks as a TLS client does.
+pub(super) async fn meet(host: &str, port: u16) -> Option<Stranger> {
+    let answer = answer(host, port, &CLIENT_HELLO).await?;
+    match answer.first()? {
+        // A handshake or an alert.
+        0x16 | 0x15 => Some(Stranger::Tls),
+        _ => refusal(&answer).map(Stranger::Refusal),
+    }
+}
+
+/// The error with which a server refuses a connection before it ends it.
+pub(super) fn refusal(answer: &[u8]) -> Option<String> {
+    let line = String::from_utf8_lossy(answer.strip_prefix(b"-")?).into_owned();
+    line.lines().next().map(str::to_owned)
 }
 
 /// Whether the port answers a Redis command without TLS.
 #[cfg(feature = "tls-rustls")]
 pub(super) async fn speaks_plain(host: &str, port: u16) -> bool {
-    matches!(first_byte(host, port, b"PING\r\n").await, Some(b'+' | b'-'))
+    let answer = answer(host, port, b"PING\r\n").await;
+    answer.is_some_and(|answer| answer.starts_with(b"+") || answer.starts_with(b"-"))
 }
 
-async fn first_byte(host: &str, port: u16, question: &[u8]) -> Option<u8> {
+/// The first bytes that come.
+async fn answer(host: &str, port: u16, question: &[u8]) -> Option<Vec<u8>> {
     let asked = async {
         let mut stream = TcpStream::connect((host, port)).await?;
-        stream.write_all(question).await?;
-        stream.read_u8().await
+        let mut answer = Vec::with_capacity(256);
+        // A server that refuses the connection says so at once. A question would make the system discard what it says.
+        if timeout(UNASKED, stream.read_buf(&mut answer))
+            .await
+            .is_err()
+        {
+            stream.write_all(question).await?;
+            stream.read_buf(&mut answer).await?;
+        }
+        Ok::<_, std::io::Error>(answer)
     };
     timeout(PATIENCE, asked).await.ok()?.ok()
 }

@@ -84,6 +84,19 @@ impl Target {
     }
 }
 
+impl Target {
+    #[cfg(feature = "tls-rustls")]
+    pub(super) fn is_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    #[cfg(not(feature = "tls-rustls"))]
+    #[expect(clippy::unused_self, reason = "the same with the feature")]
+    pub(super) fn is_tls(&self) -> bool {
+        false
+    }
+}
+
 /// Whether there is a comma between the password and the path.
 fn names_several(rest: &str) -> bool {
     let hosts = rest.split(['/', '?', '#']).next().unwrap_or(rest);

@@ -105,7 +105,12 @@ impl TlsClient {
     }
 
     /// Why the server at this address does not speak TLS with us, if repeating that would not help.
-    pub(super) fn misconfigured(&self, error: &io::Error, at: &str) -> Option<String> {
+    pub(super) fn misconfigured(
+        &self,
+        error: &io::Error,
+        asked: &CertificateAsked,
+        at: &str,
+    ) -> Option<String> {
         let error = error.get_ref()?.downcast_ref::<Error>()?;
         let name = self.name.to_str();
         Some(match error {
@@ -118,11 +123,20 @@ impl TlsClient {
                 ),
                 CertificateError::NotValidForName
                 | CertificateError::NotValidForNameContext { .. } => format!(
-                    "the certificate of the server at {at} is not for the name `{name}`: write the host that it names in the \
-                     URL, or name it with `.tls(Tls::new().server_name(..))`"
+                    "the certificate of the server at {at} is not for the name `{name}`: write a host of its \
+                     subjectAltName in the URL, or name that with `.tls(Tls::new().server_name(..))`"
                 ),
                 CertificateError::Expired | CertificateError::ExpiredContext { .. } => format!(
                     "the certificate of the server at {at} has expired: renew it there, or set the clock of this machine"
+                ),
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    format!(
+                        "the certificate of the server at {at} is not valid yet: set the clock of this machine, or renew it there"
+                    )
+                }
+                CertificateError::Other(_) => format!(
+                    "the certificate of the server at {at} is not made for a server: it has to be of version 3, with \
+                     `basicConstraints=CA:FALSE` and a subjectAltName"
                 ),
                 why => format!(
                     "the certificate of the server at {at} cannot be accepted ({why}): replace it there"
@@ -131,6 +145,10 @@ impl TlsClient {
             Error::AlertReceived(AlertDescription::ProtocolVersion) => format!(
                 "the server at {at} speaks no common version of TLS: permit TLS 1.2 or 1.3 there"
             ),
+            // What TLS 1.2 says of a client certificate that is missing or is not accepted.
+            Error::AlertReceived(
+                AlertDescription::HandshakeFailure | AlertDescription::DecryptError,
+            ) if asked.certificate.load(Ordering::Relaxed) => self.wants_certificate(at),
             Error::AlertReceived(alert) => self.alerted(*alert, at)?,
             _ => return None,
         })
@@ -151,10 +169,11 @@ impl TlsClient {
         }
     }
 
-    /// The error where a server ends the connection after the handshake, before any reply.
+    /// The error where a server ends the first connection after the handshake, before any reply. Its alert may be lost.
     pub(super) fn ended(&self, asked: &CertificateAsked, at: &str) -> Option<String> {
         let asked = asked.certificate.load(Ordering::Relaxed);
-        asked.then(|| self.wants_certificate(at))
+        // Where there is a certificate, only an alert proves that it was refused.
+        (asked && self.settings.identity.is_none()).then(|| self.wants_certificate(at))
     }
 
     fn wants_certificate(&self, at: &str) -> String {
