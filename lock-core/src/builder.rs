@@ -339,8 +339,10 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, a refused password, or
-    /// where there is no tokio runtime; [`Unavailable`](LockError::Unavailable) where nobody answers.
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and where there is no tokio runtime. It also
+    /// looks at the server, and says what to write instead: a refused password or certificate, a port that speaks TLS or does not,
+    /// an HTTP server, a Sentinel, a node of a cluster, a user without the rights that locks need.
+    /// [`Unavailable`](LockError::Unavailable) where nobody answers, and for a replica.
     ///
     /// # Cancel safety
     ///

@@ -176,7 +176,9 @@
 //! | Feature | Default | What |
 //! |---|---|---|
 //! | `macros` | yes | the attribute [`#[distributed_lock]`](macro@distributed_lock) |
-//! | `tls-rustls` | no | `rediss://` URLs, with rustls. Its cryptography is the one that the program has installed for the process (`CryptoProvider::install_default`); where it has none by the first connection, *ring* is installed |
+//! | `tls-rustls` | no | `rediss://` URLs and `LockManagerBuilder::tls`, with rustls. Its cryptography is the one that the program has installed for the process (`CryptoProvider::install_default`), else *ring*. The roots of the system are trusted |
+//! | `tls-webpki-roots` | no | trusts the roots of Mozilla as well, compiled in: for systems without root certificates |
+//! | `tls-insecure` | no | `Tls::insecure`, for tests |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(feature = "macros"),

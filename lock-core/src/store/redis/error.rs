@@ -128,6 +128,10 @@ pub(super) fn said(error: &RedisError) -> String {
         }
         (Some(code), None) => code.to_owned(),
         // " - AuthenticationFailed": the name of a kind, in the middle.
+        // rustls adds the address of its documentation.
+        (None, _) if error.to_string().contains("close_notify") => {
+            "the server ended the connection".to_owned()
+        }
         (None, _) => {
             let kind = format!(" - {:?}", error.kind());
             error.to_string().replacen(&kind, "", 1)
