@@ -81,3 +81,16 @@ async fn without_the_ca_it_ends_with_a_sentence() {
         "{complaint}"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_roots_of_the_system_are_trusted_as_ssl_cert_file_names_them() {
+    let authority = Authority::new();
+    let server = TlsServer::start(&authority, &authority.issue("localhost", false), false).await;
+    let roots = server.plain().dir().join("roots-of-the-system.pem");
+    std::fs::write(&roots, authority.pem()).unwrap();
+    let mut service = command("production_service", Some(&server.url()));
+    service.env("SSL_CERT_FILE", &roots).stdin(Stdio::piped());
+    let mut service = Running::start_command(service);
+    service.line_with("listening on ");
+    service.end_of_input();
+}
