@@ -49,7 +49,7 @@ const KINDS: [&[(&str, &str)]; 3] = [
         (ENLIST, "1 F begin run x"),
         (ENLIST, "1 F trust run x ttl alive"),
         (ENLIST, "1 F quarantine run x ttl alive ttl alive"),
-        (ENLIST, "1 F informed run 5000 ttl alive"),
+        (ENLIST, "1 F informed run ago ttl alive"),
         (ENLIST, "1 F look run x"),
     ],
 ];
@@ -114,9 +114,11 @@ impl Caller {
 
     fn word(&mut self, word: &str) -> String {
         match word {
-            "tok" => format!("{}:{}", self.pick(&CLIENTS), self.rng.u8(0..3)),
+            "tok" => format!("{}:{}:orders-7", self.pick(&CLIENTS), self.rng.u8(0..3)),
             "client" if self.rng.bool() => String::new(),
             "client" => self.pick(&CLIENTS),
+            // Far from the time of a test: the two clocks are a few milliseconds apart.
+            "ago" => self.pick(&["3600000", "-60000"]),
             "ttl" => self.pick(&["70000", "90000", "500000"]),
             "mode" => self.pick(&["try", "wait", "wait", "wait"]),
             "alive" => self.pick(&["60000", "60000", "-20000"]),
