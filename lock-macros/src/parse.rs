@@ -124,12 +124,33 @@ impl Arguments {
             "guard" => set(&mut self.guard, &name, input, guard),
             "name" => set(&mut self.name, &name, input, traced_name),
             "crate" => set(&mut self.krate, &name, input, krate),
-            _ => Err(Error::new(
+            word => Err(Error::new(
                 name.span(),
-                format!("unknown argument `{name}`: the arguments are {NAMES}"),
+                match meant_by(word) {
+                    Some(meant) => format!("unknown argument `{name}`: did you mean `{meant}`?"),
+                    None => format!("unknown argument `{name}`: the arguments are {NAMES}"),
+                },
             )),
         }
     }
+}
+
+/// The argument that a word of another library means.
+fn meant_by(word: &str) -> Option<&'static str> {
+    Some(match word {
+        "timeout" | "acquire_timeout" | "wait_timeout" | "wait_time" | "max_wait" => "wait",
+        "expire" | "expires" | "expiry" | "expiration" | "lease" | "lease_time" | "duration" => {
+            "ttl"
+        }
+        "auto_renew" | "auto_extend" | "watchdog" => "renew",
+        "lock" | "lock_name" | "resource" | "id" => "key",
+        "if_locked" | "on_locked" | "on_timeout" | "skip_if_locked" => "on_busy",
+        "manager" | "locks" | "redis" | "connection" => "client",
+        "lock_at_least" | "at_least_for" | "lock_at_least_for" => "at_least",
+        "lock_at_most" | "at_most_for" | "lock_at_most_for" => "max_hold",
+        "condition" | "unless" => "when",
+        _ => return None,
+    })
 }
 
 /// Reads ` = value` into the place of the argument, which must be empty.
