@@ -1,5 +1,5 @@
 //! A service as it runs in production: several copies, a server with TLS and a private CA, a user with the rights of
-//! `docs/operating.md`, and a name for each copy, so that everybody knows who has a lock.
+//! `docs/operating.md`, and a name for each copy, which errors and lists show.
 //!
 //! ```text
 //! REDIS_URL=rediss://locks:password@redis.internal:6380 REDIS_CA=ca.pem SERVICE_NAME=orders-1 \

@@ -67,7 +67,7 @@ impl LockManagerBuilder {
     /// The name by which people know this manager, for example `orders-7`. The name of the machine and the number of the process by
     /// default.
     ///
-    /// It is a part of every token on the server, so whoever is refused or waits learns who has the lock:
+    /// It is a part of every token on the server, so a caller that is refused or waits can learn the holder:
     /// [`LockError::Busy`], [`LockError::TimedOut`] and [`LockInfo`](crate::LockInfo) tell it. Connections bear it as well
     /// (`CLIENT SETNAME`). It need not be unique, and it is no secret.
     ///
