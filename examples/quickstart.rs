@@ -29,7 +29,7 @@ async fn main() -> ExitCode {
 async fn run() -> Outcome {
     let locks = LockManager::connect(&redis_url_or_memory()).await?;
     // The manager that annotated functions use when they name none.
-    locks.clone().install_default();
+    locks.install_default();
 
     // Another run of this program on the same server has an account of its own.
     let number = std::process::id();

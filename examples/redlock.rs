@@ -48,7 +48,7 @@ async fn run() -> Outcome {
 
     println!("\nNode 4 is killed, too. Two of five are no majority.");
     servers[4].kill()?;
-    let refused = LockManager::quorum(&urls).await.map(drop);
+    let refused = LockManager::connect_quorum(&urls).await.map(drop);
     match refused {
         Err(LockError::Unavailable { cause }) => println!("  {cause}"),
         other => return Err(format!("a majority of two: {other:?}").into()),
@@ -61,7 +61,7 @@ async fn work(urls: &[String]) -> Outcome {
     let last = Arc::new(AtomicU64::new(0));
     let mut workers = JoinSet::new();
     for worker in 0..WORKERS {
-        let (locks, last) = (LockManager::quorum(urls).await?, Arc::clone(&last));
+        let (locks, last) = (LockManager::connect_quorum(urls).await?, Arc::clone(&last));
         let lock = locks.lock("job").ttl(Duration::from_secs(10));
         workers.spawn(async move {
             for _ in 0..TURNS {

@@ -275,7 +275,7 @@ impl LockManagerBuilder {
     /// # async fn example() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::builder()
     ///     .restart_quarantine(false)
-    ///     .quorum(["redis://a", "redis://b", "redis://c"])
+    ///     .connect_quorum(["redis://a", "redis://b", "redis://c"])
     ///     .await?;
     /// # let _ = locks; Ok(()) }
     /// ```
@@ -298,7 +298,7 @@ impl LockManagerBuilder {
     /// # async fn example() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::builder()
     ///     .clock_skew(Duration::from_secs(2))
-    ///     .quorum(["redis://a", "redis://b", "redis://c"])
+    ///     .connect_quorum(["redis://a", "redis://b", "redis://c"])
     ///     .await?;
     /// # let _ = locks; Ok(()) }
     /// ```
@@ -370,7 +370,7 @@ impl LockManagerBuilder {
             return Ok(LockManager::new(Engine::start(self.config, store, clock)?));
         }
         if let Some(nodes) = node_urls(url) {
-            return self.quorum(nodes).await;
+            return self.connect_quorum(nodes).await;
         }
         let store = RedisStore::open(url, &self.config)?;
         let engine = Engine::start(self.config, AnyStore::Redis(store), clock)?;
@@ -403,11 +403,11 @@ impl LockManagerBuilder {
     /// ```no_run
     /// # async fn example() -> Result<(), lock_core::LockError> {
     /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// let locks = lock_core::LockManager::builder().quorum(nodes).await?;
+    /// let locks = lock_core::LockManager::builder().connect_quorum(nodes).await?;
     /// let guard = locks.lock("report").acquire().await?;
     /// # drop(guard); Ok(()) }
     /// ```
-    pub async fn quorum<U: AsRef<str>>(
+    pub async fn connect_quorum<U: AsRef<str>>(
         self,
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<LockManager, LockError> {
@@ -428,7 +428,7 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) where a node does not answer: all of them have to;
-    /// [`InvalidConfig`](LockError::InvalidConfig) where a node belongs to a quorum already, or as for [`quorum`](Self::quorum). Nothing
+    /// [`InvalidConfig`](LockError::InvalidConfig) where a node belongs to a quorum already, or as for [`connect_quorum`](Self::connect_quorum). Nothing
     /// has changed then, unless a node failed at the last moment: the others vote, and that one joins by itself.
     ///
     /// # Cancel safety

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Each variant asks for a different reaction: wait or give up ([`Busy`](Self::Busy),
 /// [`TimedOut`](Self::TimedOut)), stop asking ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), look at the
 /// server ([`Unavailable`](Self::Unavailable)), or repair the program ([`InvalidKey`](Self::InvalidKey),
-/// [`InvalidConfig`](Self::InvalidConfig), [`NotInstalled`](Self::NotInstalled)).
+/// [`InvalidConfig`](Self::InvalidConfig), [`NoDefaultManager`](Self::NoDefaultManager)).
 ///
 /// No variant ever shows an ownership token or a password.
 ///
@@ -97,7 +97,7 @@ pub enum LockError {
     #[error(
         "`{key}` on the server is a {kind}, not a lock: choose another key or prefix, or delete it there"
     )]
-    ForeignKey {
+    NotALock {
         /// The key as the caller wrote it.
         key: String,
         /// What is there.
@@ -113,7 +113,7 @@ pub enum LockError {
     #[error(
         "no default lock manager: call `LockManager::install_default` at start-up, or name one with `client = ..`"
     )]
-    NotInstalled,
+    NoDefaultManager,
     /// The manager was shut down.
     #[error("the lock manager was shut down: acquire before `shutdown`, or connect a new one")]
     ShutDown,
@@ -173,8 +173,8 @@ pub enum LossReason {
     /// The lease ended without a confirmed renewal: the server was out of reach, this process was paused,
     /// or renewal was switched off.
     Expired,
-    /// The server says that the lock is gone or another's: it was deleted, or the server lost its data.
-    Taken,
+    /// The server has the lock no more, or another holder has it: it was deleted, or the server lost its data.
+    Gone,
     /// Somebody called [`Lock::force_release`](crate::Lock::force_release).
     ForceReleased,
     /// The hold reached `max_hold`.
@@ -187,7 +187,7 @@ impl fmt::Display for LossReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Expired => "the lease ended before it was renewed",
-            Self::Taken => "the server no longer has it",
+            Self::Gone => "the server no longer has it",
             Self::ForceReleased => "it was force-released",
             Self::MaxHold => "it was held for `max_hold`",
             Self::ShutDown => "the manager was shut down",

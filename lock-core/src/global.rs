@@ -16,15 +16,15 @@ impl LockManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// locks.clone().install_default();
+    /// locks.install_default();
     /// assert!(lock_core::default_manager().is_ok());
     /// # Ok(()) }
     /// ```
-    pub fn install_default(self) -> Option<LockManager> {
+    pub fn install_default(&self) -> Option<LockManager> {
         DEFAULT
             .write()
             .unwrap_or_else(PoisonError::into_inner)
-            .replace(self)
+            .replace(self.clone())
     }
 }
 
@@ -32,14 +32,14 @@ impl LockManager {
 ///
 /// # Errors
 ///
-/// [`NotInstalled`](LockError::NotInstalled) where none was.
+/// [`NoDefaultManager`](LockError::NoDefaultManager) where none was.
 ///
 /// # Examples
 ///
 /// ```
 /// assert!(matches!(
 ///     lock_core::default_manager(),
-///     Err(lock_core::LockError::NotInstalled)
+///     Err(lock_core::LockError::NoDefaultManager)
 /// ));
 /// ```
 pub fn default_manager() -> Result<LockManager, LockError> {
@@ -47,5 +47,5 @@ pub fn default_manager() -> Result<LockManager, LockError> {
         .read()
         .unwrap_or_else(PoisonError::into_inner)
         .clone()
-        .ok_or(LockError::NotInstalled)
+        .ok_or(LockError::NoDefaultManager)
 }

@@ -153,11 +153,11 @@ impl Guarded<'_> {
             }),
             Ok(Ok(None)) => {
                 if let Some(lease) = acquisition.lease()
-                    && lease.lose(LossReason::Taken)
+                    && lease.lose(LossReason::Gone)
                 {
                     shared.lease_due_at(shared.now());
                 }
-                lost(LossReason::Taken)
+                lost(LossReason::Gone)
             }
             Ok(Err(reason)) => Err(LockError::Script { reason }),
             Err(error) => Err(error.into_lock_error()),

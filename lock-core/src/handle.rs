@@ -151,7 +151,7 @@ impl LockHandle {
         match self.engine.shared.store.force_release(key).await {
             Ok(Forced::TakenAway) => Ok(true),
             Ok(Forced::NotHeld) => Ok(false),
-            Ok(Forced::Foreign { kind }) => Err(LockError::ForeignKey {
+            Ok(Forced::Foreign { kind }) => Err(LockError::NotALock {
                 key: key.name().to_owned(),
                 kind,
             }),

@@ -197,7 +197,7 @@ impl LockInfo {
     }
 
     /// The type of what stands under the lock's name, where that is no lock: acquiring is then
-    /// [`ForeignKey`](crate::LockError::ForeignKey). `None` for a lock, held or free.
+    /// [`NotALock`](crate::LockError::NotALock). `None` for a lock, held or free.
     ///
     /// # Examples
     ///

@@ -15,7 +15,7 @@
 //! | to leave the work out where another does it | [`Lock::try_acquire`] |
 //! | as many holders as a stock can be split into | [`LockManager::segmented`] |
 //! | a resource that refuses a holder from the past | [`LockGuard::fencing_token`] |
-//! | a lock that outlives any one server (Redlock) | [`LockManager::quorum`] |
+//! | a lock that outlives any one server (Redlock) | [`LockManager::connect_quorum`] |
 //!
 //! All begin with a [`LockManager`], one for each server and program. A [`Lock`] is a cheap handle; the [`LockGuard`]
 //! is the proof that it is held.

@@ -175,7 +175,7 @@ impl Lock {
     ///
     /// [`Unavailable`](LockError::Unavailable) once the server has not answered for one ttl,
     /// [`InvalidKey`](LockError::InvalidKey), [`InvalidConfig`](LockError::InvalidConfig),
-    /// [`ForeignKey`](LockError::ForeignKey), [`ShutDown`](LockError::ShutDown).
+    /// [`NotALock`](LockError::NotALock), [`ShutDown`](LockError::ShutDown).
     ///
     /// # Cancel safety
     ///
@@ -305,7 +305,7 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`inspect`](Self::inspect), and [`ForeignKey`](LockError::ForeignKey) where the name holds something else, which is left alone.
+    /// As [`inspect`](Self::inspect), and [`NotALock`](LockError::NotALock) where the name holds something else, which is left alone.
     ///
     /// # Cancel safety
     ///

@@ -62,11 +62,11 @@ impl LockManager {
     }
 
     /// Connects to a quorum of 3, 5, 7 or 9 independent masters with the default settings. See
-    /// [`LockManagerBuilder::quorum`] for what that is.
+    /// [`LockManagerBuilder::connect_quorum`] for what that is.
     ///
     /// # Errors
     ///
-    /// As [`LockManagerBuilder::quorum`].
+    /// As [`LockManagerBuilder::connect_quorum`].
     ///
     /// # Cancel safety
     ///
@@ -77,13 +77,13 @@ impl LockManager {
     /// ```no_run
     /// # async fn example() -> Result<(), lock_core::LockError> {
     /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// let locks = lock_core::LockManager::quorum(nodes).await?;
+    /// let locks = lock_core::LockManager::connect_quorum(nodes).await?;
     /// # let _ = locks; Ok(()) }
     /// ```
-    pub async fn quorum<U: AsRef<str>>(
+    pub async fn connect_quorum<U: AsRef<str>>(
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<Self, LockError> {
-        Self::builder().quorum(nodes).await
+        Self::builder().connect_quorum(nodes).await
     }
 
     /// Settings other than the default.
@@ -167,11 +167,11 @@ impl LockManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.segmented("stock:iphone", 20).acquire().await?;
+    /// let guard = locks.segmented_lock("stock:iphone", 20).acquire().await?;
     /// assert!(guard.segment() < 20);
     /// # Ok(()) }
     /// ```
-    pub fn segmented(&self, key: impl AsRef<str>, segments: usize) -> SegmentedLock {
+    pub fn segmented_lock(&self, key: impl AsRef<str>, segments: usize) -> SegmentedLock {
         SegmentedLock::new(self, key.as_ref(), segments)
     }
 

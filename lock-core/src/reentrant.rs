@@ -252,32 +252,6 @@ impl ReentrantLock {
         owner.scope(within).await
     }
 
-    /// Whether anybody holds the lock at this moment. For people; it may have changed by the time it is read.
-    ///
-    /// # Errors
-    ///
-    /// As [`inspect`](Self::inspect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: it changes nothing.
-    pub async fn is_locked(&self) -> Result<bool, LockError> {
-        Ok(self.inspect().await?.is_held())
-    }
-
-    /// What is left of the lease on the server, whoever has it; `None` where the lock is free.
-    ///
-    /// # Errors
-    ///
-    /// As [`inspect`](Self::inspect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: it changes nothing.
-    pub async fn remaining(&self) -> Result<Option<Duration>, LockError> {
-        Ok(self.inspect().await?.remaining())
-    }
-
     /// What the lock looks like on the server at this moment, with its owner and how often it is held.
     ///
     /// # Errors

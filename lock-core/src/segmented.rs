@@ -71,7 +71,7 @@ const TRY: Trust = Trust {
 ///
 /// let locks = LockManager::connect("memory://").await?;
 /// let mut stock = [3, 2, 0, 3]; // in reality on the server, a part for each segment
-/// let segments = locks.segmented("stock:iphone", stock.len());
+/// let segments = locks.segmented_lock("stock:iphone", stock.len());
 ///
 /// let mut sold = 0;
 /// loop {
@@ -169,7 +169,7 @@ impl SegmentedLock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented("stock", 2);
+    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 2);
     /// segments.exhausted(0);
     /// assert_eq!(segments.acquire().await?.segment(), 1);
     /// # Ok(()) }
@@ -209,7 +209,7 @@ impl SegmentedLock {
     /// ```
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented("stock", 2);
+    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 2);
     /// let _both = (segments.acquire().await?, segments.acquire().await?);
     /// let none = segments.acquire_within(Duration::from_millis(10)).await;
     /// assert!(none.is_err_and(|error| error.is_contention()));
@@ -237,7 +237,7 @@ impl SegmentedLock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented("stock", 2);
+    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 2);
     /// let first = segments.try_acquire().await?;
     /// let second = segments.try_acquire().await?;
     /// assert!(first.is_some() && second.is_some());

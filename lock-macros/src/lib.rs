@@ -35,7 +35,7 @@ use proc_macro::TokenStream;
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), LockError> {
 /// let locks = LockManager::connect("memory://").await?;
-/// let _ = locks.clone().install_default();
+/// let _ = locks.install_default();
 /// assert_eq!(pay(7, 100).await?, 100);
 /// # Ok(())
 /// # }

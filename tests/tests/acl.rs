@@ -104,7 +104,7 @@ async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
 
     // A name that is taken is told by its kind.
     match locks.lock("foreign").try_acquire().await {
-        Err(LockError::ForeignKey { kind, .. }) => assert_eq!(kind, "list"),
+        Err(LockError::NotALock { kind, .. }) => assert_eq!(kind, "list"),
         result => return step("foreign", result).map(|_| unreachable!("a list is no lock")),
     }
 
@@ -391,7 +391,7 @@ async fn a_forced_release_is_told_once_a_refused_subscription_succeeds() {
     tokio::time::advance(Duration::from_secs(60)).await;
     tokio::time::resume();
     let reason = timeout(LIMIT, guard.lost()).await.expect("lost");
-    assert_eq!(reason, LossReason::Taken);
+    assert_eq!(reason, LossReason::Gone);
     assert_eq!(subscribers(&mut server).await, 2);
     assert!(kept.is_held());
     blocking.release().await.unwrap();

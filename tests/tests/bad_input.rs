@@ -472,7 +472,7 @@ fn outside_a_runtime_connecting_says_so() {
 #[test]
 fn a_missing_default_manager_says_how_to_install_one() {
     let error = default_manager().unwrap_err();
-    assert!(matches!(error, LockError::NotInstalled));
+    assert!(matches!(error, LockError::NoDefaultManager));
     says(&error, "call `LockManager::install_default` at start-up");
 }
 
@@ -515,7 +515,7 @@ async fn something_else_under_the_name_is_told_by_its_kind_and_left_alone() {
 
         let lock = locks.lock(kind);
         let check = |error: LockError| match &error {
-            LockError::ForeignKey { key, kind: shown } => {
+            LockError::NotALock { key, kind: shown } => {
                 assert_eq!((&**key, &**shown), (kind, kind));
                 says(&error, "choose another key or prefix, or delete it there");
             }

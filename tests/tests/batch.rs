@@ -131,7 +131,7 @@ async fn a_held_and_a_foreign_key_spoil_nothing_for_the_others() {
         for (n, answer) in try_all(&locks).await.into_iter().enumerate() {
             match answer {
                 Ok(None) => assert_eq!(n % 2, 0, "{n} is free"),
-                Err(LockError::ForeignKey { .. }) => assert_eq!(n, 1),
+                Err(LockError::NotALock { .. }) => assert_eq!(n, 1),
                 Ok(Some(guard)) => {
                     assert!(n % 2 == 1 && n != 1, "{n} is taken");
                     guards.push(guard);

@@ -65,8 +65,8 @@ async fn a_quorum_has_one_believer_whichever_master_dies() {
         }
         let urls: Vec<_> = nodes.iter().map(TestServer::url).collect();
         LockManager::builder().begin_quorum(&urls).await.unwrap();
-        let first = LockManager::quorum(&urls).await.unwrap();
-        let second = LockManager::quorum(&urls).await.unwrap();
+        let first = LockManager::connect_quorum(&urls).await.unwrap();
+        let second = LockManager::connect_quorum(&urls).await.unwrap();
         let guard = first.lock("job").acquire().await.unwrap();
         nodes[dies].kill();
         assert!(second.lock("job").try_acquire().await.unwrap().is_none());

@@ -75,7 +75,7 @@ async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
     assert!(matches!(
         refused,
         Err(LockError::Lost {
-            reason: LossReason::Taken,
+            reason: LossReason::Gone,
             ..
         })
     ));
@@ -84,7 +84,7 @@ async fn a_holder_from_the_past_writes_nothing_and_hears_of_its_loss() {
     // From now on not even asked.
     let again = count(&guard).await;
     assert!(matches!(again, Err(LockError::Lost { .. })));
-    assert_eq!(guard.lost().await, LossReason::Taken);
+    assert_eq!(guard.lost().await, LossReason::Gone);
 }
 
 #[tokio::test]

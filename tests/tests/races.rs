@@ -96,7 +96,7 @@ async fn an_owner_that_finds_another_in_its_place_has_lost_and_does_not_hammer_t
     let asked = proxy.requests().len() - before;
     assert!(asked < 50, "{asked} requests");
     let lost = tokio::time::timeout(PATIENCE, outer.lost()).await;
-    assert_eq!(lost, Ok(LossReason::Taken));
+    assert_eq!(lost, Ok(LossReason::Gone));
 }
 
 #[tokio::test]

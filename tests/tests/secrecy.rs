@@ -160,7 +160,7 @@ async fn a_whole_life_shows_neither_token_nor_password() {
         .query_async(&mut connection)
         .await
         .unwrap();
-    assert_eq!(kept.lost().await, LossReason::Taken);
+    assert_eq!(kept.lost().await, LossReason::Gone);
     drop(lock.acquire().await.unwrap());
     locks.shutdown(LIMIT).await;
     others.shutdown(LIMIT).await;

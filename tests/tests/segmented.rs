@@ -133,14 +133,14 @@ cases! {
 async fn a_free_segment_is_taken_while_all_others_are_busy(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
     for _ in 0..5 {
-        let mut held = all_of(&theirs.segmented(KEY, 20)).await;
+        let mut held = all_of(&theirs.segmented_lock(KEY, 20)).await;
         assert_eq!(segments(&held), (0..20).collect());
         let free = held.swap_remove(fastrand::usize(..held.len()));
         let segment = free.segment();
         free.release().await.unwrap();
         // Nobody lets go of the others, so whoever waits at one of them first waits for a while.
         let begun = Instant::now();
-        let guard = ours.segmented(KEY, 20).acquire().await.unwrap();
+        let guard = ours.segmented_lock(KEY, 20).acquire().await.unwrap();
         assert_eq!(guard.segment(), segment);
         let queued = all_waiters(&ours, 20).await;
         assert_eq!(queued, 0, "after {:?}", begun.elapsed());
@@ -161,7 +161,7 @@ async fn all_waiters(locks: &LockManager, count: usize) -> u64 {
 
 async fn as_many_hold_as_there_are_segments_and_the_next_one_waits(url: &str) {
     let locks = manager(url).await;
-    let lock = locks.segmented(KEY, 5);
+    let lock = locks.segmented_lock(KEY, 5);
     let mut held = Vec::new();
     for _ in 0..5 {
         held.push(lock.acquire().await.unwrap());
@@ -182,8 +182,8 @@ async fn as_many_hold_as_there_are_segments_and_the_next_one_waits(url: &str) {
 async fn no_segment_has_two_holders(url: &str) {
     const SEGMENTS: usize = 3;
     let handles = [
-        manager(url).await.segmented(KEY, SEGMENTS),
-        manager(url).await.segmented(KEY, SEGMENTS),
+        manager(url).await.segmented_lock(KEY, SEGMENTS),
+        manager(url).await.segmented_lock(KEY, SEGMENTS),
     ];
     let inside: Arc<[AtomicBool; SEGMENTS]> = Arc::default();
     let count = Arc::new(AtomicU64::new(0));
@@ -212,8 +212,8 @@ async fn no_segment_has_two_holders(url: &str) {
 
 async fn a_waiter_takes_whatever_segment_becomes_free_in_another_process(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let mut held = all_of(&theirs.segmented(KEY, 4)).await;
-    let lock = ours.segmented(KEY, 4);
+    let mut held = all_of(&theirs.segmented_lock(KEY, 4)).await;
+    let lock = ours.segmented_lock(KEY, 4);
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     let at = queued_at(&theirs, 4).await;
     // Not the one it is queued at: the holder of that is stuck.
@@ -230,7 +230,7 @@ async fn a_waiter_takes_whatever_segment_becomes_free_in_another_process(url: &s
 
 async fn a_waiter_takes_whatever_segment_becomes_free_in_its_own_process(url: &str) {
     let locks = manager(url).await;
-    let lock = locks.segmented(KEY, 4);
+    let lock = locks.segmented_lock(KEY, 4);
     let mut held = all_of(&lock).await;
     let waiting = tokio::spawn({
         let lock = lock.clone();
@@ -247,8 +247,8 @@ async fn a_waiter_takes_whatever_segment_becomes_free_in_its_own_process(url: &s
 
 async fn waiters_of_a_handle_spread_over_the_segments(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let held = all_of(&theirs.segmented(KEY, 4)).await;
-    let lock = ours.segmented(KEY, 4);
+    let held = all_of(&theirs.segmented_lock(KEY, 4)).await;
+    let lock = ours.segmented_lock(KEY, 4);
     let mut waiting = JoinSet::new();
     for _ in 0..12 {
         let lock = lock.clone();
@@ -270,7 +270,7 @@ async fn waiters_of_a_handle_spread_over_the_segments(url: &str) {
 }
 
 async fn an_exhausted_segment_is_skipped_by_all_clones(url: &str) {
-    let lock = manager(url).await.segmented(KEY, 3);
+    let lock = manager(url).await.segmented_lock(KEY, 3);
     let clone = lock.clone();
     lock.exhausted(1);
     lock.exhausted(99);
@@ -293,8 +293,8 @@ async fn an_exhausted_segment_is_skipped_by_all_clones(url: &str) {
 
 async fn a_waiter_leaves_a_segment_that_is_exhausted(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let held = all_of(&theirs.segmented(KEY, 2)).await;
-    let lock = ours.segmented(KEY, 2);
+    let held = all_of(&theirs.segmented_lock(KEY, 2)).await;
+    let lock = ours.segmented_lock(KEY, 2);
     let waiting = tokio::spawn({
         let lock = lock.clone();
         async move { lock.acquire().await.unwrap() }
@@ -311,8 +311,8 @@ async fn a_waiter_leaves_a_segment_that_is_exhausted(url: &str) {
 
 async fn where_all_is_exhausted_every_way_to_ask_says_so(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let _held = all_of(&theirs.segmented(KEY, 2)).await;
-    let lock = ours.segmented(KEY, 2);
+    let _held = all_of(&theirs.segmented_lock(KEY, 2)).await;
+    let lock = ours.segmented_lock(KEY, 2);
     let waiting = tokio::spawn({
         let lock = lock.clone();
         async move { lock.acquire().await }
@@ -337,7 +337,7 @@ async fn where_all_is_exhausted_every_way_to_ask_says_so(url: &str) {
     }
     // Another handle does not know.
     assert!(
-        ours.segmented(KEY, 2)
+        ours.segmented_lock(KEY, 2)
             .try_acquire()
             .await
             .unwrap()
@@ -346,7 +346,7 @@ async fn where_all_is_exhausted_every_way_to_ask_says_so(url: &str) {
 }
 
 async fn a_wait_that_ends_is_told_from_one_that_is_not_wanted(url: &str) {
-    let lock = manager(url).await.segmented(KEY, 2);
+    let lock = manager(url).await.segmented_lock(KEY, 2);
     let _held = all_of(&lock).await;
     let error = lock.acquire_within(Duration::ZERO).await.unwrap_err();
     assert!(
@@ -363,8 +363,8 @@ async fn a_wait_that_ends_is_told_from_one_that_is_not_wanted(url: &str) {
 
 async fn a_cancelled_wait_leaves_nothing_behind(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let _held = all_of(&theirs.segmented(KEY, 2)).await;
-    let lock = ours.segmented(KEY, 2);
+    let _held = all_of(&theirs.segmented_lock(KEY, 2)).await;
+    let lock = ours.segmented_lock(KEY, 2);
     let mut waiting = JoinSet::new();
     for _ in 0..10 {
         let lock = lock.clone();
@@ -385,7 +385,7 @@ async fn a_cancelled_wait_leaves_nothing_behind(url: &str) {
 async fn settings_that_can_not_work_are_refused(url: &str) {
     let locks = manager(url).await;
     for count in [0, 1025] {
-        let lock = locks.segmented(KEY, count);
+        let lock = locks.segmented_lock(KEY, count);
         assert_eq!(lock.segments(), 0);
         for answer in [
             lock.acquire().await.map(Some),
@@ -395,22 +395,26 @@ async fn settings_that_can_not_work_are_refused(url: &str) {
             assert!(matches!(answer, Err(LockError::InvalidConfig { .. })));
         }
     }
-    assert_eq!(locks.segmented(KEY, 1024).segments(), 1024);
+    assert_eq!(locks.segmented_lock(KEY, 1024).segments(), 1024);
     for key in ["", "a{", "a}", "{}", "{a}{b}", &"x".repeat(1024)] {
-        let refused = locks.segmented(key, 2).acquire().await;
+        let refused = locks.segmented_lock(key, 2).acquire().await;
         assert!(
             matches!(refused, Err(LockError::InvalidKey { .. })),
             "{key:?}"
         );
     }
-    let never = locks.segmented(KEY, 2).ttl(Duration::ZERO).acquire().await;
+    let never = locks
+        .segmented_lock(KEY, 2)
+        .ttl(Duration::ZERO)
+        .acquire()
+        .await;
     assert!(matches!(never, Err(LockError::InvalidConfig { .. })));
 }
 
 async fn a_try_takes_the_segment_of_a_waiter_that_does_not_run(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let held = all_of(&theirs.segmented(KEY, 1)).await;
-    let lock = ours.segmented(KEY, 1).ttl(SHORT);
+    let held = all_of(&theirs.segmented_lock(KEY, 1)).await;
+    let lock = ours.segmented_lock(KEY, 1).ttl(SHORT);
     let (waiter, _) = not_running(&lock, &theirs).await;
     assert!(lock.try_acquire().await.unwrap().is_none());
     drop(held);
@@ -432,8 +436,8 @@ async fn until_taken_by_a_try(lock: &SegmentedLock) -> SegmentGuard {
 
 async fn a_waiter_takes_the_segment_of_another_that_does_not_run(url: &str) {
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let mut held = all_of(&theirs.segmented(KEY, 2)).await;
-    let lock = ours.segmented(KEY, 2).ttl(SHORT);
+    let mut held = all_of(&theirs.segmented_lock(KEY, 2)).await;
+    let lock = ours.segmented_lock(KEY, 2).ttl(SHORT);
     let (_waiter, segment) = not_running(&lock, &theirs).await;
     let running = tokio::spawn(acquire(&lock));
     eventually("it waits for the other one", LIMIT, async || {
@@ -448,7 +452,10 @@ async fn a_waiter_takes_the_segment_of_another_that_does_not_run(url: &str) {
 #[tokio::test]
 async fn a_try_takes_the_segment_that_another_asked_for_and_did_not_take() {
     let server = TestServer::start().await;
-    let lock = manager(&server.url()).await.segmented(KEY, 1).ttl(SHORT);
+    let lock = manager(&server.url())
+        .await
+        .segmented_lock(KEY, 1)
+        .ttl(SHORT);
     let mut asking = acquire(&lock);
     poll_once(&mut asking).await;
     let guard = soon(until_taken_by_a_try(&lock)).await;
@@ -464,21 +471,21 @@ async fn a_segment_is_a_lock_whose_data_can_live_in_its_slot() {
         ("stock", "lock:{stock:0}"),
         ("{shop}:stock", "lock:{shop}:stock:0"),
     ] {
-        let guard = locks.segmented(key, 1).acquire().await.unwrap();
+        let guard = locks.segmented_lock(key, 1).acquire().await.unwrap();
         assert_eq!(format!("lock:{}", guard.key()), lock);
         assert!(server.exists(lock).await);
         guard.release().await.unwrap();
         assert!(!server.exists(lock).await);
     }
     // The segments are not the locks that somebody else may have named with a number.
-    let _guard = locks.segmented("stock", 1).acquire().await.unwrap();
+    let _guard = locks.segmented_lock("stock", 1).acquire().await.unwrap();
     assert!(locks.lock("stock:0").try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test]
 async fn a_free_segment_costs_one_request_and_its_release_another() {
     let server = TestServer::start().await;
-    let lock = manager(&server.url()).await.segmented(KEY, 20);
+    let lock = manager(&server.url()).await.segmented_lock(KEY, 20);
     lock.acquire().await.unwrap().release().await.unwrap();
     server.reset_stats().await;
     for _ in 0..10 {
@@ -492,8 +499,8 @@ async fn a_free_segment_costs_one_request_and_its_release_another() {
 async fn a_crowd_of_waiters_asks_no_more_often_than_in_the_queue_of_one_lock() {
     let server = TestServer::start().await;
     let (theirs, ours) = (manager(&server.url()).await, manager(&server.url()).await);
-    let _held = all_of(&theirs.segmented(KEY, 4)).await;
-    let lock = ours.segmented(KEY, 4);
+    let _held = all_of(&theirs.segmented_lock(KEY, 4)).await;
+    let lock = ours.segmented_lock(KEY, 4);
     server.reset_stats().await;
     let mut waiting = JoinSet::new();
     for _ in 0..40 {
@@ -524,7 +531,7 @@ async fn a_server_that_hangs_is_told_from_segments_that_are_busy() {
     // Later than the limits below: those are kept, whatever a single request may take.
     let builder = LockManager::builder().command_deadline(LIMIT * 4);
     let lock = builder.connect(&server.url()).await.unwrap();
-    let lock = lock.segmented(KEY, 20);
+    let lock = lock.segmented_lock(KEY, 20);
     lock.acquire().await.unwrap().release().await.unwrap();
     server.stop();
     for limit in [50, 1500] {

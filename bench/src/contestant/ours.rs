@@ -15,7 +15,7 @@ impl Ours {
         }
         Ok(Self(match urls {
             [url] => builder.connect(url).await?,
-            urls => builder.quorum(urls).await?,
+            urls => builder.connect_quorum(urls).await?,
         }))
     }
 }

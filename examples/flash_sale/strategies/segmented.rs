@@ -14,7 +14,7 @@ pub(crate) struct Counter {
 impl Counter {
     pub(crate) fn open(till: &Till) -> Self {
         Self {
-            lock: till.locks.segmented(till.keys.lock(), SEGMENTS),
+            lock: till.locks.segmented_lock(till.keys.lock(), SEGMENTS),
         }
     }
 

@@ -67,7 +67,7 @@ pub(super) async fn alone(
             }
             Ok(Answer::Busy { remaining, holder }) => {
                 if let Some(lease) = owners.as_ref().and_then(|holder| holder.lease())
-                    && lease.lose(LossReason::Taken)
+                    && lease.lose(LossReason::Gone)
                 {
                     // Until now this process knew the owner as the holder, but another owner has the lock.
                     shared.lease_due_at(sent_at);
@@ -130,7 +130,7 @@ async fn try_once(
 }
 
 pub(super) fn foreign(acquisition: &Acquisition, kind: String) -> LockError {
-    LockError::ForeignKey {
+    LockError::NotALock {
         key: acquisition.key.name().to_owned(),
         kind,
     }

@@ -101,7 +101,7 @@ impl Lease {
             return Joined::Outdated;
         }
         if start.fence > self.fence {
-            self.lose(LossReason::Taken);
+            self.lose(LossReason::Gone);
         }
         if self.status(now) != Status::Held {
             return Joined::Over;
@@ -390,7 +390,7 @@ mod tests {
         assert_eq!(lease.join(T0, terms(3), with(4)), Joined::Outdated);
         assert_eq!(lease.status(T0), Status::Held);
         assert_eq!(lease.join(T0, terms(3), with(6)), Joined::Over);
-        assert_eq!(lease.status(T0), Status::Lost(LossReason::Taken));
+        assert_eq!(lease.status(T0), Status::Lost(LossReason::Gone));
     }
 
     #[test]

@@ -26,7 +26,7 @@ const HELD: u8 = 1;
 const RELEASED: u8 = 2;
 const REASONS: [(u8, LossReason); 5] = [
     (3, LossReason::Expired),
-    (4, LossReason::Taken),
+    (4, LossReason::Gone),
     (5, LossReason::ForceReleased),
     (6, LossReason::MaxHold),
     (7, LossReason::ShutDown),
@@ -96,9 +96,9 @@ mod tests {
     #[test]
     fn nothing_leads_out_of_lost_or_released() {
         let lost = Phase::held();
-        assert!(lost.lose(LossReason::Taken));
+        assert!(lost.lose(LossReason::Gone));
         assert!(!lost.release() && !lost.begin() && !lost.lose(LossReason::Expired));
-        assert_eq!(lost.get(), Status::Lost(LossReason::Taken));
+        assert_eq!(lost.get(), Status::Lost(LossReason::Gone));
         let released = Phase::held();
         assert!(released.release());
         assert!(!released.lose(LossReason::Expired) && !released.begin());

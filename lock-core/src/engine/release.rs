@@ -234,8 +234,8 @@ pub(crate) async fn confirmed(
             }
             Ok(Released::NotHeld) => {
                 unfinished.released();
-                hold.warn_of_loss(shared.now(), LossReason::Taken);
-                return Err(lost(LossReason::Taken));
+                hold.warn_of_loss(shared.now(), LossReason::Gone);
+                return Err(lost(LossReason::Gone));
             }
             Ok(_) => break,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),

@@ -277,7 +277,7 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
                     } else if acquisition.is_over() {
                         // The acquisition was released in between; other acquisitions of the same owner may still use the lease.
                         next = next.min(lease.not_renewed(now));
-                    } else if lease.lose(LossReason::Taken) {
+                    } else if lease.lose(LossReason::Gone) {
                         next = now;
                     }
                 }

@@ -336,7 +336,7 @@ async fn a_lost_lock_is_cleaned_up_though_the_last_handle_goes_at_once() {
     let guard = one.take("a", true, Limit::Forever).await.unwrap();
     let view = guard.view();
     let lease = view.hold.acquisition().unwrap().lease().unwrap();
-    assert!(lease.lose(LossReason::Taken));
+    assert!(lease.lose(LossReason::Gone));
     drop(view);
     drop((guard, one));
     assert!(soon(two.take("a", true, Limit::Forever)).await.is_ok());

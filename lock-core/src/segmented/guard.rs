@@ -14,7 +14,7 @@ use crate::{LockError, LockGuard};
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-/// let segments = lock_core::LockManager::connect("memory://").await?.segmented("stock", 20);
+/// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 20);
 /// let guard = segments.acquire().await?;
 /// assert!(guard.is_held() && guard.segment() < 20);
 /// assert_eq!(guard.key(), format!("{{stock:{}}}", guard.segment()));

@@ -40,7 +40,7 @@ async fn not_queued_at(locks: &LockManager, held: &mut Vec<SegmentGuard>) -> Seg
 #[tokio::test(start_paused = true)]
 async fn a_dropped_segment_goes_to_a_waiter_at_another_one_at_once() {
     let locks = manager("memory://").await;
-    let lock = locks.segmented(KEY, SEGMENTS);
+    let lock = locks.segmented_lock(KEY, SEGMENTS);
     let mut held = all_of(&lock).await;
     let mut waiting = pin!(lock.acquire());
     assert!((&mut waiting).now_or_never().is_none());
@@ -58,8 +58,8 @@ async fn a_dropped_segment_goes_to_a_waiter_at_another_one_at_once() {
 async fn a_waiter_hears_soon_of_a_segment_that_another_process_let_go() {
     let url = "memory://segments-elsewhere";
     let (theirs, ours) = (manager(url).await, manager(url).await);
-    let mut held = all_of(&theirs.segmented(KEY, SEGMENTS)).await;
-    let lock = ours.segmented(KEY, SEGMENTS);
+    let mut held = all_of(&theirs.segmented_lock(KEY, SEGMENTS)).await;
+    let lock = ours.segmented_lock(KEY, SEGMENTS);
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
     // By now it looks as seldom as it ever does.
     sleep(Duration::from_secs(10)).await;

@@ -297,7 +297,7 @@ async fn without_a_client_the_default_manager_is_used() {
         Ok(held.fencing_token().get())
     }
     // One test, because the default manager is one for the process.
-    assert!(matches!(token().await, Err(LockError::NotInstalled)));
+    assert!(matches!(token().await, Err(LockError::NoDefaultManager)));
     let _ = memory().await.install_default();
     assert!(token().await.unwrap() < token().await.unwrap());
 }

@@ -425,9 +425,10 @@ async fn methods_generics_and_async_trait_reenter() {
         eventually("all is given back", LIMIT, async || {
             !locks
                 .reentrant_lock("owner:account:7")
-                .is_locked()
+                .inspect()
                 .await
                 .unwrap()
+                .is_held()
         })
         .await;
     })

@@ -43,7 +43,7 @@ pub(crate) async fn force_release_is_found_at_the_next_renewal(rig: &Rig) {
         .unwrap();
     assert!(rig.lock("a").await.force_release().await.unwrap());
     let reason = timeout(LIMIT, guard.lost()).await.expect("found");
-    assert_eq!(reason, LossReason::Taken);
+    assert_eq!(reason, LossReason::Gone);
 }
 
 pub(crate) async fn force_release_hands_the_lock_on(rig: &Rig) {

@@ -234,7 +234,7 @@ impl Rig {
             }
             Backend::Quorum { nodes } => {
                 let urls = nodes.iter().map(TestServer::url);
-                builder.quorum(urls).await.unwrap()
+                builder.connect_quorum(urls).await.unwrap()
             }
         }
     }

@@ -24,7 +24,7 @@ pub(crate) async fn a_release_of_a_key_that_another_took_leaves_it_alone(rig: &R
         matches!(
             answer,
             Err(LockError::Lost {
-                reason: LossReason::Taken,
+                reason: LossReason::Gone,
                 ..
             })
         ),
@@ -43,7 +43,7 @@ pub(crate) async fn a_key_deleted_by_hand_is_lost_at_the_next_renewal(rig: &Rig)
         .await
         .unwrap();
     let () = command(rig.server(), "DEL lock:a").await;
-    assert_eq!(guard.lost().await, LossReason::Taken);
+    assert_eq!(guard.lost().await, LossReason::Gone);
 }
 
 pub(crate) async fn nothing_stays_on_the_server(rig: &Rig) {

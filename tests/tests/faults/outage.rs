@@ -182,11 +182,11 @@ async fn a_server_that_restarts_empty_costs_the_guard_and_fencing_still_grows() 
     let guard = lock.acquire().await.unwrap();
     server.restart().await;
     assert!(!server.exists("lock-core:fence").await, "it is empty");
-    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Taken);
+    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
     let again = in_time("the lock", lock.acquire()).await.unwrap();
     assert!(again.fencing_token() > guard.fencing_token());
     match guard.release().await {
-        Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LossReason::Taken),
+        Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LossReason::Gone),
         other => panic!("{other:?}"),
     }
     assert!(again.is_held() && server.exists(KEY).await);

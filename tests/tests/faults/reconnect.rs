@@ -41,7 +41,7 @@ async fn hears_of_what_an_outage_has_hidden(
     proxy.refuse(false);
     for guard in &taken {
         let reason = in_time("the loss", guard.lost()).await;
-        assert_eq!(reason, LossReason::Taken);
+        assert_eq!(reason, LossReason::Gone);
     }
     assert!(kept.is_held());
     drop((taken, kept));
@@ -196,7 +196,7 @@ async fn a_holder_on_a_master_that_was_demoted_asks_the_new_one() {
     let locks = behind(&proxy, ms(1000)).await;
     let guard = locks.lock(NAME).ttl(ms(12_000)).acquire().await.unwrap();
     demote(&server, &proxy, &master).await;
-    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Taken);
+    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
 }
 
 #[tokio::test]

@@ -93,7 +93,7 @@ async fn a_flush_of_everything_costs_the_guard_and_waiters_still_get_the_lock() 
     }
     server.flushall().await;
     // Not by its deadline: at the next renewal it is told.
-    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Taken);
+    assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
     assert!(!guard.is_held());
     for task in tasks {
         let fence = in_time("a waiter", task).await.unwrap();

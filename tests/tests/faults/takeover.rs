@@ -21,7 +21,7 @@ async fn a_late_release_says_lost_and_leaves_the_new_holder_alone() {
     let (value, pttl) = (server.get(KEY).await, server.pttl(KEY).await);
     held.deliver();
     match in_time("the late release", release).await.unwrap() {
-        Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LossReason::Taken),
+        Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LossReason::Gone),
         other => panic!("{other:?}"),
     }
     assert_eq!(server.get(KEY).await, value);

@@ -220,7 +220,7 @@ async fn a_standby_behind_the_address_of_a_node_does_not_vote() {
     let urls = [quorum.nodes[0].url(), proxy.url(), quorum.nodes[2].url()];
     let manager = async || {
         let builder = LockManager::builder().default_ttl(ttl);
-        builder.quorum(&urls).await.unwrap()
+        builder.connect_quorum(&urls).await.unwrap()
     };
     let (locks, rival) = (manager().await, manager().await);
     let guard = bare_majority(&quorum, &locks, ttl).await;
@@ -252,7 +252,7 @@ async fn one_server_under_two_names_is_refused() {
         format!("redis://localhost:{port}"),
         quorum.nodes[2].url(),
     ];
-    match LockManager::quorum(twice).await {
+    match LockManager::connect_quorum(twice).await {
         Err(LockError::InvalidConfig { reason }) => {
             assert!(reason.contains("same server"), "{reason}");
         }
@@ -267,7 +267,7 @@ async fn nodes_that_are_far_away_are_connected_to_within_the_default_deadline() 
     for proxy in &proxies {
         proxy.delay(Duration::from_millis(100));
     }
-    let locks = LockManager::quorum(proxies.iter().map(Proxy::url))
+    let locks = LockManager::connect_quorum(proxies.iter().map(Proxy::url))
         .await
         .unwrap();
     let guard = locks.lock("a").acquire().await.unwrap();
@@ -294,7 +294,7 @@ async fn one_of_several_programs_that_begin_a_quorum_at_once_begins_it() {
             1,
             "{one:?} {other:?}"
         );
-        let locks = LockManager::quorum(&urls).await.unwrap();
+        let locks = LockManager::connect_quorum(&urls).await.unwrap();
         drop(locks.lock("a").acquire_within(LIMIT).await.unwrap());
     }
 }
@@ -312,12 +312,12 @@ async fn a_quorum_begins_once() {
     assert!(matches!(gone, LockError::Unavailable { .. }), "{gone:?}");
     nodes[1].restart().await;
     // Nobody has begun it.
-    is_refused(&LockManager::quorum(&urls).await.unwrap(), "a").await;
+    is_refused(&LockManager::connect_quorum(&urls).await.unwrap(), "a").await;
     for node in &nodes {
         node.flushall().await;
     }
     begin().await.unwrap();
-    let locks = LockManager::quorum(&urls).await.unwrap();
+    let locks = LockManager::connect_quorum(&urls).await.unwrap();
     drop(locks.lock("a").acquire_within(LIMIT).await.unwrap());
     nodes[2].flushall().await;
     let again = begin().await.unwrap_err();

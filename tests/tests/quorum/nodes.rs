@@ -185,7 +185,7 @@ async fn a_lock_that_a_majority_has_lost_is_lost_and_not_healed() {
         quorum.nodes[node].flushall().await;
     }
     let reason = timeout(LIMIT, guard.lost()).await.expect("noticed");
-    assert_eq!(reason, lock_core::LossReason::Taken);
+    assert_eq!(reason, lock_core::LossReason::Gone);
     quorum.no_votes("a", &ALL).await;
 }
 
@@ -214,7 +214,7 @@ async fn inspect_shows_each_node_and_why_one_does_not_say() {
 
 #[tokio::test]
 async fn what_is_no_quorum_is_refused_in_a_sentence() {
-    let refused = async |urls: &[&str]| match LockManager::quorum(urls).await {
+    let refused = async |urls: &[&str]| match LockManager::connect_quorum(urls).await {
         Err(LockError::InvalidConfig { reason }) => reason,
         other => panic!("{other:?}"),
     };

@@ -18,7 +18,7 @@ async fn an_idle_client_gets_no_vote_of_a_server_that_was_replaced() {
     let (second, third) = (Proxy::start(&nodes[1]), Proxy::start(&nodes[2]));
     let manager = async |urls: [String; 3]| {
         let builder = LockManager::builder().default_ttl(TTL);
-        builder.quorum(urls).await.unwrap()
+        builder.connect_quorum(urls).await.unwrap()
     };
     let busy = manager([nodes[0].url(), second.url(), third.url()]).await;
     let idle = manager([nodes[0].url(), second.url(), nodes[2].url()]).await;

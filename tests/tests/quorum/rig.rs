@@ -49,7 +49,7 @@ impl Quorum {
         tweak: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
     ) -> LockManager {
         let builder = LockManager::builder().default_ttl(LONG);
-        tweak(builder).quorum(self.urls()).await.unwrap()
+        tweak(builder).connect_quorum(self.urls()).await.unwrap()
     }
 
     /// The nodes that have a vote for this lock, of those that can be asked.
@@ -113,7 +113,11 @@ impl Trio {
         let urls = [nodes[0].url(), proxy.url(), nodes[2].url()];
         let builder = LockManager::builder().default_ttl(ttl);
         // Only an answer decides, however late it comes.
-        builder.command_deadline(LIMIT).quorum(urls).await.unwrap()
+        builder
+            .command_deadline(LIMIT)
+            .connect_quorum(urls)
+            .await
+            .unwrap()
     }
 
     pub(crate) async fn manager(&self, ttl: Duration) -> LockManager {

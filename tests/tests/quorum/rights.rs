@@ -30,7 +30,7 @@ async fn a_quorum_works_with_the_rights_that_the_page_names() {
     builder.begin_quorum(&urls).await.unwrap();
     let connect = async || {
         let builder = LockManager::builder().command_deadline(LIMIT);
-        let locks = builder.quorum(&urls).await;
+        let locks = builder.connect_quorum(&urls).await;
         locks.unwrap()
     };
     let (one, other) = (connect().await, connect().await);
@@ -61,6 +61,6 @@ async fn a_quorum_works_with_the_rights_that_the_page_names() {
     let foreign = one.lock("foreign").try_acquire().await;
     assert!(matches!(
         foreign,
-        Err(lock_core::LockError::ForeignKey { .. })
+        Err(lock_core::LockError::NotALock { .. })
     ));
 }

@@ -90,7 +90,7 @@ async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
 
     // A name that is taken is told by its kind.
     match locks.reentrant_lock("order:foreign").try_acquire().await {
-        Err(LockError::ForeignKey { kind, .. }) => assert_eq!(kind, "list"),
+        Err(LockError::NotALock { kind, .. }) => assert_eq!(kind, "list"),
         result => return step("foreign", result).map(|_| unreachable!("a list is no lock")),
     }
 

@@ -24,7 +24,7 @@ async fn one_bad_key_costs_no_other_lease_its_renewal() {
     command::<()>(&server, "DEL lock:list").await;
     command::<()>(&server, "RPUSH lock:list x").await;
     for guard in [&bad, &list] {
-        assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Taken);
+        assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
     }
     let loss = timeout(ttl * 2, good[0].lost()).await;
     assert!(loss.is_err(), "{loss:?}");

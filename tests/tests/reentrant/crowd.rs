@@ -61,7 +61,14 @@ async fn tries_after_an_unlock(processes: usize, owners: bool) -> Vec<usize> {
     let guard = in_time("the lock", guards.recv()).await.unwrap();
     // A round trip of each process later, whatever the message caused has been sent.
     for (locks, _) in &all {
-        assert!(locks.reentrant_lock("order").is_locked().await.unwrap());
+        assert!(
+            locks
+                .reentrant_lock("order")
+                .inspect()
+                .await
+                .unwrap()
+                .is_held()
+        );
     }
     let tries = all
         .iter()

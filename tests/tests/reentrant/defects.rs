@@ -222,7 +222,7 @@ async fn what_an_owner_had_lost_when_it_entered_anew_is_cleaned_up_at_once() {
     let before = lock.acquire().await.unwrap();
     server.flushall().await;
     let anew = lock.acquire().await.unwrap();
-    assert_eq!(in_time("the loss", before.lost()).await, LossReason::Taken);
+    assert_eq!(in_time("the loss", before.lost()).await, LossReason::Gone);
     drop(before);
     anew.release().await.unwrap();
     let left = in_time("the shutdown", locks.shutdown(LONG)).await;

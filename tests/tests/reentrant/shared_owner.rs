@@ -48,7 +48,7 @@ async fn a_guard_is_lost_though_redisson_has_the_lock_for_its_owner() {
             let run = guard.guarded(&script).run::<i64>().await;
             assert!(matches!(run, Err(LockError::Lost { .. })), "{run:?}");
         }
-        assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Taken);
+        assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
         drop(guard);
         assert_eq!(java.unlock("order", LONG).await, Unlocked::Free);
         until_clean(&server).await;

@@ -70,7 +70,7 @@ pub(crate) async fn until_listening(server: &TestServer, name: &str, processes: 
 pub(crate) async fn until_parked(proxy: &Proxy, before: usize, lock: &ReentrantLock) {
     proxy.on_count(before + 2, is_acquire).await;
     // Requests keep their order, so the server has carried those out by now.
-    lock.is_locked().await.unwrap();
+    lock.inspect().await.unwrap();
 }
 
 pub(crate) fn is_acquire(request: &Request) -> bool {

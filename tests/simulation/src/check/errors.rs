@@ -133,7 +133,7 @@ pub(super) fn refused(
             LockError::Unavailable { .. }
             | LockError::ShutDown
             | LockError::InvalidConfig { .. }
-            | LockError::ForeignKey { .. },
+            | LockError::NotALock { .. },
             _,
         ) => calm.then_some("in a calm"),
         _ => Some("not of this call"),
@@ -167,7 +167,7 @@ pub(super) fn lost(
     let gentle = weather.was_gentle_since(now.saturating_sub(*ttl + Duration::from_secs(1)));
     let wrong = match reason {
         LossReason::Expired => asked.renew && gentle && !brief,
-        LossReason::Taken | LossReason::ForceReleased | LossReason::ShutDown => {
+        LossReason::Gone | LossReason::ForceReleased | LossReason::ShutDown => {
             calm && asked.renew && !brief
         }
         _ => false,

@@ -323,7 +323,7 @@ impl Checks {
     pub fn lost(&self, belief: BeliefId, asked: &Asked, reason: lock_core::LossReason) {
         self.look();
         let now = self.0.world.now();
-        if reason == lock_core::LossReason::Taken {
+        if reason == lock_core::LossReason::Gone {
             self.0.beliefs.borrow().check_taken(&self.0.world, belief);
         }
         let excused = self.is_excused(belief);

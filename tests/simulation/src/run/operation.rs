@@ -82,9 +82,9 @@ impl Context {
         run.world.note(format_args!("p{process}.{task}"), what);
     }
 
-    fn segmented(&self, key: usize, segments: usize) -> SegmentedLock {
+    fn segmented_lock(&self, key: usize, segments: usize) -> SegmentedLock {
         let mut all = self.segmented.borrow_mut();
-        let make = || self.locks.segmented(format!("s{key}"), segments);
+        let make = || self.locks.segmented_lock(format!("s{key}"), segments);
         all.entry((key, segments)).or_insert_with(make).clone()
     }
 
@@ -253,7 +253,10 @@ async fn ask(
             .map(Got::Lock))
         }
         Kind::Segmented(segments) => {
-            let mut lock = context.segmented(key, segments).ttl(ttl).renew(op.renew);
+            let mut lock = context
+                .segmented_lock(key, segments)
+                .ttl(ttl)
+                .renew(op.renew);
             if op.max_hold > 0 {
                 lock = lock.max_hold(most);
             }

@@ -5,7 +5,7 @@ use lock_core::{LockManager, ReentrantLock};
 async fn holds_nothing(locks: LockManager) {
     locks.lock("a");
     reentrant(&locks);
-    locks.segmented("b", 4);
+    locks.segmented_lock("b", 4);
 }
 
 fn reentrant(locks: &LockManager) -> ReentrantLock {
