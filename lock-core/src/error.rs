@@ -9,8 +9,8 @@ use std::time::Duration;
 ///
 /// Each variant asks for a different reaction: wait or give up ([`Busy`](Self::Busy),
 /// [`TimedOut`](Self::TimedOut)), stop asking ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), look at the
-/// server ([`Unavailable`](Self::Unavailable)), or repair the program ([`InvalidKey`](Self::InvalidKey),
-/// [`InvalidConfig`](Self::InvalidConfig), [`NoDefaultManager`](Self::NoDefaultManager)).
+/// server ([`Unavailable`](Self::Unavailable)), or repair the program ([`Deadlock`](Self::Deadlock),
+/// [`InvalidKey`](Self::InvalidKey), [`InvalidConfig`](Self::InvalidConfig), [`NoDefaultManager`](Self::NoDefaultManager)).
 ///
 /// No variant ever shows an ownership token or a password.
 ///
@@ -57,6 +57,15 @@ pub enum LockError {
         /// The [name](crate::LockManagerBuilder::client_name) of the holder's client when the server was last asked; `None` where it
         /// has none, or the server did not say.
         holder: Option<Box<str>>,
+    },
+    /// The code that asks for the lock runs under that very lock: inside the function under `#[distributed_lock]` or the
+    /// [`with`](crate::Lock::with) body that holds it. It could only wait for itself, so it is told at once.
+    #[error(
+        "lock `{key}` is held by the code that asks for it, which would wait for itself: use the guard that it has (`LockGuard::current`), or a reentrant lock with the same owner"
+    )]
+    Deadlock {
+        /// The key as the caller wrote it.
+        key: String,
     },
     /// Every segment of a segmented lock was reported as exhausted: there is nothing left to lock.
     #[error("all segments of lock `{key}` are exhausted: there is nothing left to lock")]

@@ -11,6 +11,7 @@ use tracing::field::Empty;
 use crate::engine::{Engine, Hold, Status, Then, confirmed};
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
+use crate::scope::Scope;
 use crate::time::Moment;
 use crate::view::LockView;
 
@@ -49,10 +50,6 @@ pub struct LockGuard {
 struct Traced {
     span: Span,
     since: Moment,
-}
-
-tokio::task_local! {
-    static CURRENT: LockView;
 }
 
 impl fmt::Debug for LockGuard {
@@ -214,34 +211,30 @@ impl LockGuard {
         self.view.clone()
     }
 
-    /// Inside a function under `#[distributed_lock]`, the hold that it runs under: the innermost, where such functions
-    /// call each other. `None` elsewhere, and in tasks that the function spawns.
+    /// Inside a function under `#[distributed_lock]` or the body of [`Lock::with`](crate::Lock::with), the hold that the code runs
+    /// under: the innermost, where such functions call each other. `None` elsewhere, and in tasks that the code spawns.
     ///
     /// # Examples
     ///
     /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() {
-    /// assert!(lock_core::LockGuard::current().is_none());
-    /// # }
+    /// use lock_core::LockGuard;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let here = lock.with(async |_| LockGuard::current()).await?;
+    /// assert_eq!(here.expect("inside").key(), "a");
+    /// assert!(LockGuard::current().is_none());
+    /// # Ok(()) }
     /// ```
     #[must_use]
     pub fn current() -> Option<LockView> {
-        CURRENT.try_with(LockView::clone).ok()
+        Scope::current()
     }
 
     /// Resolves with the loss, as an error.
     pub(crate) async fn lost_error(&self) -> LockError {
         let reason = self.lost().await;
         self.view.lost_error(reason)
-    }
-
-    #[cfg(feature = "macros")]
-    /// Runs a future with this hold as the current one.
-    pub(crate) fn as_current<F: Future>(
-        &self,
-        body: F,
-    ) -> tokio::task::futures::TaskLocalFuture<LockView, F> {
-        CURRENT.scope(self.view(), body)
     }
 
     #[cfg(feature = "macros")]

@@ -16,6 +16,8 @@ use crate::guard::LockGuard;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
 use crate::owner::Owner;
+use crate::place::Place;
+use crate::scope::Scope;
 use crate::store::{Forced, Store, StoreError};
 use crate::time::Span;
 
@@ -78,22 +80,24 @@ impl LockHandle {
         &self,
         limit: Duration,
         owner: Option<Owner>,
+        place: Place,
     ) -> Result<LockGuard, LockError> {
         let limit = if limit.is_zero() {
             Limit::Try
         } else {
             Limit::Within(limit)
         };
-        self.take(limit, owner).await
+        self.take(limit, owner, place).await
     }
 
     pub(crate) async fn try_acquire(
         &self,
         owner: Option<Owner>,
+        place: Place,
     ) -> Result<Option<LockGuard>, LockError> {
-        match self.take(Limit::Try, owner).await {
+        match self.take(Limit::Try, owner, place).await {
             Ok(guard) => Ok(Some(guard)),
-            Err(LockError::Busy { .. }) => Ok(None),
+            Err(LockError::Busy { .. } | LockError::Deadlock { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
@@ -102,8 +106,14 @@ impl LockHandle {
         &self,
         limit: Limit,
         owner: Option<Owner>,
+        place: Place,
     ) -> Result<LockGuard, LockError> {
-        let request = self.request(owner)?;
+        let request = self.request(owner, place)?;
+        if Scope::excludes(&self.engine, &request) {
+            return Err(LockError::Deadlock {
+                key: self.name().to_owned(),
+            });
+        }
         let span = tracing::debug_span!(
             "lock.acquire",
             key = self.name(),
@@ -129,10 +139,12 @@ impl LockHandle {
     pub(crate) async fn with<T>(
         &self,
         owner: Option<Owner>,
+        place: Place,
         body: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> Result<T, LockError> {
-        let guard = self.take(Limit::Forever, owner).await?;
-        let outcome = guard.run_while_held(body(&guard)).await;
+        let guard = self.take(Limit::Forever, owner, place).await?;
+        let run = guard.run_while_held(body(&guard));
+        let outcome = Scope::run([guard.view()].into_iter(), run).await;
         guard.release_quietly().await;
         outcome
     }
@@ -167,7 +179,7 @@ impl LockHandle {
         }
     }
 
-    fn request(&self, owner: Option<Owner>) -> Result<LockRequest, LockError> {
+    fn request(&self, owner: Option<Owner>, place: Place) -> Result<LockRequest, LockError> {
         let config = &self.engine.shared.config;
         let max_hold = self.max_hold.or(config.max_hold);
         if let Some(most) = max_hold {
@@ -182,6 +194,7 @@ impl LockHandle {
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
             at_least: self.at_least.into(),
             owner,
+            place,
         })
     }
 }

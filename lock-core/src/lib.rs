@@ -203,10 +203,12 @@ mod list;
 mod lock;
 mod manager;
 mod owner;
+mod place;
 #[cfg(feature = "macros")]
 pub mod recipes;
 mod reentrant;
 mod rt;
+mod scope;
 mod segmented;
 #[cfg(lock_sim)]
 #[doc(hidden)]

@@ -1,6 +1,7 @@
 //! The handle to a lock.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use crate::guard::LockGuard;
 use crate::handle::LockHandle;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
+use crate::place::Place;
 
 /// A name that one holder at a time can hold, across all processes that use the same server.
 ///
@@ -191,8 +193,22 @@ impl Lock {
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
-    pub async fn acquire(&self) -> Result<LockGuard, LockError> {
-        self.handle.take(Limit::Forever, None).await
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> {
+        self.acquire_at(None, Location::caller())
+    }
+
+    /// Without a limit, or with one, for a call at this place.
+    pub(crate) async fn acquire_at(
+        &self,
+        limit: Option<Duration>,
+        at: &'static Location<'static>,
+    ) -> Result<LockGuard, LockError> {
+        let place = Place::of(at);
+        match limit {
+            None => self.handle.take(Limit::Forever, None, place).await,
+            Some(limit) => self.handle.acquire_within(limit, None, place).await,
+        }
     }
 
     /// Waits for the lock, at most this long. Zero asks once, and does not queue.
@@ -218,8 +234,12 @@ impl Lock {
     /// assert!(lock.acquire_within(Duration::from_millis(10)).await.is_err());
     /// # Ok(()) }
     /// ```
-    pub async fn acquire_within(&self, limit: Duration) -> Result<LockGuard, LockError> {
-        self.handle.acquire_within(limit, None).await
+    #[track_caller]
+    pub fn acquire_within(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> {
+        self.acquire_at(Some(limit), Location::caller())
     }
 
     /// Takes the lock if it is free and nobody queues for it; never waits for another holder.
@@ -243,8 +263,17 @@ impl Lock {
     /// assert!(lock.try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
-    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
-        self.handle.try_acquire(None).await
+    #[track_caller]
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
+        self.try_acquire_at(Location::caller())
+    }
+
+    /// For a call at this place.
+    pub(crate) async fn try_acquire_at(
+        &self,
+        at: &'static Location<'static>,
+    ) -> Result<Option<LockGuard>, LockError> {
+        self.handle.try_acquire(None, Place::of(at)).await
     }
 
     /// Runs `body` while holding the lock; releases it on every path.
@@ -269,8 +298,13 @@ impl Lock {
     /// assert!(fence.get() > 0);
     /// # Ok(()) }
     /// ```
-    pub async fn with<T>(&self, body: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, LockError> {
-        self.handle.with(None, body).await
+    #[track_caller]
+    pub fn with<T>(
+        &self,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> impl Future<Output = Result<T, LockError>> {
+        let at = Location::caller();
+        async move { self.handle.with(None, Place::of(at), body).await }
     }
 
     /// What the lock looks like on the server at this moment.

@@ -1,6 +1,7 @@
 //! The handle to a reentrant lock.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use crate::handle::LockHandle;
 use crate::inspect::LockInfo;
 use crate::key::{LockKey, check_prefix};
 use crate::owner::Owner;
+use crate::place::Place;
 
 /// A lock that its owner can take again and again, and shares with Redisson's `RLock` of the same name.
 ///
@@ -172,8 +174,22 @@ impl ReentrantLock {
     /// assert_eq!(guard.hold_count(), 1);
     /// # Ok(()) }
     /// ```
-    pub async fn acquire(&self) -> Result<LockGuard, LockError> {
-        self.handle.take(Limit::Forever, self.taker()).await
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> {
+        self.acquire_at(None, Location::caller())
+    }
+
+    /// Without a limit, or with one, for a call at this place.
+    pub(crate) async fn acquire_at(
+        &self,
+        limit: Option<Duration>,
+        at: &'static Location<'static>,
+    ) -> Result<LockGuard, LockError> {
+        let (owner, place) = (Some(self.taker()?), Place::of(at));
+        match limit {
+            None => self.handle.take(Limit::Forever, owner, place).await,
+            Some(limit) => self.handle.acquire_within(limit, owner, place).await,
+        }
     }
 
     /// As [`acquire`](Self::acquire), waiting at most this long. Zero asks once.
@@ -197,8 +213,12 @@ impl ReentrantLock {
     /// assert!(lock.acquire_within(Duration::from_millis(10)).await.is_err());
     /// # Ok(()) }
     /// ```
-    pub async fn acquire_within(&self, limit: Duration) -> Result<LockGuard, LockError> {
-        self.handle.acquire_within(limit, self.taker()).await
+    #[track_caller]
+    pub fn acquire_within(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> {
+        self.acquire_at(Some(limit), Location::caller())
     }
 
     /// Takes the lock if it is free or the owner has it; never waits for another owner.
@@ -220,8 +240,13 @@ impl ReentrantLock {
     /// assert!(lock.try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
-    pub async fn try_acquire(&self) -> Result<Option<LockGuard>, LockError> {
-        self.handle.try_acquire(self.taker()).await
+    #[track_caller]
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
+        let at = Location::caller();
+        async move {
+            let (owner, place) = (Some(self.taker()?), Place::of(at));
+            self.handle.try_acquire(owner, place).await
+        }
     }
 
     /// Runs `body` while holding the lock, as [`Lock::with`](crate::Lock::with) does, in the scope of the owner: what the body takes of
@@ -246,10 +271,18 @@ impl ReentrantLock {
     /// assert_eq!(count, 2);
     /// # Ok(()) }
     /// ```
-    pub async fn with<T>(&self, body: impl AsyncFnOnce(&LockGuard) -> T) -> Result<T, LockError> {
-        let owner = self.taker().unwrap_or_else(Owner::new);
-        let within = async { self.handle.with(Some(owner.clone()), body).await };
-        owner.scope(within).await
+    #[track_caller]
+    pub fn with<T>(
+        &self,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> impl Future<Output = Result<T, LockError>> {
+        let at = Location::caller();
+        async move {
+            let named = self.owner.clone().or_else(Owner::current);
+            let owner = named.unwrap_or_else(Owner::new);
+            let run = self.handle.with(Some(owner.clone()), Place::of(at), body);
+            owner.scope(run).await
+        }
     }
 
     /// What the lock looks like on the server at this moment, with its owner and how often it is held.
@@ -304,8 +337,14 @@ impl ReentrantLock {
         self.handle.force_release().await
     }
 
-    /// Who takes the lock, where that is more than this acquisition.
-    fn taker(&self) -> Option<Owner> {
-        self.owner.clone().or_else(Owner::current)
+    /// The owner that takes the lock.
+    fn taker(&self) -> Result<Owner, LockError> {
+        let named = self.owner.clone().or_else(Owner::current);
+        named.ok_or_else(|| {
+            LockError::config(format!(
+                "no owner takes the reentrant lock `{}`: name one with `.owner(&owner)`, or acquire inside `Owner::scope` or `with`; `Owner::new()` makes one",
+                self.key()
+            ))
+        })
     }
 }

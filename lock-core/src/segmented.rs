@@ -6,6 +6,7 @@ mod seats;
 mod tests;
 
 use std::fmt;
+use std::panic::Location;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -188,8 +189,9 @@ impl SegmentedLock {
     /// # Cancel safety
     ///
     /// Cancel-safe, as [`Lock::acquire`].
-    pub async fn acquire(&self) -> Result<SegmentGuard, LockError> {
-        self.take(None).await
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<SegmentGuard, LockError>> {
+        self.take(None, Location::caller())
     }
 
     /// Takes any segment; waits at most this long while all are busy. Zero asks once, and does not queue.
@@ -215,12 +217,12 @@ impl SegmentedLock {
     /// assert!(none.is_err_and(|error| error.is_contention()));
     /// # Ok(()) }
     /// ```
-    pub async fn acquire_within(&self, limit: Duration) -> Result<SegmentGuard, LockError> {
-        if limit.is_zero() {
-            let found = self.look(TRY, &mut Looked::default()).await?;
-            return found.ok_or_else(|| self.busy());
-        }
-        self.take(Some(limit)).await
+    #[track_caller]
+    pub fn acquire_within(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<SegmentGuard, LockError>> {
+        self.take(Some(limit), Location::caller())
     }
 
     /// Takes a segment that is free; never waits for another holder. `Ok(None)` where all are busy.
@@ -244,20 +246,31 @@ impl SegmentedLock {
     /// assert!(segments.try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
-    pub async fn try_acquire(&self) -> Result<Option<SegmentGuard>, LockError> {
-        let found = self.look(TRY, &mut Looked::default()).await?;
-        match found {
-            None if self.seats.are_all_exhausted() => Err(self.nothing_left()),
-            found => Ok(found),
+    #[track_caller]
+    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<SegmentGuard>, LockError>> {
+        let at = Location::caller();
+        async move {
+            match self.look(TRY, &mut Looked::default(), at).await? {
+                None if self.seats.are_all_exhausted() => Err(self.nothing_left()),
+                found => Ok(found),
+            }
         }
     }
 
-    async fn take(&self, limit: Option<Duration>) -> Result<SegmentGuard, LockError> {
+    async fn take(
+        &self,
+        limit: Option<Duration>,
+        at: &'static Location<'static>,
+    ) -> Result<SegmentGuard, LockError> {
+        if limit == Some(Duration::ZERO) {
+            let found = self.look(TRY, &mut Looked::default(), at).await?;
+            return found.ok_or_else(|| self.busy());
+        }
         let started = Instant::now();
         // A limit beyond the end of the clock is none.
         let deadline = limit.and_then(|limit| started.checked_add(limit));
         let mut looked = Looked::default();
-        let look = self.look(self.trust(Duration::ZERO), &mut looked);
+        let look = self.look(self.trust(Duration::ZERO), &mut looked, at);
         let found = match deadline {
             None => look.await,
             Some(deadline) => match timeout_at(deadline, look).await {
@@ -280,7 +293,7 @@ impl SegmentedLock {
             let start = fastrand::usize(..locks.len());
             let place = self.seats.take_least_crowded(start);
             let place = place.ok_or_else(|| self.nothing_left())?;
-            match self.wait(place, deadline).await {
+            match self.wait(place, deadline, at).await {
                 Ok(Some(guard)) => return Ok(guard),
                 Ok(None) => {}
                 Err(error) if error.is_contention() => return Err(self.timed_out(started)),
@@ -301,17 +314,13 @@ impl SegmentedLock {
         &self,
         place: SeatTaken,
         deadline: Option<Instant>,
+        at: &'static Location<'static>,
     ) -> Result<Option<SegmentGuard>, LockError> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
         let segment = &locks[place.segment()];
         let mut queued = pin!(async {
-            match deadline {
-                None => segment.acquire().await,
-                Some(deadline) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    segment.acquire_within(left).await
-                }
-            }
+            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            segment.acquire_at(left, at).await
         });
         let most = self.most_patience();
         let mut patience = PATIENCE;
@@ -331,7 +340,7 @@ impl SegmentedLock {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
                 // A failure to look is no reason to leave the queue.
-                found = self.look(self.trust(since), &mut looked) => if let Ok(Some(guard)) = found {
+                found = self.look(self.trust(since), &mut looked, at) => if let Ok(Some(guard)) = found {
                     self.seats.announce_others();
                     return Ok(Some(guard));
                 }
@@ -357,6 +366,7 @@ impl SegmentedLock {
         &self,
         trust: Trust,
         looked: &mut Looked,
+        at: &'static Location<'static>,
     ) -> Result<Option<SegmentGuard>, LockError> {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
         let start = fastrand::usize(..locks.len());
@@ -365,7 +375,7 @@ impl SegmentedLock {
             let Some(place) = self.seats.take_idle(segment, trust) else {
                 continue;
             };
-            let found = locks[segment].try_acquire().await;
+            let found = locks[segment].try_acquire_at(at).await;
             looked.answered |= found.is_ok();
             match found {
                 Ok(Some(guard)) => return Ok(Some(SegmentGuard::new(guard, place))),

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::engine::{Engine, Hold, Lease, Status};
+use crate::engine::{Engine, Hold, Lease, LockRequest, Status};
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 
@@ -115,6 +115,16 @@ impl LockView {
             key: self.key().to_owned(),
             reason,
         }
+    }
+
+    /// Whether this hold excludes the request for as long as it lasts.
+    pub(crate) fn excludes(&self, engine: &Arc<Engine>, request: &LockRequest) -> bool {
+        let held = &self.hold.request;
+        let enters_again = request.owner.is_some() && request.owner == held.owner;
+        Arc::ptr_eq(engine, &self.engine)
+            && held.key == request.key
+            && !enters_again
+            && self.is_held()
     }
 
     fn status(&self) -> Status {

@@ -49,13 +49,21 @@ async fn a_waiter_that_leaves_before_the_lock_is_passed_on_leaves_nothing_behind
 async fn a_waiter_whose_subscription_came_to_nothing_goes_on_asking() {
     let server = TestServer::start().await;
     let holder = LockManager::connect(&server.url()).await.unwrap();
-    let guard = holder.reentrant_lock("a").acquire().await.unwrap();
+    let guard = holder
+        .reentrant_lock("a")
+        .owner(&Owner::new())
+        .acquire()
+        .await
+        .unwrap();
     let proxy = Proxy::start(&server);
     let locks = LockManager::connect(&proxy.url()).await.unwrap();
     let held_back = proxy.hold_next_request_matching(|request| {
         request.name() == "SUBSCRIBE" && request.has("redisson_lock__channel:{a}")
     });
-    let lock = locks.reentrant_lock("a").ttl(Duration::from_millis(600));
+    let lock = locks
+        .reentrant_lock("a")
+        .owner(&Owner::new())
+        .ttl(Duration::from_millis(600));
     let waiting = tokio::spawn(async move { lock.acquire().await });
     held_back.wait().await;
     // Until the subscription is given up, which takes longer than the line waits before it asks again.

@@ -9,7 +9,7 @@ use std::task::{Context, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
-use lock_core::LockManager;
+use lock_core::{LockManager, Owner};
 use lock_tests::TestServer;
 use tokio::runtime::{Builder, Handle};
 
@@ -104,9 +104,9 @@ fn a_reentrant_release_goes_on_where_the_next_waiter_is_dropped() {
     run(async {
         let server = TestServer::start().await;
         let locks = LockManager::connect(&server.url()).await.unwrap();
-        let lock = locks.reentrant_lock("a");
+        let lock = locks.reentrant_lock("a").owner(&Owner::new());
         let guard = lock.acquire().await.unwrap();
-        let waiting = lock.clone();
+        let waiting = lock.clone().owner(&Owner::new());
         run_until_it_waits(async move { drop(waiting.acquire().await) });
         guard.release().await.unwrap();
         lock.acquire().await.unwrap().release().await.unwrap();

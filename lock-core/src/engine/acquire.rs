@@ -1,6 +1,6 @@
 //! Acquisition of a lock: join the waiting line, ask the server when first, and leave nothing behind on any failure.
 
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,7 @@ use super::retries::Retries;
 use super::shared::Shared;
 use crate::LockError;
 use crate::error::Cause;
+use crate::place::Place;
 use crate::store::{Answer, Mode, Store, StoreError};
 
 /// Maximum time past its limit that a waiter spends on its own clean-up.
@@ -26,6 +27,9 @@ const GRACE: Duration = Duration::from_millis(100);
 
 /// Maximum interval between a failure and the next request of a waiter that runs.
 const FRESH: Duration = Duration::from_secs(2);
+
+/// Time after which a task that waits for a lock of its own is warned of.
+const SUSPICIOUS: Duration = Duration::from_secs(1);
 
 /// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
@@ -66,6 +70,9 @@ async fn once_in_line(
     // An owner may hold the lock already, in this process or in another one. It must not queue behind the waiters for that lock.
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.owner.is_some() {
+        if shared.is_releasing(&request.key) {
+            Box::pin(shared.after_own_release(&request.key, patience.end())).await;
+        }
         // The owner must not overtake waiters of other processes while this process yields the turn to them.
         if !one_try
             && shared.holder_for(&request).is_none()
@@ -329,12 +336,35 @@ impl Waiter<'_> {
         {
             return Err(error.into_lock_error());
         }
-        let woken = within(self.patience.end(), hold.wake_cell.wait()).await;
+        let woken = pin!(within(self.patience.end(), hold.wake_cell.wait()));
+        let woken = match self.place.line.held_in_task_of(hold) {
+            None => woken.await,
+            Some(held_at) => Box::pin(self.wait_for_own_task(held_at, woken)).await,
+        };
         // A hand-over may have come at the last moment.
         if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
             return Err(self.out_of_time());
         }
         Ok(())
+    }
+
+    /// Warns of a wait that may never end. The task may be a good program: it may poll the holder and the waiter in turns.
+    async fn wait_for_own_task(
+        &self,
+        held_at: Place,
+        mut woken: Pin<&mut impl Future<Output = Option<()>>>,
+    ) -> Option<()> {
+        if let Ok(woken) = timeout(SUSPICIOUS, woken.as_mut()).await {
+            return woken;
+        }
+        let LockRequest { key, place, .. } = &self.place.hold().request;
+        tracing::warn!(
+            key = key.name(),
+            %held_at,
+            waits_at = %place,
+            "a task waits for a lock that it holds itself: if the wait is to end before the guard is dropped, it never ends"
+        );
+        woken.await
     }
 
     /// The error of a limit that passed without an answer or a connection.

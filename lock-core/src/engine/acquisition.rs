@@ -11,6 +11,7 @@ use super::state::{NotAdmitted, State, Swept};
 use crate::LossReason;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
+use crate::place::Place;
 use crate::store::{Attempt, Mode};
 use crate::sync::{Locked, lock};
 use crate::terms::Terms;
@@ -236,6 +237,13 @@ impl Acquisition {
         {
             lease.leave(hold.is_some_and(|hold| hold.request.renew));
         }
+    }
+
+    /// The call to which the guard belongs that has the lease now, if its caller has taken it.
+    pub(super) fn held_at(&self) -> Option<Place> {
+        let life = self.life();
+        let hold = life.hold.as_ref().filter(|hold| hold.is_taken())?;
+        Some(hold.request.place)
     }
 
     pub(super) fn is_over(&self) -> bool {

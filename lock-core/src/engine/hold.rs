@@ -11,6 +11,7 @@ use crate::LossReason;
 use crate::fencing::FencingToken;
 use crate::key::LockKey;
 use crate::owner::Owner;
+use crate::place::Place;
 use crate::sync::when_unlocked;
 use crate::terms::Terms;
 use crate::time::{Moment, Span};
@@ -27,6 +28,8 @@ pub(crate) struct LockRequest {
     pub(crate) at_least: Span,
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) owner: Option<Owner>,
+    /// The call that asked for it.
+    pub(crate) place: Place,
 }
 
 /// The waiter has not run since the hold began.

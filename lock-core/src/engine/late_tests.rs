@@ -8,7 +8,7 @@ use super::tests::{Rig, soon};
 use crate::store::{Events, Grant};
 use crate::sync::lock;
 use crate::time::manual::ManualClock;
-use crate::{LockManager, ReentrantLock};
+use crate::{LockManager, Owner, ReentrantLock};
 
 fn acquisitions(shared: &Shared) -> usize {
     lock(&shared.registry).acquisitions.len()
@@ -55,24 +55,24 @@ async fn once(future: impl Future) -> bool {
 
 /// Whether a caller gave way, and then did not run.
 async fn stood_still(here: &ReentrantLock, there: &ReentrantLock) -> bool {
-    let mut held = here.acquire().await.unwrap();
+    let apart = || here.clone().owner(&Owner::new());
+    let (first, waiter, sleeper, after) = (apart(), apart(), apart(), apart());
+    let there = there.clone().owner(&Owner::new());
+    let mut held = first.acquire().await.unwrap();
     let mut other = Box::pin(there.acquire());
     // Until the other acquisition listens. Then it sleeps.
     for _ in 0..20 {
         assert!(!once(&mut other).await);
         tokio::task::yield_now().await;
     }
-    let mut next = Box::pin(here.acquire());
+    let mut next = Box::pin(waiter.acquire());
     assert!(!once(&mut next).await);
     held.release().await.unwrap();
     // This has shown that another process listens.
     held = soon(next).await.unwrap();
-    let mut stands_still = Box::pin(here.acquire());
+    let mut stands_still = Box::pin(sleeper.acquire());
     assert!(!once(&mut stands_still).await);
-    let after = tokio::spawn({
-        let here = here.clone();
-        async move { here.acquire().await.unwrap() }
-    });
+    let after = tokio::spawn(async move { after.acquire().await.unwrap() });
     tokio::task::yield_now().await;
     held.release().await.unwrap();
     if once(&mut stands_still).await {

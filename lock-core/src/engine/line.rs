@@ -24,6 +24,7 @@ use super::phase::Status;
 use super::yield_turn::YieldTurn;
 use crate::key::{Kind, LockKey};
 use crate::owner::Owner;
+use crate::place::Place;
 use crate::store::{StoreError, Subscription};
 use crate::sync::lock;
 use crate::terms::Terms;
@@ -318,6 +319,13 @@ impl Line {
         let pending = state.pending.as_ref().filter(|_| state.is_first(hold))?;
         let now = now();
         pending.acquisition.life().state.hopeless(now, patience)
+    }
+
+    /// Where the lock was taken that this waiter waits for, if the waiter's own task holds it.
+    pub(crate) fn held_in_task_of(&self, hold: &Hold) -> Option<Place> {
+        let state = lock(&self.state);
+        let held_at = state.holder.as_ref()?.held_at()?;
+        held_at.is_in_task_of(hold.request.place).then_some(held_at)
     }
 
     /// Whether the engine checks this line at `moment` or earlier.

@@ -434,6 +434,7 @@ mod tests {
     use super::*;
     use crate::engine::LockRequest;
     use crate::key::LockKey;
+    use crate::place::Place;
     use crate::time::Span;
 
     const T0: Moment = Moment(1 << 50);
@@ -447,6 +448,7 @@ mod tests {
             max_hold: Span::ENDLESS,
             at_least: Duration::ZERO.into(),
             owner: None,
+            place: Place::here(),
         }))
     }
 

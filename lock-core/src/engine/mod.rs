@@ -126,6 +126,7 @@ impl Engine {
                 lines_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
                 idle: Notify::new(),
+                release_tried: Notify::new(),
                 request_ended: Notify::new(),
                 ended: AtomicBool::new(false),
                 commands: commands.downgrade(),

@@ -21,6 +21,11 @@ async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
+/// The lock for an owner that nobody else has.
+fn apart(lock: &ReentrantLock) -> ReentrantLock {
+    lock.clone().owner(&Owner::new())
+}
+
 #[tokio::test]
 async fn an_owner_enters_again_and_the_last_guard_lets_go() {
     let locks = LockManager::connect("memory://").await.unwrap();
@@ -44,11 +49,12 @@ async fn an_owner_enters_again_and_the_last_guard_lets_go() {
 }
 
 #[tokio::test]
-async fn without_an_owner_each_acquisition_waits_for_the_one_before() {
+async fn an_owner_waits_for_the_one_before() {
     let locks = LockManager::connect("memory://").await.unwrap();
     let lock = locks.reentrant_lock("a");
-    let first = lock.acquire().await.unwrap();
-    let second = lock.acquire();
+    let first = apart(&lock).acquire().await.unwrap();
+    let next = apart(&lock);
+    let second = next.acquire();
     let release = async {
         tokio::task::yield_now().await;
         first.release().await.unwrap();
@@ -78,12 +84,15 @@ async fn who_waits_for_an_owner_that_gets_the_lock_enters_with_it() {
 #[tokio::test]
 async fn whoever_moves_up_takes_the_lock_as_itself_and_not_as_the_one_that_left() {
     let elsewhere = LockManager::connect("memory://moves-up").await.unwrap();
-    let held = elsewhere.reentrant_lock("a").acquire().await.unwrap();
+    let held = apart(&elsewhere.reentrant_lock("a"));
+    let held = held.acquire().await.unwrap();
     let here = LockManager::connect("memory://moves-up").await.unwrap();
     let lock = here.reentrant_lock("a");
-    let mine = lock.clone().owner(&Owner::new());
-    let mut first = Box::pin(lock.acquire());
-    assert!(once(&mut first).await.is_pending());
+    let (other, mine) = (apart(&lock), apart(&lock));
+    let mut first = Box::pin(other.acquire());
+    for _ in 0..3 {
+        assert!(once(&mut first).await.is_pending());
+    }
     let mut second = Box::pin(mine.acquire());
     // It asks beside the line first, then for its place behind the first waiter.
     for _ in 0..3 {
@@ -100,10 +109,11 @@ async fn whoever_moves_up_takes_the_lock_as_itself_and_not_as_the_one_that_left(
 async fn managers_pass_a_reentrant_lock_on_by_its_announcements() {
     let one = LockManager::connect("memory://announced").await.unwrap();
     let two = LockManager::connect("memory://announced").await.unwrap();
-    let mut held = one.reentrant_lock("a").acquire().await.unwrap();
+    let held = apart(&one.reentrant_lock("a"));
+    let mut held = held.acquire().await.unwrap();
     for turn in 0..20 {
         let next = if turn % 2 == 0 { &two } else { &one };
-        let lock = next.reentrant_lock("a");
+        let lock = apart(&next.reentrant_lock("a"));
         let release = async {
             // Until the other acquisition waits.
             for _ in 0..20 {
@@ -128,7 +138,8 @@ async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters
     };
     let (here, there) = (connect().await.unwrap(), connect().await.unwrap());
     let (here, there) = (here.reentrant_lock("a"), there.reentrant_lock("a"));
-    let mut held = here.acquire().await.unwrap();
+    let (first, there) = (apart(&here), apart(&there));
+    let mut held = first.acquire().await.unwrap();
     let mut other = Box::pin(there.acquire());
     // Until the other acquisition listens.
     for _ in 0..20 {
@@ -136,7 +147,8 @@ async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters
         tokio::task::yield_now().await;
     }
     for _ in 0..10 {
-        let mut next = Box::pin(here.acquire());
+        let next = apart(&here);
+        let mut next = Box::pin(next.acquire());
         assert!(once(&mut next).await.is_pending());
         held.release().await.unwrap();
         // If both could get the lock, the waiter of this process is faster.
@@ -155,22 +167,25 @@ async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters
 
 /// The error of an owner whose limit is shorter than the pause for which its process yields the turn.
 async fn told_while_giving_way(here: &ReentrantLock, there: &ReentrantLock) -> Option<LockError> {
-    let mut held = here.acquire().await.unwrap();
+    let (first, there) = (apart(here), apart(there));
+    let mut held = first.acquire().await.unwrap();
     let mut other = Box::pin(there.acquire());
     // Until the other acquisition listens. Then it sleeps.
     for _ in 0..20 {
         assert!(once(&mut other).await.is_pending());
         tokio::task::yield_now().await;
     }
-    let mut next = Box::pin(here.acquire());
+    let waiter = apart(here);
+    let mut next = Box::pin(waiter.acquire());
     assert!(once(&mut next).await.is_pending());
     held.release().await.unwrap();
     // This has shown that another process listens.
     held = soon(next).await.unwrap();
-    let mut next = Box::pin(here.acquire());
+    let waiter = apart(here);
+    let mut next = Box::pin(waiter.acquire());
     assert!(once(&mut next).await.is_pending());
     held.release().await.unwrap();
-    let mine = here.clone().owner(&Owner::new());
+    let mine = apart(here);
     mine.acquire_within(Duration::from_micros(1)).await.err()
 }
 

@@ -26,6 +26,8 @@ pub(super) struct Registry {
     yields: HashMap<Arc<LockKey>, (Moment, YieldTurn), BuildHasherDefault<OneWord>>,
     /// Tokens that hold a lock without a guard, because the lock must be kept for a while, and until when.
     kept: HashMap<u64, Moment>,
+    /// Locks whose release the task has yet to send or to hear of, and the acquisition that is released.
+    releasing: HashMap<Arc<LockKey>, u64, BuildHasherDefault<OneWord>>,
     pub(super) closing: bool,
 }
 
@@ -233,6 +235,25 @@ impl Registry {
 
     pub(super) fn first_check(&self) -> Option<Moment> {
         self.checks.first_key_value().map(|((at, _), _)| *at)
+    }
+
+    /// The task will release this acquisition.
+    pub(super) fn release_queued(&mut self, acquisition: &Acquisition) {
+        self.releasing
+            .insert(Arc::clone(&acquisition.key), acquisition.sequence);
+    }
+
+    /// The release of this acquisition was answered or has failed. Returns false if none was queued.
+    pub(super) fn release_tried(&mut self, acquisition: &Acquisition) -> bool {
+        let queued = self.releasing.get(&acquisition.key) == Some(&acquisition.sequence);
+        if queued {
+            self.releasing.remove(&acquisition.key);
+        }
+        queued
+    }
+
+    pub(super) fn is_releasing(&self, key: &LockKey) -> bool {
+        self.releasing.contains_key(key)
     }
 
     /// This token continues to hold its lock until then.

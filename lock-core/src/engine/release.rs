@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::hold::Hold;
@@ -14,7 +14,7 @@ use super::phase::Status;
 use super::shared::{Command, Shared, Then};
 use super::state::Action;
 use super::yield_turn::YieldTurn;
-use crate::key::Kind;
+use crate::key::{Kind, LockKey};
 use crate::store::{Released, Renewal, Store, StoreError};
 use crate::sync::lock;
 use crate::{LockError, LossReason};
@@ -64,6 +64,7 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     let mut pause = Duration::from_millis(10);
     loop {
         let answer = let_go(shared, acquisition).await;
+        shared.release_tried(acquisition);
         if acquisition.explicit_owner.is_some() && shared.is_used() && begun.elapsed() < OWNED {
             give_up = Instant::now() + lasts;
         }
@@ -134,14 +135,51 @@ impl Shared {
 
     /// Hands the clean-up of an acquisition to the task. Callable from any thread, at any time, without I/O.
     pub(super) fn clean_up(&self, acquisition: Arc<Acquisition>) {
+        self.release_queued(&acquisition);
         if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
             tracing::warn!(
                 key = acquisition.key.name(),
                 "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
             );
             acquisition.let_go();
+            self.release_tried(&acquisition);
             self.forget(&acquisition);
         }
+    }
+
+    /// A client that asks from now on waits for this release first, unless other guards of the owner keep the lock.
+    fn release_queued(&self, acquisition: &Acquisition) {
+        if acquisition.is_lease_over() {
+            lock(&self.registry).release_queued(acquisition);
+        }
+    }
+
+    /// The server has answered the release of this acquisition, or the task does not release it.
+    pub(super) fn release_tried(&self, acquisition: &Acquisition) {
+        if lock(&self.registry).release_tried(acquisition) {
+            self.release_tried.notify_waiters();
+        }
+    }
+
+    /// Waits for a release of this lock that the task has yet to send or to hear of. Else a client that asks just after its
+    /// process has dropped a guard would find the lock held by that guard.
+    pub(super) async fn after_own_release(&self, key: &LockKey, end: Option<Instant>) {
+        let released = async {
+            loop {
+                let mut tried = pin!(self.release_tried.notified());
+                tried.as_mut().enable();
+                if !self.is_releasing(key) {
+                    return;
+                }
+                tried.await;
+            }
+        };
+        let most = Instant::now() + self.config.command_deadline;
+        let _ = timeout_at(end.map_or(most, |end| end.min(most)), released).await;
+    }
+
+    pub(super) fn is_releasing(&self, key: &LockKey) -> bool {
+        lock(&self.registry).is_releasing(key)
     }
 
     /// Abandons an acquisition. The task cleans up after it if it has asked.
@@ -173,6 +211,9 @@ impl Shared {
             Status::Released => hold.acquisition().filter(|c| c.is_over()).cloned(),
             Status::Pending | Status::Lost(_) => None,
         };
+        if let Some(acquisition) = &acquisition {
+            self.release_queued(acquisition);
+        }
         if let Some(acquisition) = acquisition
             && let Err(refused) = self.send(Command::ReleaseThen(acquisition, then))
             && let Command::ReleaseThen(acquisition, _) = refused

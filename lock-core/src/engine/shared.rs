@@ -51,6 +51,8 @@ pub(crate) struct Shared {
     pub(super) lines_due: AtomicU64,
     pub(super) wake: Notify,
     pub(super) idle: Notify,
+    /// A release that was queued was answered or has failed, and a client may wait for it.
+    pub(super) release_tried: Notify,
     /// A request has ended, and a clean-up may wait for it.
     pub(super) request_ended: Notify,
     /// The runtime of the task has ended.

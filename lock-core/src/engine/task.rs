@@ -88,7 +88,10 @@ fn release(shared: &Arc<Shared>, acquisition: Arc<Acquisition>, jobs: &mut Futur
             Arc::clone(shared),
             acquisition,
         ))),
-        action => shared.act(&acquisition, action),
+        action => {
+            shared.release_tried(&acquisition);
+            shared.act(&acquisition, action);
+        }
     }
 }
 

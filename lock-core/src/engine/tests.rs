@@ -12,6 +12,7 @@ use crate::config::Config;
 use crate::engine::acquire;
 use crate::guard::LockGuard;
 use crate::key::LockKey;
+use crate::place::Place;
 use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
 use crate::sync::lock;
 use crate::time::manual::ManualClock;
@@ -47,6 +48,7 @@ impl Rig {
             max_hold: Span::ENDLESS,
             at_least: Duration::ZERO.into(),
             owner: None,
+            place: Place::here(),
         })
     }
 

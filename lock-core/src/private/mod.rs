@@ -25,7 +25,7 @@ pub use self::outcome::{
 };
 pub use self::owner::{NamesOwner, enclosing_owner, owner};
 pub use self::take::{enter, enter_all};
-use crate::LockView;
+use crate::scope::Scope;
 pub use crate::{LockError, LockGuard, LockManager};
 
 /// The arguments of the attribute.
@@ -156,6 +156,11 @@ impl BodyHold {
         }
     }
 
+    /// Runs a future under these locks.
+    fn in_their_scope<F: Future>(&self, run: F) -> TaskLocalFuture<Scope, F> {
+        Scope::run(self.guards().iter().map(LockGuard::view), run)
+    }
+
     /// Runs a part of the body in the scope of the owner who has the locks.
     ///
     /// The guards know the owner. A future of a scope would keep it once more, in every function's future.
@@ -176,11 +181,8 @@ struct WhileHeld<'a, F> {
 }
 
 impl<'a, F: Future> WhileHeld<'a, F> {
-    fn current(
-        hold: &'a BodyHold,
-        body: Pin<&'a mut Option<F>>,
-    ) -> TaskLocalFuture<LockView, Self> {
-        hold.guard().as_current(Self {
+    fn current(hold: &'a BodyHold, body: Pin<&'a mut Option<F>>) -> TaskLocalFuture<Scope, Self> {
+        hold.in_their_scope(Self {
             hold,
             body,
             lost: None,
@@ -214,7 +216,7 @@ pub async fn run_to_end<F: Future>(
     mut body: Pin<&mut Option<F>>,
 ) -> F::Output {
     let run = poll_fn(|context| hold.poll(body.as_mut(), context));
-    let output = hold.guard().as_current(run).await;
+    let output = hold.in_their_scope(run).await;
     for guard in hold.guards() {
         if !guard.is_held() {
             // The loss has its own warning.

@@ -123,6 +123,6 @@ pub fn is_busy(error: &LockError) -> bool {
 /// Says what the function's return type has no room for.
 pub fn trace_swallowed(error: &LockError, function: &'static str) {
     if !is_busy(error) {
-        tracing::error!(function, %error, "the lock failed and the function cannot say so");
+        tracing::error!(function, %error, "the function did not run: its lock failed, and its return type cannot say so");
     }
 }

@@ -1,5 +1,6 @@
 //! Taking the lock, or the locks, of one call.
 
+use std::panic::Location;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -8,6 +9,7 @@ use super::{Boxed, Guards, Options};
 use crate::{Lock, LockError, LockGuard, LockManager, Owner, ReentrantLock};
 
 /// Takes the lock: for an owner the reentrant one, else the exclusive one.
+#[track_caller]
 pub fn enter<'a>(
     client: Option<&LockManager>,
     options: &'a Options,
@@ -19,8 +21,9 @@ pub fn enter<'a>(
         None => crate::default_manager()
             .map(|manager| Either::new(&manager, options, owner, key.as_ref())),
     };
+    let at = Location::caller();
     Box::pin(async move {
-        let guard = lock?.take(options.wait).await?;
+        let guard = lock?.take(options.wait, at).await?;
         Ok(Guards::from([guard]))
     })
 }
@@ -28,6 +31,7 @@ pub fn enter<'a>(
 /// Takes several locks: all or none. Everybody takes them in the order of their names, so no two callers can wait for
 /// each other; a key that is named twice is taken once.
 #[must_use]
+#[track_caller]
 pub fn enter_all<'a>(
     client: Option<&LockManager>,
     options: &'a Options,
@@ -38,7 +42,8 @@ pub fn enter_all<'a>(
         Some(manager) => Ok(manager.clone()),
         None => crate::default_manager(),
     };
-    Box::pin(async move { take_all(&manager?, options, owner, keys).await })
+    let at = Location::caller();
+    Box::pin(async move { take_all(&manager?, options, owner, keys, at).await })
 }
 
 async fn take_all(
@@ -46,6 +51,7 @@ async fn take_all(
     options: &Options,
     owner: Option<Owner>,
     keys: Vec<String>,
+    at: &'static Location<'static>,
 ) -> Result<Guards, LockError> {
     if keys.is_empty() {
         return Err(LockError::InvalidKey {
@@ -58,7 +64,7 @@ async fn take_all(
     order.dedup_by_key(|at| &keys[*at]);
     let started = Instant::now();
     let mut taken: Vec<(usize, LockGuard)> = Vec::with_capacity(order.len());
-    for at in order {
+    for n in order {
         // At least a millisecond: zero would mean "one try" and answer "busy" instead of "timed out".
         let wait = options.wait.map(|limit| match limit {
             Duration::ZERO => limit,
@@ -66,11 +72,11 @@ async fn take_all(
                 .saturating_sub(started.elapsed())
                 .max(Duration::from_millis(1)),
         });
-        match Either::new(manager, options, owner.clone(), &keys[at])
-            .take(wait)
+        match Either::new(manager, options, owner.clone(), &keys[n])
+            .take(wait, at)
             .await
         {
-            Ok(guard) => taken.push((at, guard)),
+            Ok(guard) => taken.push((n, guard)),
             Err(error) => {
                 let releases = taken.iter().map(|(_, guard)| guard.release_quietly());
                 futures_util::future::join_all(releases).await;
@@ -103,12 +109,14 @@ impl Either {
         }
     }
 
-    async fn take(&self, wait: Option<Duration>) -> Result<LockGuard, LockError> {
-        match (self, wait) {
-            (Self::Exclusive(lock), None) => lock.acquire().await,
-            (Self::Exclusive(lock), Some(limit)) => lock.acquire_within(limit).await,
-            (Self::Reentrant(lock), None) => lock.acquire().await,
-            (Self::Reentrant(lock), Some(limit)) => lock.acquire_within(limit).await,
+    async fn take(
+        &self,
+        wait: Option<Duration>,
+        at: &'static Location<'static>,
+    ) -> Result<LockGuard, LockError> {
+        match self {
+            Self::Exclusive(lock) => lock.acquire_at(wait, at).await,
+            Self::Reentrant(lock) => lock.acquire_at(wait, at).await,
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use lock_core::{LockError, LockManager, distributed_lock};
+use lock_core::{Lock, LockError, LockManager, Owner, ReentrantLock, distributed_lock};
 
 use crate::memory;
 
@@ -37,6 +37,15 @@ impl Sample for Result<u32, LockError> {
 }
 
 /// One function, called while another holds the lock, when the key is refused, and with the lock free.
+fn lock(locks: &LockManager, key: &str) -> Lock {
+    locks.lock(key)
+}
+
+/// For an owner that nobody else has.
+fn reentrant_lock(locks: &LockManager, key: &str) -> ReentrantLock {
+    locks.reentrant_lock(key).owner(&Owner::new())
+}
+
 macro_rules! one {
     ($name:ident, $output:ty, $busy:tt, $lost:tt) => {
         one!($name, $output, $busy, $lost, lock, false);
@@ -48,7 +57,7 @@ macro_rules! one {
             async fn work(locks: &LockManager, key: &str, wait: Duration, ran: &AtomicU32) -> $output {
                 assert!(held.is_held(), "the body runs without the lock");
                 // In a task of its own: another owner.
-                let another = locks.$lock(held.key());
+                let another = $lock(locks, held.key());
                 let another = tokio::spawn(async move { another.try_acquire().await });
                 assert!(another.await.unwrap().unwrap().is_none(), "another could take the lock");
                 ran.fetch_add(1, Ordering::SeqCst);
@@ -58,7 +67,7 @@ macro_rules! one {
             let key = concat!("never:", stringify!($name));
             let ran = AtomicU32::new(0);
 
-            let other = locks.$lock(key).acquire().await.unwrap();
+            let other = $lock(&locks, key).acquire().await.unwrap();
             for wait in [Duration::ZERO, Duration::from_millis(5)] {
                 let _ = work(&locks, key, wait, &ran).await;
             }
@@ -70,7 +79,7 @@ macro_rules! one {
             other.release().await.unwrap();
             let _ = work(&locks, key, Duration::ZERO, &ran).await;
             assert_eq!(ran.load(Ordering::SeqCst), 1, "it did not run, and the lock was free");
-            assert!(locks.$lock(key).try_acquire().await.unwrap().is_some(), "it kept the lock");
+            assert!($lock(&locks, key).try_acquire().await.unwrap().is_some(), "it kept the lock");
 
             locks.shutdown(Duration::from_secs(1)).await;
             let _ = work(&locks, key, Duration::ZERO, &ran).await;

@@ -419,7 +419,7 @@ async fn methods_generics_and_async_trait_reenter() {
         // The owner that is given is not the one who holds the lock.
         let stranger = bank.transfer(7, Some(Owner::new())).await;
         assert!(
-            matches!(stranger, Err(LockError::Busy { .. })),
+            matches!(stranger, Err(LockError::Deadlock { .. })),
             "{stranger:?}"
         );
         eventually("all is given back", LIMIT, async || {

@@ -334,7 +334,10 @@ async fn another_owner_is_waited_for_or_turned_away() {
         Ok(7)
     }
     both(async |locks| {
-        let lock = locks.reentrant_lock("reentrant:other").ttl(LONG);
+        let lock = locks
+            .reentrant_lock("reentrant:other")
+            .owner(&Owner::new())
+            .ttl(LONG);
         let held = lock.acquire().await.unwrap();
         let busy = work(locks, Duration::ZERO).await;
         assert!(matches!(busy, Err(LockError::Busy { .. })), "{busy:?}");
@@ -379,7 +382,8 @@ async fn several_keys_of_which_one_is_anothers_are_not_entered_at_all() {
         unreachable!("another has one of the keys")
     }
     both(async |locks| {
-        let _other = locks.reentrant_lock("reentrant:taken").acquire().await;
+        let other = locks.reentrant_lock("reentrant:taken").owner(&Owner::new());
+        let _other = other.acquire().await.unwrap();
         for wait in [Duration::ZERO, SOON] {
             assert!(work(locks, wait).await.unwrap_err().is_contention());
             assert_eq!(holds(locks, "reentrant:free").await, 0);

@@ -1,6 +1,6 @@
 //! States in which a server refuses. Each is `Unavailable`, says why, and passes.
 
-use lock_core::{GuardedScript, LockError, LockManager};
+use lock_core::{GuardedScript, LockError, LockManager, Owner};
 use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 
 use crate::support::until_waiting;
@@ -117,7 +117,7 @@ async fn a_replica_that_lags_behind_the_address_says_neither_lost_nor_busy() {
     let builder = LockManager::builder().handover_limit(1);
     let locks = builder.connect(&proxy.url()).await.unwrap();
     let kept = locks.lock("{a}:kept").ttl(LONG).acquire().await.unwrap();
-    let reentrant = locks.reentrant_lock("r").ttl(LONG);
+    let reentrant = locks.reentrant_lock("r").owner(&Owner::new()).ttl(LONG);
     let counted = reentrant.acquire().await.unwrap();
     let passed = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
     let lock = locks.lock(NAME).ttl(LONG);
@@ -144,7 +144,11 @@ async fn a_replica_that_lags_behind_the_address_says_neither_lost_nor_busy() {
     let written = kept.guarded(&write).key("{a}:n").run::<()>().await;
     assert_unavailable(written, "read only replica");
     assert_unavailable(locks.lock("old").try_acquire().await, "read only replica");
-    let busy = locks.reentrant_lock("r2").try_acquire().await;
+    let busy = locks
+        .reentrant_lock("r2")
+        .owner(&Owner::new())
+        .try_acquire()
+        .await;
     assert_unavailable(busy, "read only replica");
     assert_unavailable(
         locks.lock("gone").force_release().await,

@@ -1,6 +1,6 @@
 //! Guarded scripts that hang in the network while the lock goes on to the next guard (P3).
 
-use lock_core::{GuardedScript, LockError, LockGuard, LockManager};
+use lock_core::{GuardedScript, LockError, LockGuard, LockManager, Owner};
 use lock_tests::{Held, LIMIT, Proxy, Request, TestServer, eventually};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -174,7 +174,7 @@ async fn a_script_of_a_reentrant_lock_does_not_write_under_the_next_guard() {
     let (guard, third) = rig
         .turn_of(
             || {
-                let lock = lock.clone();
+                let lock = lock.clone().owner(&Owner::new());
                 async move { lock.acquire().await.unwrap() }
             },
             async || lock.inspect().await.unwrap().waiters(),

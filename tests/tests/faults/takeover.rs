@@ -1,6 +1,6 @@
 //! What an expired holder sends arrives after another one took over (P3).
 
-use lock_core::{GuardedScript, LockError, LossReason};
+use lock_core::{GuardedScript, LockError, LossReason, Owner};
 use lock_tests::{LIMIT, Proxy, eventually};
 
 use crate::support::{KEY, LONG, NAME, in_time, is_extend, is_release, ms, warm_server};
@@ -79,7 +79,8 @@ async fn a_late_guarded_write_is_refused_by_the_server() {
         let locks = behind(&proxy, LIMIT).await;
         let (late, rivals) = (locks.clone(), direct(&server).await);
         let guard = if reentrant {
-            late.reentrant_lock(name).ttl(ms(500)).acquire().await
+            let lock = late.reentrant_lock(name).owner(&Owner::new());
+            lock.ttl(ms(500)).acquire().await
         } else {
             late.lock(name).ttl(ms(500)).acquire().await
         };
@@ -95,7 +96,7 @@ async fn a_late_guarded_write_is_refused_by_the_server() {
         proxy.refuse(true);
 
         let rival = if reentrant {
-            let lock = rivals.reentrant_lock(name).ttl(LONG);
+            let lock = rivals.reentrant_lock(name).owner(&Owner::new()).ttl(LONG);
             in_time("the takeover", lock.acquire()).await
         } else {
             let lock = rivals.lock(name).ttl(LONG);

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::{LockError, LockGuard, LockManager};
+use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::kit::command;
 use lock_tests::{TestServer, eventually};
 use tokio::time::timeout;
@@ -267,7 +267,12 @@ async fn one_url_names_all_nodes_with_a_password_and_a_database_each() {
 async fn a_reentrant_lock_is_refused_in_a_sentence() {
     let quorum = Quorum::start(3).await;
     let locks = quorum.manager().await;
-    let refused = locks.reentrant_lock("a").acquire().await.unwrap_err();
+    let refused = locks
+        .reentrant_lock("a")
+        .owner(&Owner::new())
+        .acquire()
+        .await
+        .unwrap_err();
     match &refused {
         LockError::InvalidConfig { reason } => assert!(reason.contains("not over a quorum")),
         other => panic!("{other:?}"),

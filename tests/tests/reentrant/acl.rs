@@ -8,6 +8,7 @@ use lock_core::{GuardedScript, LockError, LockManager, LossReason, Owner};
 use lock_tests::{AclServer, LIMIT, eventually, rights};
 use tokio::time::timeout;
 
+use crate::apart::Apart;
 use crate::support::ms;
 
 /// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
@@ -60,8 +61,8 @@ async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
     server.admin(&["RPUSH", "order:foreign", "x"]).await;
     let locks = step("connect", connect(server).await)?;
     let others = step("connect", connect(server).await)?;
-    let lock = locks.reentrant_lock("order:7").owner(&Owner::new());
-    let other = others.reentrant_lock("order:7");
+    let lock = locks.lock_apart("order:7").owner(&Owner::new());
+    let other = others.lock_apart("order:7");
 
     // Taken twice, waited for, given back twice.
     let outer = step("acquire", lock.acquire().await)?;
@@ -89,7 +90,7 @@ async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
     step("release", guard.release().await)?;
 
     // A name that is taken is told by its kind.
-    match locks.reentrant_lock("order:foreign").try_acquire().await {
+    match locks.lock_apart("order:foreign").try_acquire().await {
         Err(LockError::NotALock { kind, .. }) => assert_eq!(kind, "list"),
         result => return step("foreign", result).map(|_| unreachable!("a list is no lock")),
     }
@@ -165,7 +166,7 @@ async fn a_lock_outside_the_pattern_is_a_matter_of_configuration_and_leaves_noth
     let mut server = AclServer::start(PATTERNS).await;
     server.allow(COMMANDS).await;
     let locks = connect(&server).await.unwrap();
-    let refused = locks.reentrant_lock("elsewhere").acquire().await;
+    let refused = locks.lock_apart("elsewhere").acquire().await;
     assert!(
         matches!(refused, Err(LockError::InvalidConfig { .. })),
         "{refused:?}"

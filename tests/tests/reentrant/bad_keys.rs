@@ -4,6 +4,7 @@ use lock_core::{LockGuard, LossReason, Owner};
 use lock_tests::{LIMIT, TestServer};
 use tokio::time::timeout;
 
+use crate::apart::Apart;
 use crate::support::{command, in_time, manager, ms, until_clean};
 
 #[tokio::test]
@@ -13,10 +14,10 @@ async fn one_bad_key_costs_no_other_lease_its_renewal() {
     let ttl = ms(1500);
     let mut good = Vec::new();
     for n in 0..5 {
-        let lock = locks.reentrant_lock(format!("order:{n}")).ttl(ttl);
+        let lock = locks.lock_apart(format!("order:{n}")).ttl(ttl);
         good.push(lock.acquire().await.unwrap());
     }
-    let bad = locks.reentrant_lock("order:bad").ttl(ttl).acquire().await;
+    let bad = locks.lock_apart("order:bad").ttl(ttl).acquire().await;
     let bad = bad.unwrap();
     let exclusive = locks.lock("good").ttl(ttl).acquire().await.unwrap();
     let list = locks.lock("list").ttl(ttl).acquire().await.unwrap();
@@ -37,7 +38,7 @@ async fn one_bad_key_costs_no_other_lease_its_renewal() {
 #[tokio::test]
 async fn an_owner_enters_and_leaves_though_its_holds_are_something_else() {
     let server = TestServer::start().await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     let lock = lock.owner(&Owner::new());
     let outer = lock.acquire().await.unwrap();
     command::<()>(&server, "SET lock-core:holds:{order} x PX 60000").await;
@@ -60,7 +61,7 @@ async fn a_full_server_costs_no_lease_its_renewal() {
         let exclusive = locks.lock(format!("exclusive:{n}")).ttl(ttl);
         guards.push(exclusive.acquire().await.unwrap());
         // The end of the leases of its client is noted beside the lock of a named owner.
-        let owned = locks.reentrant_lock(format!("order:{n}"));
+        let owned = locks.lock_apart(format!("order:{n}"));
         let owned = owned.ttl(ttl).owner(&Owner::new());
         guards.push(owned.acquire().await.unwrap());
     }

@@ -7,6 +7,7 @@ use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::{LIMIT, TestServer, eventually, servers};
 use tokio::time::timeout;
 
+use crate::apart::Apart;
 use crate::contract_states::{
     an_owner_travels_between_managers, force_release_takes_all_holds, inspect_shows_each_state,
     max_hold_ends_one_hold_and_leaves_the_others, names_that_can_not_be_used_say_why,
@@ -101,7 +102,7 @@ suite! {
 }
 
 async fn eight_nested_functions_count_up_to_8_and_back_to_0(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k");
+    let lock = rig.manager().await.lock_apart("k");
     let lock = &lock;
     let mut counts = Vec::new();
     let mut tokens = Vec::new();
@@ -125,7 +126,7 @@ async fn eight_nested_functions_count_up_to_8_and_back_to_0(rig: &Rig) {
 }
 
 async fn without_an_owner_each_acquisition_is_its_own(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k");
+    let lock = rig.manager().await.lock_apart("k");
     let guard = lock.acquire().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -133,7 +134,7 @@ async fn without_an_owner_each_acquisition_is_its_own(rig: &Rig) {
 }
 
 async fn joined_futures_share_a_lock_only_with_an_owner(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k");
+    let lock = rig.manager().await.lock_apart("k");
     let inside = AtomicU64::new(0);
     let most = AtomicU64::new(0);
     let body = async || {
@@ -161,7 +162,7 @@ async fn joined_futures_share_a_lock_only_with_an_owner(rig: &Rig) {
 }
 
 async fn spawned_tasks_do_not_inherit_the_owner(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k");
+    let lock = rig.manager().await.lock_apart("k");
     let me = Owner::new();
     me.scope(async {
         let _guard = lock.acquire().await.unwrap();
@@ -176,7 +177,7 @@ async fn spawned_tasks_do_not_inherit_the_owner(rig: &Rig) {
 }
 
 async fn the_error_of_a_wait_says_why_it_ended(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k");
+    let lock = rig.manager().await.lock_apart("k");
     let _guard = lock.acquire().await.unwrap();
     match lock.acquire_within(Duration::ZERO).await {
         Err(LockError::Busy {
@@ -201,13 +202,13 @@ async fn a_busy_lock_names_the_client_that_began_the_tenure(rig: &Rig) {
     };
     let (one, other) = (named("orders-1").await, named("orders-2").await);
     for owner in [None, Some(Owner::new())] {
-        let mut lock = one.reentrant_lock("k");
+        let mut lock = one.lock_apart("k");
         if let Some(owner) = &owner {
             lock = lock.owner(owner);
         }
         let began = SystemTime::now() - ms(1);
         let guard = lock.acquire().await.unwrap();
-        let waiting = other.reentrant_lock("k");
+        let waiting = other.lock_apart("k");
         for limit in [Duration::ZERO, ms(200)] {
             let error = waiting.acquire_within(limit).await.unwrap_err();
             assert!(error.to_string().contains("held by `orders-1`"), "{error}");
@@ -225,10 +226,10 @@ async fn a_busy_lock_names_the_client_that_began_the_tenure(rig: &Rig) {
 }
 
 async fn a_waiter_gets_it_when_the_last_hold_goes(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k").owner(&Owner::new());
+    let lock = rig.manager().await.lock_apart("k").owner(&Owner::new());
     let outer = lock.acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
-    let other = rig.manager().await.reentrant_lock("k");
+    let other = rig.manager().await.lock_apart("k");
     let mut waiting = tokio::spawn(async move { other.acquire().await });
     outer.release().await.unwrap();
     let early = timeout(ms(100), &mut waiting).await;
@@ -240,15 +241,15 @@ async fn a_waiter_gets_it_when_the_last_hold_goes(rig: &Rig) {
 
 async fn an_owner_does_not_wait_behind_those_who_wait_for_it(rig: &Rig) {
     let locks = rig.manager().await;
-    let mine = locks.reentrant_lock("k").owner(&Owner::new());
+    let mine = locks.lock_apart("k").owner(&Owner::new());
     let outer = mine.acquire().await.unwrap();
     let waiting: Vec<_> = (0..3)
         .map(|_| {
-            let other = locks.reentrant_lock("k");
+            let other = locks.lock_apart("k");
             tokio::spawn(async move { other.acquire().await.unwrap().release().await })
         })
         .collect();
-    let seen = locks.reentrant_lock("k");
+    let seen = locks.lock_apart("k");
     eventually("they wait", LIMIT, async || {
         seen.inspect().await.unwrap().waiters() == 3
     })
@@ -263,14 +264,14 @@ async fn an_owner_does_not_wait_behind_those_who_wait_for_it(rig: &Rig) {
 
 async fn waiters_of_one_owner_enter_together(rig: &Rig) {
     let locks = rig.manager().await;
-    let held = rig.manager().await.reentrant_lock("k");
+    let held = rig.manager().await.lock_apart("k");
     let held = held.acquire().await.unwrap();
     let me = Owner::new();
     let (entered, mut guards) = tokio::sync::mpsc::unbounded_channel();
     for _ in 0..3 {
         // A stranger between them must not keep them out.
         for owner in [me.clone(), Owner::new()] {
-            let lock = locks.reentrant_lock("k").owner(&owner);
+            let lock = locks.lock_apart("k").owner(&owner);
             let (entered, mine) = (entered.clone(), owner == me);
             tokio::spawn(async move {
                 let guard = lock.acquire().await.unwrap();
@@ -280,7 +281,7 @@ async fn waiters_of_one_owner_enter_together(rig: &Rig) {
             });
         }
     }
-    let seen = locks.reentrant_lock("k");
+    let seen = locks.lock_apart("k");
     eventually("they wait", LIMIT, async || {
         seen.inspect().await.unwrap().waiters() == 6
     })
@@ -296,11 +297,11 @@ async fn waiters_of_one_owner_enter_together(rig: &Rig) {
 
 async fn a_waiter_takes_the_lock_for_its_own_owner_whoever_asked_before(rig: &Rig) {
     let locks = rig.manager().await;
-    let holder = rig.manager().await.reentrant_lock("k");
+    let holder = rig.manager().await.lock_apart("k");
     let me = Owner::new();
     for before in [None, Some(Owner::new())] {
         let held = holder.acquire().await.unwrap();
-        let lock = locks.reentrant_lock("k");
+        let lock = locks.lock_apart("k");
         let first = before.map_or(lock.clone(), |owner| lock.clone().owner(&owner));
         let first = tokio::spawn(async move { first.acquire().await.map(drop) });
         let until_waiting = async |waiters| {
@@ -333,16 +334,16 @@ async fn a_waiter_takes_the_lock_for_its_own_owner_whoever_asked_before(rig: &Ri
 
 async fn waiters_of_a_process_are_served_in_their_order(rig: &Rig) {
     let locks = rig.manager().await;
-    let guard = locks.reentrant_lock("k").acquire().await.unwrap();
+    let guard = locks.lock_apart("k").acquire().await.unwrap();
     let (served, mut order) = tokio::sync::mpsc::unbounded_channel();
     for number in 0..6u64 {
-        let (lock, served) = (locks.reentrant_lock("k"), served.clone());
+        let (lock, served) = (locks.lock_apart("k"), served.clone());
         tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             served.send(number).unwrap();
             guard.release().await.unwrap();
         });
-        let lock = locks.reentrant_lock("k");
+        let lock = locks.lock_apart("k");
         eventually("it waits", LIMIT, async || {
             lock.inspect().await.unwrap().waiters() == number + 1
         })
@@ -356,7 +357,7 @@ async fn waiters_of_a_process_are_served_in_their_order(rig: &Rig) {
 }
 
 async fn a_hold_that_is_dropped_is_given_back(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k").owner(&Owner::new());
+    let lock = rig.manager().await.lock_apart("k").owner(&Owner::new());
     let outer = lock.acquire().await.unwrap();
     drop(lock.acquire().await.unwrap());
     eventually("one hold is left", LIMIT, async || {

@@ -4,15 +4,16 @@ use futures_util::FutureExt;
 use lock_core::{LockError, LockManager, LossReason, Owner};
 use lock_tests::{LIMIT, eventually};
 
+use crate::apart::Apart;
 use crate::contract::Rig;
 use crate::support::{LONG, in_time, ms};
 
 pub(crate) async fn force_release_takes_all_holds(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k").owner(&Owner::new());
+    let lock = rig.manager().await.lock_apart("k").owner(&Owner::new());
     // So that a holder which hears nothing finds out soon.
     let lock = lock.ttl(ms(2000));
     let guards = [lock.acquire().await.unwrap(), lock.acquire().await.unwrap()];
-    let operator = rig.manager().await.reentrant_lock("k");
+    let operator = rig.manager().await.lock_apart("k");
     let next = operator.clone();
     let waiting = tokio::spawn(async move { next.acquire().await });
     assert!(operator.force_release().await.unwrap());
@@ -36,7 +37,7 @@ pub(crate) async fn force_release_takes_all_holds(rig: &Rig) {
 
 pub(crate) async fn inspect_shows_each_state(rig: &Rig) {
     let me = Owner::new();
-    let lock = rig.manager().await.reentrant_lock("k").owner(&me);
+    let lock = rig.manager().await.lock_apart("k").owner(&me);
     let info = lock.inspect().await.unwrap();
     assert!(!info.is_held());
     assert_eq!(
@@ -68,20 +69,13 @@ pub(crate) async fn prefixes_separate_locks_and_the_managers_does_not_apply(rig:
     let builder = LockManager::builder().prefix("mine:");
     let mine = builder.connect(&rig.url).await.unwrap();
     let others = rig.manager().await;
-    let guard = mine.reentrant_lock("k").acquire().await.unwrap();
-    assert!(
-        others
-            .reentrant_lock("k")
-            .inspect()
-            .await
-            .unwrap()
-            .is_held()
-    );
+    let guard = mine.lock_apart("k").acquire().await.unwrap();
+    assert!(others.lock_apart("k").inspect().await.unwrap().is_held());
     for prefix in ["a:", "b:"] {
-        let lock = mine.reentrant_lock("k").prefix(prefix);
+        let lock = mine.lock_apart("k").prefix(prefix);
         assert_eq!(lock.key(), "k");
         let guard = lock.try_acquire().await.unwrap().expect("another lock");
-        let same = others.reentrant_lock(format!("{prefix}k"));
+        let same = others.lock_apart(format!("{prefix}k"));
         assert!(same.try_acquire().await.unwrap().is_none(), "the same lock");
         guard.release().await.unwrap();
     }
@@ -91,7 +85,7 @@ pub(crate) async fn prefixes_separate_locks_and_the_managers_does_not_apply(rig:
 pub(crate) async fn the_other_kind_of_lock_under_the_same_name_is_foreign(rig: &Rig) {
     let builder = LockManager::builder().prefix("");
     let locks = builder.connect(&rig.url).await.unwrap();
-    let (exclusive, reentrant) = (locks.lock("k"), locks.reentrant_lock("k"));
+    let (exclusive, reentrant) = (locks.lock("k"), locks.lock_apart("k"));
     let is_foreign = |result: Result<(), LockError>| {
         assert!(
             matches!(&result, Err(LockError::NotALock { key, .. }) if key == "k"),
@@ -132,14 +126,14 @@ pub(crate) async fn names_that_can_not_be_used_say_why(rig: &Rig) {
         ("lock-core:fence", "reserved"),
         (&*"k".repeat(1025), "1024"),
     ] {
-        match locks.reentrant_lock(key).try_acquire().await {
+        match locks.lock_apart(key).try_acquire().await {
             Err(LockError::InvalidKey { reason, .. }) => {
                 assert!(reason.contains(word), "{key}: {reason}");
             }
             other => panic!("{key}: {other:?}"),
         }
     }
-    let joined = locks.reentrant_lock("core:fence").prefix("lock-");
+    let joined = locks.lock_apart("core:fence").prefix("lock-");
     assert!(matches!(
         joined.try_acquire().await,
         Err(LockError::InvalidKey { .. })
@@ -147,7 +141,7 @@ pub(crate) async fn names_that_can_not_be_used_say_why(rig: &Rig) {
 }
 
 pub(crate) async fn max_hold_ends_one_hold_and_leaves_the_others(rig: &Rig) {
-    let lock = rig.manager().await.reentrant_lock("k").owner(&Owner::new());
+    let lock = rig.manager().await.lock_apart("k").owner(&Owner::new());
     let outer = lock.acquire().await.unwrap();
     let inner = lock.clone().max_hold(ms(100)).acquire().await.unwrap();
     let reason = in_time("the end", inner.lost()).await;
@@ -167,7 +161,7 @@ pub(crate) async fn tokens_grow_from_tenure_to_tenure_only(rig: &Rig) {
     let managers = [rig.manager().await, rig.manager().await];
     let mut last = 0;
     for round in 0..20 {
-        let lock = managers[round % 2].reentrant_lock("k").owner(&Owner::new());
+        let lock = managers[round % 2].lock_apart("k").owner(&Owner::new());
         let outer = lock.acquire().await.unwrap();
         let inner = lock.acquire().await.unwrap();
         assert_eq!(inner.fencing_token(), outer.fencing_token());
@@ -181,26 +175,26 @@ pub(crate) async fn tokens_grow_from_tenure_to_tenure_only(rig: &Rig) {
 pub(crate) async fn an_owner_travels_between_managers(rig: &Rig) {
     let (here, there) = (rig.manager().await, rig.manager().await);
     let me = Owner::new();
-    let outer = here.reentrant_lock("k").owner(&me).acquire().await.unwrap();
+    let outer = here.lock_apart("k").owner(&me).acquire().await.unwrap();
     let header = me.to_string();
     let arrived = Owner::parse(&header).unwrap();
     arrived
         .scope(async {
-            let inner = there.reentrant_lock("k").acquire().await.unwrap();
+            let inner = there.lock_apart("k").acquire().await.unwrap();
             assert_eq!(inner.fencing_token(), outer.fencing_token());
             inner.release().await.unwrap();
         })
         .await;
     assert!(outer.is_held());
     outer.release().await.unwrap();
-    assert!(!there.reentrant_lock("k").inspect().await.unwrap().is_held());
+    assert!(!there.lock_apart("k").inspect().await.unwrap().is_held());
 }
 
 pub(crate) async fn shutdown_leaves_nothing(rig: &Rig) {
     let locks = rig.manager().await;
     let mut forgotten = Vec::new();
     for number in 0..20 {
-        let lock = locks.reentrant_lock(format!("k:{number}"));
+        let lock = locks.lock_apart(format!("k:{number}"));
         let lock = lock.owner(&Owner::new());
         forgotten.push((lock.acquire().await.unwrap(), lock.acquire().await.unwrap()));
     }
@@ -212,11 +206,11 @@ pub(crate) async fn shutdown_leaves_nothing(rig: &Rig) {
     for (outer, inner) in &forgotten {
         assert!(!outer.is_held() && !inner.is_held());
     }
-    let lock = locks.reentrant_lock("k:0");
+    let lock = locks.lock_apart("k:0");
     assert!(matches!(lock.acquire().await, Err(LockError::ShutDown)));
     let others = rig.manager().await;
     for number in 0..20 {
-        let lock = others.reentrant_lock(format!("k:{number}"));
+        let lock = others.lock_apart(format!("k:{number}"));
         assert!(!lock.inspect().await.unwrap().is_held());
     }
 }

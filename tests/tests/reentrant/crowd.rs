@@ -4,6 +4,7 @@ use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::{LIMIT, Proxy, eventually};
 use tokio::sync::mpsc;
 
+use crate::apart::Apart;
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
     LONG, PATIENT, in_time, is_acquire, is_subscribe, manager, manager_at, until_clean,
@@ -20,7 +21,7 @@ async fn wait_for_it(
     granted: &mpsc::Sender<LockGuard>,
 ) {
     for _ in 0..WAITERS {
-        let mut lock = locks.reentrant_lock("order");
+        let mut lock = locks.lock_apart("order");
         if owners {
             lock = lock.owner(&Owner::new());
         }
@@ -30,7 +31,7 @@ async fn wait_for_it(
             let _ = granted.send(guard).await;
         });
     }
-    let lock = locks.reentrant_lock("order");
+    let lock = locks.lock_apart("order");
     eventually("all wait", LIMIT, async || {
         lock.inspect().await.unwrap().waiters() == WAITERS as u64
     })
@@ -61,14 +62,7 @@ async fn tries_after_an_unlock(processes: usize, owners: bool) -> Vec<usize> {
     let guard = in_time("the lock", guards.recv()).await.unwrap();
     // A round trip of each process later, whatever the message caused has been sent.
     for (locks, _) in &all {
-        assert!(
-            locks
-                .reentrant_lock("order")
-                .inspect()
-                .await
-                .unwrap()
-                .is_held()
-        );
+        assert!(locks.lock_apart("order").inspect().await.unwrap().is_held());
     }
     let tries = all
         .iter()
@@ -105,9 +99,9 @@ async fn a_new_connection_is_in_use_before_its_channels_are_subscribed_to() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), PATIENT).await;
-    let holder = manager(&server).await.reentrant_lock("order");
+    let holder = manager(&server).await.lock_apart("order");
     let guard = holder.acquire().await.unwrap();
-    let lock = locks.reentrant_lock("order");
+    let lock = locks.lock_apart("order");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     until_listening(&server, "order", 1).await;
 

@@ -2,10 +2,11 @@
 
 use std::time::Instant;
 
-use lock_core::{LockError, LockGuard, LossReason, Owner, ReentrantLock};
+use lock_core::{LockError, LockGuard, LossReason, Owner};
 use lock_tests::{LIMIT, Proxy, TestServer};
 use tokio::time::{sleep, timeout};
 
+use crate::apart::{Apart, ApartLock};
 use crate::support::{
     LONG, PATIENT, in_time, is_extend, manager, manager_at, ms, until_clean, until_listening,
 };
@@ -17,7 +18,7 @@ async fn one_renewal_a_tick_after_600_locks_and_unlocks() {
     let proxy = Proxy::start(&server);
     let ttl = ms(1500);
     let locks = manager_at(&proxy.url(), LIMIT).await;
-    let lock = locks.reentrant_lock("order").owner(&Owner::new()).ttl(ttl);
+    let lock = locks.lock_apart("order").owner(&Owner::new()).ttl(ttl);
     for cycle in 0..600 {
         let guard = lock.acquire().await.unwrap();
         let nested = (cycle % 3 == 0).then_some(lock.acquire().await.unwrap());
@@ -56,7 +57,7 @@ async fn nothing_is_renewed_after_a_hundred_cancelled_acquires() {
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), PATIENT).await;
     for round in 0..100u64 {
-        let lock = locks.reentrant_lock("order").ttl(ms(600));
+        let lock = locks.lock_apart("order").ttl(ms(600));
         let lock = if round % 2 == 0 {
             lock.owner(&Owner::new())
         } else {
@@ -85,11 +86,11 @@ async fn a_sick_connection_delays_no_renewal_elsewhere() {
     let ttl = ms(1500);
     let sick = manager_at(&proxy.url(), ms(500)).await;
     let sound = manager(&server).await;
-    let hopeless = sick.reentrant_lock("sick").ttl(ttl).acquire().await;
+    let hopeless = sick.lock_apart("sick").ttl(ttl).acquire().await;
     let hopeless = hopeless.unwrap();
     let mut fine = Vec::new();
     for n in 0..20 {
-        let lock = sound.reentrant_lock(format!("sound:{n}")).ttl(ttl);
+        let lock = sound.lock_apart(format!("sound:{n}")).ttl(ttl);
         fine.push(lock.acquire().await.unwrap());
     }
     proxy.cut_to_server(true);
@@ -104,7 +105,7 @@ async fn a_sick_connection_delays_no_renewal_elsewhere() {
 #[tokio::test]
 async fn a_holder_hears_of_its_loss_and_its_body_is_cancelled() {
     let server = TestServer::start().await;
-    let lock = manager(&server).await.reentrant_lock("order").ttl(ms(900));
+    let lock = manager(&server).await.lock_apart("order").ttl(ms(900));
     let other = lock.clone();
     let outcome = in_time(
         "the body",
@@ -143,8 +144,8 @@ async fn mixed_leases_are_renewed_exactly_while_one_of_them_wants_it() {
     let locks = manager(&server).await;
     let ttl = ms(1200);
     let case = async |number: usize, outer_renews: bool, outer_first: bool| {
-        let lock: ReentrantLock = locks
-            .reentrant_lock(format!("order:{number}"))
+        let lock: ApartLock = locks
+            .lock_apart(format!("order:{number}"))
             .owner(&Owner::new())
             .ttl(ttl);
         let outer = lock.clone().renew(outer_renews).acquire().await.unwrap();
@@ -183,7 +184,7 @@ async fn a_fixed_lease_is_never_renewed() {
     let server = TestServer::start().await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), LIMIT).await;
-    let lock = locks.reentrant_lock("order").owner(&Owner::new());
+    let lock = locks.lock_apart("order").owner(&Owner::new());
     let lock = lock.ttl(ms(600)).renew(false);
     let guards = [lock.acquire().await.unwrap(), lock.acquire().await.unwrap()];
     for guard in &guards {
@@ -197,9 +198,9 @@ async fn a_fixed_lease_is_never_renewed() {
 async fn a_wait_with_a_limit_ends_though_the_server_hangs() {
     let server = TestServer::start().await;
     let holder = manager(&server).await;
-    let _held = holder.reentrant_lock("order").acquire().await.unwrap();
+    let _held = holder.lock_apart("order").acquire().await.unwrap();
     let locks = manager_at(&server.url(), LIMIT * 4).await;
-    let lock = locks.reentrant_lock("order").ttl(LONG);
+    let lock = locks.lock_apart("order").ttl(LONG);
     for before in [true, false] {
         let waiter = lock.clone();
         let waiting = tokio::spawn(async move { waiter.acquire_within(ms(1500)).await });
@@ -218,7 +219,7 @@ async fn what_an_owner_had_lost_when_it_entered_anew_is_cleaned_up_at_once() {
     let server = TestServer::start().await;
     let locks = manager(&server).await;
     let us = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&us).ttl(LONG);
+    let lock = locks.lock_apart("order").owner(&us).ttl(LONG);
     let before = lock.acquire().await.unwrap();
     server.flushall().await;
     let anew = lock.acquire().await.unwrap();

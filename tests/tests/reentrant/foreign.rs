@@ -4,6 +4,7 @@ use lock_core::{LockError, Owner};
 use lock_tests::{LIMIT, TestServer};
 use redis::Value;
 
+use crate::apart::Apart;
 use crate::support::{command, manager};
 
 #[tokio::test]
@@ -28,8 +29,8 @@ async fn data_under_the_name_is_foreign_and_left_alone() {
         let _: Value = command(&server, how).await;
         let before: Value = command(&server, "DUMP order").await;
         for lock in [
-            locks.reentrant_lock("order"),
-            locks.reentrant_lock("order").owner(&Owner::new()),
+            locks.lock_apart("order"),
+            locks.lock_apart("order").owner(&Owner::new()),
         ] {
             let results = [
                 lock.try_acquire().await.map(drop),
@@ -58,7 +59,7 @@ async fn data_under_the_name_is_foreign_and_left_alone() {
 #[tokio::test]
 async fn a_lock_of_any_owner_is_one() {
     let server = TestServer::start().await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     for owner in ["me", "0", "with:many:colons", "ünïcode"] {
         let _: i64 = command(&server, &format!("HSET order {owner} 3")).await;
         let info = lock.inspect().await.unwrap();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lock_core::{LockError, Owner};
 use lock_tests::{Proxy, Request, TestServer};
 
+use crate::apart::Apart;
 use crate::support::until_listening;
 use crate::support::{LONG, PATIENT, in_time, is_acquire, manager_at, ms, neighbours, until_clean};
 
@@ -16,14 +17,14 @@ async fn a_lone_task_that_comes_back_at_once_gives_way_to_another_process() {
         let near = manager_at(&server.url(), PATIENT).await;
         let proxy = Proxy::start(&server);
         let far = manager_at(&proxy.url(), PATIENT).await;
-        let lock = near.reentrant_lock("order").ttl(LONG);
+        let lock = near.lock_apart("order").ttl(LONG);
         let lock = if owned {
             lock.owner(&Owner::new())
         } else {
             lock
         };
         let mut guard = lock.acquire().await.unwrap();
-        let other = far.reentrant_lock("order").ttl(LONG);
+        let other = far.lock_apart("order").ttl(LONG);
         let waiting = tokio::spawn(async move { other.acquire().await.map(drop) });
         until_listening(&server, "order", 1).await;
         let mut cycles = 0;
@@ -45,7 +46,7 @@ async fn a_lone_task_that_comes_back_at_once_gives_way_to_another_process() {
 async fn an_owner_whose_time_ends_while_it_asks_again_is_timed_out() {
     let (_server, java, proxy, locks) = neighbours().await;
     assert_eq!(java.try_lock("order", LONG).await, None);
-    let lock = locks.reentrant_lock("order").owner(&Owner::new());
+    let lock = locks.lock_apart("order").owner(&Owner::new());
     let tries = AtomicUsize::new(0);
     let again =
         move |request: &Request| is_acquire(request) && tries.fetch_add(1, Ordering::SeqCst) == 1;

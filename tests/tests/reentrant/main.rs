@@ -1,6 +1,7 @@
 //! The reentrant lock on real servers: Redisson's `RLock` on the wire, and the promises of every lock.
 
 mod acl;
+mod apart;
 mod bad_keys;
 mod contract;
 mod contract_states;

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use lock_core::{LockError, LockGuard, Owner, ReentrantLock};
+use lock_core::{LockError, LockGuard, Owner};
 use lock_tests::{DropMode, LIMIT, Proxy, eventually};
 
+use crate::apart::{Apart, ApartLock};
 use crate::support::{
     LONG, hash, in_time, is_acquire, is_release, manager, manager_at, ms, until_clean, warm_server,
 };
@@ -17,7 +18,7 @@ enum Way {
 }
 
 impl Way {
-    async fn acquire(self, lock: &ReentrantLock) -> Result<LockGuard, LockError> {
+    async fn acquire(self, lock: &ApartLock) -> Result<LockGuard, LockError> {
         match self {
             Self::Try => Ok(lock.try_acquire().await?.expect("nobody else has it")),
             Self::Within => lock.acquire_within(LIMIT).await,
@@ -43,7 +44,7 @@ async fn an_acquire_whose_reply_was_lost_counts_once() {
         let proxy = Proxy::start(&server);
         let locks = manager_at(&proxy.url(), ms(500)).await;
         let me = Owner::new();
-        let lock = locks.reentrant_lock("order").owner(&me).ttl(LONG);
+        let lock = locks.lock_apart("order").owner(&me).ttl(LONG);
         let mut guards: Vec<LockGuard> = Vec::new();
         for count in 1..=3 {
             let lost = proxy.drop_next_reply_matching(is_acquire, mode);
@@ -74,7 +75,7 @@ async fn a_release_whose_reply_was_lost_takes_one_hold_back() {
         let proxy = Proxy::start(&server);
         let locks = manager_at(&proxy.url(), ms(500)).await;
         let me = Owner::new();
-        let lock = locks.reentrant_lock("order").owner(&me).ttl(LONG);
+        let lock = locks.lock_apart("order").owner(&me).ttl(LONG);
         let mut guards = Vec::new();
         for _ in 0..3 {
             guards.push(lock.acquire().await.unwrap());
@@ -102,7 +103,7 @@ async fn a_release_that_is_repeated_leaves_the_next_owner_alone() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), ms(500)).await;
-    let guard = locks.reentrant_lock("order").acquire().await.unwrap();
+    let guard = locks.lock_apart("order").acquire().await.unwrap();
     let lost = proxy.drop_next_reply_matching(is_release, DropMode::Close);
     let repeated = proxy.hold_next_request_matching({
         let mut seen = 0;
@@ -114,7 +115,7 @@ async fn a_release_that_is_repeated_leaves_the_next_owner_alone() {
     let releasing = tokio::spawn(guard.release());
     lost.wait().await;
     repeated.wait().await;
-    let next = manager(&server).await.reentrant_lock("order");
+    let next = manager(&server).await.lock_apart("order");
     let next = next.try_acquire().await.unwrap().expect("it is free");
     repeated.deliver();
     in_time("the release", releasing).await.unwrap().unwrap();
@@ -130,7 +131,7 @@ async fn a_try_without_any_answer_leaves_the_count_as_it_was() {
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), ms(500)).await;
     let me = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&me).ttl(LONG);
+    let lock = locks.lock_apart("order").owner(&me).ttl(LONG);
     let outer = lock.acquire().await.unwrap();
     let lost = [
         proxy.drop_next_reply_matching(is_acquire, DropMode::Silent),
@@ -161,7 +162,7 @@ async fn a_nested_acquire_that_is_cancelled_on_its_way_is_not_counted() {
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), LIMIT).await;
     let me = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&me).ttl(LONG);
+    let lock = locks.lock_apart("order").owner(&me).ttl(LONG);
     let outer = lock.acquire().await.unwrap();
     for _ in 0..5 {
         let on_its_way = proxy.hold_next_request_matching(is_acquire);
@@ -193,9 +194,9 @@ async fn an_owner_in_two_processes_is_counted_in_both() {
     let (here, there) = (manager(&server).await, manager(&server).await);
     let me = Owner::new();
     let sent = Owner::parse(&me.to_string()).unwrap();
-    let outer = here.reentrant_lock("order").owner(&me).acquire().await;
+    let outer = here.lock_apart("order").owner(&me).acquire().await;
     let outer = outer.unwrap();
-    let inner = there.reentrant_lock("order").owner(&sent).acquire().await;
+    let inner = there.lock_apart("order").owner(&sent).acquire().await;
     let inner = inner.unwrap();
     assert_eq!(hash(&server, "order").await, counted(&me, 2));
     assert_eq!(inner.fencing_token(), outer.fencing_token());

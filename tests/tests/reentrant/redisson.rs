@@ -39,25 +39,26 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use lock_core::{LockError, LockManager, LossReason, Owner, ReentrantLock};
+use lock_core::{LockError, LockManager, LossReason, Owner};
 use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use crate::apart::{Apart, ApartLock};
 use crate::support::{
     LONG, Section, hash, in_time, is_extend, is_subscribe, listeners, manager, manager_at, ms,
     until_clean, until_listening,
 };
 
 /// A server, a manager on it, and a lock of an owner.
-pub(crate) async fn one_lock() -> (TestServer, LockManager, ReentrantLock) {
+pub(crate) async fn one_lock() -> (TestServer, LockManager, ApartLock) {
     let server = TestServer::start().await;
     let locks = manager(&server).await;
-    let lock = locks.reentrant_lock("lock").owner(&Owner::new());
+    let lock = locks.lock_apart("lock").owner(&Owner::new());
     (server, locks, lock)
 }
 
-async fn try_once(lock: &ReentrantLock) -> bool {
+async fn try_once(lock: &ApartLock) -> bool {
     lock.try_acquire().await.unwrap().is_some()
 }
 
@@ -70,11 +71,11 @@ async fn two_thousand_tasks_over_many_locks_leave_no_subscription() {
         manager_at(&proxy.url(), LIMIT).await,
     ];
     let connections = proxy.connections();
-    let held = manager(&server).await.reentrant_lock("lock:0");
+    let held = manager(&server).await.lock_apart("lock:0");
     let held = held.acquire().await.unwrap();
     let mut tasks = JoinSet::new();
     for task in 0..2000 {
-        let lock = managers[task % 2].reentrant_lock(format!("lock:{}", task % 50));
+        let lock = managers[task % 2].lock_apart(format!("lock:{}", task % 50));
         tasks.spawn(async move {
             let guard = lock.acquire().await.unwrap();
             tokio::task::yield_now().await;
@@ -98,11 +99,11 @@ async fn one_connection_serves_every_contended_lock() {
     let names: Vec<String> = (0..300).map(|n| format!("lock:{n}")).collect();
     let mut held = Vec::new();
     for name in &names {
-        held.push(other.reentrant_lock(name).acquire().await.unwrap());
+        held.push(other.lock_apart(name).acquire().await.unwrap());
     }
     let mut waiting = JoinSet::new();
     for name in &names {
-        let lock = locks.reentrant_lock(name);
+        let lock = locks.lock_apart(name);
         waiting.spawn(async move { lock.acquire().await.unwrap().release().await });
     }
     proxy.on_count(names.len(), is_subscribe).await;
@@ -121,8 +122,8 @@ async fn a_lock_is_not_renewed_after_a_cancelled_acquire() {
     let server = TestServer::start().await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), LIMIT).await;
-    let holder = manager(&server).await.reentrant_lock("lock");
-    let lock = locks.reentrant_lock("lock").ttl(ms(300));
+    let holder = manager(&server).await.lock_apart("lock");
+    let lock = locks.lock_apart("lock").ttl(ms(300));
     for owner in [None, Some(Owner::new())] {
         let lock = owner.map_or_else(|| lock.clone(), |owner| lock.clone().owner(&owner));
         for _ in 0..10 {
@@ -143,7 +144,7 @@ async fn a_lock_is_not_renewed_after_a_cancelled_acquire() {
     until_clean(&server).await;
 }
 
-async fn lock_and_hold(lock: ReentrantLock) {
+async fn lock_and_hold(lock: ApartLock) {
     let _guard = lock.acquire().await.unwrap();
     std::future::pending::<()>().await;
 }
@@ -152,7 +153,7 @@ async fn lock_and_hold(lock: ReentrantLock) {
 async fn a_server_that_failed_is_an_error_and_no_lock() {
     let server = TestServer::start().await;
     let locks = manager_at(&server.url(), ms(300)).await;
-    let lock = locks.reentrant_lock("lock").owner(&Owner::new());
+    let lock = locks.lock_apart("lock").owner(&Owner::new());
     let guard = lock.clone().ttl(ms(600)).acquire().await.unwrap();
     server.kill();
     let tried = in_time("the try", lock.try_acquire()).await;
@@ -197,12 +198,7 @@ async fn a_wait_ends_in_time_and_with_a_reason() {
     let _guard = lock.acquire().await.unwrap();
     let limit = ms(500);
     let started = std::time::Instant::now();
-    match in_time(
-        "the wait",
-        locks.reentrant_lock("lock").acquire_within(limit),
-    )
-    .await
-    {
+    match in_time("the wait", locks.lock_apart("lock").acquire_within(limit)).await {
         Err(LockError::TimedOut { waited, .. }) => {
             assert!(waited >= limit && waited <= started.elapsed(), "{waited:?}");
         }
@@ -218,7 +214,7 @@ async fn a_wait_ends_in_time_and_with_a_reason() {
 async fn a_forced_release_lets_the_next_one_in() {
     let (server, locks, lock) = one_lock().await;
     let (outer, inner) = (lock.acquire().await.unwrap(), lock.acquire().await.unwrap());
-    let next = locks.reentrant_lock("lock");
+    let next = locks.lock_apart("lock");
     assert!(next.force_release().await.unwrap());
     assert!(!next.inspect().await.unwrap().is_held());
     for guard in [outer, inner] {
@@ -235,7 +231,7 @@ async fn a_fixed_lease_ends_and_lets_the_next_one_in() {
     let (server, locks, lock) = one_lock().await;
     let guard = lock.ttl(ms(500)).renew(false).acquire().await.unwrap();
     let waiting = tokio::spawn({
-        let next = locks.reentrant_lock("lock");
+        let next = locks.lock_apart("lock");
         async move { next.acquire().await }
     });
     let reason = in_time("the end of the lease", guard.lost()).await;
@@ -254,13 +250,13 @@ async fn the_lock_of_a_runtime_that_has_ended_expires() {
     let thread = std::thread::spawn(move || {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let lock = manager_at(&url, LIMIT).await.reentrant_lock("lock");
+            let lock = manager_at(&url, LIMIT).await.lock_apart("lock");
             std::mem::forget(lock.ttl(ms(900)).acquire().await.unwrap());
         });
     });
     thread.join().unwrap();
     assert!(server.exists("lock").await, "nobody has released it");
-    let next = manager(&server).await.reentrant_lock("lock");
+    let next = manager(&server).await.lock_apart("lock");
     let guard = in_time("the next one", next.acquire()).await.unwrap();
     assert!(guard.is_held());
 }
@@ -285,8 +281,8 @@ async fn the_hold_count_goes_up_and_down() {
 #[tokio::test]
 async fn a_lock_tells_its_owner_from_others() {
     let (server, locks, lock) = one_lock().await;
-    let other = locks.reentrant_lock("lock").owner(&Owner::new());
-    let elsewhere = manager(&server).await.reentrant_lock("lock");
+    let other = locks.lock_apart("lock").owner(&Owner::new());
+    let elsewhere = manager(&server).await.lock_apart("lock");
     let guard = lock.acquire().await.unwrap();
     let owner = lock.inspect().await.unwrap().owner().map(str::to_owned);
     // Whoever asks is told the same, and only one of them gets in.
@@ -306,7 +302,7 @@ async fn a_lock_tells_its_owner_from_others() {
 #[tokio::test]
 async fn is_locked_is_the_same_for_the_owner_and_for_others() {
     let (server, _locks, lock) = one_lock().await;
-    let elsewhere = manager(&server).await.reentrant_lock("lock");
+    let elsewhere = manager(&server).await.lock_apart("lock");
     for _ in 0..3 {
         for asked in [&lock, &elsewhere] {
             assert!(!asked.inspect().await.unwrap().is_held());
@@ -324,7 +320,7 @@ async fn nobody_but_the_owner_can_release() {
     let (server, locks, lock) = one_lock().await;
     let guard = lock.ttl(ms(300)).renew(false).acquire().await.unwrap();
     in_time("the end of the lease", guard.lost()).await;
-    let next = locks.reentrant_lock("lock").owner(&Owner::new());
+    let next = locks.lock_apart("lock").owner(&Owner::new());
     let theirs = in_time("the next one", next.acquire()).await.unwrap();
     let released = guard.release().await;
     assert!(
@@ -353,7 +349,7 @@ async fn lock_and_unlock_can_be_repeated() {
 #[tokio::test]
 async fn an_owner_enters_again_and_others_only_after_its_last_release() {
     let (_server, locks, lock) = one_lock().await;
-    let other = locks.reentrant_lock("lock").owner(&Owner::new());
+    let other = locks.lock_apart("lock").owner(&Owner::new());
     let outer = lock.acquire().await.unwrap();
     let inner = lock.try_acquire().await.unwrap().expect("once more");
     assert_eq!(inner.fencing_token(), outer.fencing_token());
@@ -373,7 +369,7 @@ async fn a_lock_that_is_tried_again_and_again_is_renewed_while_held() {
     let held = Arc::new(AtomicUsize::new(0));
     let mut tasks = JoinSet::new();
     for _ in 0..4 {
-        let lock = manager(&server).await.reentrant_lock("lock").ttl(ttl);
+        let lock = manager(&server).await.lock_apart("lock").ttl(ttl);
         let (section, held) = (section.clone(), Arc::clone(&held));
         tasks.spawn(async move {
             while held.load(Ordering::SeqCst) < 3 {
@@ -399,7 +395,7 @@ async fn turns(server: &TestServer, managers: &[LockManager], tasks: usize) {
     let mut running = JoinSet::new();
     for task in 0..tasks {
         for locks in managers {
-            let mut lock = locks.reentrant_lock("lock");
+            let mut lock = locks.lock_apart("lock");
             if task % 2 == 0 {
                 lock = lock.owner(&Owner::new());
             }

@@ -4,6 +4,7 @@ use lock_core::{LockError, Owner};
 use lock_tests::{LIMIT, TestServer, eventually};
 use tokio::time::timeout;
 
+use crate::apart::Apart;
 use crate::redisson::one_lock;
 use crate::support::{in_time, manager, manager_at, ms, until_clean};
 
@@ -12,7 +13,7 @@ async fn after_a_restart_the_old_hold_is_lost_and_a_new_one_is_renewed() {
     let server = TestServer::start().await;
     let locks = manager_at(&server.url(), ms(500)).await;
     let ttl = ms(1500);
-    let lock = locks.reentrant_lock("lock").owner(&Owner::new()).ttl(ttl);
+    let lock = locks.lock_apart("lock").owner(&Owner::new()).ttl(ttl);
     let outer = lock.acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
     server.restart().await;

@@ -8,6 +8,7 @@ use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 use tokio::runtime;
 use tokio::time::sleep;
 
+use crate::apart::Apart;
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{LONG, PATIENT, command, hash, in_time, manager, manager_at, ms};
 use crate::support::{is_acquire, until_clean};
@@ -17,7 +18,7 @@ async fn a_release_leaves_a_lock_that_redisson_took_anew() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
     let us = Owner::parse(&java.owner).unwrap();
-    let lock = manager(&server).await.reentrant_lock("order").owner(&us);
+    let lock = manager(&server).await.lock_apart("order").owner(&us);
     let guard = lock.acquire().await.unwrap();
     assert!(java.force_unlock("order").await);
     assert_eq!(java.try_lock("order", LONG).await, None);
@@ -36,7 +37,7 @@ async fn a_guard_is_lost_though_redisson_has_the_lock_for_its_owner() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
     let us = Owner::parse(&java.owner).unwrap();
-    let lock = manager(&server).await.reentrant_lock("order").owner(&us);
+    let lock = manager(&server).await.lock_apart("order").owner(&us);
     let lock = lock.ttl(ms(3000));
     // The script finds it out, or the renewal.
     for scripted in [true, false] {
@@ -61,7 +62,7 @@ async fn a_fencing_token_does_not_come_again_after_redisson_let_go() {
     let java = Redisson::new(&server).await;
     let other = Redisson::new(&server).await;
     let us = Owner::parse(&java.owner).unwrap();
-    let lock = manager(&server).await.reentrant_lock("order").owner(&us);
+    let lock = manager(&server).await.lock_apart("order").owner(&us);
     let guard = lock.acquire().await.unwrap();
     let first = guard.fencing_token();
     // Still the same tenure.
@@ -88,7 +89,7 @@ fn crashes_with_the_lock(server: &TestServer, owner: &Owner) {
         let runtime = runtime::Builder::new_current_thread().enable_all().build();
         runtime.unwrap().block_on(async {
             let locks = lock_core::LockManager::connect(&url).await.unwrap();
-            let lock = locks.reentrant_lock("order").ttl(CRASHED).owner(&owner);
+            let lock = locks.lock_apart("order").ttl(CRASHED).owner(&owner);
             std::mem::forget(lock.acquire().await.unwrap());
             std::mem::forget(lock.acquire().await.unwrap());
         });
@@ -104,7 +105,7 @@ async fn what_crashed_is_not_counted_though_its_owner_comes_and_goes() {
     let server = TestServer::start().await;
     let owner = Owner::new();
     crashes_with_the_lock(&server, &owner);
-    let there = manager(&server).await.reentrant_lock("order").owner(&owner);
+    let there = manager(&server).await.lock_apart("order").owner(&owner);
     let guard = there.acquire().await.unwrap();
     assert_eq!(hash(&server, "order").await[&owner.to_string()], 3);
     let alone = async {
@@ -123,7 +124,7 @@ async fn what_crashed_is_not_counted_though_its_owner_comes_and_goes() {
 async fn a_lock_lasts_for_those_of_its_owner_who_are_left() {
     let server = TestServer::start().await;
     let (owner, stranger) = (Owner::new(), Owner::new());
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     crashes_with_the_lock(&server, &owner);
     // This one has a ttl of minutes, and would hand the lock on to nobody.
     let guard = lock.clone().owner(&owner).acquire().await.unwrap();
@@ -142,7 +143,7 @@ async fn a_short_hold_is_given_back_after_an_outage_while_a_long_one_of_its_owne
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), ms(500)).await;
     let owner = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&owner);
+    let lock = locks.lock_apart("order").owner(&owner);
     let long = lock.acquire().await.unwrap();
     let short = lock.ttl(ms(300)).acquire().await.unwrap();
     proxy.refuse(true);
@@ -168,7 +169,7 @@ async fn what_comes_late_is_counted_until_its_process_has_no_lease_left() {
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), PATIENT).await;
     let owner = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&owner).ttl(CRASHED);
+    let lock = locks.lock_apart("order").owner(&owner).ttl(CRASHED);
     let kept = lock.acquire().await.unwrap();
     let late = proxy.hold_next_request_matching(is_acquire);
     let caller = tokio::spawn({
@@ -188,7 +189,7 @@ async fn what_comes_late_is_counted_until_its_process_has_no_lease_left() {
     .await;
     assert!(kept.is_held());
     kept.release().await.unwrap();
-    let stranger = manager(&server).await.reentrant_lock("order");
+    let stranger = manager(&server).await.lock_apart("order");
     let guard = in_time("the ttl of what came late", stranger.acquire()).await;
     guard.unwrap().release().await.unwrap();
     until_clean(&server).await;
@@ -209,7 +210,7 @@ async fn what_crashed_under_a_longer_lease_of_redisson_is_counted_until_that_end
             .is_empty()
     })
     .await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     let guard = lock.clone().owner(&owner).acquire().await.unwrap();
     assert_eq!(java.hold_count("order").await, 4);
     guard.release().await.unwrap();

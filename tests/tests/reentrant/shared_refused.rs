@@ -1,10 +1,11 @@
 //! One owner in several processes, and a server that refuses a command for a moment: no hold is counted for ever, and no lease is
 //! longer than those need that are left.
 
-use lock_core::{LockManager, Owner, ReentrantLock};
+use lock_core::{LockManager, Owner};
 use lock_tests::{LIMIT, TestServer};
 use tokio::time::sleep;
 
+use crate::apart::{Apart, ApartLock};
 use crate::support::{LONG, command, hash, in_time, manager_at, ms, until_clean};
 
 /// What the scripts ask for in a tenure.
@@ -18,8 +19,8 @@ struct Rig {
     server: TestServer,
     owner: Owner,
     stranger: LockManager,
-    short: ReentrantLock,
-    long: ReentrantLock,
+    short: ApartLock,
+    long: ApartLock,
 }
 
 impl Rig {
@@ -28,7 +29,7 @@ impl Rig {
         let owner = Owner::new();
         let lock = async |ttl| {
             let locks = manager_at(&server.url(), LIMIT).await;
-            locks.reentrant_lock("order").owner(&owner).ttl(ttl)
+            locks.lock_apart("order").owner(&owner).ttl(ttl)
         };
         let (short, long) = (lock(ms(1000)).await, lock(LONG).await);
         let stranger = manager_at(&server.url(), LIMIT).await;
@@ -85,7 +86,7 @@ async fn an_acquisition_that_is_refused_a_command_prolongs_nothing() {
         rig.permit('+', refused).await;
         drop(entered);
         std::mem::forget(short);
-        let next = rig.stranger.reentrant_lock("order").ttl(LONG);
+        let next = rig.stranger.lock_apart("order").ttl(LONG);
         let guard = in_time(refused, next.acquire()).await.unwrap();
         guard.release().await.unwrap();
         until_clean(&rig.server).await;

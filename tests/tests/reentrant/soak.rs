@@ -10,6 +10,7 @@ use lock_tests::{LIMIT, Proxy, TestServer};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
+use crate::apart::Apart;
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{LONG, PATIENT, Section, manager_at, ms, until_clean};
 
@@ -37,7 +38,7 @@ impl World {
         let mut rng = Rng::with_seed(seed);
         while Instant::now() < self.until {
             let key = rng.usize(..KEYS);
-            let mut lock = locks.reentrant_lock(format!("key:{key}")).ttl(LONG);
+            let mut lock = locks.lock_apart(format!("key:{key}")).ttl(LONG);
             if rng.bool() {
                 lock = lock.owner(&Owner::new());
             }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::{LockManager, ReentrantLock};
+use lock_core::LockManager;
 pub(crate) use lock_tests::in_time;
 pub(crate) use lock_tests::kit::{command, ms, until_clean, warm_server};
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
 
+use crate::apart::ApartLock;
 use crate::redisson_client::Redisson;
 
 /// Longer than any test may wait: with this ttl a key that goes was removed.
@@ -67,7 +68,7 @@ pub(crate) async fn until_listening(server: &TestServer, name: &str, processes: 
 
 /// Waits until a manager behind this proxy, which had sent so many tries before, has begun to wait: it has tried, has
 /// subscribed, and its second try was answered. Only a message or the clock makes it try again.
-pub(crate) async fn until_parked(proxy: &Proxy, before: usize, lock: &ReentrantLock) {
+pub(crate) async fn until_parked(proxy: &Proxy, before: usize, lock: &ApartLock) {
     proxy.on_count(before + 2, is_acquire).await;
     // Requests keep their order, so the server has carried those out by now.
     lock.inspect().await.unwrap();

@@ -11,6 +11,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
+use crate::apart::Apart;
 use crate::redisson_client::channel;
 use crate::support::{in_time, manager, manager_at, ms, until_listening};
 
@@ -109,8 +110,8 @@ async fn relay(
 /// Waits for `order` in vain and at last gets it; how often it was warned of.
 async fn waits_and_warns(server: &TestServer, locks: &LockManager) -> usize {
     let capture = Capture::start();
-    let holder = manager(server).await.reentrant_lock("order");
-    let lock = locks.reentrant_lock("order").owner(&Owner::new());
+    let holder = manager(server).await.lock_apart("order");
+    let lock = locks.lock_apart("order").owner(&Owner::new());
     let warnings = || {
         let events = capture.events().into_iter();
         let warnings = events.filter(|event| {
@@ -160,9 +161,9 @@ async fn a_refusal_does_not_keep_a_new_connection_from_being_made() {
     let server = TestServer::start().await;
     let relay = Relay::start(&server).await;
     let locks = relay.locks().await;
-    let holder = manager(&server).await.reentrant_lock("order");
+    let holder = manager(&server).await.lock_apart("order");
     let guard = holder.acquire().await.unwrap();
-    let waiter = locks.reentrant_lock("order");
+    let waiter = locks.lock_apart("order");
     let waiting = tokio::spawn({
         let waiter = waiter.clone();
         async move { waiter.acquire().await }
@@ -184,9 +185,9 @@ async fn a_subscription_that_failed_for_a_moment_is_made_soon_after() {
     let relay = Relay::start(&server).await;
     relay.answer(Some(NOT_NOW));
     let locks = relay.locks().await;
-    let holder = manager(&server).await.reentrant_lock("order");
+    let holder = manager(&server).await.lock_apart("order");
     let guard = holder.acquire().await.unwrap();
-    let lock = locks.reentrant_lock("order");
+    let lock = locks.lock_apart("order");
     let waiting = tokio::spawn(async move { lock.acquire().await });
     eventually("it has subscribed in vain", LIMIT, async || {
         relay.refused.load(Ordering::SeqCst) > 0

@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use lock_core::{LockManager, Owner, ReentrantLock};
+use lock_core::{LockManager, Owner};
 use lock_tests::{LIMIT, TestServer};
 use tokio::time::sleep;
 
+use crate::apart::{Apart, ApartLock};
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
     LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager_at, ms, neighbours,
@@ -15,7 +16,7 @@ use crate::support::{
 #[tokio::test]
 async fn a_release_between_the_first_try_and_the_subscription_is_found() {
     let (server, java, proxy, locks) = neighbours().await;
-    let lock = locks.reentrant_lock("order");
+    let lock = locks.lock_apart("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
         let subscribing = proxy.hold_next_request_matching(is_subscribe);
@@ -67,7 +68,7 @@ async fn a_waiter_that_is_cancelled_while_it_asks_passes_the_wake_up_on() {
 #[tokio::test]
 async fn a_waiter_whose_time_ends_while_it_subscribes_leaves_a_listener_behind() {
     let (server, java, proxy, locks) = neighbours().await;
-    let lock = locks.reentrant_lock("order");
+    let lock = locks.lock_apart("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
         let asked = proxy.count(is_acquire);
@@ -92,8 +93,8 @@ async fn a_waiter_whose_time_ends_while_it_subscribes_leaves_a_listener_behind()
 }
 
 /// A handle of the lock, for an owner of its own where there are owners.
-fn order(locks: &LockManager, owners: bool) -> ReentrantLock {
-    let lock = locks.reentrant_lock("order");
+fn order(locks: &LockManager, owners: bool) -> ApartLock {
+    let lock = locks.lock_apart("order");
     if owners {
         lock.owner(&Owner::new())
     } else {
@@ -102,7 +103,7 @@ fn order(locks: &LockManager, owners: bool) -> ReentrantLock {
 }
 
 /// Waits until so many callers of this manager wait for the lock.
-async fn until_waiting(lock: &ReentrantLock, waiters: u64) {
+async fn until_waiting(lock: &ApartLock, waiters: u64) {
     lock_tests::eventually("they wait", LIMIT, async || {
         lock.inspect().await.unwrap().waiters() == waiters
     })
@@ -173,7 +174,7 @@ async fn the_longest_key_with_a_prefix_is_woken_too() {
     let (_server, java, proxy, locks) = neighbours().await;
     let key = "k".repeat(1024);
     let name = format!("prefix:{key}");
-    let lock = locks.reentrant_lock(&key).prefix("prefix:");
+    let lock = locks.lock_apart(&key).prefix("prefix:");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock(&name, LONG).await, None);
         let asked = proxy.count(is_acquire);

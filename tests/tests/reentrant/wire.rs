@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use lock_core::{LockError, LossReason, Owner};
 use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 
+use crate::apart::Apart;
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{LONG, hash, in_time, is_extend, manager, manager_at, ms, until_clean};
 
@@ -23,7 +24,7 @@ async fn what_redisson_holds_is_held_for_us() {
     let java = Redisson::new(&server).await;
     let locks = manager(&server).await;
     for (prefix, key, name) in NAMES {
-        let lock = locks.reentrant_lock(key).prefix(prefix);
+        let lock = locks.lock_apart(key).prefix(prefix);
         assert_eq!(java.try_lock(name, LONG).await, None, "{name}");
         assert!(lock.inspect().await.unwrap().is_held(), "{name}");
         assert!(lock.try_acquire().await.unwrap().is_none(), "{name}");
@@ -46,7 +47,7 @@ async fn what_we_hold_is_held_for_redisson() {
     let java = Redisson::new(&server).await;
     let locks = manager(&server).await;
     for (prefix, key, name) in NAMES {
-        let lock = locks.reentrant_lock(key).prefix(prefix);
+        let lock = locks.lock_apart(key).prefix(prefix);
         let guard = lock.acquire().await.unwrap();
         let pttl = java.try_lock(name, LONG).await.expect(name);
         assert!(pttl > 0 && pttl <= LONG.as_millis() as i64, "{pttl}");
@@ -65,7 +66,7 @@ async fn the_key_is_a_hash_of_the_owner_and_its_count_and_nothing_else() {
     let server = TestServer::start().await;
     let locks = manager(&server).await;
     let me = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&me);
+    let lock = locks.lock_apart("order").owner(&me);
     let mut guards = Vec::new();
     for count in 1..=4 {
         guards.push(lock.acquire().await.unwrap());
@@ -79,20 +80,13 @@ async fn the_key_is_a_hash_of_the_owner_and_its_count_and_nothing_else() {
     }
     drop(guards);
     until_clean(&server).await;
-    // Without an owner the acquisition is one. Nobody else can enter it.
-    let guard = locks.reentrant_lock("order").acquire().await.unwrap();
-    let fields = hash(&server, "order").await;
-    let (owner, count) = fields.first_key_value().unwrap();
-    assert_eq!((fields.len(), *count), (1, 1));
-    assert!(Owner::parse(owner).is_err(), "{owner}");
-    guard.release().await.unwrap();
 }
 
 #[tokio::test]
 async fn both_sides_read_the_same_count_and_ttl() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     for count in 1..=3 {
         assert_eq!(java.try_lock("order", LONG).await, None);
         let info = lock.inspect().await.unwrap();
@@ -123,7 +117,7 @@ async fn a_force_unlock_of_redisson_is_a_loss_that_we_hear_of_at_the_next_renewa
     let java = Redisson::new(&server).await;
     let locks = manager(&server).await;
     let me = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&me).ttl(ms(1500));
+    let lock = locks.lock_apart("order").owner(&me).ttl(ms(1500));
     let outer = lock.acquire().await.unwrap();
     let inner = lock.acquire().await.unwrap();
     assert!(java.force_unlock("order").await);
@@ -153,7 +147,7 @@ async fn a_force_unlock_of_redisson_is_a_loss_that_we_hear_of_at_the_next_renewa
 async fn a_force_release_of_ours_is_found_by_redisson_at_its_next_renewal_and_unlock() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     assert_eq!(java.try_lock("order", ms(900)).await, None);
     let mut watchdog = java.watchdog("order", ms(900)).await;
     assert!(lock.force_release().await.unwrap());
@@ -171,7 +165,7 @@ async fn a_force_release_of_ours_is_found_by_redisson_at_its_next_renewal_and_un
 async fn a_watchdog_of_redisson_leaves_our_lease_alone() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     let guard = lock.ttl(LONG).acquire().await.unwrap();
     let before = server.pttl("order").await;
     for lease in [ms(100), LONG * 10] {
@@ -191,7 +185,7 @@ async fn our_watchdog_leaves_the_lease_of_redisson_alone() {
     let java = Redisson::new(&server).await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), LIMIT).await;
-    let lock = locks.reentrant_lock("order").ttl(ms(4500));
+    let lock = locks.lock_apart("order").ttl(ms(4500));
     let guard = lock.acquire().await.unwrap();
     // The next renewal finds that Redisson holds the lock.
     let renewal = proxy.hold_next_request_matching(is_extend);
@@ -217,13 +211,13 @@ async fn both_watchdogs_keep_their_own_locks_on_one_server() {
     let ttl = ms(2000);
     assert_eq!(java.try_lock("theirs", ttl).await, None);
     let watchdog = java.watchdog("theirs", ttl).await;
-    let guard = locks.reentrant_lock("ours").ttl(ttl).acquire().await;
+    let guard = locks.lock_apart("ours").ttl(ttl).acquire().await;
     let guard = guard.unwrap();
     // Far beyond the ttl of both.
     let lost = tokio::time::timeout(ttl * 2, guard.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
     assert!(java.try_lock("ours", LONG).await.is_some());
-    let theirs = locks.reentrant_lock("theirs").try_acquire().await.unwrap();
+    let theirs = locks.lock_apart("theirs").try_acquire().await.unwrap();
     assert!(theirs.is_none());
     drop(watchdog);
     assert_eq!(java.unlock("theirs", ttl).await, Unlocked::Free);
@@ -235,7 +229,7 @@ async fn neither_a_nested_hold_nor_its_release_shortens_the_lease() {
     let server = TestServer::start().await;
     let locks = manager(&server).await;
     let me = Owner::new();
-    let lock = locks.reentrant_lock("order").owner(&me);
+    let lock = locks.lock_apart("order").owner(&me);
     let outer = lock.clone().ttl(LONG).acquire().await.unwrap();
     let enough = (LONG / 2).as_millis() as i64;
     for renew in [true, false] {
@@ -255,7 +249,7 @@ async fn neither_a_nested_hold_nor_its_release_shortens_the_lease() {
 async fn a_lock_without_a_ttl_is_held_and_waited_for() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     assert_eq!(java.try_lock("order", LONG).await, None);
     let _: i64 = crate::support::command(&server, "PERSIST order").await;
     let info = lock.inspect().await.unwrap();

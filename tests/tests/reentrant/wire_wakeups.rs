@@ -9,6 +9,7 @@ use lock_core::Owner;
 use lock_tests::{LIMIT, TestServer};
 use tokio::time::timeout;
 
+use crate::apart::Apart;
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
     LONG, Section, in_time, is_acquire, manager, ms, neighbours, until_clean, until_parked,
@@ -23,7 +24,7 @@ async fn an_unlock_of_redisson_wakes_our_waiter() {
         ("", "{order}", "{order}"),
         ("java:", "order", "java:order"),
     ] {
-        let lock = locks.reentrant_lock(key).prefix(prefix);
+        let lock = locks.lock_apart(key).prefix(prefix);
         woken_by_a_message(name, async || {
             assert_eq!(java.try_lock(name, LONG).await, None);
             let asked = proxy.count(is_acquire);
@@ -44,7 +45,7 @@ async fn an_unlock_of_redisson_wakes_our_waiter() {
 #[tokio::test]
 async fn a_force_unlock_of_redisson_wakes_our_waiter() {
     let (_server, java, proxy, locks) = neighbours().await;
-    let lock = locks.reentrant_lock("order");
+    let lock = locks.lock_apart("order");
     woken_by_a_message("the lock", async || {
         assert_eq!(java.try_lock("order", LONG).await, None);
         let asked = proxy.count(is_acquire);
@@ -67,7 +68,7 @@ async fn our_release_wakes_a_waiter_of_redisson() {
     for name in ["order", "{order}"] {
         let java = Arc::new(Redisson::new(&server).await);
         for force in [false, true] {
-            let lock = locks.reentrant_lock(name);
+            let lock = locks.lock_apart(name);
             let guard = lock.acquire().await.unwrap();
             let waiter = Arc::clone(&java);
             let waiting = tokio::spawn(async move { waiter.lock(name, LONG).await });
@@ -92,7 +93,7 @@ async fn a_subscriber_of_the_channel_gets_one_0_for_each_full_release() {
     let java = Redisson::new(&server).await;
     let locks = manager(&server).await;
     for name in ["order", "{order}:7", "a{x}b"] {
-        let lock = locks.reentrant_lock(name).owner(&Owner::new());
+        let lock = locks.lock_apart(name).owner(&Owner::new());
         let mut pubsub = java.subscribe(name).await;
         let mut messages = pubsub.on_message();
         let outer = lock.acquire().await.unwrap();
@@ -121,7 +122,7 @@ async fn a_lease_that_runs_out_lets_both_sides_in() {
     let server = TestServer::start().await;
     let java = Arc::new(Redisson::new(&server).await);
     let dead = Redisson::new(&server).await;
-    let lock = manager(&server).await.reentrant_lock("order");
+    let lock = manager(&server).await.lock_apart("order");
     assert_eq!(dead.try_lock("order", ms(400)).await, None);
     let guard = in_time("the lock", lock.acquire()).await.unwrap();
     guard.release().await.unwrap();
@@ -168,7 +169,7 @@ async fn threads_of_redisson_and_tasks_of_ours_never_overlap_and_all_get_their_s
         let (section, entered) = (section.clone(), Arc::clone(&entered));
         parties.spawn(async move {
             let me = Owner::new();
-            let mut lock = locks.reentrant_lock("order");
+            let mut lock = locks.lock_apart("order");
             if party > 3 {
                 lock = lock.owner(&me);
             }

@@ -227,9 +227,10 @@ async fn ask(
                 .reentrant_lock(format!("r{key}"))
                 .ttl(ttl)
                 .renew(op.renew);
-            if let Some(owner) = owner {
-                lock = lock.owner(owner);
-            }
+            lock = match owner {
+                Some(owner) => lock.owner(owner),
+                None => lock.owner(&Owner::new()),
+            };
             if op.max_hold > 0 {
                 lock = lock.max_hold(most);
             }

@@ -1,0 +1,58 @@
+//! The locks that the running code is under: those of the enclosing annotated functions and `with` calls.
+
+use std::sync::Arc;
+
+use tokio::task::futures::TaskLocalFuture;
+
+use crate::engine::{Engine, LockRequest};
+use crate::view::LockView;
+
+tokio::task_local! {
+    static INNERMOST: Scope;
+}
+
+/// One lock that code runs under, and those around it.
+#[derive(Clone)]
+pub(crate) struct Scope(Arc<Level>);
+
+struct Level {
+    view: LockView,
+    outer: Option<Scope>,
+}
+
+impl Scope {
+    /// Runs `body` under these locks, and under those that the caller runs under. The first is the innermost.
+    pub(crate) fn run<F: Future>(
+        views: impl DoubleEndedIterator<Item = LockView>,
+        body: F,
+    ) -> TaskLocalFuture<Self, F> {
+        let outer = INNERMOST.try_with(Self::clone).ok();
+        let scope = views.rev().fold(outer, |outer, view| {
+            Some(Self(Arc::new(Level { view, outer })))
+        });
+        let Some(scope) = scope else {
+            unreachable!("a scope is opened under at least one lock")
+        };
+        INNERMOST.scope(scope, body)
+    }
+
+    /// The innermost lock that the caller runs under.
+    pub(crate) fn current() -> Option<LockView> {
+        INNERMOST.try_with(|scope| scope.0.view.clone()).ok()
+    }
+
+    /// Whether the caller runs under a lock that excludes this request for as long as the caller runs.
+    pub(crate) fn excludes(engine: &Arc<Engine>, request: &LockRequest) -> bool {
+        let excludes = |scope: &Self| {
+            let mut next = Some(scope);
+            while let Some(Self(level)) = next {
+                if level.view.excludes(engine, request) {
+                    return true;
+                }
+                next = level.outer.as_ref();
+            }
+            false
+        };
+        INNERMOST.try_with(excludes).unwrap_or(false)
+    }
+}
