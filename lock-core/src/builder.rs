@@ -1,19 +1,10 @@
 //! Settings for a manager.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use crate::LockError;
 use crate::config::{Config, ENDLESS};
-use crate::engine::Engine;
-use crate::manager::LockManager;
-use crate::rt::Handle;
-use crate::store::{
-    AnyStore, MemoryStore, QuorumStore, RedisStore, StoreError, UserConnection, node_urls,
-};
-use crate::time::{Clock, SystemClock};
 
-/// Sets up a [`LockManager`]. Made by [`LockManager::builder`].
+/// Sets up a [`LockManager`](crate::LockManager). Made by [`LockManager::builder`](crate::LockManager::builder).
 ///
 /// Settings are checked when the manager is made, so each method takes any value.
 ///
@@ -35,7 +26,7 @@ use crate::time::{Clock, SystemClock};
 #[derive(Debug, Clone, Default)]
 #[must_use = "a builder does nothing until `connect` or `from_connection`"]
 pub struct LockManagerBuilder {
-    config: Config,
+    pub(crate) config: Config,
 }
 
 impl LockManagerBuilder {
@@ -68,7 +59,7 @@ impl LockManagerBuilder {
     /// default.
     ///
     /// It is a part of every token on the server, so a caller that is refused or waits can learn the holder:
-    /// [`LockError::Busy`], [`LockError::TimedOut`] and [`LockInfo`](crate::LockInfo) tell it. Connections bear it as well
+    /// [`LockError::Busy`](crate::LockError::Busy), [`LockError::TimedOut`](crate::LockError::TimedOut) and [`LockInfo`](crate::LockInfo) tell it. Connections bear it as well
     /// (`CLIENT SETNAME`). It need not be unique, and it is no secret.
     ///
     /// 1 to 40 printable ASCII characters without spaces and braces.
@@ -113,6 +104,32 @@ impl LockManagerBuilder {
     /// ```
     pub fn default_ttl(mut self, ttl: Duration) -> Self {
         self.config.default_ttl = ttl;
+        self
+    }
+
+    /// How long [`Lock::acquire`](crate::Lock::acquire), [`with`](crate::Lock::with) and a function under `#[distributed_lock]` without
+    /// `wait` wait at most, also of the other kinds of lock. No limit by default; not zero.
+    ///
+    /// With it a lock that is never released shows as
+    /// [`TimedOut`](crate::LockError::TimedOut), with the holder's name, and not as requests that hang. A caller that is to wait without
+    /// limit says `acquire_within(Duration::MAX)`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .default_wait(Duration::from_millis(20))
+    ///     .connect("memory://")
+    ///     .await?;
+    /// let _held = locks.lock("a").acquire().await?;
+    /// let late = locks.lock("a").acquire().await;
+    /// assert!(matches!(late, Err(lock_core::LockError::TimedOut { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn default_wait(mut self, limit: Duration) -> Self {
+        self.config.default_wait = Some(limit);
         self
     }
 
@@ -262,7 +279,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether a node of a [quorum](Self::quorum) that has restarted, was flushed or replaced is kept from voting until every lock
+    /// Whether a node of a [quorum](Self::connect_quorum) that has restarted, was flushed or replaced is kept from voting until every lock
     /// has ended that it may have forgotten. True by default.
     ///
     /// That takes the longest ttl in use, rounded up by an eighth at most, and at least two seconds. The nodes keep a note of the
@@ -284,7 +301,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How far the clock of a node of a [quorum](Self::quorum) may jump without harm. 500 ms by default, at least 20 ms.
+    /// How far the clock of a node of a [quorum](Self::connect_quorum) may jump without harm. 500 ms by default, at least 20 ms.
     ///
     /// A server measures a ttl with its wall clock, so one that jumps forward forgets votes too early. The nodes keep each vote
     /// that much longer than its ttl, and a lock is taken only with a majority of nodes whose clocks agree to within half of it:
@@ -326,168 +343,4 @@ impl LockManagerBuilder {
         self.config.tls = Some(tls);
         self
     }
-
-    /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
-    ///
-    /// | URL | what |
-    /// |---|---|
-    /// | `redis://[user:password@]host[:port][/db]` | one Redis or Valkey master |
-    /// | `rediss://..` | the same over TLS, with feature `tls-rustls` |
-    /// | `redis+unix:///path/to/socket` | over a Unix socket |
-    /// | `redis+quorum://a,b,c` | a [quorum](Self::quorum) of independent masters; `rediss+quorum://` over TLS |
-    /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and where there is no tokio runtime. It also
-    /// looks at the server, and says what to write instead: a refused password or certificate, a port that speaks TLS or does not,
-    /// an HTTP server, a Sentinel, a node of a cluster, a user without the rights that locks need.
-    /// [`Unavailable`](LockError::Unavailable) where nobody answers, and for a replica.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: a dropped future leaves nothing behind.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder().connect("memory://").await?;
-    /// assert!(locks.lock("a").try_acquire().await?.is_some());
-    ///
-    /// let refused = lock_core::LockManager::builder().connect("localhost:6379").await;
-    /// assert!(matches!(refused, Err(lock_core::LockError::InvalidConfig { .. })));
-    /// # Ok(()) }
-    /// ```
-    pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
-        self.config.check()?;
-        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        if let Some(name) = url.strip_prefix("memory://") {
-            tracing::warn!(
-                "locks are kept in the memory of this process: other processes do not see them"
-            );
-            let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&clock)));
-            return Ok(LockManager::new(Engine::start(self.config, store, clock)?));
-        }
-        if let Some(nodes) = node_urls(url) {
-            return self.connect_quorum(nodes).await;
-        }
-        let store = RedisStore::open(url, &self.config)?;
-        let engine = Engine::start(self.config, AnyStore::Redis(store), clock)?;
-        let ready = engine.shared.store.ready().await;
-        ready.map_err(StoreError::into_lock_error)?;
-        Ok(LockManager::new(engine))
-    }
-
-    /// Connects to a quorum: 3, 5, 7 or 9 masters that know nothing of each other. A lock is held by whoever has it on a
-    /// majority of them, so it survives the loss of the minority; this is Redlock, with [fencing tokens](crate::FencingToken).
-    ///
-    /// Each URL may have its own user, password, port and database. The same as a URL for [`connect`](Self::connect):
-    /// `redis+quorum://user:password@a:6379/0,b,c`, where a comma in a password is written `%2C`.
-    ///
-    /// Every operation asks all nodes at once and is done when a majority has decided. A node that does not answer costs
-    /// nothing but its vote. Waiters of different processes get the lock about in the order in which they asked, not strictly.
-    /// [Reentrant locks](crate::ReentrantLock) are not over a quorum: acquiring one is [`InvalidConfig`](LockError::InvalidConfig).
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for another number of nodes, one that is named twice, or as for
-    /// [`connect`](Self::connect); [`Unavailable`](LockError::Unavailable), with what each node said, where no majority answers.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: a dropped future leaves nothing behind.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// let locks = lock_core::LockManager::builder().connect_quorum(nodes).await?;
-    /// let guard = locks.lock("report").acquire().await?;
-    /// # drop(guard); Ok(()) }
-    /// ```
-    pub async fn connect_quorum<U: AsRef<str>>(
-        self,
-        nodes: impl IntoIterator<Item = U>,
-    ) -> Result<LockManager, LockError> {
-        self.config.check()?;
-        let store = AnyStore::Quorum(QuorumStore::open(&texts(nodes), &self.config)?);
-        let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
-        let ready = engine.shared.store.ready().await;
-        ready.map_err(StoreError::into_lock_error)?;
-        Ok(LockManager::new(engine))
-    }
-
-    /// Begins a new quorum, once, before its first lock: from then on its nodes vote.
-    ///
-    /// A server without data may have lost it, with votes for locks that still last. So a node that no quorum knows does not vote
-    /// before the longest ttl in use has passed. That is also how a quorum begins without this call, and how a node joins that
-    /// replaces another. Here somebody who knows that none of the servers was a node before says so.
-    ///
-    /// # Errors
-    ///
-    /// [`Unavailable`](LockError::Unavailable) where a node does not answer: all of them have to;
-    /// [`InvalidConfig`](LockError::InvalidConfig) where a node belongs to a quorum already, or as for [`connect_quorum`](Self::connect_quorum). Nothing
-    /// has changed then, unless a node failed at the last moment: the others vote, and that one joins by itself.
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future may have begun with some of the nodes; the others join by themselves.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
-    /// lock_core::LockManager::builder().begin_quorum(nodes).await?;
-    /// # Ok(()) }
-    /// ```
-    pub async fn begin_quorum<U: AsRef<str>>(
-        self,
-        nodes: impl IntoIterator<Item = U>,
-    ) -> Result<(), LockError> {
-        self.config.check()?;
-        Handle::try_current().map_err(|_| {
-            LockError::config("there is no tokio runtime here: begin a quorum inside one")
-        })?;
-        let store = QuorumStore::open(&texts(nodes), &self.config)?;
-        store.begin().await.map_err(StoreError::into_lock_error)
-    }
-
-    /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or
-    /// anything else that speaks for one master.
-    ///
-    /// Such a connection cannot take messages for us, so waiting for a lock asks every
-    /// [`poll_interval`](Self::poll_interval). That it has broken is heard with the next command, so a lock that was taken away
-    /// meanwhile is known to be lost with its next renewal. A `MultiplexedConnection` does not reconnect: prefer the others.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting that cannot work, or where there is no tokio runtime.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-    /// let client = redis::Client::open("redis://127.0.0.1")?;
-    /// let connection = client.get_connection_manager().await?;
-    /// let locks = lock_core::LockManager::builder().from_connection(connection)?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    pub fn from_connection<C>(self, connection: C) -> Result<LockManager, LockError>
-    where
-        C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
-    {
-        self.config.check()?;
-        let connection = UserConnection::new(connection);
-        let store = AnyStore::Redis(RedisStore::over(connection, &self.config));
-        let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
-        Ok(LockManager::new(engine))
-    }
-}
-
-fn texts<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<String> {
-    let urls = urls.into_iter();
-    urls.map(|url| url.as_ref().to_owned()).collect()
 }

@@ -24,6 +24,8 @@ pub(crate) struct Config {
     /// `None` for the name of the machine and the number of the process.
     pub(crate) client_name: Option<String>,
     pub(crate) default_ttl: Duration,
+    /// `None` for no limit.
+    pub(crate) default_wait: Option<Duration>,
     pub(crate) command_deadline: Duration,
     pub(crate) drift: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
@@ -43,6 +45,7 @@ impl Default for Config {
             prefix: "lock:".to_owned(),
             client_name: None,
             default_ttl: Duration::from_secs(30),
+            default_wait: None,
             command_deadline: Duration::from_secs(1),
             drift: None,
             max_hold: None,
@@ -79,6 +82,11 @@ impl Config {
         self.terms(self.default_ttl)?;
         if let Some(most) = self.max_hold {
             check_max_hold(most)?;
+        }
+        if self.default_wait.is_some_and(|wait| wait.is_zero()) {
+            return Err(LockError::config(
+                "the default wait is zero, and `acquire` would never wait: leave it out for no limit, or give a time",
+            ));
         }
         if self.command_deadline.is_zero() {
             return Err(LockError::config(
@@ -196,6 +204,7 @@ mod tests {
         assert!(refused(|c| c.drift = Some(Duration::from_secs(30))));
         assert!(refused(|c| c.max_hold = Some(Duration::ZERO)));
         assert!(refused(|c| c.command_deadline = Duration::ZERO));
+        assert!(refused(|c| c.default_wait = Some(Duration::ZERO)));
         assert!(refused(|c| c.ttl_jitter = f64::NAN));
         assert!(refused(|c| c.drift = Some(Duration::ZERO)));
         assert!(refused(|c| c.poll_interval = Duration::MAX));

@@ -38,7 +38,7 @@ use crate::view::LockView;
 /// }
 /// # Ok(()) }
 /// ```
-#[must_use = "if unused the lock is released at once"]
+#[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     view: LockView,
@@ -269,6 +269,7 @@ impl LockGuard {
     /// assert!(!lock.inspect().await?.is_held());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "unlock")]
     pub async fn release(self) -> Result<(), LockError> {
         self.confirm_release().await
     }

@@ -1,6 +1,7 @@
 //! What the handles of both kinds of lock have in common: a key, the options, and what can be done with them.
 
 use std::fmt;
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,26 +77,12 @@ impl LockHandle {
             .finish_non_exhaustive()
     }
 
-    pub(crate) async fn acquire_within(
-        &self,
-        limit: Duration,
-        owner: Option<Owner>,
-        place: Place,
-    ) -> Result<LockGuard, LockError> {
-        let limit = if limit.is_zero() {
-            Limit::Try
-        } else {
-            Limit::Within(limit)
-        };
-        self.take(limit, owner, place).await
-    }
-
     pub(crate) async fn try_acquire(
         &self,
         owner: Option<Owner>,
-        place: Place,
+        at: &'static Location<'static>,
     ) -> Result<Option<LockGuard>, LockError> {
-        match self.take(Limit::Try, owner, place).await {
+        match self.take(Limit::Try, owner, at).await {
             Ok(guard) => Ok(Some(guard)),
             Err(LockError::Busy { .. } | LockError::Deadlock { .. }) => Ok(None),
             Err(error) => Err(error),
@@ -106,9 +93,13 @@ impl LockHandle {
         &self,
         limit: Limit,
         owner: Option<Owner>,
-        place: Place,
+        at: &'static Location<'static>,
     ) -> Result<LockGuard, LockError> {
-        let request = self.request(owner, place)?;
+        let request = self.request(owner, Place::of(at))?;
+        let limit = match (limit, self.engine.shared.config.default_wait) {
+            (Limit::Forever, Some(wait)) => Limit::Within(wait),
+            (limit, _) => limit,
+        };
         if Scope::excludes(&self.engine, &request) {
             return Err(LockError::Deadlock {
                 key: self.name().to_owned(),
@@ -139,10 +130,10 @@ impl LockHandle {
     pub(crate) async fn with<T>(
         &self,
         owner: Option<Owner>,
-        place: Place,
+        at: &'static Location<'static>,
         body: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> Result<T, LockError> {
-        let guard = self.take(Limit::Forever, owner, place).await?;
+        let guard = self.take(Limit::Forever, owner, at).await?;
         let run = guard.run_while_held(body(&guard));
         let outcome = Scope::run([guard.view()].into_iter(), run).await;
         guard.release_quietly().await;

@@ -212,7 +212,7 @@ impl LockInfo {
         self.foreign.as_deref()
     }
 
-    /// What each node of a [quorum](crate::LockManager::quorum) said, in the order in which they were named. Empty for any other
+    /// What each node of a [quorum](crate::LockManager::connect_quorum) said, in the order in which they were named. Empty for any other
     /// manager.
     ///
     /// # Examples

@@ -13,7 +13,7 @@
 //! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
 //! | functions that take one lock and call each other | [`ReentrantLock`], or the attribute's `reentrant` |
 //! | to leave the work out where another does it | [`Lock::try_acquire`] |
-//! | as many holders as a stock can be split into | [`LockManager::segmented`] |
+//! | as many holders as a stock can be split into | [`LockManager::segmented_lock`] |
 //! | a resource that refuses a holder from the past | [`LockGuard::fencing_token`] |
 //! | a lock that outlives any one server (Redlock) | [`LockManager::connect_quorum`] |
 //!
@@ -188,8 +188,11 @@
     )
 )]
 
+#[cfg(feature = "macros")]
+pub mod attribute;
 mod builder;
 mod config;
+mod connect;
 mod engine;
 mod error;
 mod fencing;

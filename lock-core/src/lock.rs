@@ -12,7 +12,6 @@ use crate::guard::LockGuard;
 use crate::handle::LockHandle;
 use crate::inspect::LockInfo;
 use crate::key::LockKey;
-use crate::place::Place;
 
 /// A name that one holder at a time can hold, across all processes that use the same server.
 ///
@@ -29,6 +28,20 @@ use crate::place::Place;
 /// | a scope that is cancelled when the lock is lost | [`with`](Self::with) |
 ///
 /// Waiters get the lock in the order in which they asked, over all processes.
+///
+/// # Common mistakes
+///
+/// The first three compile without a word:
+///
+/// - `let _ = lock.acquire().await?;` drops the guard in the same line, and the work runs without the lock. Write
+///   `let _guard = ..`, with a name.
+/// - `if lock.try_acquire().await?.is_some() { .. }` drops the guard before the block begins. Write
+///   `if let Some(_guard) = lock.try_acquire().await? { .. }`.
+/// - Two guards of one lock in one task: the second `acquire` waits until the first guard is dropped, which it never is. A warning
+///   names both places after a second. Inside [`with`](Self::with), and inside a function under `#[distributed_lock]`, the same is
+///   [`Deadlock`](LockError::Deadlock) at once. Pass the guard on, or use a [`ReentrantLock`](crate::ReentrantLock).
+/// - A guard that is dropped in the last lines of `main`: its release is queued, and the process ends before it is sent. The lock
+///   then stays for its ttl. Call [`shutdown`](crate::LockManager::shutdown) at the end.
 ///
 /// # What no lock can promise
 ///
@@ -171,13 +184,15 @@ impl Lock {
         self
     }
 
-    /// Waits for the lock without limit, in FIFO order.
+    /// Waits for the lock, in FIFO order: without limit, or for the manager's
+    /// [`default_wait`](crate::LockManagerBuilder::default_wait) where it has one.
     ///
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) once the server has not answered for one ttl,
-    /// [`InvalidKey`](LockError::InvalidKey), [`InvalidConfig`](LockError::InvalidConfig),
-    /// [`NotALock`](LockError::NotALock), [`ShutDown`](LockError::ShutDown).
+    /// [`Deadlock`](LockError::Deadlock) inside the scope that holds the lock, [`InvalidKey`](LockError::InvalidKey),
+    /// [`InvalidConfig`](LockError::InvalidConfig), [`NotALock`](LockError::NotALock), [`ShutDown`](LockError::ShutDown);
+    /// [`TimedOut`](LockError::TimedOut) after a `default_wait`.
     ///
     /// # Cancel safety
     ///
@@ -193,22 +208,19 @@ impl Lock {
     /// guard.release().await?;
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "lock")]
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> {
         self.acquire_at(None, Location::caller())
     }
 
     /// Without a limit, or with one, for a call at this place.
-    pub(crate) async fn acquire_at(
+    pub(crate) fn acquire_at(
         &self,
         limit: Option<Duration>,
         at: &'static Location<'static>,
-    ) -> Result<LockGuard, LockError> {
-        let place = Place::of(at);
-        match limit {
-            None => self.handle.take(Limit::Forever, None, place).await,
-            Some(limit) => self.handle.acquire_within(limit, None, place).await,
-        }
+    ) -> impl Future<Output = Result<LockGuard, LockError>> {
+        self.handle.take(Limit::of(limit), None, at)
     }
 
     /// Waits for the lock, at most this long. Zero asks once, and does not queue.
@@ -234,6 +246,8 @@ impl Lock {
     /// assert!(lock.acquire_within(Duration::from_millis(10)).await.is_err());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "acquire_timeout")]
+    #[doc(alias = "lock_timeout")]
     #[track_caller]
     pub fn acquire_within(
         &self,
@@ -246,8 +260,9 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) after at most two command deadlines. A lock
-    /// that another holds is `Ok(None)`.
+    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) after at most two command deadlines, or three where a
+    /// release of this lock by this manager is under way, which the try lets go first. A lock that another holds is `Ok(None)`, also
+    /// inside the scope that holds it.
     ///
     /// # Cancel safety
     ///
@@ -263,17 +278,18 @@ impl Lock {
     /// assert!(lock.try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "try_lock")]
     #[track_caller]
     pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
         self.try_acquire_at(Location::caller())
     }
 
     /// For a call at this place.
-    pub(crate) async fn try_acquire_at(
+    pub(crate) fn try_acquire_at(
         &self,
         at: &'static Location<'static>,
-    ) -> Result<Option<LockGuard>, LockError> {
-        self.handle.try_acquire(None, Place::of(at)).await
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
+        self.handle.try_acquire(None, at)
     }
 
     /// Runs `body` while holding the lock; releases it on every path.
@@ -303,8 +319,7 @@ impl Lock {
         &self,
         body: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> impl Future<Output = Result<T, LockError>> {
-        let at = Location::caller();
-        async move { self.handle.with(None, Place::of(at), body).await }
+        self.handle.with(None, Location::caller(), body)
     }
 
     /// What the lock looks like on the server at this moment.
@@ -355,6 +370,7 @@ impl Lock {
     /// assert!(!stuck.is_held());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "force_unlock")]
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.handle.force_release().await
     }

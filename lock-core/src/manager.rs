@@ -152,7 +152,8 @@ impl LockManager {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.reentrant_lock("account:7").acquire().await?;
+    /// let me = lock_core::Owner::new();
+    /// let guard = locks.reentrant_lock("account:7").owner(&me).acquire().await?;
     /// assert_eq!(guard.hold_count(), 1);
     /// # Ok(()) }
     /// ```

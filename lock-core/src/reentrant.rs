@@ -13,7 +13,6 @@ use crate::handle::LockHandle;
 use crate::inspect::LockInfo;
 use crate::key::{LockKey, check_prefix};
 use crate::owner::Owner;
-use crate::place::Place;
 
 /// A lock that its owner can take again and again, and shares with Redisson's `RLock` of the same name.
 ///
@@ -24,8 +23,9 @@ use crate::place::Place;
 /// # Who is the owner?
 ///
 /// Never a thread and never a task: [`owner(&owner)`](Self::owner) says it; else the owner of the enclosing
-/// [`Owner::scope`] takes the lock; else each acquisition is its own owner, and a second one waits for the first.
-/// Futures joined in one task do not share a lock unless they share an owner.
+/// [`Owner::scope`] or [`with`](Self::with) takes the lock. Without either the acquisition is refused, since a second one could not
+/// enter: [`InvalidConfig`](LockError::InvalidConfig) names both ways. Futures joined in one task do not share a lock unless they
+/// share an owner.
 ///
 /// # On the server
 ///
@@ -97,7 +97,7 @@ impl ReentrantLock {
     }
 
     /// Takes the lock for this owner, wherever the call is made. Without it the owner of the enclosing
-    /// [`Owner::scope`] takes it, or, outside of any, each acquisition is its own.
+    /// [`Owner::scope`] or [`with`](Self::with) takes it; outside of any, the acquisition is refused.
     ///
     /// # Examples
     ///
@@ -125,9 +125,10 @@ impl ReentrantLock {
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let _one = locks.reentrant_lock("a").acquire().await?;
-    /// let other = locks.reentrant_lock("a").prefix("other:").try_acquire().await?;
-    /// assert!(other.is_some());
+    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
+    /// let _one = locks.reentrant_lock("a").owner(&me).acquire().await?;
+    /// let other = locks.reentrant_lock("a").prefix("other:").owner(&you);
+    /// assert!(other.try_acquire().await?.is_some());
     /// # Ok(()) }
     /// ```
     pub fn prefix(mut self, prefix: &str) -> Self {
@@ -159,7 +160,8 @@ impl ReentrantLock {
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`](crate::Lock::acquire).
+    /// As [`Lock::acquire`](crate::Lock::acquire); [`InvalidConfig`](LockError::InvalidConfig) also where no owner is named and no scope
+    /// is open.
     ///
     /// # Cancel safety
     ///
@@ -169,11 +171,13 @@ impl ReentrantLock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let lock = locks.reentrant_lock("a").owner(&lock_core::Owner::new());
     /// let guard = lock.acquire().await?;
     /// assert_eq!(guard.hold_count(), 1);
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "lock")]
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> {
         self.acquire_at(None, Location::caller())
@@ -185,11 +189,8 @@ impl ReentrantLock {
         limit: Option<Duration>,
         at: &'static Location<'static>,
     ) -> Result<LockGuard, LockError> {
-        let (owner, place) = (Some(self.taker()?), Place::of(at));
-        match limit {
-            None => self.handle.take(Limit::Forever, owner, place).await,
-            Some(limit) => self.handle.acquire_within(limit, owner, place).await,
-        }
+        let owner = Some(self.taker()?);
+        self.handle.take(Limit::of(limit), owner, at).await
     }
 
     /// As [`acquire`](Self::acquire), waiting at most this long. Zero asks once.
@@ -207,12 +208,15 @@ impl ReentrantLock {
     /// ```
     /// # use std::time::Duration;
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
-    /// let _guard = lock.acquire().await?;
-    /// // Another acquisition is another owner, unless an owner is named.
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
+    /// let _guard = locks.reentrant_lock("a").owner(&me).acquire().await?;
+    /// let lock = locks.reentrant_lock("a").owner(&you);
     /// assert!(lock.acquire_within(Duration::from_millis(10)).await.is_err());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "acquire_timeout")]
+    #[doc(alias = "lock_timeout")]
     #[track_caller]
     pub fn acquire_within(
         &self,
@@ -235,17 +239,20 @@ impl ReentrantLock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
-    /// let _guard = lock.try_acquire().await?.expect("free");
-    /// assert!(lock.try_acquire().await?.is_none());
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
+    /// let lock = locks.reentrant_lock("a");
+    /// let _guard = lock.clone().owner(&me).try_acquire().await?.expect("free");
+    /// assert!(lock.owner(&you).try_acquire().await?.is_none());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "try_lock")]
     #[track_caller]
     pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
         let at = Location::caller();
         async move {
-            let (owner, place) = (Some(self.taker()?), Place::of(at));
-            self.handle.try_acquire(owner, place).await
+            let owner = Some(self.taker()?);
+            self.handle.try_acquire(owner, at).await
         }
     }
 
@@ -280,7 +287,7 @@ impl ReentrantLock {
         async move {
             let named = self.owner.clone().or_else(Owner::current);
             let owner = named.unwrap_or_else(Owner::new);
-            let run = self.handle.with(Some(owner.clone()), Place::of(at), body);
+            let run = self.handle.with(Some(owner.clone()), at, body);
             owner.scope(run).await
         }
     }
@@ -327,12 +334,14 @@ impl ReentrantLock {
     ///
     /// ```
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a");
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let lock = locks.reentrant_lock("a").owner(&lock_core::Owner::new());
     /// let stuck = lock.acquire().await?;
     /// assert!(lock.force_release().await?);
     /// assert!(!stuck.is_held());
     /// # Ok(()) }
     /// ```
+    #[doc(alias = "force_unlock")]
     pub async fn force_release(&self) -> Result<bool, LockError> {
         self.handle.force_release().await
     }

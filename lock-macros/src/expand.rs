@@ -5,7 +5,7 @@
 //!     use ::lock_core::__private as __lock_core;
 //!     let keys = {
 //!         let key = __lock_core::Key::new(true);
-//!         key.write(__lock_core::format_args!("order:{order_id}", order_id = __lock_core::Key::value(&key, &order_id)));
+//!         key.write(__lock_core::format_args!("order:{order_id}", order_id = __lock_core::KeyPart::in_key(&order_id, &key)));
 //!         key.finish()
 //!     };
 //!     let options = &const { __lock_core::Options { function: .., ttl: .., .. } };

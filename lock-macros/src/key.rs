@@ -72,7 +72,7 @@ impl Key {
             Self::Literal(literal) => literal.to_token_stream(),
             Self::Expr(expr) => {
                 let reference = quote_spanned!(located_at(expr)=> &(#expr));
-                quote_spanned!(located_at(expr)=> __lock_core::key(#reference))
+                quote_spanned!(located_at(expr)=> __lock_core::KeyText::to_key(#reference))
             }
             Self::Format(_) | Self::Function => self.with(&[], made),
         }
@@ -96,7 +96,7 @@ impl Key {
         };
         let parts = parts
             .iter()
-            .map(|part| quote_spanned!(site().located_at(part.span())=> key.part(&#part);));
+            .map(|part| quote_spanned!(site().located_at(part.span())=> key.part(&__lock_core::KeyPart::in_key(&#part, &key));));
         quote_spanned! {site()=>
             {
                 let key = __lock_core::Key::new(#escape);
@@ -116,7 +116,9 @@ impl Keys {
             Self::One(key, parts) => key.with(parts, made),
             Self::Many(keys) => {
                 let keys = keys.iter().map(|key| match key {
-                    Key::Literal(text) => quote_spanned!(site()=> __lock_core::key(#text)),
+                    Key::Literal(text) => {
+                        quote_spanned!(site()=> __lock_core::KeyText::to_key(#text))
+                    }
                     other => other.alone(made),
                 });
                 quote_spanned!(site()=> __lock_core::vec![#(#keys),*])
@@ -162,6 +164,8 @@ struct FormatCall<'a> {
     arguments: Vec<(FormatArgument, Use)>,
     rewritten: String,
     is_rewritten: bool,
+    /// A placeholder asks for another form than `Display`, such as `{id:?}`.
+    in_other_forms: bool,
     /// The next argument that `{}` takes.
     next: usize,
 }
@@ -193,6 +197,7 @@ impl<'a> FormatCall<'a> {
             arguments: arguments.collect(),
             rewritten: String::new(),
             is_rewritten: false,
+            in_other_forms: false,
             next: 0,
         }
     }
@@ -206,6 +211,7 @@ impl<'a> FormatCall<'a> {
             }
             Piece::Placeholder { argument, spec } => (argument.trim(), spec),
         };
+        self.in_other_forms |= spec.ends_with(['?', 'x', 'X', 'o', 'b', 'e', 'E', 'p']);
         let (counts, by_order) = counts(spec);
         if by_order {
             self.take_next(Use::Count);
@@ -316,7 +322,12 @@ impl<'a> FormatCall<'a> {
             match used {
                 Use::Value => {
                     let reference = quote_spanned!(span=> &(#value));
-                    quote_spanned!(span=> #(#name =)* __lock_core::Key::value(&key, #reference))
+                    // The trait has words of its own for a value that cannot be shown.
+                    if self.in_other_forms {
+                        quote_spanned!(span=> #(#name =)* __lock_core::Key::value(&key, #reference))
+                    } else {
+                        quote_spanned!(span=> #(#name =)* __lock_core::KeyPart::in_key(#reference, &key))
+                    }
                 }
                 Use::Text | Use::Count => quote_spanned!(span=> #(#name =)* #value),
             }

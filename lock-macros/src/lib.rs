@@ -59,7 +59,7 @@ use proc_macro::TokenStream;
 /// | [`reentrant`](#reentrant) | nothing, `true`, `false` | `false`: the exclusive lock |
 /// | [`owner`](#owner) | an expression of `Owner` or `Option<Owner>` | the owner of the enclosing function or scope, else a new one |
 /// | [`ttl`](#ttl) | a duration | the manager's own |
-/// | [`wait`](#wait) | a duration | waits without limit |
+/// | [`wait`](#wait) | a duration | the manager's `default_wait`, else waits without limit |
 /// | [`renew`](#renew) | `true`, `false` | `true` |
 /// | [`max_hold`](#max_hold) | a duration | holds as long as the body runs |
 /// | [`at_least`](#at_least) | a duration | free as soon as the body has ended |

@@ -226,6 +226,18 @@ fn conflicts(arguments: &Arguments, function: &Function, output: &Output, proble
             "`map_err` makes an error to return: it needs a function whose return type is named `..Result`",
         ));
     }
+    // Beside `when` it is also the value of work that is not due.
+    if let (Some(name), Some(OnBusy::Skip | OnBusy::Return(_) | OnBusy::Call(_)), None, None) = (
+        arguments.named("on_busy"),
+        &arguments.on_busy,
+        &arguments.wait,
+        &arguments.when,
+    ) {
+        problems.add(Error::new(
+            name.span(),
+            "without `wait` the function waits as long as it takes, and the lock is never busy: write `wait = \"0s\"` to ask once, or a longer one",
+        ));
+    }
     let reentrant = arguments.reentrant == Some(true);
     if let (Some(name), false) = (arguments.named("owner"), reentrant) {
         problems.add(Error::new(

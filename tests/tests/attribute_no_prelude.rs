@@ -11,10 +11,10 @@ async fn error(locks: &LockManager, id: u32) -> ::std::result::Result<u32, LockE
     ::std::result::Result::Ok(id)
 }
 
-#[distributed_lock(key = "no_prelude", on_busy = skip, on_lost = continue, client = locks)]
+#[distributed_lock(key = "no_prelude", wait = "0s", on_busy = skip, on_lost = continue, client = locks)]
 async fn skip(locks: &LockManager) {}
 
-#[distributed_lock(key = "no_prelude", on_busy = return = 2, client = locks)]
+#[distributed_lock(key = "no_prelude", wait = "0s", on_busy = return = 2, client = locks)]
 async fn value(locks: &LockManager) -> u32 {
     3
 }
@@ -33,7 +33,7 @@ async fn several(locks: &LockManager, id: Id) -> ::std::result::Result<usize, (L
     ::std::result::Result::Ok(held.len())
 }
 
-#[distributed_lock(key = "no_prelude:{id.0:>3}", on_busy = call = none, on_lost = call = none, client = locks)]
+#[distributed_lock(key = "no_prelude:{id.0:>3}", wait = "0s", on_busy = call = none, on_lost = call = none, client = locks)]
 async fn marked(locks: &LockManager, #[key] id: Id) -> ::std::option::Option<u32> {
     ::std::option::Option::Some(id.0)
 }

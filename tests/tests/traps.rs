@@ -8,9 +8,11 @@ use tracing::Level;
 
 /// A memory server, and a real one.
 async fn both(test: impl AsyncFn(&LockManager)) {
-    test(&LockManager::connect("memory://").await.unwrap()).await;
     let server = TestServer::start().await;
-    test(&LockManager::connect(&server.url()).await.unwrap()).await;
+    for url in ["memory://", &server.url()] {
+        let locks = LockManager::connect(url).await.unwrap();
+        Box::pin(test(&locks)).await;
+    }
 }
 
 fn is_deadlock<T>(result: &Result<T, LockError>, key: &str) -> bool {
@@ -45,7 +47,10 @@ async fn a_lock_of_an_outer_scope_is_not_waited_for() {
     both(async |locks| {
         let (one, other) = (locks.lock("one"), locks.lock("other"));
         let nested = one.with(async |_| other.with(async |_| one.acquire().await).await);
-        let told = in_time("the error", nested).await.unwrap().unwrap();
+        let told = in_time("the error", Box::pin(nested))
+            .await
+            .unwrap()
+            .unwrap();
         assert!(is_deadlock(&told, "one"), "{told:?}");
         let within = one.with(async |_| one.acquire_within(LIMIT).await).await;
         assert!(is_deadlock(&within.unwrap(), "one"));
@@ -81,13 +86,14 @@ async fn each_of_several_keys_is_known_in_the_scope() {
 async fn another_task_and_a_lost_scope_are_served() {
     both(async |locks| {
         let lock = locks.lock("a");
-        let waiting = lock
-            .with(async |_| {
-                let lock = lock.clone();
-                tokio::spawn(async move { lock.acquire().await.map(drop) })
-            })
-            .await
-            .unwrap();
+        let mut waiting = None;
+        let body = async |_: &LockGuard| {
+            let lock = lock.clone();
+            let wait = async move { lock.acquire().await.map(drop) };
+            waiting = Some(tokio::spawn(wait));
+        };
+        lock.with(body).await.unwrap();
+        let waiting = waiting.unwrap();
         in_time("its turn", waiting).await.unwrap().unwrap();
         // The scope is still open, and its lock is gone.
         let held = lock.acquire().await.unwrap();
@@ -178,13 +184,13 @@ async fn a_wait_for_another_task_or_one_that_ends_is_not_warned_of() {
     };
     tokio::join!(hold(100), hold(100), hold(100));
     let other = lock.clone();
-    let (held, is_held) = tokio::sync::oneshot::channel();
+    let (tell, told) = tokio::sync::oneshot::channel();
     let task = tokio::spawn(async move {
         let _guard = other.acquire().await.unwrap();
-        held.send(()).unwrap();
+        tell.send(()).unwrap();
         tokio::time::sleep(Duration::from_millis(1300)).await;
     });
-    is_held.await.unwrap();
+    told.await.unwrap();
     lock.acquire().await.unwrap().release().await.unwrap();
     task.await.unwrap();
     assert_eq!(warned(&capture), []);
@@ -298,4 +304,34 @@ async fn a_function_without_a_value_and_a_manager_says_why_it_did_not_run() {
     let error = said.field("error").unwrap();
     assert!(error.contains("no default lock manager"), "{error}");
     assert!(error.contains("install_default"), "{error}");
+}
+
+#[tokio::test]
+async fn a_default_wait_ends_every_wait_without_a_limit_of_its_own() {
+    #[distributed_lock(key = "a", client = locks)]
+    async fn work(locks: &LockManager) -> Result<(), LockError> {
+        unreachable!("another task holds it")
+    }
+    let server = TestServer::start().await;
+    let builder = LockManager::builder().default_wait(Duration::from_millis(50));
+    let locks = builder.connect(&server.url()).await.unwrap();
+    let lock = locks.lock("a");
+    let held = lock.acquire().await.unwrap();
+    let late = [
+        lock.acquire().await.map(drop),
+        lock.with(async |_| ()).await,
+        work(&locks).await,
+    ];
+    for late in late {
+        assert!(matches!(late, Err(LockError::TimedOut { .. })), "{late:?}");
+    }
+    let patient = lock.clone();
+    let waits = tokio::spawn(async move { patient.acquire_within(Duration::MAX).await });
+    lock_tests::eventually("it waits", LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    tokio::time::sleep(Duration::from_millis(60)).await;
+    held.release().await.unwrap();
+    drop(in_time("its turn", waits).await.unwrap().unwrap());
 }

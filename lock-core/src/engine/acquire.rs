@@ -1,6 +1,6 @@
 //! Acquisition of a lock: join the waiting line, ask the server when first, and leave nothing behind on any failure.
 
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -107,6 +107,7 @@ async fn once_in_line(
         patience,
         retries: Retries::new(),
         place,
+        warned: false,
     }
     .run()
     .await
@@ -186,6 +187,8 @@ struct Waiter<'a> {
     patience: Patience,
     retries: Retries,
     place: PlaceInLine<'a>,
+    /// It was warned that its own task holds the lock.
+    warned: bool,
 }
 
 impl Waiter<'_> {
@@ -324,7 +327,7 @@ impl Waiter<'_> {
     }
 
     /// Waits for a wake-up, or for the end of the waiter's limit.
-    async fn wait(&self) -> Result<(), LockError> {
+    async fn wait(&mut self) -> Result<(), LockError> {
         let hold = self.place.hold();
         // A waiter with a limit waits until that limit.
         let patience =
@@ -336,11 +339,11 @@ impl Waiter<'_> {
         {
             return Err(error.into_lock_error());
         }
-        let woken = pin!(within(self.patience.end(), hold.wake_cell.wait()));
         let woken = match self.place.line.held_in_task_of(hold) {
-            None => woken.await,
-            Some(held_at) => Box::pin(self.wait_for_own_task(held_at, woken)).await,
+            Some(held_at) if !self.warned => Box::pin(self.wait_for_own_task(held_at)).await,
+            _ => within(self.patience.end(), hold.wake_cell.wait()).await,
         };
+        let hold = self.place.hold();
         // A hand-over may have come at the last moment.
         if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
             return Err(self.out_of_time());
@@ -349,22 +352,20 @@ impl Waiter<'_> {
     }
 
     /// Warns of a wait that may never end. The task may be a good program: it may poll the holder and the waiter in turns.
-    async fn wait_for_own_task(
-        &self,
-        held_at: Place,
-        mut woken: Pin<&mut impl Future<Output = Option<()>>>,
-    ) -> Option<()> {
-        if let Ok(woken) = timeout(SUSPICIOUS, woken.as_mut()).await {
+    async fn wait_for_own_task(&mut self, held_at: Place) -> Option<()> {
+        let (end, hold) = (self.patience.end(), self.place.hold());
+        if let Ok(woken) = timeout(SUSPICIOUS, within(end, hold.wake_cell.wait())).await {
             return woken;
         }
-        let LockRequest { key, place, .. } = &self.place.hold().request;
+        self.warned = true;
+        let LockRequest { key, place, .. } = &hold.request;
         tracing::warn!(
             key = key.name(),
             %held_at,
             waits_at = %place,
             "a task waits for a lock that it holds itself: if the wait is to end before the guard is dropped, it never ends"
         );
-        woken.await
+        within(end, hold.wake_cell.wait()).await
     }
 
     /// The error of a limit that passed without an answer or a connection.

@@ -15,6 +15,17 @@ pub(crate) enum Limit {
     Forever,
 }
 
+impl Limit {
+    /// A limit of zero is one attempt.
+    pub(crate) fn of(limit: Option<Duration>) -> Self {
+        match limit {
+            None => Self::Forever,
+            Some(Duration::ZERO) => Self::Try,
+            Some(limit) => Self::Within(limit),
+        }
+    }
+}
+
 /// A [`Limit`] that has begun. Without a limit the clock is not read.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Patience {

@@ -47,14 +47,75 @@ impl Key {
     }
 
     /// A parameter marked with `#[key]`.
-    pub fn part<T: Display + ?Sized>(&self, value: &T) {
-        self.write(format_args!(":{}", self.value(value)));
+    pub fn part<T: ?Sized>(&self, value: &Shown<'_, T>) {
+        self.write(format_args!(":{value}"));
     }
 
     /// The key.
     #[must_use]
     pub fn finish(self) -> String {
         self.text.into_inner()
+    }
+}
+
+/// What may stand in a key.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot be a part of a lock's key",
+    label = "a part of a key is text, a number, or another type with `Display`",
+    note = "name what is inside it, such as a field of a struct, or the value of an `Option`"
+)]
+pub trait KeyPart {
+    /// Writes the value as the key shows it, before what is special in it is escaped.
+    fn show(&self, f: &mut Formatter<'_>) -> fmt::Result;
+
+    #[doc(hidden)]
+    fn in_key<'a>(&'a self, key: &'a Key) -> Shown<'a, Self> {
+        Shown {
+            value: Value { key, value: self },
+            show: Self::show,
+        }
+    }
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: Display + ?Sized> KeyPart for T {
+    fn show(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.fmt(f)
+    }
+}
+
+/// A value that is shown by its `Display`. The type of it has no bound, so that a wrong one is one error and not two.
+#[derive(Debug)]
+pub struct Shown<'a, T: ?Sized> {
+    value: Value<'a, T>,
+    show: fn(&T, &mut Formatter<'_>) -> fmt::Result,
+}
+
+impl<T: ?Sized> Display for Shown<'_, T> {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let Value { key, value } = self.value;
+        key.in_value.set(true);
+        let result = (self.show)(value, f);
+        key.in_value.set(false);
+        result
+    }
+}
+
+/// A key that is made by an expression.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no key of a lock",
+    label = "a key that is an expression is a `String` or a `&str`",
+    note = "or write the key as a format string, with the value in braces"
+)]
+pub trait KeyText {
+    /// The key.
+    fn to_key(&self) -> String;
+}
+
+#[diagnostic::do_not_recommend]
+impl<T: AsRef<str> + ?Sized> KeyText for T {
+    fn to_key(&self) -> String {
+        self.as_ref().to_owned()
     }
 }
 
@@ -147,8 +208,8 @@ mod tests {
     fn parts_follow_with_a_colon() {
         let key = Key::new(true);
         key.text("shop::pay");
-        key.part(&7);
-        key.part("a:b");
+        key.part(&7.in_key(&key));
+        key.part(&"a:b".in_key(&key));
         assert_eq!(key.finish(), "shop::pay:7:a%3Ab");
     }
 
@@ -165,7 +226,7 @@ mod tests {
     #[test]
     fn keys_may_be_made_while_a_key_is_made() {
         let key = Key::new(true);
-        key.part(&Nested);
+        key.part(&Nested.in_key(&key));
         assert_eq!(key.finish(), ":order%3A%253A%3A1%3Aend");
     }
 }

@@ -19,7 +19,7 @@ pub use std::result::Result;
 pub use std::time::Duration;
 pub use std::{concat, format_args, module_path, vec};
 
-pub use self::key::Key;
+pub use self::key::{Key, KeyPart, KeyText, Shown, Value};
 pub use self::outcome::{
     Fallible, FromLockError, NotDue, Skip, called, is_busy, mapped, trace_swallowed,
 };
@@ -108,11 +108,6 @@ impl BodyHold {
             }
         }
     }
-}
-
-/// A key given as an expression.
-pub fn key<K: AsRef<str> + ?Sized>(key: &K) -> String {
-    key.as_ref().to_owned()
 }
 
 /// Stands in a branch that is never taken and tells the compiler a type.

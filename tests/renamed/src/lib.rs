@@ -34,7 +34,7 @@ pub async fn several(manager: &LockManager, id: u32) -> Result<usize, LockError>
 }
 
 /// A parameter as the key.
-#[distributed_lock(on_busy = call = |_| None, client = manager, guard = held, crate = locks)]
+#[distributed_lock(wait = "0s", on_busy = call = |_| None, client = manager, guard = held, crate = locks)]
 pub async fn marked(manager: &LockManager, #[key] id: u32) -> Option<String> {
     Some(held.key().to_owned())
 }

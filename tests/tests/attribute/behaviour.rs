@@ -170,7 +170,7 @@ async fn on_busy_call_gives_the_function_s_value() {
     async fn result(locks: &LockManager, key: &str) -> Result<String, LockError> {
         Ok("done".into())
     }
-    #[distributed_lock(key = key, max_hold = "20ms", on_busy = call = told, client = locks)]
+    #[distributed_lock(key = key, max_hold = "20ms", wait = "0s", on_busy = call = told, client = locks)]
     async fn stuck(locks: &LockManager, key: &str) -> String {
         std::future::pending().await
     }
@@ -274,9 +274,9 @@ impl tracing::Subscriber for Functions {
 
 #[tokio::test]
 async fn traces_call_the_function_by_its_name() {
-    #[distributed_lock(key = key, on_busy = skip, client = locks)]
+    #[distributed_lock(key = key, wait = "0s", on_busy = skip, client = locks)]
     async fn by_path(locks: &LockManager, key: &str) {}
-    #[distributed_lock(key = key, on_busy = skip, name = "nightly", client = locks)]
+    #[distributed_lock(key = key, wait = "0s", on_busy = skip, name = "nightly", client = locks)]
     async fn by_name(locks: &LockManager, key: &str) {}
 
     let functions = Functions::default();

@@ -85,7 +85,7 @@ async fn owner_by_value(
     Ok(first + big[1])
 }
 
-#[distributed_lock(key = "size", on_busy = return = Ok(big[id]), client = locks)]
+#[distributed_lock(key = "size", wait = "0s", on_busy = return = Ok(big[id]), client = locks)]
 async fn value_of_a_parameter(locks: &LockManager, id: usize, big: Big) -> Result<u8, LockError> {
     black_box(locks);
     let first = work(&big).await;

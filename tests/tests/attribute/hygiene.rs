@@ -108,7 +108,7 @@ mod shadowed {
         ::core::result::Result::Ok(id)
     }
 
-    #[distributed_lock(on_busy = skip, client = locks, guard = held)]
+    #[distributed_lock(wait = "0s", on_busy = skip, client = locks, guard = held)]
     pub(super) async fn marked(
         locks: &LockManager,
         #[key] key: &str,
@@ -116,7 +116,7 @@ mod shadowed {
         ::core::option::Option::Some(held.key().len())
     }
 
-    #[distributed_lock(key = "hygiene:skip", on_busy = skip, on_lost = continue, client = locks)]
+    #[distributed_lock(key = "hygiene:skip", wait = "0s", on_busy = skip, on_lost = continue, client = locks)]
     pub(super) async fn skip(locks: &LockManager) -> ::core::option::Option<u32> {
         ::core::option::Option::Some(1)
     }

@@ -127,11 +127,11 @@ async fn the_value_given_may_use_what_the_body_consumes() {
 
 #[tokio::test]
 async fn skipping_hides_no_other_error_of_a_result() {
-    #[distributed_lock(key = NO_KEY, on_busy = skip, client = locks)]
+    #[distributed_lock(key = NO_KEY, wait = "0s", on_busy = skip, client = locks)]
     async fn skip(locks: &LockManager) -> AppResult<()> {
         unreachable!("the body never runs without the lock")
     }
-    #[distributed_lock(key = NO_KEY, on_busy = return = Ok(1), client = locks)]
+    #[distributed_lock(key = NO_KEY, wait = "0s", on_busy = return = Ok(1), client = locks)]
     async fn value(locks: &LockManager) -> AppResult<u32> {
         unreachable!("the body never runs without the lock")
     }
@@ -148,11 +148,11 @@ async fn skipping_hides_no_other_error_of_a_result() {
 
 #[tokio::test]
 async fn without_a_result_every_error_skips_the_work() {
-    #[distributed_lock(key = NO_KEY, on_busy = skip, client = locks)]
+    #[distributed_lock(key = NO_KEY, wait = "0s", on_busy = skip, client = locks)]
     async fn unit(locks: &LockManager) {
         unreachable!("the body never runs without the lock")
     }
-    #[distributed_lock(key = NO_KEY, on_busy = return = Verdict::Refused(1), client = locks)]
+    #[distributed_lock(key = NO_KEY, wait = "0s", on_busy = return = Verdict::Refused(1), client = locks)]
     async fn verdict(locks: &LockManager) -> Verdict {
         unreachable!("the body never runs without the lock")
     }
@@ -185,14 +185,14 @@ async fn the_body_is_cancelled_when_the_lock_is_lost() {
 
 #[tokio::test]
 async fn a_lost_lock_gives_the_value_of_a_function_without_a_result() {
-    #[distributed_lock(key = "outcomes:lost_value", max_hold = "50ms", on_busy = skip, client = locks)]
+    #[distributed_lock(key = "outcomes:lost_value", max_hold = "50ms", wait = "0s", on_busy = skip, client = locks)]
     async fn skip(locks: &LockManager) -> Option<u32> {
         std::future::pending().await
     }
     #[distributed_lock(
         key = "outcomes:lost_value",
         max_hold = "50ms",
-        on_busy = return = Verdict::Refused(2),
+        wait = "0s", on_busy = return = Verdict::Refused(2),
         client = locks,
     )]
     async fn verdict(locks: &LockManager) -> Verdict {

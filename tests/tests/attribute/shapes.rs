@@ -187,7 +187,7 @@ async fn impl_trait_as_an_argument_and_in_the_return_type() {
     }
     #[distributed_lock(
         key = "shapes:opaque",
-        on_busy = return = String::new(),
+        wait = "0s", on_busy = return = String::new(),
         on_lost = continue,
         client = locks,
     )]

@@ -1,6 +1,6 @@
 use lock_core::{LockError, distributed_lock};
 
-#[distributed_lock(key = "order:{id}", on_busy = call)]
+#[distributed_lock(key = "order:{id}", wait = "0s", on_busy = call)]
 async fn work(id: u64) -> Result<u64, LockError> {
     Ok(id)
 }

@@ -1,6 +1,6 @@
 use lock_core::{LockError, distributed_lock};
 
-#[distributed_lock(key = "order:{id}", on_busy = return Ok(()))]
+#[distributed_lock(key = "order:{id}", wait = "0s", on_busy = return Ok(()))]
 async fn work(id: u64) -> Result<(), LockError> {
     let _ = id;
     Ok(())

@@ -4,7 +4,7 @@ async fn later(_: LockError) -> Option<u64> {
     None
 }
 
-#[distributed_lock(key = "order:{id}", on_busy = call = later)]
+#[distributed_lock(key = "order:{id}", wait = "0s", on_busy = call = later)]
 async fn work(id: u64) -> Option<u64> {
     Some(id)
 }

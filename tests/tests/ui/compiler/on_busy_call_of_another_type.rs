@@ -4,7 +4,7 @@ fn text(error: LockError) -> String {
     error.to_string()
 }
 
-#[distributed_lock(key = "order:{id}", on_busy = call = text)]
+#[distributed_lock(key = "order:{id}", wait = "0s", on_busy = call = text)]
 async fn work(id: u64) -> Option<u64> {
     Some(id)
 }

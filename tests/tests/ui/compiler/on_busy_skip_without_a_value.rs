@@ -1,6 +1,6 @@
 use lock_core::distributed_lock;
 
-#[distributed_lock(key = "order:{id}", on_busy = skip)]
+#[distributed_lock(key = "order:{id}", wait = "0s", on_busy = skip)]
 async fn work(id: u64) -> u64 {
     id
 }

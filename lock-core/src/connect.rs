@@ -1,0 +1,179 @@
+//! From settings to a manager: what URLs and connections there are.
+
+use std::sync::Arc;
+
+use crate::LockError;
+use crate::builder::LockManagerBuilder;
+use crate::engine::Engine;
+use crate::manager::LockManager;
+use crate::rt::Handle;
+use crate::store::{
+    AnyStore, MemoryStore, QuorumStore, RedisStore, StoreError, UserConnection, node_urls,
+};
+use crate::time::{Clock, SystemClock};
+
+impl LockManagerBuilder {
+    /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
+    ///
+    /// | URL | what |
+    /// |---|---|
+    /// | `redis://[user:password@]host[:port][/db]` | one Redis or Valkey master |
+    /// | `rediss://..` | the same over TLS, with feature `tls-rustls` |
+    /// | `redis+unix:///path/to/socket` | over a Unix socket |
+    /// | `redis+quorum://a,b,c` | a [quorum](Self::connect_quorum) of independent masters; `rediss+quorum://` over TLS |
+    /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and where there is no tokio runtime. It also
+    /// looks at the server, and says what to write instead: a refused password or certificate, a port that speaks TLS or does not,
+    /// an HTTP server, a Sentinel, a node of a cluster, a user without the rights that locks need.
+    /// [`Unavailable`](LockError::Unavailable) where nobody answers, and for a replica.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a dropped future leaves nothing behind.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder().connect("memory://").await?;
+    /// assert!(locks.lock("a").try_acquire().await?.is_some());
+    ///
+    /// let refused = lock_core::LockManager::builder().connect("localhost:6379").await;
+    /// assert!(matches!(refused, Err(lock_core::LockError::InvalidConfig { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
+        self.config.check()?;
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        if let Some(name) = url.strip_prefix("memory://") {
+            tracing::warn!(
+                "locks are kept in the memory of this process: other processes do not see them"
+            );
+            let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&clock)));
+            return Ok(LockManager::new(Engine::start(self.config, store, clock)?));
+        }
+        if let Some(nodes) = node_urls(url) {
+            return self.connect_quorum(nodes).await;
+        }
+        let store = RedisStore::open(url, &self.config)?;
+        let engine = Engine::start(self.config, AnyStore::Redis(store), clock)?;
+        let ready = engine.shared.store.ready().await;
+        ready.map_err(StoreError::into_lock_error)?;
+        Ok(LockManager::new(engine))
+    }
+
+    /// Connects to a quorum: 3, 5, 7 or 9 masters that know nothing of each other. A lock is held by whoever has it on a
+    /// majority of them, so it survives the loss of the minority; this is Redlock, with [fencing tokens](crate::FencingToken).
+    ///
+    /// Each URL may have its own user, password, port and database. The same as a URL for [`connect`](Self::connect):
+    /// `redis+quorum://user:password@a:6379/0,b,c`, where a comma in a password is written `%2C`.
+    ///
+    /// Every operation asks all nodes at once and is done when a majority has decided. A node that does not answer costs
+    /// nothing but its vote. Waiters of different processes get the lock about in the order in which they asked, not strictly.
+    /// [Reentrant locks](crate::ReentrantLock) are not over a quorum: acquiring one is [`InvalidConfig`](LockError::InvalidConfig).
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for another number of nodes, one that is named twice, or as for
+    /// [`connect`](Self::connect); [`Unavailable`](LockError::Unavailable), with what each node said, where no majority answers.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: a dropped future leaves nothing behind.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// let locks = lock_core::LockManager::builder().connect_quorum(nodes).await?;
+    /// let guard = locks.lock("report").acquire().await?;
+    /// # drop(guard); Ok(()) }
+    /// ```
+    pub async fn connect_quorum<U: AsRef<str>>(
+        self,
+        nodes: impl IntoIterator<Item = U>,
+    ) -> Result<LockManager, LockError> {
+        self.config.check()?;
+        let store = AnyStore::Quorum(QuorumStore::open(&texts(nodes), &self.config)?);
+        let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
+        let ready = engine.shared.store.ready().await;
+        ready.map_err(StoreError::into_lock_error)?;
+        Ok(LockManager::new(engine))
+    }
+
+    /// Begins a new quorum, once, before its first lock: from then on its nodes vote.
+    ///
+    /// A server without data may have lost it, with votes for locks that still last. So a node that no quorum knows does not vote
+    /// before the longest ttl in use has passed. That is also how a quorum begins without this call, and how a node joins that
+    /// replaces another. Here somebody who knows that none of the servers was a node before says so.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable) where a node does not answer: all of them have to;
+    /// [`InvalidConfig`](LockError::InvalidConfig) where a node belongs to a quorum already, or as for [`connect_quorum`](Self::connect_quorum). Nothing
+    /// has changed then, unless a node failed at the last moment: the others vote, and that one joins by itself.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may have begun with some of the nodes; the others join by themselves.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// lock_core::LockManager::builder().begin_quorum(nodes).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn begin_quorum<U: AsRef<str>>(
+        self,
+        nodes: impl IntoIterator<Item = U>,
+    ) -> Result<(), LockError> {
+        self.config.check()?;
+        Handle::try_current().map_err(|_| {
+            LockError::config("there is no tokio runtime here: begin a quorum inside one")
+        })?;
+        let store = QuorumStore::open(&texts(nodes), &self.config)?;
+        store.begin().await.map_err(StoreError::into_lock_error)
+    }
+
+    /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or
+    /// anything else that speaks for one master.
+    ///
+    /// Such a connection cannot take messages for us, so waiting for a lock asks every
+    /// [`poll_interval`](Self::poll_interval). That it has broken is heard with the next command, so a lock that was taken away
+    /// meanwhile is known to be lost with its next renewal. A `MultiplexedConnection` does not reconnect: prefer the others.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting that cannot work, or where there is no tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    /// let client = redis::Client::open("redis://127.0.0.1")?;
+    /// let connection = client.get_connection_manager().await?;
+    /// let locks = lock_core::LockManager::builder().from_connection(connection)?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn from_connection<C>(self, connection: C) -> Result<LockManager, LockError>
+    where
+        C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
+    {
+        self.config.check()?;
+        let connection = UserConnection::new(connection);
+        let store = AnyStore::Redis(RedisStore::over(connection, &self.config));
+        let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
+        Ok(LockManager::new(engine))
+    }
+}
+
+fn texts<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<String> {
+    let urls = urls.into_iter();
+    urls.map(|url| url.as_ref().to_owned()).collect()
+}
