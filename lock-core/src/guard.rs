@@ -8,7 +8,7 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::engine::{Engine, Hold, Status, Then, confirmed};
+use crate::engine::{Engine, Hold, Status, Then, confirmed, extend};
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 use crate::scope::Scope;
@@ -241,6 +241,45 @@ impl LockGuard {
     /// Who holds it, where that is more than this acquisition.
     pub(crate) fn owner(&self) -> Option<&crate::Owner> {
         self.view.hold.request.owner.as_ref()
+    }
+
+    /// Changes the ttl of this hold: the lease is renewed for `ttl` at once, and so are all later renewals. It may be longer or
+    /// shorter than before. From 10 ms to 24 days, in whole milliseconds.
+    ///
+    /// A live holder does not need it, since the watchdog renews the lease. It is for a step during which the program may stand still
+    /// (a longer ttl), for the end of such a step (a shorter one, so that a crash blocks others for a shorter time), and for a lock with
+    /// [`renew(false)`](crate::Lock::renew), whose lease it prolongs once. [`max_hold`](crate::Lock::max_hold) ends the hold all the
+    /// same. Guards of one owner share a lease: while there are several, a shorter ttl changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](LockError::Lost) where the lock is held no longer; [`Unavailable`](LockError::Unavailable) where the server has not
+    /// answered, at the latest after two command deadlines. The watchdog then goes on with the new ttl, and
+    /// [`remaining`](Self::remaining) tells what is confirmed. [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of range.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future does not take the new ttl back.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a").ttl(Duration::from_secs(5));
+    /// let guard = lock.acquire().await?;
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// guard.extend(Duration::from_secs(5)).await?;
+    /// assert!(guard.remaining() <= Duration::from_secs(5));
+    /// # Ok(()) }
+    /// ```
+    #[doc(alias = "renew")]
+    #[doc(alias = "refresh")]
+    pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
+        let LockView { engine, hold } = &self.view;
+        let shared = &engine.shared;
+        extend(shared, hold, shared.config.terms(ttl)?).await
     }
 
     /// Releases the lock and waits for the server's word.

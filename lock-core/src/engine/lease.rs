@@ -2,15 +2,17 @@
 //!
 //! A lease outlives the guards that use it: local hand-over passes it from guard to guard, and the guards of one owner share one.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering, fence};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
+use super::extension::Extension;
 use super::phase::{Phase, Status};
 use crate::LossReason;
+use crate::store::StoreError;
 use crate::sync::{lock, when_unlocked};
 use crate::terms::Terms;
 use crate::time::Moment;
@@ -49,8 +51,17 @@ pub(crate) struct Lease {
     users: Mutex<Users>,
     /// The single renewal of a fixed lease that was granted by a message is still due.
     owed: AtomicBool,
+    /// Number of renewals under way.
+    under_way: AtomicU8,
     /// Made by the first watcher: few leases have one.
-    changed: OnceLock<Arc<Notify>>,
+    watched: OnceLock<Arc<Watched>>,
+}
+
+/// The part of a lease that its watchers need.
+#[derive(Debug, Default)]
+struct Watched {
+    changed: Notify,
+    extension: Mutex<Extension>,
 }
 
 /// The users of a lease.
@@ -89,7 +100,8 @@ impl Lease {
                 terms,
             }),
             owed: AtomicBool::new(start.pushed && !start.renew),
-            changed: OnceLock::new(),
+            under_way: AtomicU8::new(0),
+            watched: OnceLock::new(),
         })
     }
 
@@ -175,18 +187,36 @@ impl Lease {
     pub(crate) fn announce(&self) {
         // Either this thread sees the watcher, or the watcher sees the announced state when it looks.
         fence(Ordering::SeqCst);
-        if let Some(changed) = self.changed.get() {
-            let changed = Arc::clone(changed);
-            when_unlocked(move || changed.notify_waiters());
+        if let Some(watched) = self.watched.get() {
+            let watched = Arc::clone(watched);
+            when_unlocked(move || watched.changed.notify_waiters());
         }
     }
 
-    /// Resolves with the next loss that is announced. The caller must watch the deadline itself. It must also look for an earlier
+    /// Resolves with the next loss, or the next end of an extension, that is announced. The caller must watch the deadline itself. It must also look for an earlier
     /// announcement, after the future has been polled or enabled.
     pub(crate) fn changed(&self) -> Notified<'_> {
-        let changed = self.changed.get_or_init(Arc::default);
+        let watched = self.watched.get_or_init(Arc::default);
         fence(Ordering::SeqCst);
-        changed.notified()
+        watched.changed.notified()
+    }
+
+    /// The terms of all later renewals. Returns the number of this call. The task must sweep now.
+    pub(crate) fn extend(&self, now: Moment, terms: Terms) -> u64 {
+        let users = lock(&self.users);
+        let watched = self.watched.get_or_init(Arc::default);
+        let number = lock(&watched.extension).ask(terms);
+        if self.under_way.load(Ordering::SeqCst) == 0 {
+            self.confirm_at(now);
+        }
+        drop(users);
+        number
+    }
+
+    /// How the extension with this number ended, if it has.
+    pub(crate) fn extended(&self, number: u64) -> Option<Result<(), StoreError>> {
+        let watched = self.watched.get()?;
+        lock(&watched.extension).outcome(number)
     }
 
     /// Number of users.
@@ -208,22 +238,83 @@ impl Lease {
         self.renew_at.fetch_min(moment.0, Ordering::SeqCst);
     }
 
-    /// A renewal is under way: the next one starts only after its answer. Returns false if a fixed lease is confirmed, not
-    /// prolonged.
-    pub(crate) fn renewing(&self) -> bool {
-        let users = lock(&self.users);
+    /// A renewal starts. Returns its terms, and false if a fixed lease is confirmed, not prolonged.
+    pub(crate) fn renewing(&self, now: Moment) -> (Terms, bool) {
+        let mut users = lock(&self.users);
         self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
-        users.renewing > 0 || self.owed.load(Ordering::SeqCst)
+        if self.count_under_way(|count| count + 1) == 0
+            && let Some(watched) = self.watched.get()
+            && let Some(terms) = lock(&watched.extension).send()
+        {
+            // Other guards of the same owner keep the ttl that they asked for.
+            if users.all == 1 || terms.ttl() > users.terms.ttl() {
+                users.terms = terms;
+            }
+            self.owed.store(true, Ordering::SeqCst);
+            // Before the server may shorten the lease.
+            let deadline = users.terms.deadline(now);
+            self.deadline.fetch_min(deadline.0, Ordering::SeqCst);
+        }
+        let prolongs = users.renewing > 0 || self.owed.load(Ordering::SeqCst);
+        (users.terms, prolongs)
+    }
+
+    /// Changes the number of renewals under way, under the lock of the users. Returns the number before.
+    fn count_under_way(&self, change: impl FnOnce(u8) -> u8) -> u8 {
+        let count = self.under_way.load(Ordering::SeqCst);
+        self.under_way.store(change(count), Ordering::SeqCst);
+        count
+    }
+
+    /// A renewal has ended. Returns true if an extension waits for it: the next renewal is due at once.
+    fn renewal_ended(&self, _users: &Users) -> bool {
+        let before = self.count_under_way(|count| count.saturating_sub(1));
+        let extension = self.watched.get().map(|watched| lock(&watched.extension));
+        before <= 1 && extension.is_some_and(|extension| extension.is_wanted())
     }
 
     /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns the moment of the next renewal.
     pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, terms: Terms) -> Moment {
         self.prolong(now, terms.deadline(sent_at));
         self.owed.store(false, Ordering::SeqCst);
-        self.next_renewal(sent_at + terms.third())
+        let users = lock(&self.users);
+        let at = if users.renewing > 0 {
+            sent_at + terms.third()
+        } else {
+            Moment::NEVER
+        };
+        let next = self.next_renewal(&users, now, at);
+        drop(users);
+        if let Some(watched) = self.watched.get()
+            && lock(&watched.extension).confirm()
+        {
+            self.announce();
+        }
+        next
     }
 
-    /// A renewal got no answer: it changes no deadline, and is repeated soon.
+    /// The server has the lease still, whose end it has not changed. Returns the moment of the next renewal.
+    pub(crate) fn confirmed(&self, now: Moment) -> Moment {
+        let users = lock(&self.users);
+        self.next_renewal(&users, now, self.renew_at())
+    }
+
+    /// A renewal got no answer, or a refusal: it changes no deadline, and is repeated. Returns the moment of the next one.
+    pub(crate) fn failed(&self, now: Moment, error: &StoreError) -> Moment {
+        let again = match error {
+            // The refusal lasts until an operator changes the rights, so the repetitions are few.
+            StoreError::Misconfigured(_) => self.again_after(now, self.terms().ttl() / 6),
+            _ => self.not_renewed(now),
+        };
+        if let Some(watched) = self.watched.get()
+            && lock(&watched.extension).fail(error)
+        {
+            self.announce();
+        }
+        again
+    }
+
+    /// A renewal has changed nothing, and is repeated soon.
     pub(crate) fn not_renewed(&self, now: Moment) -> Moment {
         let pause = self.terms().ttl() / 20;
         self.again_after(
@@ -232,25 +323,14 @@ impl Lease {
         )
     }
 
-    /// The server refused a renewal. The refusal lasts until an operator changes the rights, so the repetitions are few.
-    pub(crate) fn refused(&self, now: Moment) -> Moment {
-        self.again_after(now, self.terms().ttl() / 6)
-    }
-
     fn again_after(&self, now: Moment, pause: Duration) -> Moment {
-        let next = now + pause.mul_f64(0.5 + fastrand::f64());
+        let users = lock(&self.users);
         // A fixed lease that was granted by a message repeats its single renewal, too.
-        self.renew_at.store(next.0, Ordering::SeqCst);
-        next
+        self.next_renewal(&users, now, now + pause.mul_f64(0.5 + fastrand::f64()))
     }
 
-    fn next_renewal(&self, at: Moment) -> Moment {
-        let users = lock(&self.users);
-        let next = if users.renewing > 0 {
-            at
-        } else {
-            Moment::NEVER
-        };
+    fn next_renewal(&self, users: &Users, now: Moment, at: Moment) -> Moment {
+        let next = if self.renewal_ended(users) { now } else { at };
         self.renew_at.store(next.0, Ordering::SeqCst);
         next
     }
@@ -260,150 +340,4 @@ impl Lease {
 fn first_renewal(terms: Terms, sent_at: Moment) -> Moment {
     let third = terms.third().as_nanos() as u64;
     sent_at + Duration::from_nanos(third - fastrand::u64(..=third / 10))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const T0: Moment = Moment(1_000_000_000_000);
-    const SECOND: Duration = Duration::from_secs(1);
-
-    fn terms(seconds: u32) -> Terms {
-        Terms::new(
-            SECOND * seconds,
-            SECOND * seconds,
-            Duration::from_millis(12),
-        )
-    }
-
-    fn start(sent_at: Moment) -> Start {
-        Start {
-            sent_at,
-            pushed: false,
-            renew: true,
-            fence: 1,
-        }
-    }
-
-    fn held_from(sent_at: Moment, now: Moment) -> Lease {
-        Lease::begin(now, terms(1), start(sent_at)).unwrap()
-    }
-
-    #[test]
-    fn the_deadline_counts_from_before_the_request() {
-        // The reply took 900 ms: 88 ms are left.
-        let now = T0 + Duration::from_millis(900);
-        let lease = held_from(T0, now);
-        assert_eq!(lease.end(), T0 + Duration::from_millis(988));
-        assert_eq!(lease.status(now), Status::Held);
-        assert_eq!(lease.status(T0 + Duration::from_millis(987)), Status::Held);
-        assert_eq!(
-            lease.status(T0 + Duration::from_millis(988)),
-            Status::Lost(LossReason::Expired)
-        );
-    }
-
-    #[test]
-    fn a_reply_later_than_the_lease_is_no_grant() {
-        assert!(Lease::begin(T0 + SECOND, terms(1), start(T0)).is_none());
-    }
-
-    #[test]
-    fn a_late_renewal_does_not_revive() {
-        let lease = held_from(T0, T0);
-        let after = T0 + SECOND;
-        // Sent in time, confirmed too late: in between the lease was seen to be over.
-        assert_eq!(lease.status(after), Status::Lost(LossReason::Expired));
-        lease.renewed(after, T0 + SECOND / 2, terms(1));
-        assert_eq!(lease.status(after), Status::Lost(LossReason::Expired));
-    }
-
-    #[test]
-    fn a_renewal_that_nobody_looked_before_does_not_revive_either() {
-        let lease = held_from(T0, T0);
-        lease.renewed(T0 + SECOND, T0 + SECOND / 2, terms(1));
-        assert_eq!(lease.status(T0 + SECOND), Status::Lost(LossReason::Expired));
-    }
-
-    #[test]
-    fn renewals_out_of_order_never_shorten() {
-        let lease = held_from(T0, T0);
-        lease.renewed(T0 + SECOND / 2, T0 + SECOND / 2, terms(1));
-        lease.renewed(T0 + SECOND / 2, T0 + SECOND / 4, terms(1));
-        assert_eq!(lease.end(), terms(1).deadline(T0 + SECOND / 2));
-    }
-
-    #[test]
-    fn the_first_renewal_is_due_a_third_into_the_lease() {
-        let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
-        let due = T0.until(lease.renew_at());
-        assert!(due <= SECOND && due >= Duration::from_millis(899));
-    }
-
-    #[test]
-    fn a_fixed_lease_is_renewed_once_if_it_was_pushed_and_else_never() {
-        let fixed = |pushed| {
-            let start = Start {
-                sent_at: T0,
-                pushed,
-                renew: false,
-                fence: 1,
-            };
-            Lease::begin(T0, terms(3), start).unwrap()
-        };
-        assert_eq!(fixed(false).renew_at(), Moment::NEVER);
-        let pushed = fixed(true);
-        assert_eq!(pushed.renew_at(), T0);
-        assert_eq!(pushed.renewed(T0, T0, terms(3)), Moment::NEVER);
-    }
-
-    #[test]
-    fn an_unconfirmed_renewal_moves_nothing() {
-        let lease = held_from(T0, T0);
-        let end = lease.end();
-        lease.renewing();
-        lease.not_renewed(T0 + SECOND / 2);
-        assert_eq!(lease.end(), end);
-        assert_eq!(lease.status(end), Status::Lost(LossReason::Expired));
-    }
-
-    #[test]
-    fn a_lease_ends_with_its_last_user_and_is_renewed_for_the_longest_of_them() {
-        let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
-        assert_eq!(lease.join(T0, terms(1), start(T0)), Joined::Shares);
-        assert_eq!(lease.terms(), terms(3), "a shorter one does not shorten it");
-        assert_eq!(lease.end(), terms(3).deadline(T0));
-        assert_eq!(lease.join(T0, terms(9), start(T0)), Joined::Shares);
-        assert_eq!(lease.terms(), terms(9));
-        assert!(!lease.leave(true) && !lease.leave(true));
-        assert_eq!(lease.status(T0), Status::Held);
-        assert!(lease.leave(true));
-        assert_eq!(lease.status(T0), Status::Released);
-        assert_eq!(lease.join(T0, terms(3), start(T0)), Joined::Over);
-    }
-
-    #[test]
-    fn a_newer_grant_to_its_owner_ends_a_lease_and_an_older_one_does_not() {
-        let with = |fence| Start { fence, ..start(T0) };
-        let lease = Lease::begin(T0, terms(3), with(5)).unwrap();
-        assert_eq!(lease.join(T0, terms(3), with(4)), Joined::Outdated);
-        assert_eq!(lease.status(T0), Status::Held);
-        assert_eq!(lease.join(T0, terms(3), with(6)), Joined::Over);
-        assert_eq!(lease.status(T0), Status::Lost(LossReason::Gone));
-    }
-
-    #[test]
-    fn only_users_who_want_it_keep_a_lease_renewed() {
-        let lease = Lease::begin(T0, terms(3), start(T0)).unwrap();
-        let fixed = Start {
-            renew: false,
-            ..start(T0)
-        };
-        assert_eq!(lease.join(T0, terms(3), fixed), Joined::Shares);
-        assert_ne!(lease.renew_at(), Moment::NEVER);
-        lease.leave(true);
-        assert_eq!(lease.renew_at(), Moment::NEVER);
-        assert_eq!(lease.renewed(T0, T0, terms(3)), Moment::NEVER);
-    }
 }

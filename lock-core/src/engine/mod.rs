@@ -32,11 +32,14 @@ mod acquire;
 mod acquisition;
 mod beside;
 mod events;
+mod extension;
 mod hold;
 mod inbox;
 #[cfg(test)]
 mod late_tests;
 mod lease;
+#[cfg(test)]
+mod lease_tests;
 mod line;
 mod line_state;
 mod outstanding;
@@ -66,6 +69,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::acquire::acquire;
+pub(crate) use self::extension::extend;
 pub(crate) use self::hold::{Hold, LockRequest};
 pub(crate) use self::lease::Lease;
 pub(crate) use self::patience::Limit;

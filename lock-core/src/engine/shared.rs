@@ -121,13 +121,18 @@ impl Shared {
         last.map_or(floor, next)
     }
 
+    /// A request on these terms will be made, perhaps for an owner, whose acquisitions share one lease.
+    pub(super) fn note_longest(&self, request: &LockRequest, terms: Terms) {
+        if request.owner.is_some() {
+            let ttl = terms.ttl().as_millis() as u64;
+            self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
+        }
+    }
+
     /// Creates an acquisition and registers it before its first request is sent.
     pub(crate) fn acquisition(&self, request: &LockRequest) -> Result<Arc<Acquisition>, LockError> {
         let sequence = self.next_sequence();
-        if request.owner.is_some() {
-            let ttl = request.terms.ttl().as_millis() as u64;
-            self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
-        }
+        self.note_longest(request, request.terms);
         let acquisition = Arc::new(Acquisition::new(
             sequence,
             Arc::clone(&request.key),

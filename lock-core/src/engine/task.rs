@@ -132,7 +132,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
                 let terms = lease.terms();
                 if lease.renew_at() <= now + terms.ttl() / 12 {
                     not_taken.extend(acquisition.not_taken());
-                    let prolongs = lease.renewing();
+                    let (terms, prolongs) = lease.renewing(now);
                     due.push(Due {
                         acquisition: Arc::clone(acquisition),
                         terms,
@@ -276,7 +276,7 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
                             .min(lease.renewed(now, sent_at, due.terms))
                             .min(lease.end());
                     } else if held {
-                        next = next.min(lease.renew_at()).min(lease.end());
+                        next = next.min(lease.confirmed(now)).min(lease.end());
                     } else if acquisition.is_over() {
                         // The acquisition was released in between; other acquisitions of the same owner may still use the lease.
                         next = next.min(lease.not_renewed(now));
@@ -298,14 +298,8 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
                     %error,
                     "leases could not be renewed: trying again"
                 );
-                let is_refused = matches!(error, StoreError::Misconfigured(_));
                 for lease in batch.iter().filter_map(|due| due.acquisition.lease()) {
-                    let again = if is_refused {
-                        lease.refused(now)
-                    } else {
-                        lease.not_renewed(now)
-                    };
-                    next = next.min(again).min(lease.end());
+                    next = next.min(lease.failed(now, &error)).min(lease.end());
                 }
             }
         }
