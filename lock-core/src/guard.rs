@@ -205,6 +205,30 @@ impl LockGuard {
         self.view.lost().await
     }
 
+    /// A token that is cancelled when the lock is lost, and when this guard lets go: for tasks that work under the lock and must not go
+    /// on without it. Each call makes one; to cancel it stops only the work that has it.
+    ///
+    /// As [`lost`](Self::lost) it is cancelled *before* the server may give the lock to another, if the runtime of the manager runs.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
+    /// let guard = lock.acquire().await?;
+    /// let token = guard.cancellation();
+    /// let part = tokio::spawn(token.clone().run_until_cancelled_owned(std::future::pending::<()>()));
+    /// lock.force_release().await?;
+    /// assert_eq!(part.await.unwrap(), None, "it was stopped");
+    /// assert!(token.is_cancelled());
+    /// # Ok(()) }
+    /// ```
+    #[cfg(feature = "tokio-util")]
+    #[must_use]
+    pub fn cancellation(&self) -> tokio_util::sync::CancellationToken {
+        self.view.cancellation()
+    }
+
     /// A view of this hold, for code that wants to know about the lock and does not decide when it ends.
     #[must_use]
     pub fn view(&self) -> LockView {

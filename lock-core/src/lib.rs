@@ -179,6 +179,7 @@
 //! | `tls-rustls` | no | `rediss://` URLs and `LockManagerBuilder::tls`, with rustls. Its cryptography is the one that the program has installed for the process (`CryptoProvider::install_default`), else *ring*. The roots of the system are trusted |
 //! | `tls-webpki-roots` | no | trusts the roots of Mozilla as well, compiled in: for systems without root certificates |
 //! | `tls-insecure` | no | `Tls::insecure`, for tests |
+//! | `tokio-util` | no | `LockGuard::cancellation`: a `CancellationToken` of the tokio-util crate |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(feature = "macros"),

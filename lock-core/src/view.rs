@@ -110,6 +110,13 @@ impl LockView {
         }
     }
 
+    /// As [`LockGuard::cancellation`](crate::LockGuard::cancellation).
+    #[cfg(feature = "tokio-util")]
+    #[must_use]
+    pub fn cancellation(&self) -> tokio_util::sync::CancellationToken {
+        self.hold.cancellation(self.engine.shared.now())
+    }
+
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
         LockError::Lost {
             key: self.key().to_owned(),

@@ -217,10 +217,11 @@ impl Acquisition {
         life.state.may_be_handed_over(now)
     }
 
-    /// The lock is taken from its guard, which is kept for it as long as was asked.
-    pub(super) fn keep_as_asked(&self) {
+    /// The lock was taken from its guard, which is told, and is kept for as long as was asked.
+    pub(super) fn keep_as_asked(&self, now: Moment) {
         let mut life = self.life();
         if let Some(hold) = life.hold.clone() {
+            hold.status(now);
             life.state.keep_until(hold.keep_until());
         }
     }

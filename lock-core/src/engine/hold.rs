@@ -3,6 +3,9 @@
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+#[cfg(feature = "tokio-util")]
+use {std::sync::atomic::fence, tokio_util::sync::CancellationToken};
+
 use super::acquisition::Acquisition;
 use super::lease::Lease;
 use super::phase::{Phase, Status};
@@ -49,6 +52,9 @@ pub(crate) struct Hold {
     begun: AtomicU64,
     fence: AtomicU64,
     acquisition: OnceLock<Arc<Acquisition>>,
+    /// Made for the first who works under this hold and wants to be told of its end.
+    #[cfg(feature = "tokio-util")]
+    cancellation: OnceLock<CancellationToken>,
     /// Wakes the task that waits for this hold.
     pub(crate) wake_cell: WakeCell,
 }
@@ -62,6 +68,8 @@ impl Hold {
             begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
             acquisition: OnceLock::new(),
+            #[cfg(feature = "tokio-util")]
+            cancellation: OnceLock::new(),
             wake_cell: WakeCell::default(),
         }
     }
@@ -121,6 +129,8 @@ impl Hold {
 
     /// The one warning of a loss. Written without locks, since a subscriber may use locks of this library.
     pub(super) fn warn_of_loss(&self, at: Moment, reason: LossReason) {
+        #[cfg(feature = "tokio-util")]
+        self.cancel();
         let key = Arc::clone(&self.request.key);
         let held_ms = self.begun().until(at).as_millis() as u64;
         when_unlocked(move || {
@@ -152,7 +162,31 @@ impl Hold {
         if before == Status::Held && !self.phase.release() {
             return self.phase.get();
         }
+        #[cfg(feature = "tokio-util")]
+        self.cancel();
         before
+    }
+
+    /// The hold is over: the work under it is told.
+    #[cfg(feature = "tokio-util")]
+    fn cancel(&self) {
+        // Either this thread sees the token, or its maker sees that the hold is over.
+        fence(Ordering::SeqCst);
+        if let Some(token) = self.cancellation.get().cloned() {
+            when_unlocked(move || token.cancel());
+        }
+    }
+
+    /// A token that is cancelled when the hold is over.
+    #[cfg(feature = "tokio-util")]
+    pub(crate) fn cancellation(&self, now: Moment) -> CancellationToken {
+        let token = self.cancellation.get_or_init(CancellationToken::new);
+        fence(Ordering::SeqCst);
+        if self.status(now) != Status::Held {
+            token.cancel();
+        }
+        // A user who cancels it stops the own work only.
+        token.child_token()
     }
 
     /// Abandons the hold. Returns false if it has begun already.

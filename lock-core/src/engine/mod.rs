@@ -164,7 +164,7 @@ impl Engine {
                     let lost = lease.lose(LossReason::ShutDown);
                     if lost || matches!(acquisition.status(shared.now()), Status::Lost(_)) {
                         // `at_least` also applies to a hold that is cut short.
-                        acquisition.keep_as_asked();
+                        acquisition.keep_as_asked(shared.now());
                         shared.clean_up(acquisition);
                     }
                 }
