@@ -6,7 +6,10 @@
 //! ```
 //!
 //! - `POST /orders/{id}/charge` charges an order once, however many requests ask for it at the same time.
+//! - `POST /orders/{id}/cancel` does not wait for a charge that is under way: 409, with `Retry-After`.
 //! - `POST /report` runs in one place at a time; whoever asks meanwhile is told so instead of waiting.
+//!
+//! A copy that ends, or has lost its Redis, answers 503 with `Retry-After`: a load balancer asks another copy.
 //!
 //! Here the service is one process. Started ten times on one Redis, it would do the same.
 
@@ -17,11 +20,11 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use lock_core::{LockError, LockManager, distributed_lock};
-use lock_examples::{Outcome, exit, post as call, redis_url_or_memory};
+use lock_examples::{Answer, Outcome, ask, exit, post as call, redis_url_or_memory};
 use tokio::net::TcpListener;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -40,6 +43,7 @@ async fn run() -> Outcome {
     let shop = Arc::new(Shop::new(locks.clone()));
     let routes = Router::new()
         .route("/orders/{id}/charge", post(charge))
+        .route("/orders/{id}/cancel", post(cancel))
         .route("/report", post(report))
         .route("/close", post(close))
         .with_state(shop);
@@ -55,12 +59,15 @@ async fn run() -> Outcome {
             .await
     });
 
-    let outcome = client(&address).await;
+    let outcome = async {
+        client(&address).await?;
+        busy_and_closing(&address, &locks).await
+    };
+    let outcome = outcome.await;
 
-    // First no new requests, then no new locks; both wait for what is under way.
+    // The requests that wait for a lock were told to come back: nothing holds the end up.
     closing.notify_one();
     service.await??;
-    locks.shutdown(Duration::from_secs(5)).await;
     outcome
 }
 
@@ -91,6 +98,12 @@ impl Shop {
         // A database would keep the number and refuse a smaller one: `.. WHERE fence <= $1`.
         self.ledger().insert(order, held.fencing_token().get());
         Ok(Charge::Done)
+    }
+
+    /// Cancels an order that was not charged. Where a charge is under way the caller hears of it at once.
+    #[distributed_lock(key = "order:{order}", wait = "0s", client = self.locks)]
+    async fn cancel(&self, order: u64) -> Result<bool, ShopError> {
+        Ok(!self.ledger().contains_key(&order))
     }
 
     /// Counts the orders of the day when the shop has closed. One run is enough: a second one does not wait, it skips.
@@ -127,12 +140,15 @@ impl From<LockError> for ShopError {
 impl IntoResponse for ShopError {
     fn into_response(self) -> Response {
         let status = match &self.0 {
-            // Somebody else works on it: the caller may come back.
+            // Another request works on it: the caller may come back.
             error if error.is_contention() => StatusCode::CONFLICT,
             LockError::Unavailable { .. } | LockError::ShutDown => StatusCode::SERVICE_UNAVAILABLE,
-            _ => StatusCode::INTERNAL_SERVER_ERROR,
+            // Lost under the work, or a mistake of the program: it must not be repeated blindly.
+            _ => return (StatusCode::INTERNAL_SERVER_ERROR, self.0.to_string()).into_response(),
         };
-        (status, self.0.to_string()).into_response()
+        // `Busy` tells when the lease of the holder ends if it crashed. A live holder is rather done in a second.
+        let retry_after = (header::RETRY_AFTER, HeaderValue::from_static("1"));
+        (status, [retry_after], self.0.to_string()).into_response()
     }
 }
 
@@ -145,6 +161,17 @@ async fn charge(
     Ok(match shop.charge(order).await? {
         Charge::Done => (StatusCode::CREATED, format!("order {order} is charged")).into_response(),
         Charge::AlreadyDone => format!("order {order} was charged before").into_response(),
+    })
+}
+
+async fn cancel(
+    State(shop): State<Arc<Shop>>,
+    Path(order): Path<u64>,
+) -> Result<Response, ShopError> {
+    Ok(if shop.cancel(order).await? {
+        format!("order {order} is cancelled").into_response()
+    } else {
+        (StatusCode::GONE, format!("order {order} was charged")).into_response()
     })
 }
 
@@ -190,6 +217,37 @@ async fn client(address: &str) -> Outcome {
     }
     println!("\nOrder 7 was charged once, and the report ran once.");
     Ok(())
+}
+
+/// What a client sees where it comes at a bad moment.
+async fn busy_and_closing(address: &str, locks: &LockManager) -> Outcome {
+    println!("Order 9 is being charged, by another copy of the service:");
+    let _other = locks.lock("order:9").acquire().await?;
+    let busy = ask(address, "/orders/9/cancel").await?;
+    print_when(&busy);
+
+    println!("A request waits for it when this copy ends:");
+    let waiting = ask(address, "/orders/9/charge");
+    let end = async {
+        while locks.lock("order:9").inspect().await?.waiters() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        locks.shutdown(Duration::from_secs(5)).await;
+        Outcome::Ok(())
+    };
+    let (closing, end) = tokio::join!(waiting, end);
+    end?;
+    let closing = closing?;
+    print_when(&closing);
+    if (busy.status, closing.status) != (409, 503) {
+        return Err("a client was not told to come back".into());
+    }
+    Ok(())
+}
+
+fn print_when(answer: &Answer) {
+    let when = answer.header("retry-after").unwrap_or("?");
+    println!("  {} Retry-After: {when}: {}", answer.status, answer.body);
 }
 
 /// The same request, several times.

@@ -8,7 +8,7 @@ use std::env;
 use std::error::Error;
 use std::process::ExitCode;
 
-pub use http::post;
+pub use http::{Answer, ask, post};
 pub use server::PrivateServer;
 pub use table::Table;
 

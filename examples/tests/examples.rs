@@ -11,7 +11,8 @@ use lock_examples::PrivateServer;
 
 use program::{Running, run};
 
-const EXAMPLES: [&str; 4] = [
+const EXAMPLES: [&str; 5] = [
+    "after_commit",
     "quickstart",
     "annotated_service",
     "reentrant_service",
@@ -63,6 +64,24 @@ fn quickstart_runs_on_the_server_of_redis_url() {
     quickstart_has_eight_turns(Some(&server.url()));
 }
 
+fn no_deposit_is_lost_where_the_lock_outlives_the_commit(url: Option<&str>) {
+    let output = run("after_commit", url).success();
+    let kept = "released after the commit: the balance is 40";
+    assert!(output.contains(kept), "{output}");
+    assert!(output.contains("released before it"), "{output}");
+}
+
+#[test]
+fn a_lock_that_outlives_the_commit_loses_nothing() {
+    no_deposit_is_lost_where_the_lock_outlives_the_commit(None);
+}
+
+#[test]
+fn a_lock_that_outlives_the_commit_loses_nothing_on_the_server_of_redis_url() {
+    let server = PrivateServer::start().unwrap();
+    no_deposit_is_lost_where_the_lock_outlives_the_commit(Some(&server.url()));
+}
+
 fn service_charges_once_and_reports_once(url: Option<&str>) {
     let output = run("annotated_service", url).success();
     let count = |what: &str| output.lines().filter(|line| line.trim() == what).count();
@@ -71,6 +90,12 @@ fn service_charges_once_and_reports_once(url: Option<&str>) {
     assert_eq!(count("201 order 8 is charged"), 1, "{output}");
     assert_eq!(count("202 a report runs already"), 1, "{output}");
     assert_eq!(count("200 2 orders today"), 1, "{output}");
+    for told in [
+        "409 Retry-After: 1: lock `order:9` is held by",
+        "503 Retry-After: 1: ",
+    ] {
+        assert!(output.contains(told), "{output}");
+    }
 }
 
 #[test]
