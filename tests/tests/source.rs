@@ -25,12 +25,13 @@ const PRIVATE_WORDS: [(&str, &str); 11] = [
 const LINES: usize = 500;
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 22] = [
+const ENGINE: [&str; 24] = [
     "mod",
     "acquire",
     "beside",
     "task",
     "events",
+    "extend",
     "release",
     "pass",
     "outstanding",
@@ -43,6 +44,7 @@ const ENGINE: [&str; 22] = [
     "state",
     "inbox",
     "lease",
+    "extension",
     "yield_turn",
     "patience",
     "retries",

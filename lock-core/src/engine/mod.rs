@@ -32,6 +32,7 @@ mod acquire;
 mod acquisition;
 mod beside;
 mod events;
+mod extend;
 mod extension;
 mod hold;
 mod inbox;
@@ -69,7 +70,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::acquire::acquire;
-pub(crate) use self::extension::extend;
+pub(crate) use self::extend::extend;
 pub(crate) use self::hold::{Hold, LockRequest};
 pub(crate) use self::lease::Lease;
 pub(crate) use self::patience::Limit;

@@ -1,0 +1,47 @@
+//! A holder that changes the ttl of its lease.
+
+use std::pin::pin;
+
+use tokio::time::timeout;
+
+use super::hold::Hold;
+use super::phase::Status;
+use super::shared::Shared;
+use crate::LockError;
+use crate::store::StoreError;
+use crate::terms::Terms;
+
+/// Makes these the terms of all later renewals, and waits until the server has confirmed the first.
+///
+/// Cancel-safe: the terms stay, and the task renews on them.
+pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result<(), LockError> {
+    shared.check_alive()?;
+    let lost = |reason| LockError::Lost {
+        key: hold.request.key.name().to_owned(),
+        reason,
+    };
+    let lease = hold.acquisition().and_then(|acquisition| {
+        // The clean-up of a late request waits for as long as the lock may last.
+        acquisition.life().state.asking(terms);
+        acquisition.lease()
+    });
+    let Some(lease) = lease else {
+        unreachable!("a guard is made of a hold that has begun")
+    };
+    shared.note_longest(&hold.request, terms);
+    let number = lease.extend(shared.now(), terms);
+    shared.lease_due_at(shared.now());
+    loop {
+        let mut changed = pin!(lease.changed());
+        changed.as_mut().enable();
+        let now = shared.now();
+        match hold.status(now) {
+            Status::Lost(reason) => return Err(lost(reason)),
+            Status::Held | Status::Pending | Status::Released => {}
+        }
+        if let Some(outcome) = lease.extended(number) {
+            return outcome.map_err(StoreError::into_lock_error);
+        }
+        let _ = timeout(now.until(hold.end()), changed).await;
+    }
+}
