@@ -197,7 +197,7 @@ impl Judge<'_> {
             (
                 "bytes per lock in the client",
                 "bytes_per_lock",
-                AtMost(512.0),
+                AtMost(528.0),
             ),
             ("client, % of a core", "client_percent", AtMost(0.1)),
             (

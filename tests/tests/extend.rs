@@ -22,7 +22,7 @@ fn is_extend(request: &Request) -> bool {
 /// Whether the guard believes in a lease of this many seconds.
 fn believes(guard: &LockGuard, seconds: u32) -> bool {
     let left = guard.remaining();
-    left <= SECOND * seconds && left > SECOND * (seconds - 1) - SECOND / 2
+    left <= SECOND * seconds && left + SECOND * 3 / 2 > SECOND * seconds
 }
 
 #[tokio::test]
@@ -134,13 +134,13 @@ async fn a_shorter_ttl_is_believed_before_the_server_has_it() {
     let guard = locks.lock("a").acquire().await.unwrap();
     let held = proxy.hold_next_request_matching(is_extend);
     let extending = guard.extend(SECOND * 5);
-    let look = async {
+    let looking = async {
         held.wait().await;
         assert!(believes(&guard, 5), "{:?}", guard.remaining());
         assert!(server.pttl("lock:a").await > 20_000);
         held.deliver();
     };
-    let (extended, ()) = tokio::join!(extending, look);
+    let (extended, ()) = tokio::join!(extending, looking);
     extended.unwrap();
     assert!(server.pttl("lock:a").await <= 5_000);
 }
@@ -156,13 +156,13 @@ async fn it_waits_for_a_renewal_that_is_under_way() {
     let guard = lock.acquire().await.unwrap();
     held.wait().await;
     let extending = guard.extend(SECOND * 60);
-    let look = async {
+    let looking = async {
         // The renewal is at the proxy, and no second one follows it.
         tokio::time::sleep(Duration::from_millis(200)).await;
         assert_eq!(proxy.count(is_extend), 1);
         held.deliver();
     };
-    let (extended, ()) = tokio::join!(in_time("the extension", extending), look);
+    let (extended, ()) = tokio::join!(in_time("the extension", extending), looking);
     extended.unwrap();
     assert_eq!(proxy.count(is_extend), 2);
     assert!(believes(&guard, 60) && server.pttl("lock:a").await > 50_000);
