@@ -1,7 +1,9 @@
 //! The traits of `#[distributed_lock]`: what an annotated function may return, and what a key may be made of.
 //!
 //! A program rarely names them. The compiler does, where a return type or a value does not fit. They are implemented for what
-//! most functions return and most keys hold; implement [`FromLockError`] for a return type of your own.
+//! most functions return and most keys hold; implement [`FromLockError`] for a return type of your own. For the response type of a web
+//! framework, which is not your own, return a `Result` with an error of your own:
+//! see [A web handler](crate::recipes#a-web-handler).
 //!
 //! # Examples
 //!
@@ -9,7 +11,7 @@
 //! use lock_core::attribute::FromLockError;
 //! use lock_core::{LockError, LockManager, distributed_lock};
 //!
-//! /// What a handler answers: not a `Result`.
+//! /// An answer of our own: not a `Result`.
 //! #[derive(Debug, PartialEq)]
 //! struct Response(u16);
 //!

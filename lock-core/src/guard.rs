@@ -208,7 +208,7 @@ impl LockGuard {
     /// A token that is cancelled when the lock is lost, and when this guard lets go: for tasks that work under the lock and must not go
     /// on without it. Each call makes one; to cancel it stops only the work that has it.
     ///
-    /// As [`lost`](Self::lost) it is cancelled *before* the server may give the lock to another, if the runtime of the manager runs.
+    /// Needs the feature `tokio-util`. As [`lost`](Self::lost) it is cancelled *before* the server may give the lock to another, if the runtime of the manager runs.
     ///
     /// # Examples
     ///

@@ -98,8 +98,8 @@
 //!
 //! # Reentrancy
 //!
-//! A [`Lock`] cannot be taken twice: who holds it and asks again waits for itself. A [`ReentrantLock`] can, by its
-//! [`Owner`]: it counts the holds and is free when the last has ended, with one lease and one fencing token for all. An
+//! A [`Lock`] cannot be taken twice. Code that asks for it in the scope that holds it gets [`LockError::Deadlock`]; a task that holds
+//! a guard and asks again waits for itself, with a warning. A [`ReentrantLock`] can be taken again, by its [`Owner`]: it counts the holds and is free when the last has ended, with one lease and one fencing token for all. An
 //! owner is a piece of work, never a thread or a task: it is named, or is that of the enclosing [`Owner::scope`], which
 //! `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected within the scope share it; spawned tasks
 //! do not, unless they are given it. As text it travels to other services.

@@ -31,15 +31,18 @@ use crate::key::LockKey;
 ///
 /// # Common mistakes
 ///
-/// The first three compile without a word:
+/// All of them compile:
 ///
 /// - `let _ = lock.acquire().await?;` drops the guard in the same line, and the work runs without the lock. Write
 ///   `let _guard = ..`, with a name.
-/// - `if lock.try_acquire().await?.is_some() { .. }` drops the guard before the block begins. Write
-///   `if let Some(_guard) = lock.try_acquire().await? { .. }`.
+/// - `lock.try_acquire().await?;`, and `if lock.try_acquire().await?.is_some() { .. }`: the guard is dropped before the work begins.
+///   Write `if let Some(_guard) = lock.try_acquire().await? { .. }`.
 /// - Two guards of one lock in one task: the second `acquire` waits until the first guard is dropped, which it never is. A warning
 ///   names both places after a second. Inside [`with`](Self::with), and inside a function under `#[distributed_lock]`, the same is
 ///   [`Deadlock`](LockError::Deadlock) at once. Pass the guard on, or use a [`ReentrantLock`](crate::ReentrantLock).
+/// - A task that is spawned under the lock, takes it as well, and is awaited there: both wait for ever, and nothing can warn of it.
+///   Give each wait a limit ([`default_wait`](crate::LockManagerBuilder::default_wait)).
+/// - [`Lock`] and [`ReentrantLock`](crate::ReentrantLock) of one key: these are two locks, which do not exclude each other.
 /// - A guard that is dropped in the last lines of `main`: its release is queued, and the process ends before it is sent. The lock
 ///   then stays for its ttl. Call [`shutdown`](crate::LockManager::shutdown) at the end.
 ///

@@ -213,8 +213,8 @@ impl LockManager {
     /// ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks released; one that is to be kept
     /// ([`Lock::at_least`](crate::Lock::at_least)) is left with a ttl for the rest of that time.
     ///
-    /// Returns how many acquisitions and releases were not finished, of which locks may be left to their ttl: 0 if all
-    /// is clean.
+    /// Returns how many acquisitions and releases were not finished, of which locks may be left to their ttl: 0 if nothing is left on
+    /// the server. Guards that were lost are not counted.
     ///
     /// # Cancel safety
     ///

@@ -3,6 +3,7 @@
 //! - [A scheduled job on one of many servers](#a-scheduled-job-on-one-of-many-servers)
 //! - [Submitting an order once](#submitting-an-order-once)
 //! - [A cache that one caller rebuilds](#a-cache-that-one-caller-rebuilds)
+//! - [A web handler](#a-web-handler)
 //! - [The lock outside the database transaction](#the-lock-outside-the-database-transaction)
 //! - [The fencing token in SQL](#the-fencing-token-in-sql)
 //!
@@ -125,6 +126,55 @@
 //! let (locks, cache) = (LockManager::connect("memory://").await?, Cache::default());
 //! let _ = tokio::join!(cache.get(&locks), cache.get(&locks), cache.get(&locks));
 //! assert_eq!(cache.rebuilt.load(Ordering::Relaxed), 1);
+//! # Ok(()) }
+//! ```
+//!
+//! # A web handler
+//!
+//! The annotated function returns a `Result` whose error is of the service. `From<LockError>` brings the lock's error there, and what
+//! the framework asks of an error (`IntoResponse` of axum, `ResponseError` of actix) makes the answer of it. It may be the handler
+//! itself: patterns such as `State(app): State<App>` and `Path(id): Path<u64>` bind names for `key` and `client`.
+//!
+//! | [`LockError`](crate::LockError) | answer | why |
+//! |---|---|---|
+//! | `Busy`, `TimedOut` | 409, `Retry-After` | another request works on it |
+//! | `Unavailable`, `ShutDown` | 503, `Retry-After` | the lock server is out of reach, or this copy ends |
+//! | `Lost` | 500 | the work was cut off: look before it is repeated |
+//! | others | 500 | a mistake in program or set-up |
+//!
+//! A handler always has a limit: `wait`, or [`default_wait`](crate::LockManagerBuilder::default_wait). The example
+//! `annotated_service` is such a service with axum.
+//!
+//! ```
+//! use lock_core::{LockError, LockManager, distributed_lock};
+//!
+//! /// The error of the service: a status, and whether the client may come back.
+//! #[derive(Debug, PartialEq)]
+//! struct Refused { status: u16, retry_after: Option<u32> }
+//!
+//! impl From<LockError> for Refused {
+//!     fn from(error: LockError) -> Self {
+//!         let (status, retry_after) = match error {
+//!             error if error.is_contention() => (409, Some(1)),
+//!             LockError::Unavailable { .. } | LockError::ShutDown => (503, Some(1)),
+//!             _ => (500, None),
+//!         };
+//!         Self { status, retry_after }
+//!     }
+//! }
+//!
+//! #[distributed_lock(key = "order:{id}", wait = "20ms", client = locks)]
+//! async fn charge(locks: &LockManager, id: u64) -> Result<&'static str, Refused> {
+//!     Ok("charged")
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let locks = LockManager::connect("memory://").await?;
+//! assert_eq!(charge(&locks, 7).await, Ok("charged"));
+//! let _other = locks.lock("order:7").acquire().await?;
+//! let refused = charge(&locks, 7).await.unwrap_err();
+//! assert_eq!(refused, Refused { status: 409, retry_after: Some(1) });
 //! # Ok(()) }
 //! ```
 //!

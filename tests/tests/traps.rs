@@ -139,7 +139,7 @@ async fn the_current_guard_is_known_inside_with() {
 
 /// The warnings of a wait for a lock of the same task: where it is held, and where it is waited for.
 fn warned(capture: &Capture) -> Vec<(String, String)> {
-    let text = "a task waits for a lock that it holds itself";
+    let text = "a task waits for a lock whose guard it has taken itself";
     let events = capture.events().into_iter();
     let warnings = events.filter(|event| event.message().starts_with(text));
     warnings

@@ -363,7 +363,7 @@ impl Waiter<'_> {
             key = key.name(),
             %held_at,
             waits_at = %place,
-            "a task waits for a lock that it holds itself: if the wait is to end before the guard is dropped, it never ends"
+            "a task waits for a lock whose guard it has taken itself: the wait never ends, unless another task or a joined future drops that guard"
         );
         within(end, hold.wake_cell.wait()).await
     }

@@ -303,16 +303,11 @@ impl Acquisition {
         Swept::Lost { clean_up_at }
     }
 
-    /// Number of reserved tokens to ask for, if `wanted` would be of use. A reentrant lock has one fencing token for a tenure, so
-    /// a repeated request must ask for as many; an acquisition with an owner gives out none.
+    /// Number of reserved tokens to ask for, if `wanted` would be of use. An owner has one fencing token for its tenure.
     pub(crate) fn reserve(&self, wanted: u64) -> u64 {
         match self.key.kind() {
             Kind::Exclusive => wanted,
-            Kind::Reentrant if self.explicit_owner.is_some() => 0,
-            Kind::Reentrant => {
-                let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-                u64::from(self.life().state.reserve_as_first(wanted))
-            }
+            Kind::Reentrant => 0,
         }
     }
 

@@ -26,8 +26,6 @@ pub(super) struct State {
     clean_up: CleanUp,
     /// The moment until which the lock must be kept although no client needs it.
     keep_until: Moment,
-    /// Number of fencing tokens that the first request asked for, if each request must ask for as many.
-    reserve: Option<u32>,
     /// Number of guarded scripts that were sent with this token and got no answer: they may still run.
     scripts: u32,
     /// Number of requests without a clear answer, which may still take effect. The count stops at its maximum: it only matters
@@ -128,7 +126,6 @@ impl State {
             inbox: Inbox::new(terms),
             clean_up: CleanUp::ByClient,
             keep_until: Moment(0),
-            reserve: None,
             scripts: 0,
             outstanding: 0,
             under_way: 0,
@@ -151,11 +148,6 @@ impl State {
     /// A request on these terms will be made.
     pub(super) fn asking(&mut self, terms: Terms) {
         self.inbox.asking(terms);
-    }
-
-    /// Number of fencing tokens that every request asks for: as many as the first one did.
-    pub(super) fn reserve_as_first(&mut self, wanted: u32) -> u32 {
-        *self.reserve.get_or_insert(wanted)
     }
 
     /// A request is made: from now on the server may have something of it.

@@ -7,8 +7,8 @@ use crate::LockError;
     message = "`{Self}` cannot tell the caller that the lock was not obtained",
     label = "this type must have room for a `LockError`",
     note = "return a `Result` whose error type implements `From<LockError>`",
-    note = "or make an error of your own: `map_err = path`",
-    note = "or give a value instead: `on_busy = skip`, `on_busy = return = value` or `on_busy = call = path`"
+    note = "or, where it is a `Result`, make an error of your own: `map_err = path`",
+    note = "or give a value instead, with a limit: `wait = \"5s\", on_busy = return = value`, or `skip`, or `call = path`"
 )]
 pub trait FromLockError: Sized {
     /// The return value for `error`.
