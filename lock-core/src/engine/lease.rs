@@ -238,12 +238,17 @@ impl Lease {
         self.renew_at.fetch_min(moment.0, Ordering::SeqCst);
     }
 
-    /// A renewal starts. Returns its terms, and false if a fixed lease is confirmed, not prolonged.
-    pub(crate) fn renewing(&self, now: Moment) -> (Terms, bool) {
+    /// A renewal starts. Returns its terms, and false if a fixed lease is confirmed, not prolonged. Returns `None` if it has to wait
+    /// for another one, because an extension comes next.
+    pub(crate) fn renewing(&self, now: Moment) -> Option<(Terms, bool)> {
         let mut users = lock(&self.users);
         self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
-        if self.count_under_way(|count| count + 1) == 0
-            && let Some(watched) = self.watched.get()
+        let alone = self.under_way.load(Ordering::SeqCst) == 0;
+        if !alone && self.is_extension_wanted() {
+            return None;
+        }
+        self.count_under_way(|count| count.saturating_add(1));
+        if let Some(watched) = self.watched.get()
             && let Some(terms) = lock(&watched.extension).send()
         {
             // Other guards of the same owner keep the ttl that they asked for.
@@ -256,7 +261,12 @@ impl Lease {
             self.deadline.fetch_min(deadline.0, Ordering::SeqCst);
         }
         let prolongs = users.renewing > 0 || self.owed.load(Ordering::SeqCst);
-        (users.terms, prolongs)
+        Some((users.terms, prolongs))
+    }
+
+    fn is_extension_wanted(&self) -> bool {
+        let extension = self.watched.get().map(|watched| lock(&watched.extension));
+        extension.is_some_and(|extension| extension.is_wanted())
     }
 
     /// Changes the number of renewals under way, under the lock of the users. Returns the number before.
@@ -269,8 +279,7 @@ impl Lease {
     /// A renewal has ended. Returns true if an extension waits for it: the next renewal is due at once.
     fn renewal_ended(&self, _users: &Users) -> bool {
         let before = self.count_under_way(|count| count.saturating_sub(1));
-        let extension = self.watched.get().map(|watched| lock(&watched.extension));
-        before <= 1 && extension.is_some_and(|extension| extension.is_wanted())
+        before <= 1 && self.is_extension_wanted()
     }
 
     /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns the moment of the next renewal.

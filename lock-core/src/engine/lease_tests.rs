@@ -158,7 +158,7 @@ fn a_shorter_extension_lowers_the_deadline_before_it_is_sent() {
     let number = lease.extend(later, terms(2));
     assert!(lease.renew_at() <= later);
     assert_eq!(lease.end(), terms(30).deadline(T0), "nothing was sent");
-    assert_eq!(lease.renewing(later), (terms(2), true));
+    assert_eq!(lease.renewing(later), Some((terms(2), true)));
     assert_eq!(lease.end(), terms(2).deadline(later));
     assert!(lease.extended(number).is_none());
     // The reply is lost, and the server may have shortened the lease.
@@ -166,7 +166,7 @@ fn a_shorter_extension_lowers_the_deadline_before_it_is_sent() {
     lease.failed(later, &error);
     assert_eq!(lease.end(), terms(2).deadline(later));
     assert!(matches!(lease.extended(number), Some(Err(_))));
-    assert_eq!(lease.renewing(later + SECOND), (terms(2), true));
+    assert_eq!(lease.renewing(later + SECOND), Some((terms(2), true)));
     let next = lease.renewed(later + SECOND, later + SECOND, terms(2));
     assert_eq!(next, later + SECOND + terms(2).third());
     assert!(matches!(lease.extended(number), Some(Ok(()))));
@@ -175,17 +175,18 @@ fn a_shorter_extension_lowers_the_deadline_before_it_is_sent() {
 #[test]
 fn an_extension_waits_for_the_renewals_that_are_under_way() {
     let lease = Lease::begin(T0, terms(30), start(T0)).unwrap();
-    assert_eq!(lease.renewing(T0), (terms(30), true));
+    assert_eq!(lease.renewing(T0), Some((terms(30), true)));
     // A second one, because messages may have been missed.
-    assert_eq!(lease.renewing(T0), (terms(30), true));
+    assert_eq!(lease.renewing(T0), Some((terms(30), true)));
     let number = lease.extend(T0, terms(2));
     assert_eq!(lease.renew_at(), Moment::NEVER);
     assert_eq!(lease.not_renewed(T0 + SECOND), lease.renew_at());
     assert!(lease.renew_at() > T0 + SECOND, "one is under way still");
+    assert_eq!(lease.renewing(T0 + SECOND), None, "no third one before it");
     lease.renewed(T0 + SECOND, T0, terms(30));
     assert!(lease.extended(number).is_none(), "that was the old ttl");
     assert_eq!(lease.renew_at(), T0 + SECOND, "at once");
-    assert_eq!(lease.renewing(T0 + SECOND), (terms(2), true));
+    assert_eq!(lease.renewing(T0 + SECOND), Some((terms(2), true)));
     lease.renewed(T0 + SECOND, T0 + SECOND, terms(2));
     assert!(matches!(lease.extended(number), Some(Ok(()))));
     assert_eq!(lease.end(), terms(2).deadline(T0 + SECOND));
@@ -199,10 +200,14 @@ fn an_extension_prolongs_a_fixed_lease_once_and_shortens_no_shared_one() {
     };
     let lease = Lease::begin(T0, terms(3), fixed).unwrap();
     lease.extend(T0, terms(9));
-    assert_eq!(lease.renewing(T0), (terms(9), true));
+    assert_eq!(lease.renewing(T0), Some((terms(9), true)));
     assert_eq!(lease.renewed(T0, T0, terms(9)), Moment::NEVER);
     assert_eq!(lease.end(), terms(9).deadline(T0));
     assert_eq!(lease.join(T0, terms(3), start(T0)), Joined::Shares);
     lease.extend(T0, terms(2));
-    assert_eq!(lease.renewing(T0), (terms(9), true), "another guard has it");
+    assert_eq!(
+        lease.renewing(T0),
+        Some((terms(9), true)),
+        "another guard has it"
+    );
 }

@@ -130,9 +130,10 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
             Swept::Held { cap } => {
                 // Leases that are due soon join the batch, so that batches are full and sweeps are few.
                 let terms = lease.terms();
-                if lease.renew_at() <= now + terms.ttl() / 12 {
+                if lease.renew_at() <= now + terms.ttl() / 12
+                    && let Some((terms, prolongs)) = lease.renewing(now)
+                {
                     not_taken.extend(acquisition.not_taken());
-                    let (terms, prolongs) = lease.renewing(now);
                     due.push(Due {
                         acquisition: Arc::clone(acquisition),
                         terms,
