@@ -278,7 +278,7 @@ impl LockGuard {
     /// # Errors
     ///
     /// [`Lost`](LockError::Lost) where the lock is held no longer; [`Unavailable`](LockError::Unavailable) where the server has not
-    /// answered, at the latest after two command deadlines. The watchdog then goes on with the new ttl, and
+    /// answered, at the latest after three command deadlines. The watchdog then goes on with the new ttl, and
     /// [`remaining`](Self::remaining) tells what is confirmed. [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of range.
     ///
     /// # Cancel safety

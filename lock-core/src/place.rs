@@ -29,6 +29,11 @@ impl Place {
         Self { at, runner: id.0 }
     }
 
+    /// The place of the call in the program.
+    pub(crate) fn at(self) -> &'static Location<'static> {
+        self.at
+    }
+
     pub(crate) fn is_in_task_of(self, other: Self) -> bool {
         self.runner == other.runner
     }

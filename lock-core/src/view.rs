@@ -131,6 +131,8 @@ impl LockView {
         Arc::ptr_eq(engine, &self.engine)
             && held.key == request.key
             && !enters_again
+            // A task of a `LocalSet` that is driven in the scope is not in it.
+            && held.place.is_in_task_of(request.place)
             && self.is_held()
     }
 

@@ -235,7 +235,7 @@ fn conflicts(arguments: &Arguments, function: &Function, output: &Output, proble
     ) {
         problems.add(Error::new(
             name.span(),
-            "without `wait` the function waits as long as it takes, and the lock is never busy: write `wait = \"0s\"` to ask once, or a longer one",
+            "`on_busy` needs a limit, since without `wait` the function waits as long as it takes: write `wait = \"0s\"` to ask once, or a longer one",
         ));
     }
     let reentrant = arguments.reentrant == Some(true);

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use lock_core::{LockError, LockGuard, LockManager, LossReason, Owner};
 use lock_tests::kit::warm_server;
 use lock_tests::proxy::{DropMode, Proxy, Request};
@@ -209,4 +210,53 @@ async fn calls_at_the_same_time_all_end_and_the_last_one_counts() {
         ended.unwrap();
     }
     assert!(believes(&guard, 45), "{:?}", guard.remaining());
+}
+
+#[tokio::test]
+async fn the_next_holder_of_the_process_has_its_own_ttl() {
+    let server = warm_server().await;
+    for url in ["memory://", &server.url()] {
+        let locks = manager(url).await;
+        let lock = locks.lock("a");
+        let mut holder = lock.acquire().await.unwrap();
+        for round in 0..8 {
+            let waiters = [(); 4].map(|()| {
+                let lock = lock.clone();
+                tokio::spawn(async move { lock.acquire().await.unwrap() })
+            });
+            eventually("they wait", LIMIT, async || {
+                lock.inspect().await.unwrap().waiters() == 4
+            })
+            .await;
+            for waiter in waiters {
+                // Asked for, and dropped before it is sent.
+                let _ = Box::pin(holder.extend(SECOND * 600)).now_or_never();
+                drop(holder);
+                holder = in_time("its turn", waiter).await.unwrap();
+                assert!(believes(&holder, 30), "{round}: {:?}", holder.remaining());
+            }
+        }
+    }
+}
+
+#[test]
+fn it_ends_though_the_runtime_of_the_manager_is_gone() {
+    let server = TestServer::builder();
+    let (home, here) = (runtime(), runtime());
+    let server = home.block_on(server.start());
+    let proxy = home.block_on(async { Proxy::start(&server) });
+    let locks = home.block_on(manager(&proxy.url()));
+    let lock = locks.lock("a").ttl(SECOND * 20).renew(false);
+    let guard = home.block_on(lock.acquire()).unwrap();
+    proxy.hold_requests();
+    let extending = async { in_time("the error", guard.extend(SECOND * 19)).await };
+    let ended = here.block_on(extending);
+    assert!(ended.is_err(), "nothing drives the manager");
+    drop((home, proxy));
+}
+
+/// Runs nothing while it is not blocked on.
+fn runtime() -> tokio::runtime::Runtime {
+    let mut builder = tokio::runtime::Builder::new_current_thread();
+    builder.enable_all().build().unwrap()
 }

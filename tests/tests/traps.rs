@@ -335,3 +335,56 @@ async fn a_default_wait_ends_every_wait_without_a_limit_of_its_own() {
     held.release().await.unwrap();
     drop(in_time("its turn", waits).await.unwrap().unwrap());
 }
+
+#[tokio::test]
+async fn a_try_after_a_drop_finds_a_segment_free() {
+    both(async |locks| {
+        let lock = locks.segmented_lock("s", 3);
+        for round in 0..50 {
+            let held = [
+                lock.acquire().await.unwrap(),
+                lock.acquire().await.unwrap(),
+                lock.acquire().await.unwrap(),
+            ];
+            assert!(lock.try_acquire().await.unwrap().is_none());
+            drop(held);
+            assert!(lock.try_acquire().await.unwrap().is_some(), "{round}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_task_that_is_driven_inside_a_scope_is_not_in_it() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let lock = locks.lock("a");
+    let tasks = tokio::task::LocalSet::new();
+    let other = lock.clone();
+    let task = tasks.spawn_local(async move { other.acquire().await.map(drop) });
+    let drive = async |_: &LockGuard| {
+        let some_turns = tokio::time::sleep(Duration::from_millis(20));
+        tasks.run_until(some_turns).await;
+    };
+    lock.with(drive).await.unwrap();
+    let served = tasks.run_until(in_time("its turn", task)).await;
+    served.unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn a_task_that_gives_its_guards_to_others_is_warned_of_once() {
+    let capture = Capture::start();
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let lock = locks.lock("a");
+    let mut jobs = Vec::new();
+    for _ in 0..3 {
+        let guard = lock.acquire().await.unwrap();
+        jobs.push(tokio::spawn(async move {
+            tokio::time::sleep(Duration::from_millis(1100)).await;
+            drop(guard);
+        }));
+    }
+    for job in jobs {
+        job.await.unwrap();
+    }
+    assert_eq!(warned(&capture).len(), 1);
+}

@@ -359,12 +359,15 @@ impl Waiter<'_> {
         }
         self.warned = true;
         let LockRequest { key, place, .. } = &hold.request;
-        tracing::warn!(
-            key = key.name(),
-            %held_at,
-            waits_at = %place,
-            "a task waits for a lock whose guard it has taken itself: the wait never ends, unless another task or a joined future drops that guard"
-        );
+        // A program that gives its guards to other tasks is warned of once, and not for each of them.
+        if self.shared.warns_of(held_at, *place) {
+            tracing::warn!(
+                key = key.name(),
+                %held_at,
+                waits_at = %place,
+                "a task waits for a lock whose guard it has taken itself: without a limit the wait never ends, unless another task or a joined future drops that guard"
+            );
+        }
         within(end, hold.wake_cell.wait()).await
     }
 

@@ -2,9 +2,10 @@
 
 use std::pin::pin;
 
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout_at};
 
 use super::hold::Hold;
+use super::patience::NoAnswer;
 use super::phase::Status;
 use super::shared::Shared;
 use crate::LockError;
@@ -31,6 +32,8 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
     shared.note_longest(&hold.request, terms);
     let number = lease.extend(shared.now(), terms);
     shared.lease_due_at(shared.now());
+    // One for a renewal that is under way, one for a connection, one for the answer. It is for a runtime that is not driven.
+    let give_up = Instant::now() + shared.config.command_deadline.saturating_mul(3);
     loop {
         let mut changed = pin!(lease.changed());
         changed.as_mut().enable();
@@ -42,6 +45,11 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
         if let Some(outcome) = lease.extended(number) {
             return outcome.map_err(StoreError::into_lock_error);
         }
-        let _ = timeout(now.until(hold.end()), changed).await;
+        if Instant::now() >= give_up {
+            shared.check_alive()?;
+            return Err(shared.unavailable(NoAnswer));
+        }
+        let end = Instant::now() + now.until(hold.end());
+        let _ = timeout_at(end.min(give_up), changed).await;
     }
 }

@@ -264,7 +264,8 @@ impl Lease {
         Some((users.terms, prolongs))
     }
 
-    fn is_extension_wanted(&self) -> bool {
+    /// Whether an extension was asked for that no renewal was sent with.
+    pub(crate) fn is_extension_wanted(&self) -> bool {
         let extension = self.watched.get().map(|watched| lock(&watched.extension));
         extension.is_some_and(|extension| extension.is_wanted())
     }

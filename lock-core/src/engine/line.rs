@@ -211,6 +211,10 @@ impl Line {
             return None;
         }
         let lease = acquisition.lease()?;
+        // The ttl that the guard asked for is not for the next one.
+        if lease.is_extension_wanted() {
+            return None;
+        }
         let terms = lease.terms();
         let fresh = lease.status(now) == Status::Held && now + terms.third() < lease.end();
         let our_turn = !(state.contended || limits.always)

@@ -131,6 +131,7 @@ impl Engine {
                 lines_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
                 idle: Notify::new(),
+                warned_of: Mutex::default(),
                 release_tried: Notify::new(),
                 request_ended: Notify::new(),
                 ended: AtomicBool::new(false),

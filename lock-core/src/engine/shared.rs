@@ -1,6 +1,8 @@
 //! State that the handles, the task and the store's messages share: the settings, the store, the registry, and the next sweep.
 
 use std::any::Any;
+use std::collections::HashSet;
+use std::panic::Location;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -17,6 +19,7 @@ use super::registry::Registry;
 use crate::LockError;
 use crate::config::{Config, MAX_TTL};
 use crate::key::{Kind, LockKey};
+use crate::place::Place;
 use crate::rt;
 use crate::store::{AnyStore, Store};
 use crate::sync::lock;
@@ -51,6 +54,8 @@ pub(crate) struct Shared {
     pub(super) lines_due: AtomicU64,
     pub(super) wake: Notify,
     pub(super) idle: Notify,
+    /// Places of a guard and of a wait for it in one task, of which the program was warned.
+    pub(super) warned_of: Mutex<HashSet<[&'static Location<'static>; 2]>>,
     /// A release that was queued was answered or has failed, and a client may wait for it.
     pub(super) release_tried: Notify,
     /// A request has ended, and a clean-up may wait for it.
@@ -89,6 +94,11 @@ impl Shared {
             Some(commands) => commands.send(command).map_err(|refused| refused.0),
             None => Err(command),
         }
+    }
+
+    /// Whether this is the first wait at `place` for a guard of the same task taken at `held_at`.
+    pub(super) fn warns_of(&self, held_at: Place, place: Place) -> bool {
+        lock(&self.warned_of).insert([held_at.at(), place.at()])
     }
 
     pub(crate) fn is_closing(&self) -> bool {

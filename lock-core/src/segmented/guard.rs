@@ -83,6 +83,7 @@ impl SegmentGuard {
 impl Drop for SegmentGuard {
     fn drop(&mut self) {
         if let Some(place) = self.place.take() {
+            place.lets_go();
             self.guard.end_then(Box::new(place));
         }
     }

@@ -186,6 +186,17 @@ impl SeatTaken {
         lock(&self.seats.table)[self.segment].ran = Some(Instant::now());
     }
 
+    /// Its guard is about to be dropped. A caller that comes before the release is confirmed asks for the segment, and waits for the
+    /// release, unless somebody waits at it already.
+    pub(super) fn lets_go(&self) {
+        let mut table = lock(&self.seats.table);
+        let seat = &mut table[self.segment];
+        if seat.engaged == 1 {
+            seat.ran = None;
+            seat.found_busy = None;
+        }
+    }
+
     /// It is another's, or nobody knows.
     pub(super) fn found_busy(self) {
         lock(&self.seats.table)[self.segment].found_busy = Some(Instant::now());
