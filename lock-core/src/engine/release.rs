@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::hold::Hold;
+use super::lease::Lease;
 use super::pass;
 use super::phase::Status;
 use super::shared::{Command, Shared, Then};
@@ -147,9 +148,10 @@ impl Shared {
         }
     }
 
-    /// A client that asks from now on waits for this release first, unless other guards of the owner keep the lock.
+    /// A client that asks from now on waits for this release first. Not if other guards of the owner keep the lock, and not after an
+    /// attempt that came to nothing, since its server may be silent.
     fn release_queued(&self, acquisition: &Acquisition) {
-        if acquisition.is_lease_over() {
+        if acquisition.lease().is_some_and(Lease::is_over) {
             lock(&self.registry).release_queued(acquisition);
         }
     }
