@@ -28,7 +28,7 @@ impl LockManagerBuilder {
     /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and where there is no tokio runtime. It also
     /// looks at the server, and says what to write instead: a refused password or certificate, a port that speaks TLS or does not,
     /// an HTTP server, a Sentinel, a node of a cluster, a user without the rights that locks need.
-    /// [`Unavailable`](LockError::Unavailable) where nobody answers, and for a replica.
+    /// [`Unavailable`](LockError::Unavailable) where no server answers, and for a replica.
     ///
     /// # Cancel safety
     ///
@@ -65,8 +65,8 @@ impl LockManagerBuilder {
         Ok(LockManager::new(engine))
     }
 
-    /// Connects to a quorum: 3, 5, 7 or 9 masters that know nothing of each other. A lock is held by whoever has it on a
-    /// majority of them, so it survives the loss of the minority; this is Redlock, with [fencing tokens](crate::FencingToken).
+    /// Connects to a quorum: 3, 5, 7 or 9 masters that know nothing of each other. A client holds a lock if it has it on a
+    /// majority of them, so the lock survives the loss of the minority; this is Redlock, with [fencing tokens](crate::FencingToken).
     ///
     /// Each URL may have its own user, password, port and database. The same as a URL for [`connect`](Self::connect):
     /// `redis+quorum://user:password@a:6379/0,b,c`, where a comma in a password is written `%2C`.
@@ -109,7 +109,7 @@ impl LockManagerBuilder {
     ///
     /// A server without data may have lost it, with votes for locks that still last. So a node that no quorum knows does not vote
     /// before the longest ttl in use has passed. That is also how a quorum begins without this call, and how a node joins that
-    /// replaces another. Here somebody who knows that none of the servers was a node before says so.
+    /// replaces another. With this call the operator says that none of the servers was a node before.
     ///
     /// # Errors
     ///

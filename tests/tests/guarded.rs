@@ -6,6 +6,11 @@ use lock_core::{GuardedScript, LockError, LockGuard, LockManager, LossReason, Ow
 use lock_tests::kit::command;
 use lock_tests::{AclServer, TestServer};
 
+async fn reentrant_guard(locks: &LockManager) -> LockGuard {
+    let lock = locks.reentrant_lock("{a}:deep").owner(&Owner::new());
+    lock.acquire().await.unwrap()
+}
+
 async fn rig() -> (TestServer, LockManager) {
     let server = TestServer::start().await;
     let locks = LockManager::builder()
@@ -214,12 +219,7 @@ async fn a_check_that_the_server_refuses_is_a_matter_of_configuration_and_no_los
         .await
         .unwrap();
     let exclusive = locks.lock("{a}:lock").acquire().await.unwrap();
-    let reentrant = locks
-        .reentrant_lock("{a}:deep")
-        .owner(&Owner::new())
-        .acquire()
-        .await
-        .unwrap();
+    let reentrant = reentrant_guard(&locks).await;
     for (guard, check) in [(&exclusive, "get"), (&reentrant, "hexists")] {
         server
             .allow(COMMANDS.into_iter().filter(|name| *name != check))
@@ -260,12 +260,7 @@ async fn a_key_that_the_user_may_not_touch_is_no_fault_of_the_script() {
 async fn a_name_that_has_become_something_else_is_no_longer_our_lock() {
     let (server, locks) = rig().await;
     let exclusive = locks.lock("{a}:lock").acquire().await.unwrap();
-    let reentrant = locks
-        .reentrant_lock("{a}:deep")
-        .owner(&Owner::new())
-        .acquire()
-        .await
-        .unwrap();
+    let reentrant = reentrant_guard(&locks).await;
     let mut connection = server.connection().await;
     for (guard, name) in [(exclusive, "lock:{a}:lock"), (reentrant, "{a}:deep")] {
         let mut replace = redis::pipe();

@@ -281,7 +281,7 @@ impl Acquisition {
         if matches!(status, Status::Lost(_))
             && let Some(hold) = &life.hold
         {
-            // The loss is reported now, also if nobody looks at the guard.
+            // The loss is reported now, also if no task looks at the guard.
             hold.status(now);
         }
         let clean_up_at = match status {

@@ -64,7 +64,7 @@ fn a_late_renewal_does_not_revive() {
 }
 
 #[test]
-fn a_renewal_that_nobody_looked_before_does_not_revive_either() {
+fn a_late_renewal_does_not_revive_a_lease_without_a_watcher() {
     let lease = held_from(T0, T0);
     lease.renewed(T0 + SECOND, T0 + SECOND / 2, terms(1));
     assert_eq!(lease.status(T0 + SECOND), Status::Lost(LossReason::Expired));

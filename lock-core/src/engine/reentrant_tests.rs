@@ -21,7 +21,7 @@ async fn once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut *future).poll(cx))).await
 }
 
-/// The lock for an owner that nobody else has.
+/// The lock for a new owner.
 fn apart(lock: &ReentrantLock) -> ReentrantLock {
     lock.clone().owner(&Owner::new())
 }

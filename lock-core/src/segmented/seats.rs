@@ -187,7 +187,7 @@ impl SeatTaken {
     }
 
     /// Its guard is about to be dropped. A caller that comes before the release is confirmed asks for the segment, and waits for the
-    /// release, unless somebody waits at it already.
+    /// release, unless another caller waits at it already.
     pub(super) fn lets_go(&self) {
         let mut table = lock(&self.seats.table);
         let seat = &mut table[self.segment];

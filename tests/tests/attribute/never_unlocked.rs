@@ -41,7 +41,7 @@ fn lock(locks: &LockManager, key: &str) -> Lock {
     locks.lock(key)
 }
 
-/// For an owner that nobody else has.
+/// For a new owner.
 fn reentrant_lock(locks: &LockManager, key: &str) -> ReentrantLock {
     locks.reentrant_lock(key).owner(&Owner::new())
 }
