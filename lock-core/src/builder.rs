@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+#[cfg(feature = "tls-rustls")]
+use crate::config::SentinelTls;
 use crate::config::{Config, ENDLESS};
 
 /// Sets up a [`LockManager`](crate::LockManager). Made by [`LockManager::builder`](crate::LockManager::builder).
@@ -341,6 +343,64 @@ impl LockManagerBuilder {
     #[cfg(feature = "tls-rustls")]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.config.tls = Some(tls);
+        self
+    }
+
+    /// The password of the sentinels behind a `redis+sentinel://` URL, whose own password is that of the servers. None by default.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .sentinel_password("their secret")
+    ///     .connect("redis+sentinel://:secret@s1,s2,s3/mymaster")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
+        self.config.sentinel.password = Some(password.into());
+        self
+    }
+
+    /// The user of the sentinels, where they have users (`ACL`). The default user by default.
+    ///
+    /// It needs `+sentinel|get-master-addr-by-name`, `+sentinel|master`, `+sentinel|sentinels`, `+subscribe`, and the channel
+    /// `+switch-master`.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .sentinel_user("locks")
+    ///     .sentinel_password("their secret")
+    ///     .connect("redis+sentinel://s1,s2,s3/mymaster")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn sentinel_user(mut self, user: impl Into<String>) -> Self {
+        self.config.sentinel.user = Some(user.into());
+        self
+    }
+
+    /// How to speak TLS to the sentinels, and `None` for sentinels without TLS. By default they are spoken to as the servers are:
+    /// over TLS behind `rediss+sentinel://`, with the settings of [`tls`](Self::tls).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .tls(lock_core::Tls::new().ca_file("/etc/redis/ca.pem"))
+    ///     .sentinel_tls(None)
+    ///     .connect("rediss+sentinel://s1,s2,s3/mymaster")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    #[cfg(feature = "tls-rustls")]
+    pub fn sentinel_tls(mut self, tls: impl Into<Option<crate::Tls>>) -> Self {
+        self.config.sentinel.tls = tls.into().map_or(SentinelTls::Without, SentinelTls::With);
         self
     }
 }

@@ -1,5 +1,6 @@
 //! The settings of a manager, checked.
 
+use std::fmt;
 use std::time::Duration;
 
 use crate::LockError;
@@ -37,6 +38,71 @@ pub(crate) struct Config {
     pub(crate) clock_skew: Duration,
     #[cfg(feature = "tls-rustls")]
     pub(crate) tls: Option<crate::tls::Tls>,
+    pub(crate) sentinel: SentinelConfig,
+}
+
+/// How to speak to sentinels, where that differs from the servers.
+#[derive(Clone, Default)]
+pub(crate) struct SentinelConfig {
+    pub(crate) user: Option<String>,
+    pub(crate) password: Option<String>,
+    #[cfg(feature = "tls-rustls")]
+    pub(crate) tls: SentinelTls,
+}
+
+/// TLS to sentinels.
+#[cfg(feature = "tls-rustls")]
+#[derive(Clone, Default)]
+pub(crate) enum SentinelTls {
+    #[default]
+    AsServers,
+    Without,
+    With(crate::tls::Tls),
+}
+
+// The password is a secret.
+impl fmt::Debug for SentinelConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SentinelConfig").finish_non_exhaustive()
+    }
+}
+
+#[cfg(feature = "tls-rustls")]
+impl SentinelConfig {
+    /// Whether sentinels speak TLS, where the servers do so or not.
+    pub(crate) fn speaks_tls(&self, servers: bool) -> bool {
+        match self.tls {
+            SentinelTls::AsServers => servers,
+            SentinelTls::Without => false,
+            SentinelTls::With(_) => true,
+        }
+    }
+
+    /// The settings for a sentinel.
+    pub(crate) fn config(&self, servers: &Config) -> Config {
+        let tls = match &self.tls {
+            SentinelTls::AsServers => servers.tls.clone(),
+            SentinelTls::Without => None,
+            SentinelTls::With(tls) => Some(tls.clone()),
+        };
+        Config {
+            tls,
+            ..servers.clone()
+        }
+    }
+}
+
+#[cfg(not(feature = "tls-rustls"))]
+impl SentinelConfig {
+    #[expect(clippy::unused_self, reason = "the same with the feature")]
+    pub(crate) fn speaks_tls(&self, servers: bool) -> bool {
+        servers
+    }
+
+    #[expect(clippy::unused_self, reason = "the same with the feature")]
+    pub(crate) fn config(&self, servers: &Config) -> Config {
+        servers.clone()
+    }
 }
 
 impl Default for Config {
@@ -57,6 +123,7 @@ impl Default for Config {
             clock_skew: Duration::from_millis(500),
             #[cfg(feature = "tls-rustls")]
             tls: None,
+            sentinel: SentinelConfig::default(),
         }
     }
 }

@@ -79,7 +79,7 @@ impl fmt::Debug for Lock {
 
 impl Lock {
     /// Host and port of its server, where there is one and it is known.
-    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+    pub(crate) fn server(&self) -> Option<Arc<str>> {
         self.handle.engine.shared.store.server()
     }
 

@@ -280,7 +280,7 @@ impl SegmentedLock {
                     let why = format!("no answer within {:?}", started.elapsed());
                     let first = self.locks.as_ref().ok().and_then(|locks| locks.first());
                     let server = first.and_then(Lock::server);
-                    return Err(LockError::unavailable(why, server));
+                    return Err(LockError::unavailable(why, server.as_ref()));
                 }
             },
         };

@@ -46,7 +46,7 @@ pub use clock::{boottime_now, monotonic_now};
 pub use history::{History, Hold, Violation};
 pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};
-pub use sentinel::Sentinel;
+pub use sentinel::{Sentinel, Watched};
 pub use server::{TestServer, TestServerBuilder, connect};
 pub use shifted::ShiftedClock;
 pub use tls::{Authority, Identity, TlsServer};

@@ -21,7 +21,7 @@ async fn refused(url: &str) -> String {
     }
 }
 
-const SCHEMES: &str = "write `redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+quorum://a,b,c` or `memory://`";
+const SCHEMES: &str = "write `redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+quorum://a,b,c` or `memory://`";
 
 #[tokio::test]
 async fn a_url_of_another_kind_names_its_mistake_and_the_schemes() {
@@ -33,15 +33,11 @@ async fn a_url_of_another_kind_names_its_mistake_and_the_schemes() {
         ),
         (
             "redis://a,b",
-            "the URL names several servers, which is a quorum with `redis+quorum://` (Sentinel and Cluster are not supported yet)",
+            "the URL names several servers: a quorum is `redis+quorum://`, and sentinels are `redis+sentinel://` (Cluster is not supported yet)",
         ),
     ] {
         assert_eq!(refused(url).await, format!("{mistake}: {SCHEMES}"));
     }
-    assert_eq!(
-        refused("redis+sentinel://a,b/mymaster").await,
-        "Sentinel is not supported yet (`redis+sentinel://`): write `redis://host:port` of the master that it names"
-    );
     assert_eq!(
         refused("redis+cluster://a,b").await,
         "Redis Cluster is not supported yet (`redis+cluster://`): use a server without cluster mode, or \
@@ -87,9 +83,8 @@ async fn a_sentinel_is_called_one_and_its_master_named() {
         assert_eq!(
             refused(&format!("redis://{at}{query}")).await,
             format!(
-                "the server at {at} is a Sentinel, which holds no locks and is not supported yet: write the master that it names \
-                 now, `redis://{}` (`orders`)",
-                master.addr()
+                "the server at {at} is a Sentinel, which holds no locks: write `redis+sentinel://{at}/orders`, and name the \
+                 other sentinels as well"
             )
         );
     }

@@ -75,7 +75,7 @@ impl Shared {
         &self,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> LockError {
-        LockError::unavailable(cause, self.store.server())
+        LockError::unavailable(cause, self.store.server().as_ref())
     }
 
     /// Refuses to acquire a lock that no task would renew.

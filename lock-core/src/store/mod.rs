@@ -357,7 +357,7 @@ impl AnyStore {
     }
 
     /// Host and port of the server, where there is one and it is known.
-    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+    pub(crate) fn server(&self) -> Option<Arc<str>> {
         match self {
             Self::Redis(store) => store.server(),
             Self::Memory(_) | Self::Quorum(_) => None,
@@ -366,10 +366,12 @@ impl AnyStore {
 
     fn named(&self, error: StoreError) -> StoreError {
         match (error, self.server()) {
-            (StoreError::Ambiguous(cause), Some(server)) => StoreError::Ambiguous(cause.at(server)),
-            (StoreError::NotNow(cause), Some(server)) => StoreError::NotNow(cause.at(server)),
+            (StoreError::Ambiguous(cause), Some(server)) => {
+                StoreError::Ambiguous(cause.at(&server))
+            }
+            (StoreError::NotNow(cause), Some(server)) => StoreError::NotNow(cause.at(&server)),
             (StoreError::Misconfigured(reason), Some(server)) => {
-                StoreError::Misconfigured(redis::at(&reason, server))
+                StoreError::Misconfigured(redis::at(&reason, &server))
             }
             (error, None) => error,
         }

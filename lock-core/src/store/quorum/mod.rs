@@ -88,7 +88,7 @@ impl QuorumStore {
         let nodes: Result<Vec<Master>, LockError> =
             urls.iter().map(|url| Master::open(url, config)).collect();
         let nodes = nodes?;
-        let addresses: Vec<&str> = nodes.iter().map(Master::address).collect();
+        let addresses: Vec<Arc<str>> = nodes.iter().map(Master::address).collect();
         urls::check(&addresses)?;
         let tokens = Arc::default();
         let hints = Hints::new(majority(nodes.len()), Arc::clone(&tokens));

@@ -62,7 +62,7 @@ impl Members {
         let members = nodes.into_iter().enumerate().map(|(index, node)| {
             Arc::new(Node {
                 index,
-                address: node.address().into(),
+                address: node.address(),
                 master: node,
                 rtt: RttEstimator::default(),
                 admission: Admission::default(),

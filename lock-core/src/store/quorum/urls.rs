@@ -23,7 +23,7 @@ pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
 }
 
 /// Refuses a number of nodes that is no quorum, and a node that is named twice: it would have two votes.
-pub(super) fn check(addresses: &[&str]) -> Result<(), LockError> {
+pub(super) fn check<S: AsRef<str>>(addresses: &[S]) -> Result<(), LockError> {
     let count = addresses.len();
     if !(3..=MAXIMUM_NODES).contains(&count) || count.is_multiple_of(2) {
         return Err(LockError::config(format!(
@@ -31,7 +31,8 @@ pub(super) fn check(addresses: &[&str]) -> Result<(), LockError> {
         )));
     }
     for (n, address) in addresses.iter().enumerate() {
-        if addresses[..n].contains(address) {
+        let address = address.as_ref();
+        if addresses[..n].iter().any(|other| other.as_ref() == address) {
             return Err(LockError::config(format!(
                 "the node at {address} is named twice: each master of a quorum has one vote"
             )));

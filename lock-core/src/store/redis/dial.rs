@@ -29,6 +29,8 @@ pub(super) struct Dial {
     over: Notify,
     /// Notified when a caller begins to wait: the pause may be shorter now.
     hurry: Notify,
+    /// Notified when the master is elsewhere: the attempt under way is of no use.
+    elsewhere: Notify,
 }
 
 #[derive(Default)]
@@ -83,6 +85,16 @@ impl Dial {
             state.in_vain = 0;
             state.due = None;
         }
+    }
+
+    /// The master is elsewhere: the next attempt is made at once.
+    pub(super) fn elsewhere(&self) {
+        let mut state = lock(&self.state);
+        state.in_vain = 0;
+        state.due = None;
+        drop(state);
+        self.hurry.notify_waiters();
+        self.elsewhere.notify_waiters();
     }
 
     /// True for the caller that has to start the task.
@@ -168,7 +180,14 @@ impl Running {
                     break;
                 }
             }
-            match link.connect().await {
+            let mut elsewhere = pin!(dial.elsewhere.notified());
+            elsewhere.as_mut().enable();
+            let attempt = tokio::select! {
+                biased;
+                () = elsewhere => continue,
+                attempt = link.connect() => attempt,
+            };
+            match attempt {
                 Ok(live) => {
                     lock(&dial.state).attempted();
                     link.adopt(live);
@@ -178,7 +197,7 @@ impl Running {
                 Err(error) => {
                     let why = said(&error);
                     tracing::debug!(
-                        server = &**link.address(),
+                        server = &*link.address(),
                         why,
                         "no connection to the lock server"
                     );

@@ -66,7 +66,7 @@ pub(super) fn classify(error: RedisError) -> StoreError {
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             StoreError::Ambiguous(cause(error))
         }
-        ErrorKind::InvalidClientConfig if error.to_string().starts_with(SET_UP) => {
+        _ if is_misconfigured(&error) => {
             StoreError::Misconfigured(error.detail().unwrap_or_default().to_owned())
         }
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => refused(&said(&error)),
@@ -182,6 +182,10 @@ const SET_UP: &str = "set-up";
 /// An error that trying again does not help, as a whole sentence.
 pub(super) fn misconfigured(sentence: String) -> RedisError {
     (ErrorKind::InvalidClientConfig, SET_UP, sentence).into()
+}
+
+pub(super) fn is_misconfigured(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::InvalidClientConfig && error.to_string().starts_with(SET_UP)
 }
 
 #[derive(Debug, thiserror::Error)]

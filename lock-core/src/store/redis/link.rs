@@ -6,22 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::future::join3;
 use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
-use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError,
-    RedisResult, Value, cmd,
-};
+use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 
 use super::dial::Dial;
-use super::error::{is_from_replica, said};
-use super::look::Look;
+use super::error::is_from_replica;
 use super::reply::text;
 use super::script::Script;
-use super::socket::{self, Socket};
+use super::sentinels::Sentinels;
+use super::socket::Socket;
+use super::source::{HELLO, Named, News, Source};
 use super::subscriptions::Subscriptions;
-use super::target::Target;
 use super::wire::{Arg, CHANNELS, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -41,45 +37,47 @@ const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 /// The connection is replaced as a whole. A clean-up goes out on the connection of its acquire as long as that connection
 /// lives: on one connection it cannot overtake the acquire.
 pub(super) struct Link {
-    target: Target,
+    pub(super) source: Source,
     /// Whether a connection was made before.
-    was_connected: AtomicBool,
+    pub(super) was_connected: AtomicBool,
     /// Whether the server was found to hold locks.
-    was_looked_at: AtomicBool,
+    pub(super) was_looked_at: AtomicBool,
     pub(super) connect_limit: Duration,
     live: Mutex<Option<Live>>,
     pub(super) dial: Dial,
-    next_generation: AtomicU64,
+    pub(super) next_generation: AtomicU64,
     /// Generations below this one are discarded.
     discarded: AtomicU64,
+    /// Generations below this one lead to a server that is no longer the master: what it says does not count.
+    left: AtomicU64,
     /// False where the server refused RESP3 or the subscription on the last connection.
-    pushes: AtomicBool,
+    pub(super) pushes: AtomicBool,
     /// Time of the last refusal of the subscription.
-    refused_at: Mutex<Option<Instant>>,
-    attached: OnceCell<Attached>,
+    pub(super) refused_at: Mutex<Option<Instant>>,
+    pub(super) attached: OnceCell<Attached>,
     pub(super) subscriptions: Subscriptions,
 }
 
 /// Data of the engine that uses the link.
-struct Attached {
-    channel: String,
+pub(super) struct Attached {
+    pub(super) channel: String,
     /// The name of the client.
-    name: String,
+    pub(super) name: String,
     sink: EventSink,
     runtime: Handle,
 }
 
 #[derive(Clone)]
 pub(super) struct Live {
-    generation: u64,
-    socket: Socket,
+    pub(super) generation: u64,
+    pub(super) socket: Socket,
 }
 
 impl Link {
-    pub(super) fn open(target: Target, connect_limit: Duration) -> Arc<Self> {
-        let resp3 = target.resp3;
+    pub(super) fn open(source: Source, connect_limit: Duration) -> Arc<Self> {
+        let resp3 = source.resp3();
         Arc::new(Self {
-            target,
+            source,
             was_connected: AtomicBool::new(false),
             was_looked_at: AtomicBool::new(false),
             connect_limit,
@@ -87,6 +85,7 @@ impl Link {
             dial: Dial::default(),
             next_generation: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
+            left: AtomicU64::new(0),
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
             attached: OnceCell::new(),
@@ -94,12 +93,12 @@ impl Link {
         })
     }
 
-    /// Host and port.
-    pub(super) fn address(&self) -> &Arc<str> {
-        &self.target.address
+    /// Host and port of the master, as far as they are known.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.source.address()
     }
 
-    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+    pub(super) fn attach(self: &Arc<Self>, client: &ClientId, sink: EventSink, runtime: Handle) {
         let attached = Attached {
             channel: format!("{CHANNELS}{}", client.as_str()),
             name: client.name().to_owned(),
@@ -107,6 +106,9 @@ impl Link {
             runtime,
         };
         let _ = self.attached.set(attached);
+        if let Some(sentinels) = &self.source.sentinels {
+            sentinels.watch(self);
+        }
     }
 
     pub(super) fn pushes(&self) -> bool {
@@ -126,11 +128,18 @@ impl Link {
                 None => Box::pin(link.connection()).await?,
             };
             let result = live.socket.request(command.borrow()).await;
+            if link.has_left(live.generation) {
+                // Carried out or not: the new master may know nothing of it.
+                return Err(io::Error::other("the server is no longer the master").into());
+            }
             let result = result.and_then(Value::extract_error);
             match &result {
                 Err(error) if error.is_connection_dropped() => link.discard(live.generation),
                 // The address leads to another server by now, or will.
-                Err(error) if is_from_replica(error) => link.discard(live.generation),
+                Err(error) if is_from_replica(error) => {
+                    link.source.is_no_master();
+                    link.discard(live.generation);
+                }
                 _ => {}
             }
             result
@@ -200,11 +209,14 @@ impl Link {
         }
     }
 
-    /// Makes this connection the one in use.
+    /// Makes this connection the one in use, unless the master is elsewhere by now.
     pub(super) fn adopt(self: &Arc<Self>, made: Live) {
         let (generation, socket) = (made.generation, made.socket.clone());
         {
             let mut current = lock(&self.live);
+            if self.has_left(generation) {
+                return;
+            }
             self.adopt_channels(generation);
             *current = Some(made);
         }
@@ -256,110 +268,6 @@ impl Link {
         lock(&self.live).clone()
     }
 
-    /// Makes one attempt to connect.
-    pub(super) async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
-        let attempt = timeout(self.connect_limit, self.connect_either_way());
-        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        attempt.await.unwrap_or_else(|_| late())
-    }
-
-    /// Sends a request on a connection of its own, which ends with it.
-    pub(super) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
-        let config = AsyncConnectionConfig::new();
-        let settings = self.target.info.redis_settings();
-        let mut socket = socket::connect(&self.target, settings, config, false, || {}).await?;
-        socket.request(command).await?.extract_error()
-    }
-
-    async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
-        match self.connect_as(self.target.resp3).await {
-            Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
-                self.poll_instead(&error);
-                self.connect_as(false).await
-            }
-            made => made,
-        }
-    }
-
-    async fn connect_as(self: &Arc<Self>, pushes: bool) -> RedisResult<Live> {
-        let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
-        let mut config = AsyncConnectionConfig::new();
-        let protocol = if pushes {
-            config = config.set_push_sender(self.receiver(generation));
-            ProtocolVersion::RESP3
-        } else {
-            ProtocolVersion::RESP2
-        };
-        let settings = self.target.info.redis_settings().clone();
-        let settings = settings.set_protocol(protocol);
-        let first = !self.was_connected.load(Ordering::Relaxed);
-        let link = Arc::downgrade(self);
-        let ended = move || {
-            if let Some(link) = link.upgrade() {
-                link.discard(generation);
-            }
-        };
-        let socket = socket::connect(&self.target, &settings, config, first, ended).await?;
-        self.was_connected.store(true, Ordering::Relaxed);
-        let attached = self.attached.get();
-        let (mut named, mut requests) = (socket.clone(), socket.requests.clone());
-        let name = async {
-            if let Some(attached) = attached {
-                let mut name = cmd("CLIENT");
-                // A name that is refused is only not shown by `CLIENT LIST`.
-                let _ = named.request(name.arg("SETNAME").arg(&attached.name)).await;
-            }
-        };
-        let subscribe = async {
-            match attached.filter(|_| pushes) {
-                Some(attached) => Some(requests.subscribe(&attached.channel).await),
-                None => None,
-            }
-        };
-        // One round trip for all.
-        let (looked, (), subscribed) = join3(self.look(&socket), name, subscribe).await;
-        looked?;
-        match subscribed {
-            None => {}
-            Some(Ok(())) => self.pushes.store(true, Ordering::Relaxed),
-            // A connection without messages is better than no connection.
-            Some(Err(error)) if error.code() == Some("NOPERM") => {
-                *lock(&self.refused_at) = Some(Instant::now());
-                self.poll_instead(&error);
-            }
-            Some(Err(error)) => return Err(error),
-        }
-        Ok(Live { generation, socket })
-    }
-
-    /// Looks at the server, unless it has passed before.
-    async fn look(&self, socket: &Socket) -> RedisResult<()> {
-        if self.was_looked_at.load(Ordering::Relaxed) {
-            return Ok(());
-        }
-        let settings = self.target.info.redis_settings();
-        let look = Look {
-            at: &self.target.address,
-            user: settings.username().unwrap_or("default"),
-            socket: socket.clone(),
-        };
-        Box::pin(look.look()).await?;
-        self.was_looked_at.store(true, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn poll_instead(&self, error: &RedisError) {
-        // One warning, not one for each connection.
-        if self.pushes.swap(false, Ordering::Relaxed) {
-            let why = said(error);
-            tracing::warn!(
-                server = &**self.address(),
-                why,
-                "the server does not push messages to us: waiting for locks will poll"
-            );
-        }
-    }
-
     /// Called for a waiter without messages. Subscribes again from time to time.
     pub(super) fn subscribe_again(self: &Arc<Self>) {
         if is_due(&mut lock(&self.refused_at), Instant::now())
@@ -385,7 +293,7 @@ impl Link {
     }
 
     /// Handles the messages of the server. The connection calls it, so it must not block.
-    fn receiver(
+    pub(super) fn receiver(
         self: &Arc<Self>,
         generation: u64,
     ) -> impl Fn(PushInfo) -> Result<(), RedisError> + Send + Sync + 'static {
@@ -405,6 +313,10 @@ impl Link {
                     {
                         if channel.starts_with(CHANNELS) {
                             deliver(&*events, message);
+                        } else if channel == HELLO {
+                            if let Some(named) = Named::in_hello(message) {
+                                link.follow(&named);
+                            }
                         } else {
                             link.subscriptions.heard(&*events, channel, message);
                         }
@@ -415,6 +327,44 @@ impl Link {
             }
             Ok(())
         }
+    }
+
+    pub(super) fn sentinels(&self) -> Option<Arc<Sentinels>> {
+        self.source.sentinels.clone()
+    }
+
+    /// A sentinel names a master. Goes there if that is news.
+    pub(super) fn follow(self: &Arc<Self>, named: &Named) -> News {
+        let news = self.source.hear(named);
+        if news == News::Moved {
+            tracing::info!(
+                master = named.address(),
+                epoch = named.epoch,
+                "the sentinels name another master: following it"
+            );
+            self.redial();
+        }
+        news
+    }
+
+    /// The master is elsewhere: ends the connection, or the attempt to make one and the pause before it.
+    fn redial(self: &Arc<Self>) {
+        let live = {
+            let live = lock(&self.live);
+            let made = self.next_generation.load(Ordering::Relaxed);
+            self.left.fetch_max(made, Ordering::SeqCst);
+            live.clone()
+        };
+        if let Some(live) = live {
+            live.socket.end();
+            self.discard(live.generation);
+        }
+        self.dial.elsewhere();
+    }
+
+    /// Whether the connection leads to a server that was the master before.
+    fn has_left(&self, generation: u64) -> bool {
+        generation < self.left.load(Ordering::SeqCst)
     }
 
     fn is_discarded(&self, generation: u64) -> bool {

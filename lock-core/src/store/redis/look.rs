@@ -94,24 +94,18 @@ impl Look<'_> {
         let masters: Vec<HashMap<String, String>> = masters
             .and_then(|masters| Ok(from_redis_value(masters)?))
             .unwrap_or_default();
-        let masters: Vec<String> = masters
-            .iter()
-            .filter_map(|master| {
-                Some(format!(
-                    "`redis://{}:{}` (`{}`)",
-                    master.get("ip")?,
-                    master.get("port")?,
-                    master.get("name")?
-                ))
-            })
+        let at = self.at;
+        let names = masters.iter().filter_map(|master| master.get("name"));
+        let urls: Vec<_> = names
+            .map(|name| format!("`redis+sentinel://{at}/{name}`"))
             .collect();
-        let instead = match &masters[..] {
-            [] => "`redis://host:port` of the master that it names".to_owned(),
-            masters => format!("the master that it names now, {}", masters.join(" or ")),
+        let instead = match &urls[..] {
+            [] => "`redis+sentinel://s1,s2,s3/name`, with the name of a master that it knows"
+                .to_owned(),
+            urls => urls.join(" or "),
         };
         misconfigured(format!(
-            "the server at {} is a Sentinel, which holds no locks and is not supported yet: write {instead}",
-            self.at
+            "the server at {at} is a Sentinel, which holds no locks: write {instead}, and name the other sentinels as well"
         ))
     }
 

@@ -16,6 +16,7 @@ use super::link::Link;
 use super::list;
 use super::reply::millis;
 use super::script::{self, Script, script};
+use super::source::Source;
 use super::target::Target;
 use super::wire::{Arg, CHANNELS, renewed};
 use crate::LockError;
@@ -246,13 +247,13 @@ impl Master {
     pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
         let limit = config.command_deadline;
         Ok(Self {
-            link: Link::open(Target::parse(url, config)?, limit),
+            link: Link::open(Source::fixed(Target::parse(url, config)?), limit),
             limit,
         })
     }
 
     /// Host and port, without the password.
-    pub(crate) fn address(&self) -> &str {
+    pub(crate) fn address(&self) -> Arc<str> {
         self.link.address()
     }
 

@@ -2,6 +2,7 @@
 
 mod batch;
 mod channels;
+mod connecting;
 mod dial;
 mod error;
 mod exclusive;
@@ -13,8 +14,11 @@ mod master;
 mod reentrant;
 mod reply;
 mod script;
+mod sentinel_url;
+mod sentinels;
 mod silence;
 mod socket;
+mod source;
 mod stranger;
 mod subscriptions;
 mod target;
@@ -40,6 +44,7 @@ use self::link::Link;
 pub(crate) use self::master::{Ballot, Enlist, Enlisted, Enlisting, Master, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
+use self::source::Source;
 use self::target::Target;
 pub(crate) use self::user::UserConnection;
 pub(crate) use self::vote::{Abstention, Vote};
@@ -83,11 +88,12 @@ impl RedisStore {
     /// Opens a store behind a URL. Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
         let limit = config.command_deadline;
+        let source = match sentinel_url::source(url, config) {
+            Some(source) => source?,
+            None => Source::following(Target::parse(url, config)?),
+        };
         Ok(Self {
-            conduit: Conduit::Link(
-                Link::open(Target::parse(url, config)?, limit),
-                Arc::default(),
-            ),
+            conduit: Conduit::Link(Link::open(source, limit), Arc::default()),
             limit,
             polls_for: polls_for(config),
             channel: OnceCell::new(),
@@ -117,7 +123,7 @@ impl RedisStore {
     }
 
     /// Host and port. A connection of the user does not tell.
-    pub(crate) fn server(&self) -> Option<&Arc<str>> {
+    pub(crate) fn server(&self) -> Option<Arc<str>> {
         match &self.conduit {
             Conduit::Link(link, _) => Some(link.address()),
             Conduit::User(_) => None,

@@ -93,6 +93,11 @@ impl Socket {
         self.load.load(Ordering::Relaxed) > 0
     }
 
+    /// Ends the connection for all its users.
+    pub(super) fn end(&self) {
+        self.driver.task.abort();
+    }
+
     /// Sends a request and waits for its reply.
     pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
         let _counted = Counted::begin(&self.load);

@@ -9,7 +9,7 @@ use super::tls::TlsClient;
 use crate::LockError;
 use crate::config::Config;
 
-const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+quorum://a,b,c` or `memory://`";
+const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+quorum://a,b,c` or `memory://`";
 
 /// A server, and how to speak to it.
 pub(super) struct Target {
@@ -36,7 +36,7 @@ impl Target {
         };
         if plain == "redis" && names_several(rest) {
             return Err(wrong(
-                "the URL names several servers, which is a quorum with `redis+quorum://` (Sentinel and Cluster are not supported yet)",
+                "the URL names several servers: a quorum is `redis+quorum://`, and sentinels are `redis+sentinel://` (Cluster is not supported yet)",
             ));
         }
         if is_tls && cfg!(not(feature = "tls-rustls")) {
@@ -70,12 +70,7 @@ impl Target {
         #[cfg(not(feature = "tls-rustls"))]
         let _ = config;
         Ok(Self {
-            address: match info.addr() {
-                ConnectionAddr::Tcp(host, port) if host.contains(':') => {
-                    format!("[{host}]:{port}").into()
-                }
-                address => address.to_string().into(),
-            },
+            address: shown(info.addr()),
             info,
             #[cfg(feature = "tls-rustls")]
             tls,
@@ -85,6 +80,25 @@ impl Target {
 }
 
 impl Target {
+    /// Another server, spoken to in the same way.
+    #[cfg_attr(
+        not(feature = "tls-rustls"),
+        expect(clippy::unnecessary_wraps, reason = "the same with the feature")
+    )]
+    pub(super) fn at(&self, host: &str, port: u16) -> Result<Self, LockError> {
+        let address = ConnectionAddr::Tcp(host.to_owned(), port);
+        Ok(Self {
+            address: shown(&address),
+            #[cfg(feature = "tls-rustls")]
+            tls: match &self.tls {
+                Some(tls) => Some(tls.to(host)?),
+                None => None,
+            },
+            info: self.info.clone().set_addr(address),
+            resp3: self.resp3,
+        })
+    }
+
     #[cfg(feature = "tls-rustls")]
     pub(super) fn is_tls(&self) -> bool {
         self.tls.is_some()
@@ -97,6 +111,14 @@ impl Target {
     }
 }
 
+/// Host and port, or the path of the socket.
+fn shown(address: &ConnectionAddr) -> Arc<str> {
+    match address {
+        ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}").into(),
+        address => address.to_string().into(),
+    }
+}
+
 /// Whether there is a comma between the password and the path.
 fn names_several(rest: &str) -> bool {
     let hosts = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -106,16 +128,12 @@ fn names_several(rest: &str) -> bool {
 
 fn unknown(scheme: &str) -> LockError {
     match scheme {
-        "redis+sentinel" | "rediss+sentinel" | "sentinel" => LockError::config(format!(
-            "Sentinel is not supported yet (`{scheme}://`): write `redis://host:port` of the master that it names"
-        )),
         "redis+cluster" | "rediss+cluster" | "cluster" => LockError::config(format!(
             "Redis Cluster is not supported yet (`{scheme}://`): use a server without cluster mode, or `redis+quorum://a,b,c` over several"
         )),
         // Anything else may be a part of a password.
-        "http" | "https" | "tcp" | "tls" | "ssl" | "postgres" | "postgresql" | "mysql" => {
-            wrong(&format!("`{scheme}://` is not the scheme of a lock server"))
-        }
+        "sentinel" | "http" | "https" | "tcp" | "tls" | "ssl" | "postgres" | "postgresql"
+        | "mysql" => wrong(&format!("`{scheme}://` is not the scheme of a lock server")),
         _ => wrong("the URL has an unknown scheme"),
     }
 }
@@ -170,14 +188,15 @@ mod tests {
             (
                 "redis://a,b",
                 &format!(
-                    "lock configuration: the URL names several servers, which is a quorum with `redis+quorum://` (Sentinel and \
-                     Cluster are not supported yet): {schemes}"
+                    "lock configuration: the URL names several servers: a quorum is `redis+quorum://`, and sentinels are \
+                     `redis+sentinel://` (Cluster is not supported yet): {schemes}"
                 ),
             ),
             (
-                "redis+sentinel://s/mymaster",
-                "lock configuration: Sentinel is not supported yet (`redis+sentinel://`): write `redis://host:port` of the \
-                 master that it names",
+                "sentinel://s/mymaster",
+                &format!(
+                    "lock configuration: `sentinel://` is not the scheme of a lock server: {schemes}"
+                ),
             ),
             (
                 "redis+cluster://a,b",

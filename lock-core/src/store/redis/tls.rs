@@ -64,17 +64,21 @@ impl ResolvesClientCert for CertificateAsked {
 impl TlsClient {
     pub(super) fn new(settings: Option<&Tls>, host: &str) -> Result<Self, LockError> {
         let settings = settings.cloned().unwrap_or_default();
-        let name = settings.server_name.as_deref().unwrap_or(host).to_owned();
-        let name = ServerName::try_from(name).map_err(|_| {
-            LockError::config(
-                "the server name for TLS is neither a host name nor an IP address: give it without a port",
-            )
-        })?;
+        let name = name_of(&settings, host)?;
         let first = configured(&settings).map_err(LockError::config)?;
         Ok(Self {
             settings,
             name,
             first,
+        })
+    }
+
+    /// The same for another host.
+    pub(super) fn to(&self, host: &str) -> Result<Self, LockError> {
+        Ok(Self {
+            settings: self.settings.clone(),
+            name: name_of(&self.settings, host)?,
+            first: self.first.clone(),
         })
     }
 
@@ -189,6 +193,16 @@ impl TlsClient {
             )
         }
     }
+}
+
+/// The name that the certificate of a server has to bear.
+fn name_of(settings: &Tls, host: &str) -> Result<ServerName<'static>, LockError> {
+    let name = settings.server_name.as_deref().unwrap_or(host).to_owned();
+    ServerName::try_from(name).map_err(|_| {
+        LockError::config(
+            "the server name for TLS is neither a host name nor an IP address: give it without a port",
+        )
+    })
 }
 
 /// The error for a server that was addressed over TLS and does not speak it.

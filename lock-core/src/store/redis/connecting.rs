@@ -1,0 +1,137 @@
+//! How the link's connection is made: greeting, name, subscriptions, and a look at the server of the first one.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join4;
+use redis::{
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisError, RedisResult, Value, cmd,
+};
+use tokio::time::{Instant, timeout};
+
+use super::error::said;
+use super::link::{Link, Live};
+use super::look::Look;
+use super::socket::{self, Socket};
+use super::source::HELLO;
+use super::target::Target;
+use crate::sync::lock;
+
+impl Link {
+    /// Makes one attempt to connect.
+    pub(super) async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
+        let attempt = timeout(self.connect_limit, self.connect_either_way());
+        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
+        attempt.await.unwrap_or_else(|_| late())
+    }
+
+    /// Sends a request on a connection of its own, which ends with it.
+    pub(super) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
+        let (config, target) = (AsyncConnectionConfig::new(), self.source.target().await?);
+        let settings = target.info.redis_settings();
+        let mut socket = socket::connect(&target, settings, config, false, || {}).await?;
+        socket.request(command).await?.extract_error()
+    }
+
+    async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
+        let target = self.source.target().await?;
+        let mut made = self.connect_as(&target, target.resp3).await;
+        if let Err(error) = &made
+            && error.kind() == ErrorKind::RESP3NotSupported
+        {
+            self.poll_instead(error);
+            made = self.connect_as(&target, false).await;
+        }
+        if made.is_err() {
+            self.source.failed(&target);
+        }
+        made
+    }
+
+    async fn connect_as(self: &Arc<Self>, target: &Target, pushes: bool) -> RedisResult<Live> {
+        let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
+        let mut config = AsyncConnectionConfig::new();
+        let protocol = if pushes {
+            config = config.set_push_sender(self.receiver(generation));
+            ProtocolVersion::RESP3
+        } else {
+            ProtocolVersion::RESP2
+        };
+        let settings = target.info.redis_settings().clone();
+        let settings = settings.set_protocol(protocol);
+        let first = !self.was_connected.load(Ordering::Relaxed);
+        let link = Arc::downgrade(self);
+        let ended = move || {
+            if let Some(link) = link.upgrade() {
+                link.discard(generation);
+            }
+        };
+        let socket = socket::connect(target, &settings, config, first, ended).await?;
+        self.was_connected.store(true, Ordering::Relaxed);
+        let attached = self.attached.get();
+        let (mut named, mut requests) = (socket.clone(), socket.requests.clone());
+        let name = async {
+            if let Some(attached) = attached {
+                let mut name = cmd("CLIENT");
+                // A name that is refused is only not shown by `CLIENT LIST`.
+                let _ = named.request(name.arg("SETNAME").arg(&attached.name)).await;
+            }
+        };
+        let subscribe = async {
+            match attached.filter(|_| pushes) {
+                Some(attached) => Some(requests.subscribe(&attached.channel).await),
+                None => None,
+            }
+        };
+        let follow = async {
+            if pushes && self.source.follows {
+                // A user without the right hears of a failover from the sentinels only, or by the end of the connection.
+                let _ = socket.requests.clone().subscribe(HELLO).await;
+            }
+        };
+        // One round trip for all.
+        let (looked, (), subscribed, ()) =
+            join4(self.look(target, &socket), name, subscribe, follow).await;
+        looked?;
+        match subscribed {
+            None => {}
+            Some(Ok(())) => self.pushes.store(true, Ordering::Relaxed),
+            // A connection without messages is better than no connection.
+            Some(Err(error)) if error.code() == Some("NOPERM") => {
+                *lock(&self.refused_at) = Some(Instant::now());
+                self.poll_instead(&error);
+            }
+            Some(Err(error)) => return Err(error),
+        }
+        Ok(Live { generation, socket })
+    }
+
+    /// Looks at the server, unless it has passed before.
+    async fn look(&self, target: &Target, socket: &Socket) -> RedisResult<()> {
+        if self.was_looked_at.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let settings = target.info.redis_settings();
+        let look = Look {
+            at: &target.address,
+            user: settings.username().unwrap_or("default"),
+            socket: socket.clone(),
+        };
+        Box::pin(look.look()).await?;
+        self.was_looked_at.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn poll_instead(&self, error: &RedisError) {
+        // One warning, not one for each connection.
+        if self.pushes.swap(false, Ordering::Relaxed) {
+            let why = said(error);
+            tracing::warn!(
+                server = &*self.address(),
+                why,
+                "the server does not push messages to us: waiting for locks will poll"
+            );
+        }
+    }
+}

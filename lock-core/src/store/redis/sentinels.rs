@@ -1,0 +1,449 @@
+//! The sentinels of a master: one task for each, which asks it for the master and hears of each failover.
+//!
+//! The address is that of `GET-MASTER-ADDR-BY-NAME`. Its epoch is that of `SENTINEL MASTER`, whose address lags behind for a
+//! second. Both go out in one buffer, so that they belong together.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use redis::{
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    Value, from_redis_value, pipe,
+};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::error::{is_misconfigured, misconfigured, said};
+use super::link::Link;
+use super::socket::{self, Socket};
+use super::source::{Named, News};
+use super::target::Target;
+use crate::sync::lock;
+
+/// Interval of the questions to a sentinel that tells us of failovers, and to one that does not.
+const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
+
+/// Pause after the first failure. Each further one doubles it.
+const MINIMUM_PAUSE: Duration = Duration::from_millis(50);
+const MAXIMUM_PAUSE: Duration = Duration::from_secs(10);
+
+/// A sentinel that names an older epoch for longer has lost the others.
+const LAGS: Duration = Duration::from_secs(5);
+
+/// A sentinel that another one has named, and that has failed for longer, is forgotten.
+const FORGET: Duration = Duration::from_secs(600);
+
+/// All sentinels of a master.
+pub(super) struct Sentinels {
+    /// The name of the master.
+    pub(super) name: Box<str>,
+    /// What is shown in place of an address of the master.
+    pub(super) shown: Arc<str>,
+    board: Mutex<Board>,
+    limit: Duration,
+    /// Notified when all sentinels are to be asked.
+    ask: Arc<Notify>,
+    /// Notified when one has answered or failed.
+    heard: Notify,
+}
+
+#[derive(Default)]
+struct Board {
+    watched: Vec<Observed>,
+    /// Number of answers so far.
+    answers: u64,
+}
+
+struct Observed {
+    target: Arc<Target>,
+    task: Option<AbortHandle>,
+    /// Named by another sentinel, and not by the URL.
+    is_discovered: bool,
+    condition: Condition,
+    /// Since when it names an older epoch.
+    older_since: Option<Instant>,
+}
+
+enum Condition {
+    New,
+    Answers,
+    Failed { error: RedisError, since: Instant },
+}
+
+impl Sentinels {
+    pub(super) fn new(name: &str, all: Vec<Target>, limit: Duration) -> Arc<Self> {
+        let at: Vec<&str> = all.iter().map(|target| &*target.address).collect();
+        let shown = format!("{name} (sentinels {})", at.join(", "));
+        let watched = all.into_iter().map(|target| Observed::new(target, false));
+        Arc::new(Self {
+            name: name.into(),
+            shown: shown.into(),
+            board: Mutex::new(Board {
+                watched: watched.collect(),
+                answers: 0,
+            }),
+            // So that a silent sentinel is known before the attempt that waits for it ends.
+            limit: limit / 2,
+            ask: Arc::default(),
+            heard: Notify::new(),
+        })
+    }
+
+    /// Begins to watch all sentinels that are not watched yet.
+    pub(super) fn watch(&self, link: &Arc<Link>) {
+        let mut board = lock(&self.board);
+        for watched in &mut board.watched {
+            if watched.task.is_none() {
+                let watch = Watch {
+                    link: Arc::downgrade(link),
+                    target: Arc::clone(&watched.target),
+                    ask: Arc::clone(&self.ask),
+                    limit: self.limit,
+                };
+                watched.task = Some(link.spawn(watch.run()).abort_handle());
+            }
+        }
+    }
+
+    /// Asks all sentinels, and waits for the first answer, at most for `patience`. An error if all have failed.
+    pub(super) async fn ask(&self, patience: Option<Duration>) -> RedisResult<()> {
+        let before = lock(&self.board).answers;
+        self.ask.notify_waiters();
+        let answered = async {
+            loop {
+                let mut heard = pin!(self.heard.notified());
+                heard.as_mut().enable();
+                {
+                    let board = lock(&self.board);
+                    if board.answers > before {
+                        return Ok(());
+                    }
+                    if let Some(error) = board.failed() {
+                        return Err(error);
+                    }
+                }
+                heard.await;
+            }
+        };
+        match patience {
+            Some(patience) => timeout(patience, answered).await.unwrap_or(Ok(())),
+            None => answered.await,
+        }
+    }
+
+    /// A sentinel has answered.
+    fn answered(&self, by: &Arc<Target>, news: &News, named: &Named) {
+        let mut board = lock(&self.board);
+        board.answers += 1;
+        let epoch = named.epoch;
+        let (at, master) = (&*by.address, named.address());
+        if let Some(watched) = board.find(by) {
+            if matches!(watched.condition, Condition::Failed { .. }) {
+                tracing::info!(sentinel = at, "the sentinel answers again");
+            }
+            watched.condition = Condition::Answers;
+            if *news == News::Older {
+                let since = watched.older_since.get_or_insert_with(Instant::now);
+                if since.elapsed() > LAGS {
+                    watched.older_since = None;
+                    tracing::warn!(
+                        sentinel = at,
+                        master,
+                        epoch,
+                        "the sentinel names a master that others have replaced: it is not followed"
+                    );
+                }
+            } else {
+                watched.older_since = None;
+            }
+        }
+        drop(board);
+        self.heard.notify_waiters();
+    }
+
+    /// A sentinel has failed. False if it is forgotten.
+    fn failed(&self, which: &Arc<Target>, error: RedisError, master: &str) -> bool {
+        let mut board = lock(&self.board);
+        let why = said(&error);
+        let at = &*which.address;
+        let Some(watched) = board.find(which) else {
+            return false;
+        };
+        let now = Instant::now();
+        let since = match &watched.condition {
+            Condition::Failed { since, .. } => *since,
+            Condition::New | Condition::Answers => {
+                tracing::warn!(
+                    sentinel = at,
+                    why,
+                    "a sentinel does not answer: the others are asked"
+                );
+                now
+            }
+        };
+        let is_new = since == now;
+        watched.condition = Condition::Failed { error, since };
+        let is_kept = !watched.is_discovered || now - since < FORGET;
+        if !is_kept {
+            board
+                .watched
+                .retain(|watched| watched.target.address != which.address);
+        } else if is_new && board.failed().is_some() {
+            tracing::warn!(
+                master,
+                "no sentinel answers: the lock goes on with the last master, and hears of a failover from that server only"
+            );
+        }
+        drop(board);
+        self.heard.notify_waiters();
+        is_kept
+    }
+
+    /// The other sentinels that one knows. True if there is one that is not watched.
+    fn discovered(&self, by: &Target, others: &[(String, u16)]) -> bool {
+        let mut board = lock(&self.board);
+        let before = board.watched.len();
+        for (host, port) in others {
+            if let Ok(target) = by.at(host, *port)
+                && board.find(&target).is_none()
+            {
+                board.watched.push(Observed::new(target, true));
+            }
+        }
+        board.watched.len() > before
+    }
+}
+
+impl Drop for Sentinels {
+    fn drop(&mut self) {
+        for watched in &lock(&self.board).watched {
+            if let Some(task) = &watched.task {
+                task.abort();
+            }
+        }
+    }
+}
+
+impl Board {
+    fn find(&mut self, target: &Target) -> Option<&mut Observed> {
+        let mut watched = self.watched.iter_mut();
+        watched.find(|watched| watched.target.address == target.address)
+    }
+
+    /// The error if all have failed: of two, the one that trying again does not help.
+    fn failed(&self) -> Option<RedisError> {
+        let mut failures = Vec::new();
+        for watched in &self.watched {
+            match &watched.condition {
+                Condition::Failed { error, .. } if is_misconfigured(error) => {
+                    failures.insert(0, (watched, error));
+                }
+                Condition::Failed { error, .. } => failures.push((watched, error)),
+                Condition::New | Condition::Answers => return None,
+            }
+        }
+        let (_, first) = failures.first()?;
+        if is_misconfigured(first) {
+            return Some((*first).clone());
+        }
+        let each = failures.iter();
+        let each =
+            each.map(|(watched, error)| format!("{}: {}", watched.target.address, said(error)));
+        let all = each.collect::<Vec<_>>().join("; ");
+        Some(io::Error::other(format!("no sentinel answers: {all}")).into())
+    }
+}
+
+impl Observed {
+    fn new(target: Target, is_discovered: bool) -> Self {
+        Self {
+            target: Arc::new(target),
+            task: None,
+            is_discovered,
+            condition: Condition::New,
+            older_since: None,
+        }
+    }
+}
+
+/// The task that watches one sentinel.
+struct Watch {
+    link: Weak<Link>,
+    target: Arc<Target>,
+    ask: Arc<Notify>,
+    limit: Duration,
+}
+
+impl Watch {
+    async fn run(self) {
+        let mut pause = MINIMUM_PAUSE;
+        loop {
+            let begun = Instant::now();
+            let Err(error) = self.follow().await;
+            if begun.elapsed() > MAXIMUM_PAUSE {
+                pause = MINIMUM_PAUSE;
+            }
+            let is_kept =
+                self.tell(|link, sentinels| sentinels.failed(&self.target, error, &link.address()));
+            if is_kept != Some(true) {
+                return;
+            }
+            // An attempt to reach the master may be right about the sentinel as well.
+            let spread = 0.5 + fastrand::f64() / 2.0;
+            let _ = timeout(pause.mul_f64(spread), self.ask.notified()).await;
+            pause = (pause * 2).min(MAXIMUM_PAUSE);
+        }
+    }
+
+    fn tell<T>(&self, what: impl FnOnce(&Arc<Link>, &Sentinels) -> T) -> Option<T> {
+        let link = self.link.upgrade()?;
+        let sentinels = link.sentinels()?;
+        Some(what(&link, &sentinels))
+    }
+
+    /// Asks the sentinel at once, at each message, and from time to time.
+    async fn follow(&self) -> RedisResult<Infallible> {
+        let changed = Arc::new(Notify::new());
+        let (mut socket, pushes) = self.connect(&changed).await?;
+        loop {
+            let (named, others) = self.within(self.question(&mut socket)).await?;
+            self.tell(|link, sentinels| {
+                let news = link.follow(&named);
+                sentinels.answered(&self.target, &news, &named);
+                if sentinels.discovered(&self.target, &others) {
+                    sentinels.watch(link);
+                }
+            });
+            tokio::select! {
+                () = changed.notified() => {}
+                () = self.ask.notified() => {}
+                () = sleep(ASK_AGAIN[usize::from(!pushes)]) => {}
+            }
+        }
+    }
+
+    /// Also returns whether the sentinel tells us of failovers.
+    async fn connect(&self, changed: &Arc<Notify>) -> RedisResult<(Socket, bool)> {
+        let settings = self.target.info.redis_settings();
+        let ended = || {
+            let changed = Arc::clone(changed);
+            move || changed.notify_one()
+        };
+        let told = Arc::clone(changed);
+        let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
+            if matches!(push.kind, PushKind::Message) {
+                told.notify_one();
+            }
+            Ok::<(), RedisError>(())
+        });
+        let resp3 = settings.clone().set_protocol(ProtocolVersion::RESP3);
+        let connecting = socket::connect(&self.target, &resp3, config, true, ended());
+        match self.within(connecting).await {
+            Ok(socket) => {
+                let mut requests = socket.requests.clone();
+                let subscribed = self.within(requests.subscribe("+switch-master")).await;
+                Ok((socket, subscribed.is_ok()))
+            }
+            Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
+                let config = AsyncConnectionConfig::new();
+                let connecting = socket::connect(&self.target, settings, config, true, ended());
+                Ok((self.within(connecting).await?, false))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The master that the sentinel names, and the other sentinels that it knows.
+    async fn question(&self, socket: &mut Socket) -> RedisResult<(Named, Vec<(String, u16)>)> {
+        let name = self.tell(|_, sentinels| sentinels.name.clone());
+        let name = name.unwrap_or_default();
+        let mut question = pipe();
+        for what in ["GET-MASTER-ADDR-BY-NAME", "MASTER", "SENTINELS"] {
+            question.cmd("SENTINEL").arg(what).arg(&*name);
+        }
+        let answers = socket
+            .requests
+            .send_packed_commands(&question, 0, 3)
+            .await?;
+        let [address, master, others] = <[Value; 3]>::try_from(answers).map_err(|_| {
+            RedisError::from(io::Error::other("three questions have three answers"))
+        })?;
+        if address == Value::Nil {
+            return Err(self.is_unknown(&name, socket).await);
+        }
+        let (host, port): (String, u16) = from_redis_value(address.extract_error()?)?;
+        let master: HashMap<String, String> = from_redis_value(master.extract_error()?)?;
+        let epoch = master
+            .get("config-epoch")
+            .and_then(|epoch| epoch.parse().ok());
+        let others: Vec<HashMap<String, String>> = others
+            .extract_error()
+            .and_then(|others| Ok(from_redis_value(others)?))
+            .unwrap_or_default();
+        let others = others
+            .iter()
+            .filter_map(|other| Some((other.get("ip")?.clone(), other.get("port")?.parse().ok()?)));
+        let named = Named {
+            name,
+            epoch: epoch.unwrap_or_default(),
+            host: host.into(),
+            port,
+        };
+        Ok((named, others.collect()))
+    }
+
+    async fn is_unknown(&self, name: &str, socket: &mut Socket) -> RedisError {
+        let mut masters = redis::cmd("SENTINEL");
+        let masters = socket.request(masters.arg("MASTERS")).await;
+        let masters: Vec<HashMap<String, String>> = masters
+            .and_then(|masters| Ok(from_redis_value(masters.extract_error()?)?))
+            .unwrap_or_default();
+        let names = masters.iter().filter_map(|master| master.get("name"));
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let knows = match &names[..] {
+            [] => "no master".to_owned(),
+            names => names.join(", "),
+        };
+        misconfigured(format!(
+            "the sentinel at {} knows no master of the name `{name}`: it knows {knows}, so write that name behind the sentinels in the URL",
+            self.target.address
+        ))
+    }
+
+    async fn within<T>(&self, what: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        match timeout(self.limit, what).await {
+            Ok(done) => done.map_err(|error| self.explained(error)),
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        }
+    }
+
+    /// A sentence for what trying again does not help.
+    fn explained(&self, error: RedisError) -> RedisError {
+        let at = &self.target.address;
+        let said = said(&error);
+        if error.kind() == ErrorKind::RESP3NotSupported {
+            return error;
+        }
+        if said.starts_with("NOAUTH") {
+            return misconfigured(format!(
+                "the sentinel at {at} asks for a password: give it with `.sentinel_password(..)`"
+            ));
+        }
+        if error.kind() == ErrorKind::AuthenticationFailed || said.starts_with("WRONGPASS") {
+            return misconfigured(format!(
+                "the sentinel at {at} refused the password: check `.sentinel_password(..)`, and `.sentinel_user(..)` where it has users"
+            ));
+        }
+        if said.contains("unknown command") {
+            return misconfigured(format!(
+                "the server at {at} is no sentinel: name the sentinels with their port, which is mostly 26379"
+            ));
+        }
+        error
+    }
+}

@@ -1,0 +1,288 @@
+//! The address of the master: that of the URL, or the one that its sentinels name.
+//!
+//! Each configuration of a master has an epoch, which grows with each failover. An older epoch is never followed, and within
+//! one epoch the first address counts.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use redis::{ConnectionAddr, RedisResult};
+
+use super::sentinels::Sentinels;
+use super::target::Target;
+use crate::sync::lock;
+
+/// Channel on which each sentinel names the master, on every server of that master.
+pub(super) const HELLO: &str = "__sentinel__:hello";
+
+/// Maximum wait for the sentinels while a master is known.
+const PATIENCE: Duration = Duration::from_millis(100);
+
+/// A master as a sentinel names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Named {
+    /// The name of the master at its sentinels.
+    pub(super) name: Box<str>,
+    pub(super) epoch: u64,
+    pub(super) host: Box<str>,
+    pub(super) port: u16,
+}
+
+impl Named {
+    /// A message on [`HELLO`]: `ip,port,run id,current epoch` of the sentinel and `name,ip,port,epoch` of the master.
+    pub(super) fn in_hello(message: &str) -> Option<Self> {
+        let mut words = message.split(',').skip(4);
+        let (name, host) = (words.next()?, words.next()?);
+        let (port, epoch) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        (!host.is_empty() && port > 0).then(|| Self {
+            name: name.into(),
+            epoch,
+            host: host.into(),
+            port,
+        })
+    }
+
+    /// As it is shown.
+    pub(super) fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    fn is_at_address_of(&self, other: &Self) -> bool {
+        (&self.host, self.port) == (&other.host, other.port)
+    }
+}
+
+/// What a message says to a client.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Nothing that is not known.
+    None,
+    /// The master is at this address, the first that is known.
+    First,
+    /// The master is at this address from now on.
+    Moved,
+    /// It contradicts what is known: an older epoch, or another address in the same one.
+    Older,
+}
+
+/// What is known of the master.
+#[derive(Debug, Default)]
+struct KnownMaster {
+    /// The name that the URL gives.
+    name: Option<Box<str>>,
+    master: Option<Named>,
+}
+
+impl KnownMaster {
+    fn hear(&mut self, named: &Named) -> News {
+        let name = self.name.as_deref();
+        let Some(master) = &mut self.master else {
+            if name.is_some_and(|name| name != &*named.name) {
+                return News::None;
+            }
+            self.master = Some(named.clone());
+            // Behind a plain URL, the first message names the server of the URL.
+            return if name.is_some() {
+                News::First
+            } else {
+                News::None
+            };
+        };
+        if master.name != named.name {
+            return News::None;
+        }
+        let moved = !master.is_at_address_of(named);
+        if named.epoch > master.epoch {
+            *master = named.clone();
+            if moved { News::Moved } else { News::None }
+        } else if moved {
+            News::Older
+        } else {
+            News::None
+        }
+    }
+}
+
+/// Where a link connects to.
+pub(super) struct Source {
+    /// As in the URL. With sentinels, its host is a sentinel's.
+    url: Arc<Target>,
+    state: Mutex<Course>,
+    /// Whether a message on [`HELLO`] is followed. Not by a node of a quorum: it is one server.
+    pub(super) follows: bool,
+    pub(super) sentinels: Option<Arc<Sentinels>>,
+}
+
+struct Course {
+    known: KnownMaster,
+    /// The master that the sentinels name, once they have named one that is not the server of the URL.
+    followed: Option<Arc<Target>>,
+    /// Whether the next connection goes to the server of the URL all the same.
+    to_url: bool,
+}
+
+impl Course {
+    fn target<'a>(&'a self, url: &'a Arc<Target>) -> &'a Arc<Target> {
+        let followed = self.followed.as_ref().filter(|_| !self.to_url);
+        followed.unwrap_or(url)
+    }
+}
+
+impl Source {
+    pub(super) fn fixed(url: Target) -> Self {
+        Self::new(url, false, None)
+    }
+
+    /// As [`fixed`](Self::fixed), until a message of a sentinel names another server.
+    pub(super) fn following(url: Target) -> Self {
+        let follows = matches!(url.info.addr(), ConnectionAddr::Tcp(..));
+        Self::new(url, follows, None)
+    }
+
+    pub(super) fn sentinels(url: Target, sentinels: Arc<Sentinels>) -> Self {
+        Self::new(url, true, Some(sentinels))
+    }
+
+    fn new(url: Target, follows: bool, sentinels: Option<Arc<Sentinels>>) -> Self {
+        let url = Arc::new(url);
+        let name = sentinels.as_ref().map(|sentinels| sentinels.name.clone());
+        let state = Course {
+            known: KnownMaster { name, master: None },
+            followed: None,
+            to_url: false,
+        };
+        Self {
+            url,
+            state: Mutex::new(state),
+            follows,
+            sentinels,
+        }
+    }
+
+    /// Host and port of the master, as far as they are known.
+    pub(super) fn address(&self) -> Arc<str> {
+        let state = lock(&self.state);
+        match &self.sentinels {
+            Some(sentinels) if state.followed.is_none() => Arc::clone(&sentinels.shown),
+            _ => Arc::clone(&state.target(&self.url).address),
+        }
+    }
+
+    pub(super) fn resp3(&self) -> bool {
+        self.url.resp3
+    }
+
+    /// The target of the next connection. Asks the sentinels first, if there are any.
+    pub(super) async fn target(&self) -> RedisResult<Arc<Target>> {
+        if let Some(sentinels) = &self.sentinels {
+            let is_known = lock(&self.state).followed.is_some();
+            let answer = sentinels.ask(is_known.then_some(PATIENCE)).await;
+            // Without any sentinel, the last master is tried.
+            if !is_known {
+                answer?;
+            }
+        }
+        Ok(Arc::clone(lock(&self.state).target(&self.url)))
+    }
+
+    /// A sentinel names a master.
+    pub(super) fn hear(&self, named: &Named) -> News {
+        let mut state = lock(&self.state);
+        let news = state.known.hear(named);
+        if matches!(news, News::First | News::Moved) {
+            match self.url.at(&named.host, named.port) {
+                Ok(target) => {
+                    state.followed = Some(Arc::new(target));
+                    state.to_url = false;
+                }
+                Err(error) => {
+                    let master = named.address();
+                    tracing::warn!(master, %error, "the sentinels name a master that cannot be used");
+                    return News::None;
+                }
+            }
+        }
+        news
+    }
+
+    /// The server in use says that it is a replica.
+    pub(super) fn is_no_master(&self) {
+        let mut state = lock(&self.state);
+        if self.sentinels.is_none() && state.followed.is_some() {
+            state.to_url = !state.to_url;
+        }
+    }
+
+    /// This target has no master for us. Behind a plain URL, the sentinels may have named an address of their own network, so the
+    /// server of the URL is tried in turns with it.
+    pub(super) fn failed(&self, target: &Arc<Target>) {
+        let mut state = lock(&self.state);
+        if self.sentinels.is_none() && Arc::ptr_eq(state.target(&self.url), target) {
+            state.to_url = !state.to_url;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(epoch: u64, port: u16) -> Named {
+        let hello = format!("10.0.0.9,26379,5f0c,{epoch},orders,10.0.0.1,{port},{epoch}");
+        Named::in_hello(&hello).unwrap()
+    }
+
+    fn behind_sentinels() -> KnownMaster {
+        KnownMaster {
+            name: Some("orders".into()),
+            master: None,
+        }
+    }
+
+    #[test]
+    fn a_lower_epoch_is_never_followed_and_an_epoch_has_one_master() {
+        let mut known = behind_sentinels();
+        assert_eq!(known.hear(&named(3, 1)), News::First);
+        assert_eq!(known.hear(&named(3, 1)), News::None);
+        assert_eq!(known.hear(&named(3, 2)), News::Older);
+        assert_eq!(known.hear(&named(2, 2)), News::Older);
+        assert_eq!(known.hear(&named(2, 1)), News::None);
+        assert_eq!(known.hear(&named(4, 2)), News::Moved);
+        // The same server in a new epoch, then what an old sentinel says.
+        assert_eq!(known.hear(&named(5, 2)), News::None);
+        assert_eq!(known.hear(&named(4, 1)), News::Older);
+        assert_eq!(known.master, Some(named(5, 2)));
+    }
+
+    #[test]
+    fn the_first_message_behind_a_plain_url_names_the_server_of_the_url() {
+        let mut known = KnownMaster::default();
+        assert_eq!(known.hear(&named(3, 1)), News::None);
+        assert_eq!(known.hear(&named(3, 2)), News::Older);
+        assert_eq!(known.hear(&named(4, 2)), News::Moved);
+    }
+
+    #[test]
+    fn a_master_of_another_name_says_nothing() {
+        let mut known = behind_sentinels();
+        let mut other = named(9, 9);
+        other.name = "carts".into();
+        assert_eq!(known.hear(&other), News::None);
+        assert_eq!(known.hear(&named(1, 1)), News::First);
+        assert_eq!(known.hear(&other), News::None);
+    }
+
+    #[test]
+    fn a_message_that_is_no_hello_is_nothing() {
+        for message in [
+            "",
+            "a,b",
+            "h,1,r,1,m,,1,1",
+            "h,1,r,1,m,h,0,1",
+            "h,1,r,1,m,h,70000,1",
+            "h,1,r,1,m,h,1,-1",
+        ] {
+            assert_eq!(Named::in_hello(message), None, "{message}");
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Locks behind Sentinel: the client follows the master, and says what became of each lock.
+
+mod sentinel {
+    mod events;
+    mod fake;
+    mod hello;
+    mod mistakes;
+    mod survivors;
+}

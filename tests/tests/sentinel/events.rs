@@ -1,0 +1,118 @@
+//! The events of a master behind Sentinel: each kind of failover, and sentinels that come and go.
+
+use std::time::Duration;
+
+use lock_core::{LockGuard, LockManager};
+use lock_tests::{LIMIT, TestServer, Watched, eventually};
+
+const TTL: Duration = Duration::from_secs(2);
+
+/// A lock that all servers know.
+async fn held(locks: &LockManager, watched: &Watched) -> LockGuard {
+    let guard = locks.lock("held").ttl(TTL).acquire().await.unwrap();
+    for server in &watched.servers {
+        eventually("replicated", LIMIT, async || {
+            server.exists("lock:held").await
+        })
+        .await;
+    }
+    guard
+}
+
+/// The client takes locks at the new master, and still has the one from before for longer than its ttl.
+async fn goes_on(locks: &LockManager, guard: LockGuard, new: &TestServer) {
+    eventually("locks are taken at the new master", LIMIT, async || {
+        let Ok(guard) = locks.lock("next").ttl(TTL).acquire_within(LIMIT).await else {
+            return false;
+        };
+        let there = new.exists("lock:next").await;
+        guard.release().await.is_ok() && there
+    })
+    .await;
+    let lost = tokio::time::timeout(TTL + TTL, guard.lost()).await;
+    assert!(lost.is_err() && guard.is_held(), "{lost:?}");
+    guard.release().await.unwrap();
+    assert!(!new.exists("lock:held").await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_planned_failover_is_followed() {
+    let watched = Watched::start().await;
+    let locks = LockManager::connect(&watched.url()).await.unwrap();
+    let guard = held(&locks, &watched).await;
+    watched.failover().await;
+    goes_on(&locks, guard, watched.master().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_is_killed_is_replaced() {
+    let watched = Watched::start().await;
+    let locks = LockManager::connect(&watched.url()).await.unwrap();
+    let guard = held(&locks, &watched).await;
+    let old = watched.servers[0].port();
+    watched.servers[0].kill();
+    watched.replaced(old).await;
+    goes_on(&locks, guard, watched.master().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_stops_is_replaced_and_not_asked_again_when_it_goes_on() {
+    let watched = Watched::start().await;
+    let locks = LockManager::connect(&watched.url()).await.unwrap();
+    let guard = held(&locks, &watched).await;
+    let old = &watched.servers[0];
+    old.stop();
+    watched.replaced(old.port()).await;
+    let new = watched.master().await;
+    eventually("locks are taken at the new master", LIMIT, async || {
+        let next = locks.lock("next").acquire_within(LIMIT).await;
+        let there = new.exists("lock:next").await;
+        next.unwrap().release().await.unwrap();
+        there
+    })
+    .await;
+    let calls = lock_tests::kit::script_calls;
+    old.cont();
+    // What was in its socket when it stopped.
+    let _ = old.exists("lock:held").await;
+    let before = calls(old).await;
+    for _ in 0..100 {
+        let next = locks.lock("next").acquire_within(LIMIT).await.unwrap();
+        next.release().await.unwrap();
+    }
+    assert_eq!(calls(old).await, before);
+    goes_on(&locks, guard, new).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sentinels_that_restart_are_watched_again() {
+    let watched = Watched::start().await;
+    let locks = LockManager::connect(&watched.url()).await.unwrap();
+    let guard = held(&locks, &watched).await;
+    for sentinel in &watched.sentinels {
+        sentinel.restart().await;
+    }
+    for sentinel in &watched.sentinels {
+        eventually("it is subscribed to", LIMIT, async || {
+            sentinel.subscribers().await == 1
+        })
+        .await;
+    }
+    watched.settled().await;
+    watched.failover().await;
+    goes_on(&locks, guard, watched.master().await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_goes_on_without_any_sentinel_while_its_master_lives() {
+    let watched = Watched::start().await;
+    let locks = LockManager::connect(&watched.url()).await.unwrap();
+    let guard = held(&locks, &watched).await;
+    for sentinel in &watched.sentinels {
+        sentinel.kill();
+    }
+    // Also over a connection that breaks.
+    let master = &watched.servers[0];
+    let () = lock_tests::kit::command(master, "CLIENT KILL TYPE normal SKIPME yes").await;
+    goes_on(&locks, guard, master).await;
+}

@@ -1,0 +1,1 @@
+//! What became of each lock, and what the new master is told.
