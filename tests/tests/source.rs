@@ -25,7 +25,7 @@ const PRIVATE_WORDS: [(&str, &str); 11] = [
 const LINES: usize = 500;
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 24] = [
+const ENGINE: [&str; 25] = [
     "mod",
     "acquire",
     "beside",
@@ -37,6 +37,7 @@ const ENGINE: [&str; 24] = [
     "outstanding",
     "shared",
     "registry",
+    "released",
     "line",
     "line_state",
     "acquisition",

@@ -264,6 +264,10 @@ impl Waiter<'_> {
             Ok(Answer::Granted { .. }) => Ok(()),
             Ok(Answer::Queued(place)) => {
                 self.retries.over();
+                if let Some(own) = place.own_holder {
+                    self.shared
+                        .check_own_holder(own, acquisition.key.lock(), place.remaining);
+                }
                 line.held_by(place.holder);
                 // Mark the answer before the check is set: a check that falls due during a request is dropped.
                 line.answered(acquisition, self.place.hold());

@@ -1,6 +1,7 @@
 //! Messages that the server sends unasked.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::acquisition::Acquisition;
 use super::shared::Shared;
@@ -29,6 +30,7 @@ impl Events for Shared {
         let Some(sequence) = self.client.sequence_of(token) else {
             return;
         };
+        self.has_token(grant.fence.saturating_add(grant.reserve));
         match self.acquisition_of(token) {
             Some(acquisition) => {
                 let action = acquisition.life().state.pushed(grant);
@@ -80,7 +82,8 @@ impl Events for Shared {
     }
 
     /// The waiters were told when the connection broke. A holder may have missed a revocation, or that another process waits:
-    /// every lease is confirmed, and every turn is limited as if another process waited.
+    /// every lease is confirmed, and every turn is limited as if another process waited. The server may be another one, which has
+    /// not heard of the last releases: they are repeated.
     fn reconnected(&self) {
         let now = self.now();
         let registry = lock(&self.registry);
@@ -96,16 +99,35 @@ impl Events for Shared {
         for line in registry.lines() {
             line.reconnected();
         }
+        let released = registry.last_releases(now);
         drop(registry);
+        self.reconnected.notify_waiters();
         self.lease_due_at(now);
+        for one in released {
+            let again = Acquisition::new(one.sequence, one.key, one.terms, one.owner);
+            self.release_again(again);
+        }
     }
 
     fn is_in_use(&self) -> bool {
         !lock(&self.registry).acquisitions.is_empty()
     }
+
+    fn has_released_lately(&self) -> bool {
+        lock(&self.registry).has_released_lately(self.now())
+    }
+
+    fn largest_token(&self) -> u64 {
+        self.largest_token.load(Ordering::Relaxed)
+    }
 }
 
 impl Shared {
+    /// The server has given this client a fencing token.
+    pub(super) fn has_token(&self, token: u64) {
+        self.largest_token.fetch_max(token, Ordering::Relaxed);
+    }
+
     /// Ends all acquiring. An acquisition that is not held yet waits, or its request is still under way.
     pub(super) fn close(&self) {
         let mut registry = lock(&self.registry);

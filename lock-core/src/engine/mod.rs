@@ -51,6 +51,7 @@ mod phase;
 mod reentrant_tests;
 mod registry;
 mod release;
+mod released;
 mod retries;
 mod shared;
 mod state;
@@ -134,6 +135,8 @@ impl Engine {
                 warned_of: Mutex::default(),
                 release_tried: Notify::new(),
                 request_ended: Notify::new(),
+                reconnected: Notify::new(),
+                largest_token: AtomicU64::new(0),
                 ended: AtomicBool::new(false),
                 commands: commands.downgrade(),
             }

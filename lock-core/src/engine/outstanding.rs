@@ -83,6 +83,7 @@ impl<'a> Outstanding<'a> {
         let state = &mut life.state;
         match answer {
             Ok(Answer::Granted { fence, reserve }) => {
+                self.shared.has_token(fence + reserve);
                 let granted = Granted::by_answer(*fence, *reserve, sent_at, terms);
                 state.granted(granted, self.shared.now());
             }

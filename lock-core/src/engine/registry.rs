@@ -9,6 +9,7 @@ use std::time::Duration;
 use super::acquisition::Acquisition;
 use super::line::Line;
 use super::line_state::LineCheck;
+use super::released::{LastReleases, ReleasedLately};
 use super::yield_turn::{PAUSE, YieldTurn};
 use crate::key::LockKey;
 use crate::owner::Owner;
@@ -28,6 +29,7 @@ pub(super) struct Registry {
     kept: HashMap<u64, Moment>,
     /// Locks whose release the task has yet to send or to hear of, and the acquisition that is released.
     releasing: HashMap<Arc<LockKey>, u64, BuildHasherDefault<OneWord>>,
+    last_releases: LastReleases,
     pub(super) closing: bool,
 }
 
@@ -177,6 +179,18 @@ impl Registry {
     pub(super) fn forget(&mut self, acquisition: &Arc<Acquisition>) {
         self.gone(acquisition);
         self.acquisitions.remove(&acquisition.sequence);
+        self.last_releases.add(acquisition);
+    }
+
+    /// The last releases whose leases may still last on a server that has not heard of them.
+    pub(super) fn last_releases(&self, now: Moment) -> Vec<ReleasedLately> {
+        let lasting = self.last_releases.lasting(now);
+        let gone = lasting.filter(|released| !self.is_kept(released.sequence, now));
+        gone.cloned().collect()
+    }
+
+    pub(super) fn has_released_lately(&self, now: Moment) -> bool {
+        self.last_releases.lasting(now).next().is_some()
     }
 
     /// Forgets a line without waiters whose lock is not held in this process.

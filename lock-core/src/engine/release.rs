@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::hold::Hold;
@@ -64,6 +64,8 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     let mut give_up = begun + lasts;
     let mut pause = Duration::from_millis(10);
     loop {
+        let mut reconnected = pin!(shared.reconnected.notified());
+        reconnected.as_mut().enable();
         let answer = let_go(shared, acquisition).await;
         shared.release_tried(acquisition);
         if acquisition.explicit_owner.is_some() && shared.is_used() && begun.elapsed() < OWNED {
@@ -88,7 +90,8 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
             }
             Err(_) => {
                 let next = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
-                sleep_until(next.min(give_up)).await;
+                // The pause ends with a new connection.
+                let _ = timeout_at(next.min(give_up), reconnected).await;
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         }

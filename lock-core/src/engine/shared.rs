@@ -60,6 +60,10 @@ pub(crate) struct Shared {
     pub(super) release_tried: Notify,
     /// A request has ended, and a clean-up may wait for it.
     pub(super) request_ended: Notify,
+    /// There is a new connection: a release that failed on the old one is repeated at once.
+    pub(super) reconnected: Notify,
+    /// The largest fencing token, and the last reserved one, that the server has given this client.
+    pub(super) largest_token: AtomicU64,
     /// The runtime of the task has ended.
     pub(super) ended: AtomicBool,
     pub(super) commands: WeakUnboundedSender<Command>,
@@ -352,8 +356,15 @@ impl Shared {
         let terms = self
             .config
             .terms(ttl.clamp(self.config.default_ttl, MAX_TTL));
-        if let (Some(key), Ok(terms), Some(commands)) = (key, terms, self.commands.upgrade()) {
-            let acquisition = Arc::new(Acquisition::new(sequence, Arc::new(key), terms, None));
+        if let (Some(key), Ok(terms)) = (key, terms) {
+            self.release_again(Acquisition::new(sequence, Arc::new(key), terms, None));
+        }
+    }
+
+    /// Releases what a forgotten acquisition may have on the server.
+    pub(super) fn release_again(&self, acquisition: Acquisition) {
+        if let Some(commands) = self.commands.upgrade() {
+            let acquisition = Arc::new(acquisition);
             acquisition.let_go();
             self.remember(&acquisition);
             let _ = commands.send(Command::Release(acquisition));

@@ -372,7 +372,7 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acqui
 
 impl Shared {
     /// The server says that a token of this client holds the lock that the line waits for.
-    fn check_own_holder(&self, sequence: u64, name: &str, remaining: Duration) {
+    pub(super) fn check_own_holder(&self, sequence: u64, name: &str, remaining: Duration) {
         let now = self.now();
         let registry = lock(&self.registry);
         match registry.acquisitions.get(&sequence) {

@@ -256,6 +256,14 @@ pub(crate) trait Events: Send + Sync {
     fn is_in_use(&self) -> bool {
         false
     }
+    /// Whether a new master may still have a lock that was released at the old one.
+    fn has_released_lately(&self) -> bool {
+        false
+    }
+    /// The largest fencing token that this client knows, 0 for none. A server that is reached anew must not mint it again.
+    fn largest_token(&self) -> u64 {
+        0
+    }
 }
 
 /// The receiver of a store's events. Weak, because the engine owns the store.

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::join4;
+use futures_util::future::join5;
 use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisError, RedisResult, Value, cmd,
 };
@@ -13,9 +13,11 @@ use tokio::time::{Instant, timeout};
 use super::error::said;
 use super::link::{Link, Live};
 use super::look::Look;
+use super::script::RAISE;
 use super::socket::{self, Socket};
 use super::source::HELLO;
 use super::target::Target;
+use super::wire::{Arg, FENCE};
 use crate::sync::lock;
 
 impl Link {
@@ -90,9 +92,18 @@ impl Link {
                 let _ = socket.requests.clone().subscribe(HELLO).await;
             }
         };
+        let raise = async {
+            let events = self.events();
+            let largest = events.map_or(0, |events| events.largest_token());
+            if largest > 0 {
+                let raise = RAISE.by_text(&[FENCE], &[Arg::Number(largest)]);
+                // A server that refuses it mints nothing either, or its clock is the floor.
+                let _ = socket.clone().request(&raise).await;
+            }
+        };
         // One round trip for all.
-        let (looked, (), subscribed, ()) =
-            join4(self.look(target, &socket), name, subscribe, follow).await;
+        let (looked, (), subscribed, (), ()) =
+            join5(self.look(target, &socket), name, subscribe, follow, raise).await;
         looked?;
         match subscribed {
             None => {}

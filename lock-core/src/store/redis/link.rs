@@ -50,6 +50,8 @@ pub(super) struct Link {
     discarded: AtomicU64,
     /// Generations below this one lead to a server that is no longer the master: what it says does not count.
     left: AtomicU64,
+    /// Whether the master is elsewhere, and there was no connection to it yet.
+    has_moved: AtomicBool,
     /// False where the server refused RESP3 or the subscription on the last connection.
     pub(super) pushes: AtomicBool,
     /// Time of the last refusal of the subscription.
@@ -86,6 +88,7 @@ impl Link {
             next_generation: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
             left: AtomicU64::new(0),
+            has_moved: AtomicBool::new(false),
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
             attached: OnceCell::new(),
@@ -218,6 +221,7 @@ impl Link {
                 return;
             }
             self.adopt_channels(generation);
+            self.has_moved.store(false, Ordering::Relaxed);
             *current = Some(made);
         }
         if socket.is_over() {
@@ -231,9 +235,12 @@ impl Link {
         }
     }
 
-    /// Whether the engine holds or waits for a lock.
+    /// Whether the engine holds or waits for a lock, or has something to tell a new master.
     pub(super) fn is_in_use(&self) -> bool {
-        self.events().is_some_and(|events| events.is_in_use())
+        let has_moved = self.has_moved.load(Ordering::Relaxed);
+        let tells = |events: &dyn Events| has_moved && events.has_released_lately();
+        self.events()
+            .is_some_and(|events| events.is_in_use() || tells(&*events))
     }
 
     /// Runs a task on the engine's runtime.
@@ -353,6 +360,7 @@ impl Link {
             let live = lock(&self.live);
             let made = self.next_generation.load(Ordering::Relaxed);
             self.left.fetch_max(made, Ordering::SeqCst);
+            self.has_moved.store(true, Ordering::Relaxed);
             live.clone()
         };
         if let Some(live) = live {
@@ -360,6 +368,9 @@ impl Link {
             self.discard(live.generation);
         }
         self.dial.elsewhere();
+        if self.is_in_use() {
+            self.dial();
+        }
     }
 
     /// Whether the connection leads to a server that was the master before.
@@ -390,7 +401,7 @@ impl Link {
         self.dial.lost();
         if let Some(events) = self.events() {
             events.interrupted();
-            if events.is_in_use() {
+            if self.is_in_use() {
                 self.dial();
             }
         }

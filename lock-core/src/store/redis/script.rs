@@ -62,6 +62,8 @@ pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
     "force_release.lua"
 );
 
+pub(super) static RAISE: Lazy<Script> = script!("raise", "raise.lua");
+
 /// The scripts of the reentrant kind.
 pub(super) mod reentrant {
     use super::{Lazy, Script};
