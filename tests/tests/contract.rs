@@ -188,6 +188,10 @@ mod contract {
         force { force_release_tells_the_holder }
         server { nothing_stays_on_the_server }
     }
+    suite_with_a_queue! { sentinel:
+        force { force_release_tells_the_holder }
+        server { nothing_stays_on_the_server }
+    }
     suite! { quorum_3:
         force { force_release_tells_the_holder }
     }

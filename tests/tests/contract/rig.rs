@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder, Tls};
-use lock_tests::{Authority, LIMIT, TestServer, TlsServer, eventually, servers};
+use lock_tests::{Authority, LIMIT, Sentinel, TestServer, TlsServer, eventually, servers};
 use redis::aio::ConnectionManagerConfig;
 
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
@@ -43,6 +43,10 @@ enum Backend {
     Tls {
         authority: Box<Authority>,
         server: TlsServer,
+    },
+    Sentinel {
+        sentinel: Sentinel,
+        master: TestServer,
     },
     Quorum {
         nodes: Vec<TestServer>,
@@ -114,6 +118,16 @@ pub(super) async fn tls(case: impl AsyncFn(&Rig)) {
         server,
     };
     Rig::new(backend, "a server over TLS".to_owned())
+        .run(case)
+        .await;
+}
+
+/// Runs a case on a master that a sentinel names.
+pub(super) async fn sentinel(case: impl AsyncFn(&Rig)) {
+    let master = TestServer::start().await;
+    let sentinel = Sentinel::start("mymaster", master.addr()).await;
+    let backend = Backend::Sentinel { sentinel, master };
+    Rig::new(backend, "a master behind a sentinel".to_owned())
         .run(case)
         .await;
 }
@@ -232,6 +246,10 @@ impl Rig {
                     .unwrap();
                 builder.from_connection(connection).unwrap()
             }
+            Backend::Sentinel { sentinel, .. } => {
+                let url = format!("redis+sentinel://{}/mymaster", sentinel.addr());
+                builder.connect(&url).await.unwrap()
+            }
             Backend::Quorum { nodes } => {
                 let urls = nodes.iter().map(TestServer::url);
                 builder.connect_quorum(urls).await.unwrap()
@@ -252,6 +270,7 @@ impl Rig {
             }
             Backend::Url { server, .. } | Backend::Connection { server } => server,
             Backend::Tls { server, .. } => server.plain(),
+            Backend::Sentinel { master, .. } => master,
         }
     }
 
