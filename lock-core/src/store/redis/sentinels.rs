@@ -16,7 +16,7 @@ use redis::{
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 
 use super::error::{is_misconfigured, misconfigured, said};
 use super::link::Link;
@@ -32,11 +32,8 @@ const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1
 const MINIMUM_PAUSE: Duration = Duration::from_millis(50);
 const MAXIMUM_PAUSE: Duration = Duration::from_secs(10);
 
-/// A sentinel that names an older epoch for longer has lost the others.
-const LAGS: Duration = Duration::from_secs(5);
-
-/// A sentinel that another one has named, and that has failed for longer, is forgotten.
-const FORGET: Duration = Duration::from_secs(600);
+/// Answers in a row with an older epoch, from which on a sentinel does not only lag behind the others.
+const LOST: u32 = 3;
 
 /// All sentinels of a master.
 pub(super) struct Sentinels {
@@ -54,7 +51,7 @@ pub(super) struct Sentinels {
 
 #[derive(Default)]
 struct Board {
-    watched: Vec<Observed>,
+    all: Vec<Observed>,
     /// Number of answers so far.
     answers: u64,
 }
@@ -64,27 +61,23 @@ struct Observed {
     task: Option<AbortHandle>,
     /// Named by another sentinel, and not by the URL.
     is_discovered: bool,
-    condition: Condition,
-    /// Since when it names an older epoch.
-    older_since: Option<Instant>,
-}
-
-enum Condition {
-    New,
-    Answers,
-    Failed { error: RedisError, since: Instant },
+    /// `None` before the first answer.
+    answer: Option<RedisResult<()>>,
+    /// Number of answers in a row with an older epoch.
+    older: u32,
 }
 
 impl Sentinels {
     pub(super) fn new(name: &str, all: Vec<Target>, limit: Duration) -> Arc<Self> {
         let at: Vec<&str> = all.iter().map(|target| &*target.address).collect();
         let shown = format!("{name} (sentinels {})", at.join(", "));
-        let watched = all.into_iter().map(|target| Observed::new(target, false));
+        let all = all.into_iter();
+        let all = all.map(|target| Observed::new(target, false));
         Arc::new(Self {
             name: name.into(),
             shown: shown.into(),
             board: Mutex::new(Board {
-                watched: watched.collect(),
+                all: all.collect(),
                 answers: 0,
             }),
             // So that a silent sentinel is known before the attempt that waits for it ends.
@@ -97,16 +90,16 @@ impl Sentinels {
     /// Begins to watch all sentinels that are not watched yet.
     pub(super) fn watch(&self, link: &Arc<Link>) {
         let mut board = lock(&self.board);
-        for watched in &mut board.watched {
-            if watched.task.is_none() {
+        for observed in &mut board.all {
+            observed.task.get_or_insert_with(|| {
                 let watch = Watch {
                     link: Arc::downgrade(link),
-                    target: Arc::clone(&watched.target),
+                    target: Arc::clone(&observed.target),
                     ask: Arc::clone(&self.ask),
                     limit: self.limit,
                 };
-                watched.task = Some(link.spawn(watch.run()).abort_handle());
-            }
+                link.spawn(watch.run()).abort_handle()
+            });
         }
     }
 
@@ -137,67 +130,55 @@ impl Sentinels {
     }
 
     /// A sentinel has answered.
-    fn answered(&self, by: &Arc<Target>, news: &News, named: &Named) {
+    fn answered(&self, which: &Target, news: &News, named: &Named) {
         let mut board = lock(&self.board);
         board.answers += 1;
-        let epoch = named.epoch;
-        let (at, master) = (&*by.address, named.address());
-        if let Some(watched) = board.find(by) {
-            if matches!(watched.condition, Condition::Failed { .. }) {
-                tracing::info!(sentinel = at, "the sentinel answers again");
+        if let Some(observed) = board.find(which) {
+            let is_back = matches!(observed.answer.replace(Ok(())), Some(Err(_)));
+            let is_older = *news == News::Older;
+            observed.older = if is_older { observed.older + 1 } else { 0 };
+            let (sentinel, master) = (&*which.address, named.address());
+            if is_back {
+                tracing::info!(sentinel, "the sentinel answers again");
             }
-            watched.condition = Condition::Answers;
-            if *news == News::Older {
-                let since = watched.older_since.get_or_insert_with(Instant::now);
-                if since.elapsed() > LAGS {
-                    watched.older_since = None;
-                    tracing::warn!(
-                        sentinel = at,
-                        master,
-                        epoch,
-                        "the sentinel names a master that others have replaced: it is not followed"
-                    );
-                }
-            } else {
-                watched.older_since = None;
+            if observed.older == LOST {
+                tracing::warn!(
+                    sentinel,
+                    master,
+                    "the sentinel names a master that the others have replaced: it is not followed"
+                );
             }
         }
         drop(board);
         self.heard.notify_waiters();
     }
 
-    /// A sentinel has failed. False if it is forgotten.
-    fn failed(&self, which: &Arc<Target>, error: RedisError, master: &str) -> bool {
+    /// A sentinel has failed. False if it is forgotten: the others will name it again.
+    fn failed(&self, which: &Target, error: RedisError, master: &str) -> bool {
         let mut board = lock(&self.board);
-        let why = said(&error);
-        let at = &*which.address;
-        let Some(watched) = board.find(which) else {
-            return false;
-        };
-        let now = Instant::now();
-        let since = match &watched.condition {
-            Condition::Failed { since, .. } => *since,
-            Condition::New | Condition::Answers => {
-                tracing::warn!(
-                    sentinel = at,
-                    why,
-                    "a sentinel does not answer: the others are asked"
-                );
-                now
+        let (sentinel, why) = (&*which.address, said(&error));
+        let is_kept = match board.find(which) {
+            Some(observed) if !observed.is_discovered => {
+                if !matches!(observed.answer.replace(Err(error)), Some(Err(_))) {
+                    tracing::warn!(
+                        sentinel,
+                        why,
+                        "a sentinel does not answer: the others are asked"
+                    );
+                    if board.failed().is_some() {
+                        tracing::warn!(
+                            master,
+                            "no sentinel answers: the lock goes on with the last master, and hears of a failover from that server only"
+                        );
+                    }
+                }
+                true
             }
+            _ => false,
         };
-        let is_new = since == now;
-        watched.condition = Condition::Failed { error, since };
-        let is_kept = !watched.is_discovered || now - since < FORGET;
         if !is_kept {
-            board
-                .watched
-                .retain(|watched| watched.target.address != which.address);
-        } else if is_new && board.failed().is_some() {
-            tracing::warn!(
-                master,
-                "no sentinel answers: the lock goes on with the last master, and hears of a failover from that server only"
-            );
+            let all = &mut board.all;
+            all.retain(|observed| observed.target.address != which.address);
         }
         drop(board);
         self.heard.notify_waiters();
@@ -207,22 +188,22 @@ impl Sentinels {
     /// The other sentinels that one knows. True if there is one that is not watched.
     fn discovered(&self, by: &Target, others: &[(String, u16)]) -> bool {
         let mut board = lock(&self.board);
-        let before = board.watched.len();
+        let before = board.all.len();
         for (host, port) in others {
             if let Ok(target) = by.at(host, *port)
                 && board.find(&target).is_none()
             {
-                board.watched.push(Observed::new(target, true));
+                board.all.push(Observed::new(target, true));
             }
         }
-        board.watched.len() > before
+        board.all.len() > before
     }
 }
 
 impl Drop for Sentinels {
     fn drop(&mut self) {
-        for watched in &lock(&self.board).watched {
-            if let Some(task) = &watched.task {
+        for observed in &lock(&self.board).all {
+            if let Some(task) = &observed.task {
                 task.abort();
             }
         }
@@ -231,31 +212,29 @@ impl Drop for Sentinels {
 
 impl Board {
     fn find(&mut self, target: &Target) -> Option<&mut Observed> {
-        let mut watched = self.watched.iter_mut();
-        watched.find(|watched| watched.target.address == target.address)
+        let mut all = self.all.iter_mut();
+        all.find(|observed| observed.target.address == target.address)
     }
 
-    /// The error if all have failed: of two, the one that trying again does not help.
+    /// The error if all have failed: if possible, one that trying again does not help.
     fn failed(&self) -> Option<RedisError> {
         let mut failures = Vec::new();
-        for watched in &self.watched {
-            match &watched.condition {
-                Condition::Failed { error, .. } if is_misconfigured(error) => {
-                    failures.insert(0, (watched, error));
-                }
-                Condition::Failed { error, .. } => failures.push((watched, error)),
-                Condition::New | Condition::Answers => return None,
+        for observed in &self.all {
+            match &observed.answer {
+                Some(Err(error)) => failures.push((&observed.target.address, error)),
+                None | Some(Ok(())) => return None,
             }
         }
-        let (_, first) = failures.first()?;
-        if is_misconfigured(first) {
-            return Some((*first).clone());
+        let mut errors = failures.iter().map(|(_, error)| *error);
+        if let Some(error) = errors.find(|error| is_misconfigured(error)) {
+            return Some(error.clone());
         }
         let each = failures.iter();
-        let each =
-            each.map(|(watched, error)| format!("{}: {}", watched.target.address, said(error)));
-        let all = each.collect::<Vec<_>>().join("; ");
-        Some(io::Error::other(format!("no sentinel answers: {all}")).into())
+        let each: Vec<_> = each
+            .map(|(at, error)| format!("{at}: {}", said(error)))
+            .collect();
+        let each = each.join("; ");
+        Some(io::Error::other(format!("no sentinel answers: {each}")).into())
     }
 }
 
@@ -265,8 +244,8 @@ impl Observed {
             target: Arc::new(target),
             task: None,
             is_discovered,
-            condition: Condition::New,
-            older_since: None,
+            answer: None,
+            older: 0,
         }
     }
 }
@@ -283,9 +262,9 @@ impl Watch {
     async fn run(self) {
         let mut pause = MINIMUM_PAUSE;
         loop {
-            let begun = Instant::now();
-            let Err(error) = self.follow().await;
-            if begun.elapsed() > MAXIMUM_PAUSE {
+            let mut answered = false;
+            let Err(error) = self.follow(&mut answered).await;
+            if answered {
                 pause = MINIMUM_PAUSE;
             }
             let is_kept =
@@ -307,11 +286,12 @@ impl Watch {
     }
 
     /// Asks the sentinel at once, at each message, and from time to time.
-    async fn follow(&self) -> RedisResult<Infallible> {
+    async fn follow(&self, answered: &mut bool) -> RedisResult<Infallible> {
         let changed = Arc::new(Notify::new());
         let (mut socket, pushes) = self.connect(&changed).await?;
         loop {
             let (named, others) = self.within(self.question(&mut socket)).await?;
+            *answered = true;
             self.tell(|link, sentinels| {
                 let news = link.follow(&named);
                 sentinels.answered(&self.target, &news, &named);
