@@ -123,6 +123,6 @@ async fn a_lock_goes_on_without_any_sentinel_while_its_master_lives() {
     }
     // Also over a connection that breaks.
     let master = &watched.servers[0];
-    let () = command(master, "CLIENT KILL TYPE normal SKIPME yes").await;
+    let () = command(master, "CLIENT KILL TYPE pubsub").await;
     goes_on(&locks, guard, master).await;
 }

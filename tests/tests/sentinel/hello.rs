@@ -95,7 +95,7 @@ async fn a_sentinel_that_names_a_lower_epoch_is_not_followed() {
     two.names(6, other.port());
     // Each attempt to connect asks both.
     for _ in 0..5 {
-        let () = command(&master, "CLIENT KILL TYPE normal SKIPME yes").await;
+        let () = command(&master, "CLIENT KILL TYPE pubsub").await;
         assert!(is_taken_on_in_time(&locks, &master).await);
     }
     assert!(guard.is_held());
