@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use lock_tests::Child;
 
 use crate::clock;
+use crate::contestant::BEHIND_SENTINEL;
 use crate::worker::{self, Outcome, Window, Work};
 
 /// How long a worker may take over what it was given before it counts as hung. The harness gives up after 30 s.
@@ -17,11 +18,17 @@ pub(crate) struct Crew(Vec<Child>);
 
 impl Crew {
     /// Starts a process for each piece of work, and waits until all are ready.
-    pub(crate) async fn start(program: &Path, works: &[Work]) -> Result<Self> {
+    ///
+    /// `behind` is what [`url`](crate::contestant::url) needs.
+    pub(crate) async fn start(program: &Path, works: &[Work], behind: &str) -> Result<Self> {
         let mut crew = Vec::new();
         for work in works {
             let args = [worker::ARGUMENT.to_owned(), serde_json::to_string(work)?];
-            crew.push(Child::spawn(program, args, [("RUST_BACKTRACE", "0")]));
+            crew.push(Child::spawn(
+                program,
+                args,
+                [("RUST_BACKTRACE", "0"), (BEHIND_SENTINEL, behind)],
+            ));
         }
         for child in &mut crew {
             let line = line(child, Duration::ZERO).await?;

@@ -90,7 +90,7 @@ fn run(options: &Options) -> Result<()> {
 }
 
 async fn measure(options: &Options) -> Result<Results> {
-    let mut stage = Stage::open().await?;
+    let mut stage = Stage::open(options.sentinel).await?;
     let mut results = Results {
         about: about::describe(options, stage.server().binary().name()),
         ..Results::default()

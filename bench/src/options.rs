@@ -6,6 +6,7 @@ pub(crate) const USAGE: &str = "\
 usage: cargo xtask bench [-- OPTIONS]
   --only a,c     only these scenarios
   --rounds N     how often each has its turn (5)
+  --sentinel     our locks find the server through a sentinel
   --quick        short turns, and one round: shows that it works, not how fast
   --json PATH    where the figures go (docs/bench/results.json; the plots beside it)
   --plots PATH   measures nothing, and draws the plots of these figures anew";
@@ -15,6 +16,7 @@ usage: cargo xtask bench [-- OPTIONS]
 pub(crate) struct Options {
     pub(crate) rounds: usize,
     pub(crate) quick: bool,
+    pub(crate) sentinel: bool,
     pub(crate) json: Option<PathBuf>,
     pub(crate) plots: Option<PathBuf>,
     /// Empty: every scenario.
@@ -30,14 +32,19 @@ impl Options {
         let mut options = Self {
             rounds: 0,
             quick: false,
+            sentinel: false,
             json: None,
             plots: None,
             only: Vec::new(),
         };
         let mut args = args.into_iter();
         while let Some(arg) = args.next() {
-            if arg == "--quick" {
-                options.quick = true;
+            match arg.as_str() {
+                "--quick" => options.quick = true,
+                "--sentinel" => options.sentinel = true,
+                _ => {}
+            }
+            if ["--quick", "--sentinel"].contains(&arg.as_str()) {
                 continue;
             }
             if !["--only", "--rounds", "--json", "--plots"].contains(&arg.as_str()) {
@@ -83,7 +90,7 @@ impl Options {
 
     /// Whether everything is asked for, at full length.
     pub(crate) fn is_full(&self) -> bool {
-        !self.quick && self.only.is_empty()
+        !self.quick && !self.sentinel && self.only.is_empty()
     }
 }
 

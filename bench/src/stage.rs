@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lock_tests::{Proxy, TestServer};
+use lock_tests::{Proxy, Sentinel, TestServer};
 use redis::aio::MultiplexedConnection;
 
 use crate::clock;
@@ -22,6 +22,8 @@ const LEAD: Duration = Duration::from_millis(20);
 pub(crate) struct Stage {
     program: PathBuf,
     server: TestServer,
+    /// What the workers have to be told of it.
+    sentinel: Option<(Sentinel, String)>,
     admin: MultiplexedConnection,
 }
 
@@ -36,14 +38,28 @@ pub(crate) struct Contest {
 }
 
 impl Stage {
-    pub(crate) async fn open() -> Result<Self> {
+    /// With `watched`, our locks find the server through a sentinel.
+    pub(crate) async fn open(watched: bool) -> Result<Self> {
         let server = TestServer::builder().in_own_session().start().await;
+        let sentinel = if watched {
+            let sentinel = Sentinel::start("mymaster", server.addr()).await;
+            let (plain, at) = (server.url(), sentinel.addr());
+            let told = format!("{plain} redis+sentinel://{at}/mymaster");
+            Some((sentinel, told))
+        } else {
+            None
+        };
         let admin = server.connection().await;
         Ok(Self {
             program: std::env::current_exe().context("this program has no file")?,
             server,
+            sentinel,
             admin,
         })
+    }
+
+    fn behind(&self) -> &str {
+        self.sentinel.as_ref().map_or("", |(_, told)| told)
     }
 
     pub(crate) fn server(&self) -> &TestServer {
@@ -66,7 +82,7 @@ impl Stage {
         then: impl FnOnce(),
     ) -> Result<Vec<Vec<u64>>> {
         self.clear().await?;
-        let crew = Crew::start(&self.program, &[Work::Alternate(work)]).await?;
+        let crew = Crew::start(&self.program, &[Work::Alternate(work)], self.behind()).await?;
         then();
         times(crew).await
     }
@@ -76,7 +92,7 @@ impl Stage {
         self.clear().await?;
         let proxy = Proxy::start(&self.server);
         work.urls = vec![proxy.url()];
-        let crew = Crew::start(&self.program, &[Work::Alternate(work)]).await?;
+        let crew = Crew::start(&self.program, &[Work::Alternate(work)], self.behind()).await?;
         let first = Snapshot::take(&mut self.admin).await?;
         let seen = proxy.requests().len();
         times(crew).await?;
@@ -95,7 +111,7 @@ impl Stage {
         self.clear().await?;
         let who = works.first().context("nobody contends")?.who;
         let works: Vec<Work> = works.into_iter().map(Work::Contend).collect();
-        let mut crew = Crew::start(&self.program, &works).await?;
+        let mut crew = Crew::start(&self.program, &works, self.behind()).await?;
         let from = clock::now() + nanos(LEAD);
         let window = Window {
             from,

@@ -7,6 +7,18 @@ use super::{Contestant, TTL};
 #[derive(Clone)]
 pub(crate) struct Ours(LockManager);
 
+/// The variable that tells the workers of a server and of the URL through which our locks find it.
+pub(crate) const BEHIND_SENTINEL: &str = "LOCK_BENCH_SENTINEL";
+
+/// The URL of our locks for this server.
+pub(crate) fn url(server: &str) -> String {
+    let behind = std::env::var(BEHIND_SENTINEL).unwrap_or_default();
+    match behind.split_once(' ') {
+        Some((known, url)) if known == server => url.to_owned(),
+        _ => server.to_owned(),
+    }
+}
+
 impl Ours {
     pub(crate) async fn connect(urls: &[String], handover_limit: Option<u32>) -> Result<Self> {
         let mut builder = LockManager::builder();
@@ -14,7 +26,7 @@ impl Ours {
             builder = builder.handover_limit(limit);
         }
         Ok(Self(match urls {
-            [url] => builder.connect(url).await?,
+            [server] => builder.connect(&url(server)).await?,
             urls => builder.connect_quorum(urls).await?,
         }))
     }
