@@ -20,6 +20,7 @@ impl LockManagerBuilder {
     /// | `redis://[user:password@]host[:port][/db]` | one Redis or Valkey master |
     /// | `rediss://..` | the same over TLS, with feature `tls-rustls` |
     /// | `redis+unix:///path/to/socket` | over a Unix socket |
+    /// | `redis+sentinel://[user:password@]s1:26379,s2:26379/name[/db]` | the master that the sentinels name, followed over each failover; user and password are those of the servers; `rediss+sentinel://` over TLS |
     /// | `redis+quorum://a,b,c` | a [quorum](Self::connect_quorum) of independent masters; `rediss+quorum://` over TLS |
     /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
     ///
@@ -27,8 +28,15 @@ impl LockManagerBuilder {
     ///
     /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and where there is no tokio runtime. It also
     /// looks at the server, and says what to write instead: a refused password or certificate, a port that speaks TLS or does not,
-    /// an HTTP server, a Sentinel, a node of a cluster, a user without the rights that locks need.
-    /// [`Unavailable`](LockError::Unavailable) where no server answers, and for a replica.
+    /// an HTTP server, a Sentinel in place of a server, a node of a cluster, a user without the rights that locks need, a name that the
+    /// sentinels do not know. [`Unavailable`](LockError::Unavailable) where no server or no sentinel answers, and for a replica.
+    ///
+    /// # Failover
+    ///
+    /// Behind Sentinel, and behind a plain URL as long as its server lives, the client goes to a new master within milliseconds after the
+    /// sentinels name it. Each hold is confirmed there: it goes on, or it is lost and its guard is told. A lock that was granted just
+    /// before may be lost, because replication is asynchronous: after the death of the master mostly the last milliseconds, at a
+    /// `SENTINEL FAILOVER` about the last second.
     ///
     /// # Cancel safety
     ///
