@@ -139,6 +139,12 @@ impl TlsServer {
         &self.server
     }
 
+    /// The port with TLS.
+    #[must_use]
+    pub fn port(&self) -> u16 {
+        self.port.number
+    }
+
     /// `host:port` with TLS.
     #[must_use]
     pub fn at(&self, host: &str) -> String {

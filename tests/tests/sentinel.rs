@@ -6,4 +6,5 @@ mod sentinel {
     mod hello;
     mod mistakes;
     mod survivors;
+    mod tls;
 }
