@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::acquisition::Acquisition;
-use super::shared::Shared;
+use super::shared::{Command, Shared};
 use super::state::{Action, State};
 use crate::key::LockKey;
 use crate::store::{Events, Grant};
@@ -103,9 +103,8 @@ impl Events for Shared {
         drop(registry);
         self.reconnected.notify_waiters();
         self.lease_due_at(now);
-        for one in released {
-            let again = Acquisition::new(one.sequence, one.key, one.terms, one.owner);
-            self.release_again(again);
+        if !released.is_empty() {
+            let _ = self.send(Command::RepeatReleases(released));
         }
     }
 

@@ -16,6 +16,7 @@ use super::inbox::Granted;
 use super::line::Line;
 use super::line_state::Limits;
 use super::registry::Registry;
+use super::released::ReleasedLately;
 use crate::LockError;
 use crate::config::{Config, MAX_TTL};
 use crate::key::{Kind, LockKey};
@@ -37,6 +38,8 @@ pub(super) enum Command {
     Release(Arc<Acquisition>),
     /// The same, and drop a value once the release is over.
     ReleaseThen(Arc<Acquisition>, Then),
+    /// Release again what the server may not have heard of.
+    RepeatReleases(Vec<ReleasedLately>),
 }
 
 /// State that the handles, the task and the store's messages share.

@@ -17,10 +17,12 @@ use super::line_state::LineCheck;
 use super::outstanding::{Asker, Outstanding};
 use super::phase::Status;
 use super::release as releases;
+use super::released::ReleasedLately;
 use super::shared::{Command, Shared};
 use super::state::{Action, Swept};
 use crate::LossReason;
 use crate::key::Kind;
+use crate::owner::Owner;
 use crate::store::{Answer, Mode, Renewal, Store, StoreError};
 use crate::sync::lock;
 use crate::terms::Terms;
@@ -55,6 +57,9 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
                 Some(Command::Release(acquisition)) => release(&shared, acquisition, &mut jobs),
                 Some(Command::ReleaseThen(acquisition, then)) => {
                     jobs.push(Box::pin(releases::until_confirmed_then(Arc::clone(&shared), acquisition, then)));
+                }
+                Some(Command::RepeatReleases(released)) => {
+                    jobs.push(Box::pin(repeat(Arc::clone(&shared), released)));
                 }
                 None => break,
             },
@@ -325,6 +330,40 @@ async fn extend(shared: &Shared, batch: &[Due]) -> Result<Vec<bool>, StoreError>
     });
     let renewals: Vec<_> = renewals.collect();
     shared.store.extend(&renewals).await
+}
+
+/// Releases again what is held at a server that has not heard of the release. It asks first, for many locks at once: mostly there
+/// are none.
+async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
+    let is_exclusive = |one: &ReleasedLately| one.key.kind() == Kind::Exclusive;
+    let (exclusive, others): (Vec<_>, Vec<_>) = released.into_iter().partition(is_exclusive);
+    for batch in exclusive.chunks(BATCH).chain(others.chunks(BATCH)) {
+        let tokens: Vec<Token> = batch
+            .iter()
+            .map(|one| shared.client.token(one.sequence))
+            .collect();
+        let asked = batch.iter().zip(&tokens).map(|(one, token)| Renewal {
+            key: &one.key,
+            token,
+            ttl: Duration::ZERO,
+            owner: one.owner.as_ref().map(Owner::as_str),
+        });
+        let asked: Vec<_> = asked.collect();
+        // After the next reconnect it is asked again.
+        let Ok(held) = shared.store.extend(&asked).await else {
+            return;
+        };
+        for (one, _) in batch.iter().zip(held).filter(|(_, held)| *held) {
+            let ReleasedLately {
+                sequence,
+                key,
+                terms,
+                owner,
+                ..
+            } = one.clone();
+            shared.release_again(Acquisition::new(sequence, key, terms, owner));
+        }
+    }
 }
 
 /// Asks on behalf of all waiters of the line.

@@ -20,7 +20,7 @@ use super::source::{HELLO, Named, News, Source};
 use super::subscriptions::Subscriptions;
 use super::wire::{Arg, CHANNELS, deliver};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::key::Name;
 use crate::rt::{self, Handle};
@@ -33,6 +33,10 @@ const HICCUP: Duration = Duration::from_millis(50);
 
 /// Minimum interval between attempts to subscribe again after a refusal.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
+
+/// How long a silent connection is kept beside its successor, in case that both lead to a master which was replaced meanwhile: it
+/// hears of that first.
+const KEPT_SILENT: Duration = Duration::from_secs(3);
 
 /// The connection is replaced as a whole. A clean-up goes out on the connection of its acquire as long as that connection
 /// lives: on one connection it cannot overtake the acquire.
@@ -50,6 +54,8 @@ pub(super) struct Link {
     discarded: AtomicU64,
     /// Generations below this one lead to a server that is no longer the master: what it says does not count.
     left: AtomicU64,
+    /// The connection that fell silent, until its successor has been in use for a while.
+    silent: Mutex<Option<Socket>>,
     /// Whether the master is elsewhere, and there was no connection to it yet.
     has_moved: AtomicBool,
     /// False where the server refused RESP3 or the subscription on the last connection.
@@ -88,6 +94,7 @@ impl Link {
             next_generation: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
             left: AtomicU64::new(0),
+            silent: Mutex::default(),
             has_moved: AtomicBool::new(false),
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
@@ -193,6 +200,9 @@ impl Link {
         let silence = &live.socket.silence;
         // The request may have been sent a little later than its limit began.
         if silence.lasts(limit) + limit / 8 >= maximum(silence.round_trip()) {
+            if self.source.follows {
+                lock(&self.silent).get_or_insert_with(|| live.socket.clone());
+            }
             self.discard(live.generation);
         } else if let Some(probe) = silence.probe() {
             // What comes may be no answers, or those to other requests: after garbage the connection can be out of step.
@@ -228,6 +238,15 @@ impl Link {
             // The connection may have ended before it was in use.
             self.discard(generation);
             return;
+        }
+        if lock(&self.silent).is_some() {
+            let link = Arc::downgrade(self);
+            self.spawn(async move {
+                sleep(KEPT_SILENT).await;
+                if let Some(link) = link.upgrade() {
+                    *lock(&link.silent) = None;
+                }
+            });
         }
         let replaces = generation > 0;
         if let Some(events) = self.events().filter(|_| replaces) {
@@ -310,23 +329,12 @@ impl Link {
                 return Ok(());
             };
             match push.kind {
-                // While an old connection lives beside its successor, both receive the same messages. Late messages of the old
-                // one have been handled already.
-                PushKind::Message if link.is_discarded(generation) => {}
                 PushKind::Message => {
                     let mut words = push.data.iter().map(|part| text(Some(part)));
                     if let (Some(events), Some(Some(channel)), Some(Some(message))) =
                         (link.events(), words.next(), words.next())
                     {
-                        if channel.starts_with(CHANNELS) {
-                            deliver(&*events, message);
-                        } else if channel == HELLO {
-                            if let Some(named) = Named::in_hello(message) {
-                                link.follow(&named);
-                            }
-                        } else {
-                            link.subscriptions.heard(&*events, channel, message);
-                        }
+                        link.heard(generation, &*events, channel, message);
                     }
                 }
                 PushKind::Disconnection => link.discard(generation),
@@ -363,6 +371,7 @@ impl Link {
             self.has_moved.store(true, Ordering::Relaxed);
             live.clone()
         };
+        *lock(&self.silent) = None;
         if let Some(live) = live {
             live.socket.end();
             self.discard(live.generation);
@@ -376,6 +385,23 @@ impl Link {
     /// Whether the connection leads to a server that was the master before.
     fn has_left(&self, generation: u64) -> bool {
         generation < self.left.load(Ordering::SeqCst)
+    }
+
+    /// A message has come on the connection of this generation.
+    fn heard(self: &Arc<Self>, generation: u64, events: &dyn Events, channel: &str, message: &str) {
+        if channel == HELLO {
+            let named = Named::in_hello(message).filter(|_| !self.has_left(generation));
+            if let Some(named) = named {
+                self.follow(&named);
+            }
+        } else if self.is_discarded(generation) {
+            // While an old connection lives beside its successor, both receive the same messages. Late messages of the old one
+            // have been handled already.
+        } else if channel.starts_with(CHANNELS) {
+            deliver(events, message);
+        } else {
+            self.subscriptions.heard(events, channel, message);
+        }
     }
 
     fn is_discarded(&self, generation: u64) -> bool {
