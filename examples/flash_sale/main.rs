@@ -27,7 +27,6 @@ mod sale;
 mod shop;
 mod strategies;
 mod summary;
-mod svg;
 mod workers;
 
 use std::process::ExitCode;

@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use lock_examples::Outcome;
+use lock_examples::svg::escape;
 
 use crate::measure::Sale;
 use crate::options::Options;
@@ -106,22 +107,6 @@ fn table(page: &mut String, sales: &[Sale]) {
         page.push_str("</tr>\n");
     }
     page.push_str("</table>\n");
-}
-
-/// Text as it may stand in the page, whatever it holds.
-pub(crate) fn escape(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&#39;"),
-            other => safe.push(other),
-        }
-    }
-    safe
 }
 
 /// The report is there as a whole or not at all: it is written under another name, and then gets its own.

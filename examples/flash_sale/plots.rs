@@ -1,8 +1,9 @@
 //! The four plots of the report, drawn from what was measured.
 
+use lock_examples::svg::{Scale, Svg};
+
 use crate::line::{Hold, Micros};
 use crate::measure::{Sale, percentile, seconds};
-use crate::svg::{Scale, Svg};
 
 /// More points than this cannot be told apart.
 const POINTS: usize = 400;

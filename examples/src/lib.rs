@@ -2,6 +2,7 @@
 
 mod http;
 mod server;
+pub mod svg;
 mod table;
 
 use std::env;

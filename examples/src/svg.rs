@@ -1,8 +1,6 @@
-//! The little of SVG that the plots need: a frame with axes, and marks in it.
+//! The part of SVG that the plots need: a frame with axes, and marks in it.
 
 use std::fmt::Write;
-
-use crate::page::escape;
 
 const WIDTH: f64 = 960.0;
 /// Room for the labels of the axes.
@@ -13,15 +11,17 @@ const BOTTOM: f64 = 44.0;
 
 /// From the values of an axis to 0..1.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Scale {
+pub enum Scale {
+    /// From the first value to the second.
     Linear(f64, f64),
-    /// Both ends are more than zero.
+    /// As `Linear`, in powers of ten. Both ends are more than zero.
     Log(f64, f64),
 }
 
 impl Scale {
     /// A logarithmic scale of whole powers of ten around these values; those that are not more than zero do not count.
-    pub(crate) fn powers_around(values: impl Iterator<Item = f64>) -> Self {
+    #[must_use]
+    pub fn powers_around(values: impl Iterator<Item = f64>) -> Self {
         let (mut least, mut most) = (f64::MAX, f64::MIN);
         for value in values.filter(|value| *value > 0.0) {
             least = least.min(value);
@@ -57,7 +57,7 @@ impl Scale {
 
 /// A picture in the making.
 #[derive(Debug)]
-pub(crate) struct Svg {
+pub struct Svg {
     marks: String,
     height: f64,
     x: Scale,
@@ -65,7 +65,9 @@ pub(crate) struct Svg {
 }
 
 impl Svg {
-    pub(crate) fn new(height: f64, x: Scale, y: Scale) -> Self {
+    /// An empty plot of this height, with these axes.
+    #[must_use]
+    pub fn new(height: f64, x: Scale, y: Scale) -> Self {
         Self {
             marks: String::new(),
             height,
@@ -82,7 +84,8 @@ impl Svg {
         TOP + (1.0 - self.y.place(value)) * (self.height - TOP - BOTTOM)
     }
 
-    pub(crate) fn x_axis(&mut self, title: &str, label: impl Fn(f64) -> String) {
+    /// Ticks with labels and a title below the plot.
+    pub fn x_axis(&mut self, title: &str, label: impl Fn(f64) -> String) {
         let (top, bottom) = (TOP, self.height - BOTTOM);
         for tick in self.x.ticks() {
             let x = self.x(tick);
@@ -100,7 +103,8 @@ impl Svg {
         );
     }
 
-    pub(crate) fn y_axis(&mut self, label: impl Fn(f64) -> String) {
+    /// Ticks with labels at the left of the plot.
+    pub fn y_axis(&mut self, label: impl Fn(f64) -> String) {
         let (left, right) = (LEFT, WIDTH - RIGHT);
         for tick in self.y.ticks() {
             let y = self.y(tick);
@@ -121,19 +125,19 @@ impl Svg {
     }
 
     /// Words at a place of the plot.
-    pub(crate) fn words(&mut self, x: f64, y: f64, words: &str) {
+    pub fn words(&mut self, x: f64, y: f64, words: &str) {
         let (x, y) = (self.x(x) + 6.0, self.y(y) + 4.0);
         self.text(x, y, "start", words);
     }
 
     /// A word at the left of the plot.
-    pub(crate) fn row(&mut self, y: f64, name: &str) {
+    pub fn row(&mut self, y: f64, name: &str) {
         let y = self.y(y) + 4.0;
         self.text(LEFT - 8.0, y, "end", name);
     }
 
     /// A box between two corners; never too small to be seen.
-    pub(crate) fn bar(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, title: &str) {
+    pub fn bar(&mut self, from: (f64, f64), to: (f64, f64), colour: &str, title: &str) {
         let (x, y) = (self.x(from.0), self.y(to.1));
         let (width, height) = (self.x(to.0) - x, self.y(from.1) - y);
         let _ = writeln!(
@@ -146,12 +150,8 @@ impl Svg {
         );
     }
 
-    pub(crate) fn line(
-        &mut self,
-        points: impl Iterator<Item = (f64, f64)>,
-        colour: &str,
-        title: &str,
-    ) {
+    /// A line through these points.
+    pub fn line(&mut self, points: impl Iterator<Item = (f64, f64)>, colour: &str, title: &str) {
         let mut path = String::new();
         for (x, y) in points {
             let _ = write!(path, "{:.1},{:.1} ", self.x(x), self.y(y));
@@ -166,7 +166,7 @@ impl Svg {
     }
 
     /// Which colour stands for what, below one another from the top left corner of the plot.
-    pub(crate) fn legend<'a>(&mut self, names: impl Iterator<Item = (&'a str, &'a str)>) {
+    pub fn legend<'a>(&mut self, names: impl Iterator<Item = (&'a str, &'a str)>) {
         for (number, (name, colour)) in names.enumerate() {
             let y = TOP + 14.0 + number as f64 * 17.0;
             let x = LEFT + 12.0;
@@ -180,12 +180,45 @@ impl Svg {
         }
     }
 
-    pub(crate) fn finish(self, label: &str) -> String {
+    /// The picture as an element of a page, which styles text and `.grid`.
+    #[must_use]
+    pub fn finish(self, label: &str) -> String {
+        self.element("", "", label)
+    }
+
+    /// The picture as a file of its own.
+    #[must_use]
+    pub fn finish_file(self, label: &str) -> String {
+        self.element(
+            " xmlns=\"http://www.w3.org/2000/svg\" width=\"1200\"",
+            "<style>svg { background: white; font: 12px sans-serif; } .grid { stroke: #8884; }</style>\n",
+            label,
+        )
+    }
+
+    fn element(self, attributes: &str, style: &str, label: &str) -> String {
         format!(
-            "<svg viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{}\">\n{}</svg>\n",
+            "<svg{attributes} viewBox=\"0 0 {WIDTH} {}\" role=\"img\" aria-label=\"{}\">\n{style}{}</svg>\n",
             self.height,
             escape(label),
             self.marks
         )
     }
+}
+
+/// Text as it may stand in a page or a picture, whatever it holds.
+#[must_use]
+pub fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            other => safe.push(other),
+        }
+    }
+    safe
 }
