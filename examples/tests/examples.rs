@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use lock_examples::PrivateServer;
 
-use program::{Running, run};
+use program::{Ended, Running, command, run};
 
 const EXAMPLES: [&str; 5] = [
     "after_commit",
@@ -392,4 +392,24 @@ fn a_missing_redis_server_is_named() {
         );
         assert!(complaint.contains("REDIS_URL"), "{complaint}");
     }
+}
+
+#[test]
+fn a_failover_is_followed_by_each_client_and_drawn() {
+    let plot = std::env::temp_dir().join(format!("failover-{}.svg", std::process::id()));
+    let mut failover = command("failover", None);
+    failover.args(["--events", "1", "--plot"]).arg(&plot);
+    let output = Ended::new(failover.output().expect("it starts")).success();
+    let row = output.lines().find(|line| line.starts_with("  kill"));
+    assert_eq!(
+        row.expect("the event has a row").split_whitespace().count(),
+        15,
+        "{output}"
+    );
+    let drawn = std::fs::read_to_string(&plot).expect("the plot is there");
+    std::fs::remove_file(&plot).expect("it was there");
+    assert!(
+        drawn.starts_with("<svg") && drawn.contains("+switch-master"),
+        "{drawn}"
+    );
 }
