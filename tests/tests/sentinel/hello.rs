@@ -105,6 +105,39 @@ async fn a_sentinel_that_names_a_lower_epoch_is_not_followed() {
     assert!(is_taken_on(&locks, "b", &other).await);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_connection_is_to_the_master_of_the_newest_epoch() {
+    let (master, other) = (TestServer::start().await, TestServer::start().await);
+    let good = Fake::start(7, master.port()).await;
+    let stale = Fake::start(6, other.port()).await;
+    let url = format!("redis+sentinel://{},{}/mymaster", stale.addr, good.addr);
+    for _ in 0..20 {
+        let locks = LockManager::connect(&url).await.unwrap();
+        assert!(is_taken_on(&locks, "a", &master).await);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sentinel_that_was_found_is_found_again_without_the_one_that_named_it() {
+    let master = TestServer::start().await;
+    let one = Sentinel::start_with("mymaster", master.addr(), 1, "").await;
+    let two = Sentinel::start_with("mymaster", master.addr(), 1, "").await;
+    eventually("they know each other", LIMIT, async || {
+        let others = one.ask("SENTINEL SENTINELS mymaster").await;
+        others.contains(&two.addr().port().to_string())
+    })
+    .await;
+    let url = format!("redis+sentinel://{}/mymaster", one.addr());
+    let _locks = LockManager::connect(&url).await.unwrap();
+    eventually("it is found", LIMIT, async || two.subscribers().await == 1).await;
+    one.kill();
+    two.restart().await;
+    eventually("it is found again", LIMIT, async || {
+        two.subscribers().await == 1
+    })
+    .await;
+}
+
 async fn is_taken_on_in_time(locks: &LockManager, server: &TestServer) -> bool {
     let guard = locks.lock("often").acquire_within(LIMIT).await.unwrap();
     let there = server.exists("lock:often").await;

@@ -97,6 +97,14 @@ async fn sentinels_that_do_not_answer_are_named_with_their_reasons() {
 }
 
 #[tokio::test]
+async fn a_sentinel_that_is_named_twice_is_one() {
+    let at = "127.0.0.1:1";
+    let error = LockManager::connect(&format!("redis+sentinel://{at},{at}/orders")).await;
+    let said = error.unwrap_err().to_string();
+    assert!(said.contains("no sentinel answers"), "{said}");
+}
+
+#[tokio::test]
 async fn one_good_sentinel_is_enough_and_the_others_are_warned_of() {
     let capture = Capture::start();
     let (master, no_sentinel) = (TestServer::start().await, TestServer::start().await);

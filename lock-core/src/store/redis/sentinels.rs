@@ -10,13 +10,14 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::future::join;
 use redis::{
     AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
     Value, from_redis_value, pipe,
 };
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::error::{is_misconfigured, misconfigured, said};
 use super::link::Link;
@@ -28,9 +29,15 @@ use crate::sync::lock;
 /// Interval of the questions to a sentinel that tells us of failovers, and to one that does not.
 const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 
+/// Maximum wait for a sentinel, once another one has answered or a master is known.
+const PATIENCE: Duration = Duration::from_millis(100);
+
 /// Pause after the first failure. Each further one doubles it.
 const MINIMUM_PAUSE: Duration = Duration::from_millis(50);
 const MAXIMUM_PAUSE: Duration = Duration::from_secs(10);
+
+/// Maximum number of sentinels that are watched. A new one takes the place of one that others have named and that does not answer.
+const MAXIMUM: usize = 16;
 
 /// Answers in a row with an older epoch, from which on a sentinel does not only lag behind the others.
 const LOST: u32 = 3;
@@ -71,15 +78,17 @@ impl Sentinels {
     pub(super) fn new(name: &str, all: Vec<Target>, limit: Duration) -> Arc<Self> {
         let at: Vec<&str> = all.iter().map(|target| &*target.address).collect();
         let shown = format!("{name} (sentinels {})", at.join(", "));
-        let all = all.into_iter();
-        let all = all.map(|target| Observed::new(target, false));
+        let mut board = Board::default();
+        for target in all {
+            // One that is named twice is one.
+            if board.find(&target).is_none() {
+                board.all.push(Observed::new(target, false));
+            }
+        }
         Arc::new(Self {
             name: name.into(),
             shown: shown.into(),
-            board: Mutex::new(Board {
-                all: all.collect(),
-                answers: 0,
-            }),
+            board: Mutex::new(board),
             // So that a silent sentinel is known before the attempt that waits for it ends.
             limit: limit / 2,
             ask: Arc::default(),
@@ -103,29 +112,34 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels, and waits for the first answer, at most for `patience`. An error if all have failed.
-    pub(super) async fn ask(&self, patience: Option<Duration>) -> RedisResult<()> {
+    /// Asks all sentinels. Where no master is known, waits until all have answered or failed, but not much longer than for the first
+    /// answer: another one may know better. Else waits for the first answer, and not for long. An error if all have failed.
+    pub(super) async fn ask(&self, is_known: bool) -> RedisResult<()> {
         let before = lock(&self.board).answers;
         self.ask.notify_waiters();
-        let answered = async {
-            loop {
-                let mut heard = pin!(self.heard.notified());
-                heard.as_mut().enable();
-                {
-                    let board = lock(&self.board);
-                    if board.answers > before {
-                        return Ok(());
-                    }
-                    if let Some(error) = board.failed() {
-                        return Err(error);
-                    }
+        if is_known {
+            let first = self.until(|board| board.answers > before);
+            return timeout(PATIENCE, first).await.unwrap_or(Ok(()));
+        }
+        self.until(|board| board.answers > before).await?;
+        let all = self.until(|board| board.all.iter().all(|one| one.answer.is_some()));
+        timeout(PATIENCE, all).await.unwrap_or(Ok(()))
+    }
+
+    async fn until(&self, is_heard: impl Fn(&Board) -> bool) -> RedisResult<()> {
+        loop {
+            let mut heard = pin!(self.heard.notified());
+            heard.as_mut().enable();
+            {
+                let board = lock(&self.board);
+                if is_heard(&board) {
+                    return Ok(());
                 }
-                heard.await;
+                if let Some(error) = board.failed() {
+                    return Err(error);
+                }
             }
-        };
-        match patience {
-            Some(patience) => timeout(patience, answered).await.unwrap_or(Ok(())),
-            None => answered.await,
+            heard.await;
         }
     }
 
@@ -153,59 +167,49 @@ impl Sentinels {
         self.heard.notify_waiters();
     }
 
-    /// A sentinel has failed. False if it is forgotten: the others will name it again.
-    fn failed(&self, which: &Target, error: RedisError, master: &str) -> bool {
+    /// A sentinel has failed.
+    fn failed(&self, which: &Target, error: RedisError, master: &str) {
         let mut board = lock(&self.board);
         let (sentinel, why) = (&*which.address, said(&error));
-        let is_kept = match board.find(which) {
-            Some(observed) if !observed.is_discovered => {
-                if !matches!(observed.answer.replace(Err(error)), Some(Err(_))) {
-                    tracing::warn!(
-                        sentinel,
-                        why,
-                        "a sentinel does not answer: the others are asked"
-                    );
-                    if board.failed().is_some() {
-                        tracing::warn!(
-                            master,
-                            "no sentinel answers: the lock goes on with the last master, and hears of a failover from that server only"
-                        );
-                    }
-                }
-                true
+        let before = board.find(which).map(|one| one.answer.replace(Err(error)));
+        if let Some(None | Some(Ok(()))) = before {
+            tracing::warn!(
+                sentinel,
+                why,
+                "a sentinel does not answer: the others are asked"
+            );
+            if board.failed().is_some() {
+                tracing::warn!(
+                    master,
+                    "no sentinel answers: the lock goes on with the last master, and hears of a failover from that server only"
+                );
             }
-            _ => false,
-        };
-        if !is_kept {
-            let all = &mut board.all;
-            all.retain(|observed| observed.target.address != which.address);
         }
         drop(board);
         self.heard.notify_waiters();
-        is_kept
     }
 
     /// The other sentinels that one knows. True if there is one that is not watched.
     fn discovered(&self, by: &Target, others: &[(String, u16)]) -> bool {
         let mut board = lock(&self.board);
-        let before = board.all.len();
+        let mut is_new = false;
         for (host, port) in others {
             if let Ok(target) = by.at(host, *port)
                 && board.find(&target).is_none()
+                && board.has_room()
             {
                 board.all.push(Observed::new(target, true));
+                is_new = true;
             }
         }
-        board.all.len() > before
+        is_new
     }
 }
 
-impl Drop for Sentinels {
+impl Drop for Observed {
     fn drop(&mut self) {
-        for observed in &lock(&self.board).all {
-            if let Some(task) = &observed.task {
-                task.abort();
-            }
+        if let Some(task) = &self.task {
+            task.abort();
         }
     }
 }
@@ -214,6 +218,17 @@ impl Board {
     fn find(&mut self, target: &Target) -> Option<&mut Observed> {
         let mut all = self.all.iter_mut();
         all.find(|observed| observed.target.address == target.address)
+    }
+
+    /// Whether one more can be watched, if need be in place of one that fails.
+    fn has_room(&mut self) -> bool {
+        let fails = |one: &Observed| one.is_discovered && matches!(one.answer, Some(Err(_)));
+        if self.all.len() >= MAXIMUM
+            && let Some(at) = self.all.iter().position(fails)
+        {
+            self.all.remove(at);
+        }
+        self.all.len() < MAXIMUM
     }
 
     /// The error if all have failed: if possible, one that trying again does not help.
@@ -262,14 +277,14 @@ impl Watch {
     async fn run(self) {
         let mut pause = MINIMUM_PAUSE;
         loop {
-            let mut answered = false;
-            let Err(error) = self.follow(&mut answered).await;
-            if answered {
+            let begun = Instant::now();
+            let Err(error) = self.follow().await;
+            if begun.elapsed() > MAXIMUM_PAUSE {
                 pause = MINIMUM_PAUSE;
             }
-            let is_kept =
+            let told =
                 self.tell(|link, sentinels| sentinels.failed(&self.target, error, &link.address()));
-            if is_kept != Some(true) {
+            if told.is_none() {
                 return;
             }
             // An attempt to reach the master may be right about the sentinel as well.
@@ -286,12 +301,24 @@ impl Watch {
     }
 
     /// Asks the sentinel at once, at each message, and from time to time.
-    async fn follow(&self, answered: &mut bool) -> RedisResult<Infallible> {
+    async fn follow(&self) -> RedisResult<Infallible> {
         let changed = Arc::new(Notify::new());
-        let (mut socket, pushes) = self.connect(&changed).await?;
+        let (mut socket, mut pushes) = self.connect(&changed).await?;
+        let mut requests = socket.requests.clone();
+        let mut subscribe = Some(requests.subscribe("+switch-master")).filter(|_| pushes);
         loop {
-            let (named, others) = self.within(self.question(&mut socket)).await?;
-            *answered = true;
+            // The first question goes out with the subscription.
+            let question = self.question(&mut socket);
+            let asked = match subscribe.take() {
+                None => self.within(question).await,
+                Some(subscribe) => {
+                    let (asked, subscribed) =
+                        join(self.within(question), self.within(subscribe)).await;
+                    pushes = subscribed.is_ok();
+                    asked
+                }
+            };
+            let (named, others) = asked?;
             self.tell(|link, sentinels| {
                 let news = link.follow(&named);
                 sentinels.answered(&self.target, &news, &named);
@@ -307,7 +334,7 @@ impl Watch {
         }
     }
 
-    /// Also returns whether the sentinel tells us of failovers.
+    /// Also returns whether the sentinel can tell us of failovers.
     async fn connect(&self, changed: &Arc<Notify>) -> RedisResult<(Socket, bool)> {
         let settings = self.target.info.redis_settings();
         let ended = || {
@@ -324,11 +351,7 @@ impl Watch {
         let resp3 = settings.clone().set_protocol(ProtocolVersion::RESP3);
         let connecting = socket::connect(&self.target, &resp3, config, true, ended());
         match self.within(connecting).await {
-            Ok(socket) => {
-                let mut requests = socket.requests.clone();
-                let subscribed = self.within(requests.subscribe("+switch-master")).await;
-                Ok((socket, subscribed.is_ok()))
-            }
+            Ok(socket) => Ok((socket, true)),
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
                 let config = AsyncConnectionConfig::new();
                 let connecting = socket::connect(&self.target, settings, config, true, ended());
@@ -357,6 +380,9 @@ impl Watch {
             return Err(self.is_unknown(&name, socket).await);
         }
         let (host, port): (String, u16) = from_redis_value(address.extract_error()?)?;
+        if host.is_empty() || port == 0 {
+            return Err(io::Error::other("it names no address of the master").into());
+        }
         let master: HashMap<String, String> = from_redis_value(master.extract_error()?)?;
         let epoch = master
             .get("config-epoch")

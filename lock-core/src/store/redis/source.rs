@@ -4,7 +4,6 @@
 //! one epoch the first address counts.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use redis::{ConnectionAddr, RedisResult};
 
@@ -14,9 +13,6 @@ use crate::sync::lock;
 
 /// Channel on which each sentinel names the master, on every server of that master.
 pub(super) const HELLO: &str = "__sentinel__:hello";
-
-/// Maximum wait for the sentinels while a master is known.
-const PATIENCE: Duration = Duration::from_millis(100);
 
 /// A master as a sentinel names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -176,7 +172,7 @@ impl Source {
     pub(super) async fn target(&self) -> RedisResult<Arc<Target>> {
         if let Some(sentinels) = &self.sentinels {
             let is_known = lock(&self.state).followed.is_some();
-            let answer = sentinels.ask(is_known.then_some(PATIENCE)).await;
+            let answer = sentinels.ask(is_known).await;
             // Without any sentinel, the last master is tried.
             if !is_known {
                 answer?;
