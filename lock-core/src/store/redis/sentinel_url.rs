@@ -34,6 +34,9 @@ fn parsed(scheme: &str, rest: &str, config: &Config) -> Result<Source, LockError
     if name.is_empty() {
         return Err(wrong("the URL names no master"));
     }
+    if path.contains('@') {
+        return Err(wrong("a `/` in the password is written `%2F`"));
+    }
     let hosts: Vec<String> = hosts.split(',').map(with_port).collect();
     if hosts.iter().any(|host| host.starts_with(':')) {
         return Err(wrong("the URL has a sentinel without a host"));
@@ -105,6 +108,10 @@ mod tests {
             (
                 "redis+sentinel://s,,t/orders",
                 "the URL has a sentinel without a host",
+            ),
+            (
+                "redis+sentinel://me:17/secret@s",
+                "a `/` in the password is written `%2F`",
             ),
             (
                 "redis+sentinel:///orders",

@@ -445,6 +445,12 @@ impl Watch {
                 "the sentinel at {at} refused the password: check `.sentinel_password(..)`, and `.sentinel_user(..)` where it has users"
             ));
         }
+        let of_tls = error.detail().filter(|_| is_misconfigured(&error));
+        if let Some(why) = of_tls.filter(|why| why.contains("TLS")) {
+            return misconfigured(format!(
+                "{why}. It is a sentinel: `.sentinel_tls(..)` says how to speak to those"
+            ));
+        }
         if said.contains("unknown command") {
             return misconfigured(format!(
                 "the server at {at} is no sentinel: name the sentinels with their port, which is mostly 26379"

@@ -3,6 +3,7 @@
 //! Each configuration of a master has an epoch, which grows with each failover. An older epoch is never followed, and within
 //! one epoch the first address counts.
 
+use std::io;
 use std::sync::{Arc, Mutex};
 
 use redis::{ConnectionAddr, RedisResult};
@@ -178,7 +179,11 @@ impl Source {
                 answer?;
             }
         }
-        Ok(Arc::clone(lock(&self.state).target(&self.url)))
+        let state = lock(&self.state);
+        if self.sentinels.is_some() && state.followed.is_none() {
+            return Err(io::Error::other("the sentinels name no master that can be used").into());
+        }
+        Ok(Arc::clone(state.target(&self.url)))
     }
 
     /// A sentinel names a master.
