@@ -181,7 +181,7 @@ async fn a_server_that_restarts_empty_costs_the_guard_and_fencing_still_grows() 
     let lock = locks.lock(NAME).ttl(ms(6000));
     let guard = lock.acquire().await.unwrap();
     server.restart().await;
-    assert!(!server.exists("lock-core:fence").await, "it is empty");
+    assert!(!server.exists(KEY).await, "it is empty");
     assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
     let again = in_time("the lock", lock.acquire()).await.unwrap();
     assert!(again.fencing_token() > guard.fencing_token());
