@@ -1,6 +1,6 @@
 //! The grants to busy clients around each event, as a picture.
 
-use lock_examples::svg::{Scale, Svg};
+use lock_plot::{Frame, Scale};
 
 use crate::crew::Log;
 use crate::event::Event;
@@ -21,16 +21,12 @@ const MARKS: [(&str, &str); 3] = [
 pub(crate) fn draw<'a>(events: impl ExactSizeIterator<Item = &'a Event>, log: &Log) -> String {
     let rows = events.len() as f64;
     let seconds = |time: Micros| time as f64 / 1e6;
-    // One row more, for the legend.
-    let height = 60.0 * (rows + 2.0);
+    let height = 60.0 * (rows + 1.0);
     let x = Scale::Linear(-seconds(BEFORE), seconds(AFTER));
-    let mut svg = Svg::new(height, x, Scale::Linear(0.0, rows + 1.0));
-    svg.x_axis("since the event", |at| format!("{at:.1} s"));
-    svg.legend(
-        [("grants to busy clients in 20 ms", GRANTS)]
-            .into_iter()
-            .chain(MARKS),
-    );
+    let mut legend = vec![("grants to busy clients in 20 ms", GRANTS)];
+    legend.extend(MARKS);
+    let mut svg = Frame::new(height, x, Scale::Linear(0.0, rows), &legend);
+    svg.x_axis("time since the event", |at| format!("{at:.0} s"));
     for (number, event) in events.enumerate() {
         let bottom = rows - 1.0 - number as f64;
         svg.row(
@@ -71,5 +67,5 @@ pub(crate) fn draw<'a>(events: impl ExactSizeIterator<Item = &'a Event>, log: &L
             svg.bar((x, bottom), (x, bottom + 0.95), colour, name);
         }
     }
-    svg.finish_file("grants to busy clients around each event")
+    svg.file("grants to busy clients around each event")
 }

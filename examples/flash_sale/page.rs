@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use lock_examples::Outcome;
-use lock_examples::svg::escape;
+use lock_plot::escape;
 
 use crate::measure::Sale;
 use crate::options::Options;
@@ -19,6 +19,7 @@ body { max-width: 1000px; margin: 2em auto; padding: 0 1em; }
 table { border-collapse: collapse; width: 100%; }
 th, td { text-align: right; padding: .3em .6em; border-bottom: 1px solid #8884; }
 th:first-child, td:first-child { text-align: left; }
+td { white-space: nowrap; }
 tr.wrong td { color: #c33; }
 figure { margin: 2.5em 0; }
 figcaption { margin-bottom: .5em; }

@@ -1,6 +1,6 @@
 //! The four plots of the report, drawn from what was measured.
 
-use lock_examples::svg::{Scale, Svg};
+use lock_plot::{Frame, Scale};
 
 use crate::line::{Hold, Micros};
 use crate::measure::{Sale, percentile, seconds};
@@ -24,7 +24,7 @@ pub(crate) fn throughput(sales: &[Sale]) -> String {
         linear @ Scale::Linear(..) => linear,
     };
     let edge = scale_low(scale);
-    let mut svg = Svg::new(70.0 + 34.0 * rows, scale, Scale::Linear(0.0, rows));
+    let mut svg = Frame::new(70.0 + 34.0 * rows, scale, Scale::Linear(0.0, rows), &[]);
     svg.x_axis("pieces per second", number);
     for (row, sale) in sales.iter().rev().enumerate() {
         let (name, y) = (sale.strategy.name(), row as f64);
@@ -39,7 +39,7 @@ pub(crate) fn throughput(sales: &[Sale]) -> String {
         );
         svg.words(sold, y + 0.5, &label);
     }
-    svg.finish("pieces sold per second, for each strategy")
+    svg.element("pieces sold per second, for each strategy")
 }
 
 fn scale_low(scale: Scale) -> f64 {
@@ -56,9 +56,9 @@ pub(crate) fn latency(sales: &[Sale]) -> String {
             .flatten()
     });
     let x = Scale::powers_around(ends.map(|wait| seconds(*wait)));
-    let mut svg = Svg::new(380.0, x, Scale::Linear(0.0, 100.0));
-    svg.x_axis("waited", time);
-    svg.y_axis(|share| format!("{share:.0} %"));
+    let mut svg = Frame::new(380.0, x, Scale::Linear(0.0, 100.0), &names(sales));
+    svg.x_axis("time waited", time);
+    svg.y_axis("buyers served", |share| format!("{share:.0} %"));
     for sale in sales {
         let points = (0..=POINTS).map(|point| {
             let share = point as f64 / POINTS as f64;
@@ -66,8 +66,7 @@ pub(crate) fn latency(sales: &[Sale]) -> String {
         });
         svg.line(points, sale.strategy.colour(), sale.strategy.name());
     }
-    svg.legend(names(sales));
-    svg.finish("the distribution of waiting times, for each strategy")
+    svg.element("the distribution of waiting times, for each strategy")
 }
 
 /// What was left, from time to time.
@@ -82,9 +81,9 @@ pub(crate) fn stock(sales: &[Sale]) -> String {
         .max()
         .unwrap_or(1)
         .max(1);
-    let mut svg = Svg::new(380.0, x, Scale::Linear(0.0, most as f64));
-    svg.x_axis("since the doors opened", time);
-    svg.y_axis(|left| format!("{left:.0}"));
+    let mut svg = Frame::new(380.0, x, Scale::Linear(0.0, most as f64), &names(sales));
+    svg.x_axis("time since the doors opened", time);
+    svg.y_axis("pieces left", |left| format!("{left:.0}"));
     for sale in sales {
         let step = sale.left.len().div_ceil(POINTS).max(1);
         let last = sale.left.last();
@@ -97,14 +96,15 @@ pub(crate) fn stock(sales: &[Sale]) -> String {
         });
         svg.line(points, sale.strategy.colour(), sale.strategy.name());
     }
-    svg.legend(names(sales));
-    svg.finish("the stock over time, for each strategy")
+    svg.element("the stock over time, for each strategy")
 }
 
-fn names(sales: &[Sale]) -> impl Iterator<Item = (&'static str, &'static str)> {
+/// The legend.
+fn names(sales: &[Sale]) -> Vec<(&'static str, &'static str)> {
     sales
         .iter()
         .map(|sale| (sale.strategy.name(), sale.strategy.colour()))
+        .collect()
 }
 
 /// A row for each process or segment of each sale that used locks.
@@ -117,8 +117,8 @@ pub(crate) fn holders(sales: &[Sale]) -> String {
     let rows: usize = locked.iter().map(|lanes| lanes.count + 1).sum();
     let height = 70.0 + 11.0 * rows.max(4) as f64;
     let x = Scale::Linear(0.0, seconds(MOMENT));
-    let mut svg = Svg::new(height, x, Scale::Linear(0.0, rows.max(4) as f64));
-    svg.x_axis("a moment of the sale", time);
+    let mut svg = Frame::new(height, x, Scale::Linear(0.0, rows.max(4) as f64), &[]);
+    svg.x_axis("time, in a part of the sale", time);
     if locked.is_empty() {
         svg.words(0.0, 2.0, "No lock was held: these strategies need none.");
     }
@@ -127,7 +127,7 @@ pub(crate) fn holders(sales: &[Sale]) -> String {
         top -= lanes.count as f64 + 1.0;
         lanes.draw(&mut svg, top);
     }
-    svg.finish("who held the lock, in a moment of each sale")
+    svg.element("who held the lock, in a moment of each sale")
 }
 
 /// The part of the timeline that belongs to one sale.
@@ -163,7 +163,7 @@ impl<'a> Lanes<'a> {
         seen.then(|| (inside(hold.from), inside(hold.to)))
     }
 
-    fn draw(&self, svg: &mut Svg, bottom: f64) {
+    fn draw(&self, svg: &mut Frame, bottom: f64) {
         let (name, count) = (self.sale.strategy.name(), self.count as f64);
         svg.row(bottom + count / 2.0, name);
         let one_lock = self.sale.strategy.parts() == 1;
@@ -214,7 +214,9 @@ fn overlaps(holds: &[(usize, Hold)]) -> Vec<Hold> {
 }
 
 fn number(value: f64) -> String {
-    if value >= 1.0 {
+    if value >= 10_000.0 {
+        format!("{:.0} k", value / 1e3)
+    } else if value >= 1.0 {
         format!("{value:.0}")
     } else {
         format!("{value}")

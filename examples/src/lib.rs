@@ -2,7 +2,6 @@
 
 mod http;
 mod server;
-pub mod svg;
 mod table;
 
 use std::env;

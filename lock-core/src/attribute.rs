@@ -1,9 +1,8 @@
-//! The traits of `#[distributed_lock]`: what an annotated function may return, and what a key may be made of.
+//! The traits of `#[distributed_lock]`: for return types of annotated functions, and for the values of keys.
 //!
-//! A program rarely names them. The compiler does, where a return type or a value does not fit. They are implemented for what
-//! most functions return and most keys hold; implement [`FromLockError`] for a return type of your own. For the response type of a web
-//! framework, which is not your own, return a `Result` with an error of your own:
-//! see [A web handler](crate::recipes#a-web-handler).
+//! A program rarely names them; the compiler does, if a return type or a value does not fit. Most return types and values
+//! implement them. Implement [`FromLockError`] for a return type of your own. The response type of a web framework is not your own:
+//! return a `Result` with your own error instead, see [Errors to HTTP](crate::guide::errors_to_http).
 //!
 //! # Examples
 //!
@@ -11,7 +10,7 @@
 //! use lock_core::attribute::FromLockError;
 //! use lock_core::{LockError, LockManager, distributed_lock};
 //!
-//! /// An answer of our own: not a `Result`.
+//! /// A return type of our own, which is not a `Result`.
 //! #[derive(Debug, PartialEq)]
 //! struct Response(u16);
 //!

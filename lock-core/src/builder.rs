@@ -8,7 +8,7 @@ use crate::config::{Config, ENDLESS};
 
 /// Sets up a [`LockManager`](crate::LockManager). Made by [`LockManager::builder`](crate::LockManager::builder).
 ///
-/// Settings are checked when the manager is made, so each method takes any value.
+/// Settings are checked when the manager is made, so each method accepts any value.
 ///
 /// # Examples
 ///
@@ -32,12 +32,12 @@ pub struct LockManagerBuilder {
 }
 
 impl LockManagerBuilder {
-    /// What stands before every key on the server. `lock:` by default.
+    /// The prefix of every key on the server. Default: `lock:`.
     ///
-    /// The empty prefix gives the bare key, so that any client that locks the same key with
-    /// `SET key token NX PX ttl` excludes us, and we it. Two services with the same prefix share their locks.
+    /// With the empty prefix a key is used as it is: lock-core and any client that locks the same key with
+    /// `SET key token NX PX ttl` then exclude each other. Two services with the same prefix share their locks.
     ///
-    /// At most 1024 bytes, without braces, and not under `lock-core:`, which is kept for what belongs to locks.
+    /// At most 1024 bytes, without braces. It may not start with `lock-core:`, which is reserved.
     ///
     /// # Examples
     ///
@@ -57,14 +57,14 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The name by which people know this manager, for example `orders-7`. The name of the machine and the number of the process by
-    /// default.
+    /// The name of this manager for people, for example `orders-7`. Default: host name and process id.
     ///
-    /// It is a part of every token on the server, so a caller that is refused or waits can learn the holder:
-    /// [`LockError::Busy`](crate::LockError::Busy), [`LockError::TimedOut`](crate::LockError::TimedOut) and [`LockInfo`](crate::LockInfo) tell it. Connections bear it as well
-    /// (`CLIENT SETNAME`). It need not be unique, and it is no secret.
+    /// It is part of every token on the server, so a refused caller or a waiter can learn the holder:
+    /// [`LockError::Busy`](crate::LockError::Busy), [`LockError::TimedOut`](crate::LockError::TimedOut) and
+    /// [`LockInfo`](crate::LockInfo) show it. Connections have it too (`CLIENT SETNAME`). It need not be unique, and is not a
+    /// secret.
     ///
-    /// 1 to 40 printable ASCII characters without spaces and braces.
+    /// 1 to 40 printable ASCII characters, without spaces and braces.
     ///
     /// # Examples
     ///
@@ -86,10 +86,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The lease of locks that do not name one: how long a crashed holder blocks others. 30 s by default.
+    /// The ttl of locks that do not set their own: how long a crashed holder blocks others. Default: 30 s.
     ///
-    /// From 10 ms to 24 days, in whole milliseconds. The watchdog renews a lease when a third of it has passed, so a
-    /// live holder may hold for longer.
+    /// From 10 ms to 24 days, in whole milliseconds. The watchdog renews a lease when a third of it has passed, so a live holder
+    /// may hold the lock for longer.
     ///
     /// # Examples
     ///
@@ -109,12 +109,11 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long [`Lock::acquire`](crate::Lock::acquire), [`with`](crate::Lock::with) and a function under `#[distributed_lock]` without
-    /// `wait` wait at most, also of the other kinds of lock. No limit by default; not zero.
+    /// The maximum wait of [`Lock::acquire`](crate::Lock::acquire), of [`with`](crate::Lock::with) and of a function under
+    /// `#[distributed_lock]` without `wait`, also for the other kinds of lock. Default: no limit. Not zero.
     ///
-    /// With it a lock that is never released shows as
-    /// [`TimedOut`](crate::LockError::TimedOut), with the holder's name, and not as requests that hang. A caller that is to wait without
-    /// limit says `acquire_within(Duration::MAX)`.
+    /// With a limit, a lock that is never released shows as [`TimedOut`](crate::LockError::TimedOut) with the holder's name, and
+    /// not as requests that hang. For one call without limit, use `acquire_within(Duration::MAX)`.
     ///
     /// # Examples
     ///
@@ -135,9 +134,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long the server may take to answer one command before that counts as an error. 1 s by default, not zero.
+    /// The maximum time for the server's answer to one command; after it the command has failed. Default: 1 s. Not zero.
     ///
-    /// It also bounds the making of a connection. A renewal gets at most a third of the ttl, whatever is set here.
+    /// It also limits the time to connect. A renewal gets at most a third of the ttl, whatever this setting is.
     ///
     /// # Examples
     ///
@@ -155,10 +154,10 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How much of a lease is not trusted, for clocks that run at different speeds. A hundredth of the ttl and
-    /// 2 ms by default; at least 2 ms, and smaller than every ttl in use.
+    /// The safety margin subtracted from each lease, for clocks that run at different speeds. Default: ttl/100 + 2 ms. At least
+    /// 2 ms, and smaller than every ttl in use.
     ///
-    /// A guard believes in its lease for the ttl less the drift.
+    /// A guard counts as held for the ttl minus the drift.
     ///
     /// # Examples
     ///
@@ -178,8 +177,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Ends every hold after this time, however well it is renewed: a stuck task does not keep a lock for ever.
-    /// Without limit by default, not zero; a lock can set [its own](crate::Lock::max_hold).
+    /// Ends every hold after this time, even if its lease is renewed: a stuck task does not keep a lock forever. Default: no limit.
+    /// Not zero. A lock can set [its own](crate::Lock::max_hold).
     ///
     /// # Examples
     ///
@@ -199,8 +198,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Lengthens each lease by a random part of it, up to this fraction (0 to 1, 0 by default), so that many
-    /// locks taken at once do not end at once.
+    /// Lengthens each lease by a random part of it, up to this fraction (0 to 1), so that locks acquired at the same time do not
+    /// expire at the same time. Default: 0.
     ///
     /// # Examples
     ///
@@ -220,12 +219,12 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How often a waiter asks where the server cannot push messages to us: over
-    /// [`from_connection`](Self::from_connection), or with RESP2. 100 ms by default, give or take a half; not zero, and at most 2 s.
+    /// How often a waiter polls if the server cannot push messages to this client: over [`from_connection`](Self::from_connection),
+    /// or with RESP2. Default: 100 ms, plus or minus up to a half. Not zero, at most 2 s.
     ///
-    /// A shorter interval hands locks over sooner and costs the server a command for each waiter and interval. A waiter that has
-    /// not asked for four intervals, and for 750 ms, counts as crashed: it loses its place, and queues anew when it asks again.
-    /// All that have crashed cost the others no longer than that, together.
+    /// With a shorter interval, hand-overs are faster and the server gets more commands: one for each waiter and interval. A waiter
+    /// that has not polled for four intervals, and for 750 ms, counts as crashed: it loses its place, and queues again at its next
+    /// poll. All crashed waiters together delay the others by no more than that time and one poll.
     ///
     /// # Examples
     ///
@@ -243,12 +242,12 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How many guards of this process in a row may have a lock before it goes to another process that waits for it.
-    /// 64 by default; with 1 the processes take turns after each guard. From 1 to 1024.
+    /// The maximum number of guards of this process in a row, while another process waits for the lock. Default: 64; with 1 the
+    /// processes alternate after each guard. From 1 to 1024.
     ///
-    /// Inside a process a released lock goes to the next waiter without any call to the server. This limit and
-    /// [`handover_time`](Self::handover_time) keep that fair: whichever is reached first ends the row. They count only
-    /// while another process waits.
+    /// Inside a process, a released lock goes to the next waiter without a call to the server. This limit and
+    /// [`handover_time`](Self::handover_time) keep that fair: the limit that is reached first ends the turn. They count only while
+    /// another process waits.
     ///
     /// # Examples
     ///
@@ -262,8 +261,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// For how long guards of this process may hand a lock on among themselves while another process waits for it.
-    /// 10 ms by default; at most 10 s. See [`handover_limit`](Self::handover_limit).
+    /// The maximum time for which guards of this process hand a lock over locally while another process waits for it. Default:
+    /// 10 ms; at most 10 s. See [`handover_limit`](Self::handover_limit).
     ///
     /// # Examples
     ///
@@ -281,12 +280,12 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whether a node of a [quorum](Self::connect_quorum) that has restarted, was flushed or replaced is kept from voting until every lock
-    /// has ended that it may have forgotten. True by default.
+    /// Keeps a node of a [quorum](Self::connect_quorum) from voting after a restart, a flush or a replacement, until every lock
+    /// that the node may have forgotten has ended. Default: true.
     ///
-    /// That takes the longest ttl in use, rounded up by an eighth at most, and at least two seconds. The nodes keep a note of the
-    /// ttls; one that nobody uses any more counts for twice its time. Switch it off, in all programs, only where each node
-    /// writes its data to disk before it answers (`appendonly yes`, `appendfsync always`).
+    /// The wait is the longest ttl in use, rounded up by at most an eighth, and at least two seconds. The nodes record the ttls; a
+    /// ttl that is no longer used counts for twice its length. Switch this off, in all programs, only if each node writes its data
+    /// to disk before it answers (`appendonly yes`, `appendfsync always`).
     ///
     /// # Examples
     ///
@@ -303,12 +302,13 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How far the clock of a node of a [quorum](Self::connect_quorum) may jump without harm. 500 ms by default, at least 20 ms.
+    /// The maximum jump of a node's clock in a [quorum](Self::connect_quorum) that does no harm. Default: 500 ms; 20 ms to 60 s.
     ///
-    /// A server measures a ttl with its wall clock, so one that jumps forward forgets votes too early. The nodes keep each vote
-    /// that much longer than its ttl, and a lock is taken only with a majority of nodes whose clocks agree to within half of it:
-    /// a node that has jumped farther does not count until its clock is right again. So the clocks have to be synchronised
-    /// (NTP), or the error says how far they are apart. A lock whose process has crashed is free that much later.
+    /// A server measures a ttl with its wall clock, so after a jump forward it forgets votes too early. The nodes keep each vote
+    /// for `clock_skew` longer than its ttl, and a lock is acquired only with a majority of nodes whose clocks agree to within half
+    /// of `clock_skew`: a node with a larger jump does not count until its clock is correct again. So the clocks must be
+    /// synchronised (NTP); otherwise the error states their difference. The lock of a crashed process becomes free later by
+    /// `clock_skew`.
     ///
     /// # Examples
     ///
@@ -326,8 +326,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Whom to trust over TLS, and how to identify this client, for every server behind a `rediss://` URL, each node of a quorum
-    /// included. See [`Tls`](crate::Tls). Without it, the roots of the system are trusted.
+    /// The trusted certificates and the identity of this client, for every server behind a `rediss://` URL, including each node of
+    /// a quorum. See [`Tls`](crate::Tls). Default: the root certificates of the system.
     ///
     /// # Examples
     ///
@@ -346,7 +346,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The password of the sentinels behind a `redis+sentinel://` URL, whose own password is that of the servers. None by default.
+    /// The password of the sentinels behind a `redis+sentinel://` URL; the password in that URL is for the servers. Default: none.
     ///
     /// # Examples
     ///
@@ -363,9 +363,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The user of the sentinels, where they have users (`ACL`). The default user by default.
+    /// The user of the sentinels, if they have users (`ACL`). Default: the default user.
     ///
-    /// It needs `+sentinel|get-master-addr-by-name`, `+sentinel|master`, `+sentinel|sentinels`, `+subscribe`, and the channel
+    /// The user needs `+sentinel|get-master-addr-by-name`, `+sentinel|master`, `+sentinel|sentinels`, `+subscribe`, and the channel
     /// `+switch-master`.
     ///
     /// # Examples
@@ -384,8 +384,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How to speak TLS to the sentinels, and `None` for sentinels without TLS. By default they are spoken to as the servers are:
-    /// over TLS behind `rediss+sentinel://`, with the settings of [`tls`](Self::tls).
+    /// The TLS settings for the sentinels, or `None` for sentinels without TLS. Default: as for the servers, so TLS behind
+    /// `rediss+sentinel://`, with the settings of [`tls`](Self::tls).
     ///
     /// # Examples
     ///

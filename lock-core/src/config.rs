@@ -1,4 +1,4 @@
-//! The settings of a manager, checked.
+//! The settings of a manager, and their checks.
 
 use std::fmt;
 use std::time::Duration;
@@ -8,21 +8,21 @@ use crate::key::check_prefix;
 use crate::terms::Terms;
 use crate::token::{NAME_LEN, is_name};
 
-/// Shorter leases are shorter than a scheduling hiccup.
+/// A shorter lease could end during a scheduling delay.
 const MIN_TTL: Duration = Duration::from_millis(10);
-/// Longer ones are no leases any more, and overflow the timers of some clients.
+/// A longer ttl is of no use as a lease, and overflows the timers of some clients.
 pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 24 * 3600);
 
-/// Longer than any caller waits, and short enough for the arithmetic of every clock. A longer time means no limit.
+/// Longer than any wait, and short enough for the arithmetic of every clock. A longer time means no limit.
 pub(crate) const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// A loss is announced by a timer that counts whole milliseconds.
+/// The timer that announces a loss counts whole milliseconds.
 const MIN_DRIFT: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
     pub(crate) prefix: String,
-    /// `None` for the name of the machine and the number of the process.
+    /// `None` for host name and process id.
     pub(crate) client_name: Option<String>,
     pub(crate) default_ttl: Duration,
     /// `None` for no limit.
@@ -41,7 +41,7 @@ pub(crate) struct Config {
     pub(crate) sentinel: SentinelConfig,
 }
 
-/// How to speak to sentinels, where that differs from the servers.
+/// The settings for sentinels, if they differ from the settings for servers.
 #[derive(Clone, Default)]
 pub(crate) struct SentinelConfig {
     pub(crate) user: Option<String>,
@@ -69,7 +69,7 @@ impl fmt::Debug for SentinelConfig {
 
 #[cfg(feature = "tls-rustls")]
 impl SentinelConfig {
-    /// Whether sentinels speak TLS, where the servers do so or not.
+    /// Whether to use TLS with sentinels, given whether the servers use it.
     pub(crate) fn speaks_tls(&self, servers: bool) -> bool {
         match self.tls {
             SentinelTls::AsServers => servers,
@@ -140,7 +140,7 @@ impl Config {
                 "the client name cannot be used: choose 1 to {NAME_LEN} printable ASCII characters without spaces and braces"
             )));
         }
-        // Before any ttl is worked out: a fraction that is no number cannot be multiplied with.
+        // Before any ttl is computed, since a ttl cannot be multiplied by a NaN.
         if !(0.0..=1.0).contains(&self.ttl_jitter) {
             return Err(LockError::config(
                 "the ttl jitter is a fraction of the ttl: choose it between 0 and 1",
@@ -166,7 +166,7 @@ impl Config {
                 "the clock skew is out of range: use for example 500 ms, at least 20 ms, and at most a minute",
             ));
         }
-        // A waiter that asks less often than every few seconds counts as dead.
+        // A waiter that polls less often than every few seconds counts as dead.
         if self.poll_interval.is_zero() || self.poll_interval > Duration::from_secs(2) {
             return Err(LockError::config(
                 "the poll interval is out of range: use for example 100 ms, and at most 2 s",
@@ -184,7 +184,7 @@ impl Config {
         }
         if self.drift.is_some_and(|drift| drift < MIN_DRIFT) {
             return Err(LockError::config(
-                "the drift is shorter than timers are exact: choose at least 2 ms",
+                "the drift is shorter than the precision of timers: choose at least 2 ms",
             ));
         }
         Ok(())
@@ -199,11 +199,11 @@ impl Config {
         }
         let asked = ttl;
         let ttl = match self.ttl_jitter {
-            // The common case costs no random number.
+            // The common case needs no random number.
             0.0 => ttl,
             jitter => ttl.mul_f64(1.0 + jitter * fastrand::f64()),
         };
-        // The server counts whole milliseconds; so must the deadline.
+        // The server counts whole milliseconds, so the deadline must, too.
         let ttl = Duration::from_millis(ttl.as_millis() as u64);
         let drift = self
             .drift
@@ -234,12 +234,12 @@ pub(crate) fn check_at_least(
 ) -> Result<(), LockError> {
     if let Some(ttl) = fixed.filter(|ttl| least > *ttl) {
         return Err(LockError::config(format!(
-            "at_least = {least:?} is longer than ttl = {ttl:?}, which is not renewed: make the ttl as long, or leave renew as it is"
+            "at_least = {least:?} is longer than ttl = {ttl:?}, which is not renewed: lengthen the ttl, or do not switch renewal off"
         )));
     }
     if let Some(most) = max_hold.filter(|most| least > *most) {
         return Err(LockError::config(format!(
-            "at_least = {least:?} is longer than max_hold = {most:?}: no hold could be both, so make one of them fit the other"
+            "at_least = {least:?} is longer than max_hold = {most:?}: shorten at_least, or lengthen max_hold"
         )));
     }
     if least > MAX_TTL {
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_that_can_not_work_are_refused() {
+    fn settings_that_cannot_work_are_refused() {
         assert!(!refused(|_| ()));
         assert!(refused(|c| c.default_ttl = Duration::ZERO));
         assert!(refused(

@@ -1,4 +1,4 @@
-//! From settings to a manager: what URLs and connections there are.
+//! From settings to a manager: URLs and connections.
 
 use std::sync::Arc;
 
@@ -13,30 +13,31 @@ use crate::store::{
 use crate::time::{Clock, SystemClock};
 
 impl LockManagerBuilder {
-    /// Connects, and starts the task that keeps locks alive on the current tokio runtime.
+    /// Connects, and starts the task that renews locks on the current tokio runtime.
     ///
     /// | URL | what |
     /// |---|---|
     /// | `redis://[user:password@]host[:port][/db]` | one Redis or Valkey master |
     /// | `rediss://..` | the same over TLS, with feature `tls-rustls` |
     /// | `redis+unix:///path/to/socket` | over a Unix socket |
-    /// | `redis+sentinel://[user:password@]s1:26379,s2:26379/name[/db]` | the master that the sentinels name, followed over each failover; user and password are those of the servers; `rediss+sentinel://` over TLS |
+    /// | `redis+sentinel://[user:password@]s1:26379,s2:26379/name[/db]` | the master that the sentinels name, also after a failover; user and password are for the servers; `rediss+sentinel://` over TLS |
     /// | `redis+quorum://a,b,c` | a [quorum](Self::connect_quorum) of independent masters; `rediss+quorum://` over TLS |
     /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and where there is no tokio runtime. It also
-    /// looks at the server, and says what to write instead: a refused password or certificate, a port that speaks TLS or does not,
-    /// an HTTP server, a Sentinel in place of a server, a node of a cluster, a user without the rights that locks need, a name that the
-    /// sentinels do not know. [`Unavailable`](LockError::Unavailable) where no server or no sentinel answers, and for a replica.
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and without a tokio runtime. `connect`
+    /// also examines the server, and the error says what to change: for a refused password or certificate, a port with or without
+    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster, a user without the rights that locks need, a name
+    /// that the sentinels do not know. [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, and for a
+    /// replica.
     ///
     /// # Failover
     ///
-    /// Behind Sentinel, and behind a plain URL as long as its server lives, the client goes to a new master within milliseconds after the
-    /// sentinels name it. Each hold is confirmed there: it goes on, or it is lost and its guard is told. A lock that was granted just
-    /// before may be lost, because replication is asynchronous: after the death of the master mostly the last milliseconds, at a
-    /// `SENTINEL FAILOVER` about the last second.
+    /// Behind Sentinel, and behind a plain URL while its server lives, the client connects to a new master within milliseconds
+    /// after the sentinels name it. Each hold is confirmed there: it continues, or it is lost and its guard is notified. A lock
+    /// that was granted just before may be lost, because replication is asynchronous: after the death of the master mostly the
+    /// locks of the last milliseconds, at a `SENTINEL FAILOVER` about the locks of the last second.
     ///
     /// # Cancel safety
     ///
@@ -73,20 +74,22 @@ impl LockManagerBuilder {
         Ok(LockManager::new(engine))
     }
 
-    /// Connects to a quorum: 3, 5, 7 or 9 masters that know nothing of each other. A client holds a lock if it has it on a
-    /// majority of them, so the lock survives the loss of the minority; this is Redlock, with [fencing tokens](crate::FencingToken).
+    /// Connects to a quorum: 3, 5, 7 or 9 independent masters, which do not replicate each other. A client holds a lock if a
+    /// majority of them has granted it, so the lock survives the loss of the minority; this is Redlock, with
+    /// [fencing tokens](crate::FencingToken).
     ///
-    /// Each URL may have its own user, password, port and database. The same as a URL for [`connect`](Self::connect):
-    /// `redis+quorum://user:password@a:6379/0,b,c`, where a comma in a password is written `%2C`.
+    /// Each URL may have its own user, password, port and database. As one URL for [`connect`](Self::connect):
+    /// `redis+quorum://user:password@a:6379/0,b,c`, with `%2C` for a comma in a password.
     ///
-    /// Every operation asks all nodes at once and is done when a majority has decided. A node that does not answer costs
-    /// nothing but its vote. Waiters of different processes get the lock about in the order in which they asked, not strictly.
-    /// [Reentrant locks](crate::ReentrantLock) are not over a quorum: acquiring one is [`InvalidConfig`](LockError::InvalidConfig).
+    /// Every operation sends its request to all nodes at once and is done when a majority has decided. A node that does not answer
+    /// costs only its vote. Waiters of different processes get the lock in approximate, not strict, FIFO order.
+    /// [Reentrant locks](crate::ReentrantLock) do not work over a quorum: acquiring one is
+    /// [`InvalidConfig`](LockError::InvalidConfig).
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for another number of nodes, one that is named twice, or as for
-    /// [`connect`](Self::connect); [`Unavailable`](LockError::Unavailable), with what each node said, where no majority answers.
+    /// [`InvalidConfig`](LockError::InvalidConfig) for another number of nodes, for a node that is named twice, or as for
+    /// [`connect`](Self::connect); [`Unavailable`](LockError::Unavailable), with the error of each node, if no majority answers.
     ///
     /// # Cancel safety
     ///
@@ -115,19 +118,20 @@ impl LockManagerBuilder {
 
     /// Begins a new quorum, once, before its first lock: from then on its nodes vote.
     ///
-    /// A server without data may have lost it, with votes for locks that still last. So a node that no quorum knows does not vote
-    /// before the longest ttl in use has passed. That is also how a quorum begins without this call, and how a node joins that
-    /// replaces another. With this call the operator says that none of the servers was a node before.
+    /// A server without data may have lost it, with votes for locks that are still held. So a node that belongs to no quorum yet
+    /// votes only after the longest ttl in use. Without this call a new quorum also waits for that time, and so does a node that
+    /// replaces another. With this call the operator asserts that none of the servers was a node before, and skips the wait.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](LockError::Unavailable) where a node does not answer: all of them have to;
-    /// [`InvalidConfig`](LockError::InvalidConfig) where a node belongs to a quorum already, or as for [`connect_quorum`](Self::connect_quorum). Nothing
-    /// has changed then, unless a node failed at the last moment: the others vote, and that one joins by itself.
+    /// [`Unavailable`](LockError::Unavailable) if a node does not answer: all of them must;
+    /// [`InvalidConfig`](LockError::InvalidConfig) if a node already belongs to a quorum, or as for
+    /// [`connect_quorum`](Self::connect_quorum). Then nothing has changed, unless a node failed at the last moment: the others
+    /// vote, and that node joins by itself.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future may have begun with some of the nodes; the others join by themselves.
+    /// If the future is dropped, some of the nodes may have begun; the others join by themselves.
     ///
     /// # Examples
     ///
@@ -149,16 +153,16 @@ impl LockManagerBuilder {
         store.begin().await.map_err(StoreError::into_lock_error)
     }
 
-    /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or
-    /// anything else that speaks for one master.
+    /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or any other connection to
+    /// one master.
     ///
-    /// Such a connection cannot take messages for us, so waiting for a lock asks every
-    /// [`poll_interval`](Self::poll_interval). That it has broken is heard with the next command, so a lock that was taken away
-    /// meanwhile is known to be lost with its next renewal. A `MultiplexedConnection` does not reconnect: prefer the others.
+    /// Such a connection receives no messages for locks, so a waiter polls every [`poll_interval`](Self::poll_interval). A break of
+    /// the connection is noticed at the next command, so a lock that was taken away meanwhile is lost at its next renewal. A
+    /// `MultiplexedConnection` does not reconnect: prefer the others.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting that cannot work, or where there is no tokio runtime.
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting that cannot work, or without a tokio runtime.
     ///
     /// # Examples
     ///

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 /// The error of every operation in this crate.
 ///
-/// Each variant asks for a different reaction: wait or give up ([`Busy`](Self::Busy),
-/// [`TimedOut`](Self::TimedOut)), stop asking ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), look at the
-/// server ([`Unavailable`](Self::Unavailable)), or repair the program ([`Deadlock`](Self::Deadlock),
-/// [`InvalidKey`](Self::InvalidKey), [`InvalidConfig`](Self::InvalidConfig), [`NoDefaultManager`](Self::NoDefaultManager)).
+/// Each variant calls for a different reaction: wait or give up ([`Busy`](Self::Busy), [`TimedOut`](Self::TimedOut)), stop trying
+/// ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), check the server
+/// ([`Unavailable`](Self::Unavailable)), or repair the program ([`Deadlock`](Self::Deadlock), [`InvalidKey`](Self::InvalidKey),
+/// [`InvalidConfig`](Self::InvalidConfig), [`NoDefaultManager`](Self::NoDefaultManager)).
 ///
 /// No variant ever shows an ownership token or a password.
 ///
@@ -33,20 +33,20 @@ use std::time::Duration;
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Another holder has the lock, and the caller asked not to wait.
+    /// Another holder has the lock, and the caller did not want to wait.
     #[error("lock `{key}` is held by {}: try again{}", Holder(holder), RetryAfter(*retry_after))]
     Busy {
         /// The key as the caller wrote it.
         key: String,
-        /// What is left of the holder's lease, if it does not renew; `None` where the server did not say.
+        /// The rest of the holder's lease, unless it is renewed; `None` if the server did not send it.
         retry_after: Option<Duration>,
-        /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` where it has none, or the server did
-        /// not say.
+        /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` if it has none, or the server did not
+        /// send it.
         holder: Option<Box<str>>,
     },
     /// The lock did not become free within the time given.
     #[error(
-        "lock `{key}` was not free within {waited:?} (held by {} when last asked): wait longer, or hold it for a shorter time",
+        "lock `{key}` was not free within {waited:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
         Holder(holder)
     )]
     TimedOut {
@@ -54,14 +54,14 @@ pub enum LockError {
         key: String,
         /// How long the caller waited.
         waited: Duration,
-        /// The [name](crate::LockManagerBuilder::client_name) of the holder's client when the server was last asked; `None` where it
-        /// has none, or the server did not say.
+        /// The [name](crate::LockManagerBuilder::client_name) of the holder's client at the server's last answer; `None` if it has
+        /// none, or the server did not send it.
         holder: Option<Box<str>>,
     },
-    /// The code that asks for the lock runs under that very lock: inside the function under `#[distributed_lock]` or the
-    /// [`with`](crate::Lock::with) body that holds it. It could only wait for itself, so it is told at once.
+    /// The caller already runs under this lock: inside the function under `#[distributed_lock]` or the [`with`](crate::Lock::with)
+    /// body that holds it. It would wait for itself, so it gets this error at once.
     #[error(
-        "lock `{key}` is held by the code that asks for it, which would wait for itself: use the guard that it has (`LockGuard::current`), or a reentrant lock with the same owner"
+        "lock `{key}` is already held by the calling code, which would wait for itself: use its guard (`LockGuard::current`), or a reentrant lock with the same owner"
     )]
     Deadlock {
         /// The key as the caller wrote it.
@@ -73,7 +73,7 @@ pub enum LockError {
         /// The key as the caller wrote it.
         key: String,
     },
-    /// The lock was held and is no longer: stop touching what it protects.
+    /// The lock was held and no longer is: stop touching what it protects.
     #[error("lock `{key}` was lost ({reason}): stop touching what it protects")]
     Lost {
         /// The key as the caller wrote it.
@@ -84,7 +84,7 @@ pub enum LockError {
     /// The server did not answer, or cannot serve locks now. The lock is not held.
     #[error("the lock server{} is not available ({cause}): check that it runs and can be reached", At(cause.server()))]
     Unavailable {
-        /// What the connection or the server said. It is a part of this error's text, so it is not its
+        /// The error of the connection or the server. It is part of this error's text, so it is not its
         /// [`source`](std::error::Error::source) as well.
         cause: Cause,
     },
@@ -93,29 +93,29 @@ pub enum LockError {
     InvalidKey {
         /// The key, cut after 64 characters.
         key: String,
-        /// What is wrong with it and what would do.
+        /// What is wrong with the key, and how to correct it.
         reason: &'static str,
     },
-    /// A setting, a URL or the server's set-up makes locking impossible: trying again will not help.
+    /// A setting, a URL or the server's set-up makes locking impossible: a retry does not help.
     #[error("lock configuration: {reason}")]
     InvalidConfig {
         /// What is wrong and what to do.
         reason: String,
     },
-    /// The name is taken on the server by something that is not a lock.
+    /// The name is used on the server by something that is not a lock.
     #[error(
         "`{key}` on the server is a {kind}, not a lock: choose another key or prefix, or delete it there"
     )]
     NotALock {
         /// The key as the caller wrote it.
         key: String,
-        /// What is there.
+        /// The type of the value there.
         kind: String,
     },
-    /// A [guarded script](crate::LockGuard::guarded) failed, or replied something else than was expected. The lock is still held.
+    /// A [guarded script](crate::LockGuard::guarded) failed, or its reply had an unexpected type. The lock is still held.
     #[error("the guarded script failed: {reason}")]
     Script {
-        /// What the server said.
+        /// The error of the script, or of its reply.
         reason: String,
     },
     /// No default manager was installed.
@@ -179,12 +179,12 @@ impl LockError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LossReason {
-    /// The lease ended without a confirmed renewal: the server was out of reach, this process was paused,
-    /// or renewal was switched off.
+    /// The lease ended without a confirmed renewal: the server was unreachable, this process was paused, or renewal was switched
+    /// off.
     Expired,
-    /// The server has the lock no more, or another holder has it: it was deleted, or the server lost its data.
+    /// The server no longer has the lock, or another holder has it: it was deleted, or the server lost its data.
     Gone,
-    /// Somebody called [`Lock::force_release`](crate::Lock::force_release).
+    /// [`Lock::force_release`](crate::Lock::force_release) was called.
     ForceReleased,
     /// The hold reached `max_hold`.
     MaxHold,
@@ -204,7 +204,7 @@ impl fmt::Display for LossReason {
     }
 }
 
-/// The error underneath an [`Unavailable`](LockError::Unavailable), kept whole, and the server that it speaks of.
+/// The original error of an [`Unavailable`](LockError::Unavailable), and the server that it concerns.
 ///
 /// # Examples
 ///
@@ -232,11 +232,11 @@ impl Cause {
         Self::shown_as(&shown, error)
     }
 
-    /// An error with a better text than its own.
+    /// An error with a clearer text than its own.
     pub(crate) fn shown_as(shown: &str, error: Arc<dyn StdError + Send + Sync>) -> Self {
         Self(Arc::new(Underneath {
             server: None,
-            // On one line: a parser of replies explains itself on several.
+            // On one line: the error of a reply parser has several.
             shown: shown.trim_end().replace('\n', ", ").into(),
             error,
         }))
@@ -246,7 +246,7 @@ impl Cause {
         Self::new(Arc::from(Box::<dyn StdError + Send + Sync>::from(reason)))
     }
 
-    /// The same, of this server.
+    /// The same cause, at this server.
     pub(crate) fn at(&self, server: &Arc<str>) -> Self {
         Self(Arc::new(Underneath {
             server: Some(Arc::clone(server)),
@@ -255,8 +255,8 @@ impl Cause {
         }))
     }
 
-    /// Host and port of the server, or the path of its socket. `None` where it is not known
-    /// ([`from_connection`](crate::LockManager::from_connection)), and for a quorum, whose nodes are in the text.
+    /// Host and port of the server, or the path of its socket. `None` if it is not known
+    /// ([`from_connection`](crate::LockManager::from_connection)), and for a quorum, whose nodes are named in the text.
     #[must_use]
     pub fn server(&self) -> Option<&str> {
         self.0.server.as_deref()
@@ -281,7 +281,7 @@ impl StdError for Cause {
     }
 }
 
-/// " at host:port", or nothing where the server is not known.
+/// " at host:port", or nothing if the server is not known.
 struct At<'a>(Option<&'a str>);
 
 impl fmt::Display for At<'_> {
@@ -305,13 +305,13 @@ impl fmt::Display for Holder<'_> {
     }
 }
 
-/// " in 1.5s", or " later" where the server did not say when.
+/// " later; its lease ends in 1.5s unless renewed", or " later" if the server did not send the lease.
 struct RetryAfter(Option<Duration>);
 
 impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(after) => write!(f, " in {after:?} at the latest if it does not renew"),
+            Some(after) => write!(f, " later; its lease ends in {after:?} unless renewed"),
             None => f.write_str(" later"),
         }
     }

@@ -1,14 +1,14 @@
-//! Tokens that let a resource refuse a holder from the past.
+//! Tokens that let a resource refuse an earlier holder.
 
 use std::fmt;
 
 /// A number that grows with every grant of a lock: across release, expiry, hand-over and restart.
 ///
-/// Hand it to the resource that the lock protects, and let the resource refuse any number smaller than the
-/// largest it has seen: `UPDATE .. WHERE fence <= $1`. It is the only defence against a process that was
-/// paused past its lease and then goes on writing; see Martin Kleppmann, "How to do distributed locking".
+/// Pass it to the resource that the lock protects, and let the resource refuse any number smaller than the largest it has seen:
+/// `UPDATE .. WHERE fence <= $1`. It is the only defence against a process that was paused past its lease and then continues to
+/// write; see Martin Kleppmann, "How to do distributed locking".
 ///
-/// The number is below 2^53, fits an SQL `BIGINT` and survives JSON.
+/// The number is below 2^53, so it fits an SQL `BIGINT` and a JSON number.
 ///
 /// # Examples
 ///

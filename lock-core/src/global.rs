@@ -1,4 +1,4 @@
-//! The manager that is used where none is named.
+//! The default manager.
 
 use std::sync::{PoisonError, RwLock};
 
@@ -9,7 +9,7 @@ use crate::{LockError, LockManager};
 static DEFAULT: Lazy<RwLock<Option<LockManager>>> = Lazy::new(RwLock::default);
 
 impl LockManager {
-    /// Makes this the manager that `#[distributed_lock]` uses where no `client` is given. Returns the one before.
+    /// Makes this the manager of `#[distributed_lock]` functions without a `client`. Returns the previous one.
     ///
     /// # Examples
     ///
@@ -32,7 +32,7 @@ impl LockManager {
 ///
 /// # Errors
 ///
-/// [`NoDefaultManager`](LockError::NoDefaultManager) where none was.
+/// [`NoDefaultManager`](LockError::NoDefaultManager) if none was installed.
 ///
 /// # Examples
 ///

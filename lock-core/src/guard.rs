@@ -15,16 +15,16 @@ use crate::scope::Scope;
 use crate::time::Moment;
 use crate::view::LockView;
 
-/// Proof that a lock is held, and the way to let go of it.
+/// Proof that a lock is held, and the means to release it.
 ///
-/// **Release on drop is not immediate.** Dropping marks the guard and queues the release, which the manager's task
-/// then sends; [`release`](Self::release) waits for the server's word. At the end of `main`, call
-/// [`LockManager::shutdown`](crate::LockManager::shutdown), or the queue may not be empty when the process ends and
-/// the lock stays for its ttl.
+/// **Release on drop is not immediate.** A drop marks the guard and queues the release, and the manager's task sends it;
+/// [`release`](Self::release) waits for the server's reply. At the end of `main`, call
+/// [`LockManager::shutdown`](crate::LockManager::shutdown): otherwise the process may end before the release is sent, and the lock
+/// stays for its ttl.
 ///
-/// While the guard lives, the watchdog renews the lease (unless [`renew(false)`](crate::Lock::renew)). If that fails in
-/// time, the lock is lost: [`is_held`](Self::is_held) turns false and [`lost`](Self::lost) resolves *before* the
-/// server may give it to another.
+/// While the guard lives, the watchdog renews the lease (unless [`renew(false)`](crate::Lock::renew)). If the lease is not renewed
+/// in time, the lock is lost: [`is_held`](Self::is_held) turns false and [`lost`](Self::lost) resolves *before* the server may
+/// grant the lock to another holder.
 ///
 /// # Examples
 ///
@@ -42,7 +42,7 @@ use crate::view::LockView;
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     view: LockView,
-    /// Where somebody listens. In a box: few do, and there may be thousands of guards.
+    /// `Some` if the span of the hold is enabled. Boxed, because that is rare and there may be thousands of guards.
     traced: Option<Box<Traced>>,
 }
 
@@ -68,7 +68,7 @@ impl LockGuard {
             view: LockView { engine, hold },
             traced: None,
         };
-        // After the guard, so that a subscriber that panics leaves somebody to release the lock.
+        // After the guard is made: if a subscriber panics here, the drop of the guard releases the lock.
         let span = tracing::debug_span!(
             "lock.hold",
             key = guard.key(),
@@ -117,10 +117,11 @@ impl LockGuard {
         self.view.fencing_token()
     }
 
-    /// How many guards of the same owner hold the lock in this process at this moment, this one among them. 1 for a
-    /// [`Lock`](crate::Lock), which nobody can take twice; 0 once the lock is lost.
+    /// The number of guards of the same owner that hold the lock in this process at this moment, including this one. 1 for a
+    /// [`Lock`](crate::Lock), which has one guard at a time; 0 once the lock is lost.
     ///
-    /// Where an owner holds a [`ReentrantLock`](crate::ReentrantLock) in several processes, [`inspect`](crate::ReentrantLock::inspect) counts them all.
+    /// If an owner holds a [`ReentrantLock`](crate::ReentrantLock) in several processes, [`inspect`](crate::ReentrantLock::inspect)
+    /// counts all of its holds.
     ///
     /// # Examples
     ///
@@ -140,8 +141,8 @@ impl LockGuard {
         self.view.hold_count()
     }
 
-    /// Whether the lock is certainly still held. Local, no I/O; counts from before the request that granted or last
-    /// renewed the lease, less the drift, so it is never true after the server may have let go. Once false, always false.
+    /// Whether the lock is certainly still held. Local, no I/O. The lease is measured from before the request that granted or last
+    /// renewed it, minus the drift, so this is never true after the lease may have ended on the server. Once false, always false.
     ///
     /// # Examples
     ///
@@ -160,10 +161,10 @@ impl LockGuard {
         self.view.is_held()
     }
 
-    /// What is left of the confirmed lease; zero once it is lost. Local, no I/O. The watchdog renews it when a third has passed.
+    /// The rest of the confirmed lease; zero once it is lost. Local, no I/O. The watchdog renews the lease when a third has passed.
     ///
-    /// Not the time that the lock may still be held, but the time for which it is held if nothing more is heard
-    /// from the server.
+    /// This is not the time for which the lock may still be held, but the time for which it is held without a further reply from
+    /// the server.
     ///
     /// # Examples
     ///
@@ -181,11 +182,11 @@ impl LockGuard {
         self.view.remaining()
     }
 
-    /// Resolves when the lock is lost, with the reason, *before* the server may give it to another. Never resolves while
-    /// the lock is held.
+    /// Resolves when the lock is lost, with the reason, *before* the server may grant the lock to another holder. Never resolves
+    /// while the lock is held.
     ///
-    /// It follows the local deadline, not the success or failure of a renewal, so a server that hangs, a network
-    /// that swallows replies, or a renewal task that starves cannot delay it.
+    /// It follows the local deadline, not the result of a renewal, so a server that hangs, a network that loses replies, or a
+    /// starved renewal task cannot delay it.
     ///
     /// # Cancel safety
     ///
@@ -205,10 +206,11 @@ impl LockGuard {
         self.view.lost().await
     }
 
-    /// A token that is cancelled when the lock is lost, and when this guard lets go: for tasks that work under the lock and must not go
-    /// on without it. Each call makes one; to cancel it stops only the work that has it.
+    /// A token that is cancelled when the lock is lost, and when this guard is released or dropped: for tasks that work under the
+    /// lock and must not continue without it. Each call returns a new token; cancelling it stops only the work that uses it.
     ///
-    /// Needs the feature `tokio-util`. As [`lost`](Self::lost) it is cancelled *before* the server may give the lock to another, if the runtime of the manager runs.
+    /// Needs the feature `tokio-util`. Like [`lost`](Self::lost), it is cancelled *before* the server may grant the lock to another
+    /// holder, if the runtime of the manager runs.
     ///
     /// # Examples
     ///
@@ -229,14 +231,14 @@ impl LockGuard {
         self.view.cancellation()
     }
 
-    /// A view of this hold, for code that wants to know about the lock and does not decide when it ends.
+    /// A view of this hold, for code that observes the lock and does not decide when the hold ends.
     #[must_use]
     pub fn view(&self) -> LockView {
         self.view.clone()
     }
 
-    /// Inside a function under `#[distributed_lock]` or the body of [`Lock::with`](crate::Lock::with), the hold that the code runs
-    /// under: the innermost, where such functions call each other. `None` elsewhere, and in tasks that the code spawns.
+    /// Inside a function under `#[distributed_lock]` or the body of [`Lock::with`](crate::Lock::with), the hold under which the
+    /// code runs: the innermost one if such functions call each other. `None` elsewhere, and in tasks that the code spawns.
     ///
     /// # Examples
     ///
@@ -262,28 +264,29 @@ impl LockGuard {
     }
 
     #[cfg(feature = "macros")]
-    /// Who holds it, where that is more than this acquisition.
+    /// The owner of the hold, if the lock is reentrant.
     pub(crate) fn owner(&self) -> Option<&crate::Owner> {
         self.view.hold.request.owner.as_ref()
     }
 
-    /// Changes the ttl of this hold: the lease is renewed for `ttl` at once, and so are all later renewals. It may be longer or
-    /// shorter than before. From 10 ms to 24 days, in whole milliseconds.
+    /// Changes the ttl of this hold: the lease is renewed for `ttl` at once, and all later renewals use it. The new ttl may be
+    /// longer or shorter. From 10 ms to 24 days, in whole milliseconds.
     ///
-    /// A live holder does not need it, since the watchdog renews the lease. It is for a step during which the program may stand still
-    /// (a longer ttl), for the end of such a step (a shorter one, so that a crash blocks others for a shorter time), and for a lock with
-    /// [`renew(false)`](crate::Lock::renew), whose lease it prolongs once. [`max_hold`](crate::Lock::max_hold) ends the hold all the
-    /// same. Guards of one owner share a lease: while there are several, a shorter ttl changes nothing.
+    /// A live holder does not need it, since the watchdog renews the lease. Use it for a step during which the program may stand
+    /// still (a longer ttl), at the end of such a step (a shorter ttl, so that a crash blocks others for a shorter time), and for a
+    /// lock with [`renew(false)`](crate::Lock::renew), whose lease it prolongs once. [`max_hold`](crate::Lock::max_hold) still ends
+    /// the hold. Guards of one owner share a lease: while there are several, a shorter ttl has no effect.
     ///
     /// # Errors
     ///
-    /// [`Lost`](LockError::Lost) where the lock is held no longer; [`Unavailable`](LockError::Unavailable) where the server has not
-    /// answered, at the latest after three command deadlines. The watchdog then goes on with the new ttl, and
-    /// [`remaining`](Self::remaining) tells what is confirmed. [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of range.
+    /// [`Lost`](LockError::Lost) if the lock is no longer held; [`Unavailable`](LockError::Unavailable) if the server has not
+    /// answered, at the latest after three command deadlines. The watchdog then continues with the new ttl, and
+    /// [`remaining`](Self::remaining) shows the confirmed lease. [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of
+    /// range.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future does not take the new ttl back.
+    /// A dropped future does not undo the new ttl.
     ///
     /// # Examples
     ///
@@ -306,22 +309,21 @@ impl LockGuard {
         extend(shared, hold, shared.config.terms(ttl)?).await
     }
 
-    /// Releases the lock and waits for the server's word.
+    /// Releases the lock and waits for the server's reply.
     ///
-    /// Where the server keeps a queue (an exclusive lock on one server), the next waiter has the lock when this returns, whatever
-    /// its process. Over a quorum, and for a reentrant lock, the waiters have been told and ask. Where the lock is to be kept
-    /// [`at_least`](crate::Lock::at_least) for some time, it ends when that has passed.
+    /// If the server keeps a queue (an exclusive lock on one server), the next waiter, in any process, has the lock when this
+    /// returns. Over a quorum, and for a reentrant lock, the waiters have been notified and request the lock. A lock with
+    /// [`at_least`](crate::Lock::at_least) ends when that time has passed.
     ///
     /// # Errors
     ///
-    /// [`Lost`](LockError::Lost) where the lock was no longer ours: what was done since may have overlapped with
-    /// another holder. [`Unavailable`](LockError::Unavailable) where the server does not answer, and
-    /// [`InvalidConfig`](LockError::InvalidConfig) where it does not let this user release: the release is then repeated in
-    /// the background until the ttl ends.
+    /// [`Lost`](LockError::Lost) if the lock was no longer held: the work since then may have overlapped with another holder.
+    /// [`Unavailable`](LockError::Unavailable) if the server does not answer, and [`InvalidConfig`](LockError::InvalidConfig) if it
+    /// does not permit this user the release: the release is then repeated in the background until the ttl ends.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves the release to the background.
+    /// If the future is dropped, the release continues in the background.
     ///
     /// # Examples
     ///
@@ -337,12 +339,12 @@ impl LockGuard {
         self.confirm_release().await
     }
 
-    /// As [`release`](Self::release), for a guard that is part of another.
+    /// As [`release`](Self::release), for a guard that is part of another guard.
     pub(crate) async fn confirm_release(&self) -> Result<(), LockError> {
         self.release_in_place(3).await
     }
 
-    /// Lets go as a drop does. `then` is dropped once the release is confirmed, or nothing more can be done about it.
+    /// Releases as a drop does. `then` is dropped when the release is confirmed or given up.
     pub(crate) fn end_then(&mut self, then: Then) {
         self.end_trace();
         self.view.engine.shared.end_then(&self.view.hold, then);
@@ -352,7 +354,7 @@ impl LockGuard {
         use tracing::Instrument;
         let span = tracing::debug_span!("lock.release", key = self.key(), outcome = Empty);
         let LockView { engine, hold } = &self.view;
-        // As for the acquisition: a span that nobody sees costs no move.
+        // As for the acquisition: if the span is disabled, the future is not moved.
         let result = if span.is_disabled() {
             confirmed(&engine.shared, hold, most_tries).await
         } else {
@@ -370,8 +372,8 @@ impl LockGuard {
         result
     }
 
-    /// Releases after the work is done, where a failure can only be reported: a server that does not answer must not
-    /// keep back the result, so the background tries again.
+    /// Releases after the work is done, so a failure can only be logged. A server that does not answer must not delay the result:
+    /// after one try the release continues in the background.
     pub(crate) async fn release_quietly(&self) {
         match self.release_in_place(1).await {
             // A loss has its own warning.
@@ -389,14 +391,14 @@ impl LockGuard {
     ) -> Result<T, LockError> {
         let body = pin!(body);
         tokio::select! {
-            // The loss first: a body that is always ready must not outrun it.
+            // The loss first: a body that is always ready must not hide it.
             biased;
             error = self.lost_error() => Err(error),
             value = body => Ok(value),
         }
     }
 
-    /// The span of the hold says how it ended, and ends.
+    /// Records the outcome in the span of the hold, and ends the span.
     fn end_trace(&mut self) {
         let Some(traced) = self.traced.take() else {
             return;

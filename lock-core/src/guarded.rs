@@ -1,4 +1,4 @@
-//! Writing to the server under a lock, in one step with the check that the lock is still held.
+//! Writes to the server under a lock, in one step with the check that the lock is still held.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::store::{GuardedCall, Store, StoreError};
 
 /// A Lua script that runs only while a lock is held: see [`LockGuard::guarded`].
 ///
-/// Make it once and keep it; it is sent by its hash. In the script `KEYS` and `ARGV` are those that the call gives.
+/// Make it once and keep it; it is sent by its hash. In the script, `KEYS` and `ARGV` are the keys and arguments of the call.
 ///
 /// # Examples
 ///
@@ -36,7 +36,7 @@ impl fmt::Debug for GuardedScript {
 }
 
 impl GuardedScript {
-    /// A script from its text. Nothing is sent, and nothing is checked before the first call.
+    /// A script from its text. No I/O, and no check before the first call.
     #[must_use]
     pub fn new(source: &str) -> Self {
         Self {
@@ -63,12 +63,12 @@ impl fmt::Debug for Guarded<'_> {
 }
 
 impl LockGuard {
-    /// Runs a Lua script on the server if, at that moment, this guard holds the lock: the check and the writes are one atomic
-    /// step, so a holder that was paused past its lease changes nothing.
+    /// Runs a Lua script on the server if this guard holds the lock at that moment: the check and the writes are one atomic step,
+    /// so a holder that was paused past its lease changes nothing.
     ///
-    /// That is what a [fencing token](Self::fencing_token) does for other stores, for data on the lock's own server. The keys of the
-    /// script must be in the lock's hash slot, also on a single server, so that the program can move to a cluster: give the
-    /// lock and the data the same `{tag}`. Not on `memory://`, which runs no scripts.
+    /// For data on the lock's own server, this replaces a check of the [fencing token](Self::fencing_token). The keys of the script
+    /// must be in the lock's hash slot, also on a single server, so that the program can move to a cluster: give the lock and the
+    /// data the same `{tag}`. Not for `memory://`, which runs no scripts.
     ///
     /// # Examples
     ///
@@ -91,34 +91,33 @@ impl LockGuard {
 }
 
 impl Guarded<'_> {
-    /// The next of the script's `KEYS`.
+    /// Adds the next of the script's `KEYS`.
     pub fn key(mut self, key: impl Into<String>) -> Self {
         self.keys.push(key.into());
         self
     }
 
-    /// The next of the script's `ARGV`; several, where the value is a list.
+    /// Adds the next of the script's `ARGV`; several if the value is a list.
     pub fn arg(mut self, arg: impl ToRedisArgs) -> Self {
         self.args.extend(arg.to_redis_args());
         self
     }
 
-    /// Sends it, and turns the script's reply into a `T`.
+    /// Sends the script, and converts its reply into a `T`.
     ///
     /// # Errors
     ///
-    /// [`Lost`](LockError::Lost) where the lock was no longer ours: the script did not run, and the guard is lost from now on.
-    /// [`InvalidKey`](LockError::InvalidKey) for a key in another slot than the lock. [`InvalidConfig`](LockError::InvalidConfig) where the
-    /// server does not let this user ask who holds the lock, or touch a key: the script did not run, and the guard is as it
-    /// was. [`Script`](LockError::Script) where the script failed, or replied something that is no `T`; like any script it may have written
-    /// before that.
-    /// [`Unavailable`](LockError::Unavailable) where no reply came: then it may have run, and is not repeated.
+    /// [`Lost`](LockError::Lost) if the lock was no longer held: the script did not run, and the guard is lost from now on.
+    /// [`InvalidKey`](LockError::InvalidKey) for a key in another slot than the lock. [`InvalidConfig`](LockError::InvalidConfig)
+    /// if the server does not permit this user to read the holder or to use a key: the script did not run, and the guard is
+    /// unchanged. [`Script`](LockError::Script) if the script failed, or its reply is not a `T`; like any script, it may have
+    /// written before that. [`Unavailable`](LockError::Unavailable) if no reply came: the script may have run, and is not repeated.
     ///
     /// # Cancel safety
     ///
-    /// A dropped future may or may not have run the script; it may even run after the guard has ended, but never under the
-    /// next guard of the lock; of a reentrant lock never under another owner, nor when its owner has it anew. To that end a
-    /// guard with a call that was not answered lets go on the server, and hands nothing over inside the process.
+    /// A dropped future may or may not have run the script. It may run even after the guard has ended, but never under the next
+    /// guard of the lock; for a reentrant lock, never under another owner, and never after its owner has acquired it afresh. For
+    /// this reason a guard with an unanswered call releases on the server, without a local hand-over.
     pub async fn run<T: FromRedisValue>(self) -> Result<T, LockError> {
         let view = self.guard.view();
         let shared = &view.engine.shared;

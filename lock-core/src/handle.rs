@@ -1,4 +1,4 @@
-//! What the handles of both kinds of lock have in common: a key, the options, and what can be done with them.
+//! The common part of the handles of both kinds of lock: a key, the options, and the operations.
 
 use std::fmt;
 use std::panic::Location;
@@ -32,7 +32,7 @@ pub(crate) struct LockHandle {
     pub(crate) renew: bool,
 }
 
-/// A name that no lock can have, and why. Said by the first call that needs the lock.
+/// A name that no lock can have, and why. Reported by the first call that needs the lock.
 struct Refused {
     name: String,
     error: LockError,
@@ -112,7 +112,7 @@ impl LockHandle {
             waited_ms = Empty
         );
         let started = (!span.is_disabled()).then(Instant::now);
-        // To put a future into a span is to move all of it, so that is done only where the span is seen.
+        // Instrumenting a future moves it, so do it only if the span is enabled.
         let result = if span.is_disabled() {
             acquire(&self.engine.shared, request, limit).await
         } else {
@@ -162,7 +162,7 @@ impl LockHandle {
         }
     }
 
-    /// A connection whose runtime has ended is broken, and that is not the server's fault.
+    /// After the end of the runtime its connection is broken, which is not an error of the server.
     fn blame(&self, error: StoreError) -> LockError {
         match self.engine.shared.check_alive() {
             Ok(()) => error.into_lock_error(),

@@ -1,4 +1,4 @@
-//! What a lock looks like from outside.
+//! The state of a lock, as seen from outside.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -7,8 +7,8 @@ use crate::FencingToken;
 use crate::store::{NodeSnapshot, Snapshot, SnapshotState};
 use crate::token::Bearer;
 
-/// A look at a lock, taken by [`Lock::inspect`](crate::Lock::inspect). Old the moment it is read: for people and dashboards, not for
-/// deciding.
+/// The state of a lock, returned by [`Lock::inspect`](crate::Lock::inspect). Stale as soon as it is read: for people and
+/// dashboards, not for decisions.
 ///
 /// # Examples
 ///
@@ -35,7 +35,7 @@ pub struct LockInfo {
     nodes: Vec<NodeInfo>,
 }
 
-// An owner lets whoever knows it enter: it stays out of logs.
+// The text of an owner permits entering its locks, so it stays out of logs.
 impl fmt::Debug for LockInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockInfo")
@@ -84,7 +84,7 @@ impl LockInfo {
         info
     }
 
-    /// Whether somebody held it.
+    /// Whether the lock was held.
     ///
     /// # Examples
     ///
@@ -101,8 +101,8 @@ impl LockInfo {
         self.remaining.is_some()
     }
 
-    /// The time left of the holder's lease on the server, in whole milliseconds; `None` if the lock was free. The nodes of a quorum
-    /// keep a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its holder believes in it.
+    /// The rest of the holder's lease on the server, in whole milliseconds; `None` if the lock was free. The nodes of a quorum keep
+    /// a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its ttl.
     ///
     /// # Examples
     ///
@@ -121,7 +121,7 @@ impl LockInfo {
         self.remaining
     }
 
-    /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` where nobody held it. A client of another
+    /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` if the lock was free. A client of another
     /// kind has no name: then the first eight characters of its token.
     ///
     /// # Examples
@@ -139,11 +139,11 @@ impl LockInfo {
         self.holder.as_deref()
     }
 
-    /// The time since when the holder's process has it; `None` where nobody held it, or a client of another kind.
+    /// The time since when the holder's process has the lock; `None` if the lock was free, or held by a client of another kind.
     ///
-    /// For a [`Lock`](crate::Lock) it is the time at which the holder asked for it, by the clock of its machine: a holder that had
-    /// to wait has held it for a shorter time. A process that hands the lock over among its own guards holds it all that time.
-    /// For a [`ReentrantLock`](crate::ReentrantLock) it is the time of the first hold of the owner, by the clock of the server.
+    /// For a [`Lock`](crate::Lock) it is the time of the holder's request, by the clock of its machine: a holder that had to wait
+    /// has held the lock for a shorter time. Local hand-overs inside the process do not change it. For a
+    /// [`ReentrantLock`](crate::ReentrantLock) it is the time of the owner's first hold, by the clock of the server.
     ///
     /// # Examples
     ///
@@ -159,15 +159,16 @@ impl LockInfo {
         self.held_since
     }
 
-    /// No holder so far has a larger fencing token; `None` where that is not known. All locks of a server share one counter, so
-    /// the holder's own token is often smaller. Of a held [`ReentrantLock`](crate::ReentrantLock) it is the owner's token.
+    /// An upper bound for the fencing tokens of all holders so far; `None` if it is not known. All locks of a server share one
+    /// counter, so the holder's own token is often smaller. For a held [`ReentrantLock`](crate::ReentrantLock) it is the owner's
+    /// token.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         self.fence
     }
 
-    /// The first 100 waiters in the server's queue, the next one first. Each stands for all callers of its manager. Over a quorum
-    /// they are those of one node. Empty for a [`ReentrantLock`](crate::ReentrantLock), whose waiters have no queue.
+    /// The first 100 waiters in the server's queue, in order. Each stands for all callers of its manager. Over a quorum it is the
+    /// queue of one node. Empty for a [`ReentrantLock`](crate::ReentrantLock), whose waiters have no queue.
     ///
     /// # Examples
     ///
@@ -183,20 +184,21 @@ impl LockInfo {
         &self.queue
     }
 
-    /// How often its owner held it, over all processes: 0 where nobody held it, always 1 for a held [`Lock`](crate::Lock).
+    /// The owner's number of holds, over all processes: 0 if the lock was free, always 1 for a held [`Lock`](crate::Lock).
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.holds
     }
 
-    /// The owner of a held [`ReentrantLock`](crate::ReentrantLock), as the server knows it: [`Owner::parse`](crate::Owner::parse) reads it unless another client
-    /// made it. Whoever knows it can enter the lock, so it is not for logs. `None` for a [`Lock`](crate::Lock).
+    /// The owner of a held [`ReentrantLock`](crate::ReentrantLock), as stored on the server: [`Owner::parse`](crate::Owner::parse)
+    /// reads it unless another client made it. It permits entering the lock, so keep it out of logs. `None` for a
+    /// [`Lock`](crate::Lock).
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
         self.owner.as_deref()
     }
 
-    /// The type of what stands under the lock's name, where that is no lock: acquiring is then
+    /// The type of the value under the lock's name, if that is not a lock: an acquisition then fails with
     /// [`NotALock`](crate::LockError::NotALock). `None` for a lock, held or free.
     ///
     /// # Examples
@@ -212,8 +214,8 @@ impl LockInfo {
         self.foreign.as_deref()
     }
 
-    /// What each node of a [quorum](crate::LockManager::connect_quorum) said, in the order in which they were named. Empty for any other
-    /// manager.
+    /// The answer of each node of a [quorum](crate::LockManager::connect_quorum), in the order in which the nodes were named. Empty
+    /// for any other manager.
     ///
     /// # Examples
     ///
@@ -232,8 +234,8 @@ impl LockInfo {
         &self.nodes
     }
 
-    /// How many waited for it: every caller of this manager, and one for each other manager, however many wait in that.
-    /// Managers that have crashed count until they are skipped.
+    /// The number of waiters: every caller of this manager, and one for each other manager, however many callers wait there.
+    /// Crashed managers count until they are skipped.
     ///
     /// # Examples
     ///
@@ -250,7 +252,7 @@ impl LockInfo {
     }
 }
 
-/// What one node of a quorum says of a lock: whose its vote is.
+/// The answer of one node of a quorum about a lock: the holder of its vote.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NodeInfo {
     address: String,
@@ -280,21 +282,21 @@ impl NodeInfo {
         &self.address
     }
 
-    /// As [`LockInfo::holder`], of this node's vote.
+    /// As [`LockInfo::holder`], for this node's vote.
     #[must_use]
     pub fn holder(&self) -> Option<&str> {
         let vote = self.state.as_ref().ok()?.as_ref();
         vote.map(|(client, _)| client.as_str())
     }
 
-    /// For how long the vote lasts if it is not renewed, `clock_skew` included.
+    /// How long the vote lasts unless it is renewed, including `clock_skew`.
     #[must_use]
     pub fn remaining(&self) -> Option<Duration> {
         let vote = self.state.as_ref().ok()?.as_ref();
         vote.map(|(_, remaining)| *remaining)
     }
 
-    /// Why the node did not say.
+    /// Why the node gave no answer.
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         self.state.as_ref().err().map(String::as_str)
@@ -312,14 +314,14 @@ impl LockWaiter {
         self.0.name.as_deref()
     }
 
-    /// The time at which it asked first, by the clock of its machine.
+    /// The time of its first request, by the clock of its machine.
     #[must_use]
     pub fn since(&self) -> Option<SystemTime> {
         self.0.since
     }
 }
 
-/// The name of a client, or enough of its token to tell clients apart, and too little to forge it.
+/// The name of a client, or a part of its token: enough to tell clients apart, and too little to forge the token.
 fn shown(name: Option<Box<str>>, token: &str) -> String {
     let part = || {
         let most = (token.chars().count() / 2).min(8);

@@ -11,59 +11,59 @@ use crate::rt::RandomState;
 /// The longest key, in bytes.
 const MAX_LEN: usize = 1024;
 
-/// Derived keys live under this prefix, so no lock may.
+/// The prefix of derived keys, so no lock may have it.
 pub(crate) const RESERVED: &str = "lock-core:";
 const QUEUE: &str = "lock-core:queue:";
 const WAITERS: &str = "lock-core:waiters:";
 const HOLDS: &str = "lock-core:holds:";
 
-/// Where Redisson announces that a reentrant lock is free.
+/// The channel on which Redisson announces that a reentrant lock is free.
 const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
 
-/// What a lock is on the server.
+/// The type of a lock on the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// A string: one holder, which cannot take it twice.
+    /// A string: one holder, which cannot acquire it twice.
     Exclusive,
-    /// A hash, as Redisson's `RLock`: one owner, which may take it again and again.
+    /// A hash, as Redisson's `RLock`: one owner, which may acquire it repeatedly.
     Reentrant,
 }
 
-/// The key of a lock and everything on the server that belongs to it. One text, since there may be thousands of locks that
-/// are held: every name is a part of it, with something in front.
+/// The key of a lock, and its other names on the server. One text, since thousands of locks may be held: every name is a part of it
+/// behind a fixed beginning.
 #[derive(Debug)]
 pub(crate) struct LockKey {
-    /// The name of the lock as a hash tag, or its tag and then its name: what derived keys end with.
+    /// The name of the lock as a hash tag, or its tag and then its name: the end of the derived keys.
     tagged: Box<str>,
-    /// Where in it the name of the lock begins.
+    /// The position of the lock's name in `tagged`.
     start: u16,
     prefix_len: u16,
     kind: Kind,
-    /// Of the name, since each acquisition looks it up several times. So long that it fits in beside the kind.
+    /// The hash of the name, since each acquisition looks it up several times. Three bytes, which fit beside the kind.
     hash: [u8; 3],
 }
 
-/// Names are chosen by users, or by theirs: nobody can choose them so that they collide.
+/// Users choose the names, so the hashes are seeded at random: names cannot be chosen to collide.
 static HASHES: Lazy<RandomState> = Lazy::new(RandomState::default);
 
-/// The names that a lock of one kind needs besides its own. Keys are in the lock's hash slot.
+/// The other names that a lock of one kind needs. Keys are in the lock's hash slot.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Names<'a> {
     Exclusive {
         /// The list of waiting tokens.
         queue: Name<'a>,
-        /// The hash of what is known about the waiters.
+        /// The hash of the data of the waiters.
         waiters: Name<'a>,
     },
     Reentrant {
         /// The hash of the acquisitions that are counted in the lock.
         holds: Name<'a>,
-        /// Where every full release is announced.
+        /// The channel that announces every full release.
         channel: Name<'a>,
     },
 }
 
-/// A name on the server, in two parts that are joined where it is written.
+/// A name on the server, in two parts that are joined when it is written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Name<'a> {
     pub(crate) head: &'static str,
@@ -99,7 +99,7 @@ impl fmt::Display for Name<'_> {
     }
 }
 
-// All else follows from these two.
+// The other fields follow from the kind and the name.
 impl PartialEq for LockKey {
     fn eq(&self, other: &Self) -> bool {
         self.hash == other.hash && self.kind == other.kind && self.lock() == other.lock()
@@ -124,8 +124,8 @@ impl LockKey {
         Self::checked(prefix, key, Kind::Reentrant)
     }
 
-    /// The reentrant lock of this name, which was checked when it was made of prefix and key: both together may be
-    /// longer than a key.
+    /// The reentrant lock with this name on the server, which was checked as prefix and key: both together may be longer than a
+    /// key.
     pub(crate) fn reentrant_named(lock: &str) -> Self {
         let tag = tag(lock).unwrap_or_default();
         Self::of("", lock, tag, Kind::Reentrant)
@@ -140,8 +140,8 @@ impl LockKey {
     }
 
     fn of(prefix: &str, key: &str, tag: Option<(usize, usize)>, kind: Kind) -> Self {
-        // Without a tag of its own the whole name becomes the tag. With one, the tag stands in front and the name
-        // behind it, which no name without a tag can produce: `a` and `{a}` do not share a queue.
+        // A name without a tag becomes the tag as a whole. A name with a tag follows a copy of its tag, which no name without a tag
+        // can produce: `a` and `{a}` do not share a queue.
         let (before, between, after) = match tag {
             Some((open, close)) => (&key[open..=close], ":", ""),
             None => ("{", "", "}"),
@@ -197,7 +197,7 @@ impl LockKey {
     }
 }
 
-/// Where the tag is, if there is one, as [`tag`] says it.
+/// The position of the tag, if there is one, as in [`tag`].
 fn check(prefix: &str, key: &str) -> Result<Option<(usize, usize)>, &'static str> {
     if key.is_empty() {
         return Err("it is empty: name what the lock protects, for example `order:42`");
@@ -206,7 +206,7 @@ fn check(prefix: &str, key: &str) -> Result<Option<(usize, usize)>, &'static str
         return Err("it is longer than 1024 bytes: hash the long part");
     }
     let tag = tag(key)?;
-    // A short prefix and a clever key may lead there together.
+    // A short prefix and the beginning of a key may form the reserved prefix together.
     let is_reserved = prefix.starts_with(RESERVED)
         || RESERVED
             .strip_prefix(prefix)
@@ -219,7 +219,7 @@ fn check(prefix: &str, key: &str) -> Result<Option<(usize, usize)>, &'static str
     Ok(tag)
 }
 
-/// Where the first brace of a key stands and the last. No braces at all, or exactly one `{tag}`: anything else would move a
+/// The positions of the first and the last brace of a key. A key has no braces, or exactly one `{tag}`: other braces would move a
 /// derived key to another hash slot.
 fn tag(key: &str) -> Result<Option<(usize, usize)>, &'static str> {
     let mut braces = key
@@ -235,7 +235,7 @@ fn tag(key: &str) -> Result<Option<(usize, usize)>, &'static str> {
     }
 }
 
-/// A prefix is part of every key, so it may not hold braces, and may not lead into the reserved names.
+/// A prefix is part of every key, so it may not contain braces or lead to the reserved names.
 pub(crate) fn check_prefix(prefix: &str) -> Result<(), LockError> {
     if prefix.contains(['{', '}']) {
         return Err(LockError::config(

@@ -1,29 +1,33 @@
-//! A distributed lock for async Rust services, over one Redis or Valkey server, or over a majority of several.
+//! A distributed lock for async Rust services, on Redis or Valkey.
 //!
-//! A lock has a name, and one holder at a time across all processes that use the same server. While it is held its
-//! lease is renewed; waiters get it in the order in which they asked; and a holder that loses it is told *before* the
-//! server may give it to another.
+//! A lock has a name, and one holder at a time among all processes that use the same server. While it is held, its lease is renewed.
+//! Waiters get it in the order in which they asked. If a holder loses it, the holder is notified *before* the server can grant it to
+//! another process.
 //!
-//! # Which type to start with?
+//! # Which type should I use?
 //!
-//! | You want | Use |
+//! | I want | Use |
 //! |---|---|
 //! | a function that runs in one place at a time | [`#[distributed_lock]`](macro@distributed_lock) |
-//! | a scope in the middle of a function | [`Lock::acquire`], which gives a [`LockGuard`] |
+//! | to lock a scope inside a function | [`Lock::acquire`], which returns a [`LockGuard`] |
 //! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
-//! | functions that take one lock and call each other | [`ReentrantLock`], or the attribute's `reentrant` |
-//! | to leave the work out where another does it | [`Lock::try_acquire`] |
-//! | as many holders as a stock can be split into | [`LockManager::segmented_lock`] |
-//! | a resource that refuses a holder from the past | [`LockGuard::fencing_token`] |
-//! | a lock that outlives any one server (Redlock) | [`LockManager::connect_quorum`] |
+//! | to skip work that is running elsewhere | [`Lock::try_acquire`] |
+//! | functions that take one lock and call each other | [`ReentrantLock`], or the argument `reentrant` of the attribute |
+//! | many holders at once, each with a part of a stock | [`LockManager::segmented_lock`] |
+//! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`] |
+//! | a lock that survives the loss of any one server (Redlock) | [`LockManager::connect_quorum`] |
 //!
-//! All begin with a [`LockManager`], one for each server and program. A [`Lock`] is a cheap handle; the [`LockGuard`]
-//! is the proof that it is held.
+//! All begin with a [`LockManager`]: one for each program and server. A [`Lock`] is a cheap handle. A [`LockGuard`] is the proof that
+//! the lock is held.
+//!
+//! The [`guide`] has the longer texts: [which backend to use](guide::which_lock), [recipes](guide::recipes),
+//! [errors to HTTP](guide::errors_to_http), [testing your service](guide::testing), [operating a server](guide::operating), and
+//! [what is promised](guide::promises).
 //!
 //! # Examples
 //!
-//! `memory://` keeps the locks in this process, for tests and for a first try. In production the URL is
-//! `redis://host:6379`; nothing else changes.
+//! `memory://` keeps the locks in this process, for tests and for a first try. In production the URL is `redis://host:6379`; nothing
+//! else changes.
 //!
 //! ```
 //! use lock_core::{LockError, LockManager};
@@ -38,7 +42,7 @@
 //! assert!(lock.try_acquire().await?.is_none(), "one holder at a time");
 //! guard.release().await?;
 //!
-//! // The last line of `main`: waits for the releases that dropped guards have queued.
+//! // The last line of `main`: sends the releases of dropped guards that are still queued.
 //! locks.shutdown(Duration::from_secs(5)).await;
 //! # Ok(())
 //! # }
@@ -52,7 +56,7 @@
 //!
 //! #[distributed_lock(key = "order:{order}", ttl = "10s", wait = "5s")]
 //! async fn ship(order: u64) -> Result<(), LockError> {
-//!     // Nobody else ships this order now.
+//!     // No other task or process ships this order now.
 //!     Ok(())
 //! }
 //!
@@ -64,45 +68,49 @@
 //! # }
 //! ```
 //!
-//! # Waiting
-//!
-//! Waiters stand in a queue on the server. A release gives the lock to the first of them that lives, in the same step,
-//! and sends one message, to that waiter. So a hand-over costs the same however many wait, and a newcomer does not overtake.
-//! A waiter that is cancelled leaves the queue at once; one that has crashed is skipped.
-//!
-//! Inside a process the lock goes from one waiter to the next without the server, within
-//! [limits](LockManagerBuilder::handover_limit).
-//!
-//! Waiters ask again every few seconds (at least three times in a ttl), and when the holder's lease should have ended.
-//! So a message that is lost costs a moment and not a ttl. Where the server cannot push messages to us
-//! ([`from_connection`](LockManager::from_connection), RESP2), waiters ask every
-//! [`poll_interval`](LockManagerBuilder::poll_interval).
-//!
 //! # Lease and loss
 //!
-//! The server keeps a lock for its ttl: that is how long a crashed holder blocks the others. While the guard lives, the
-//! watchdog renews the lease when a third of it has passed, so a live holder may hold for longer.
+//! ![The life of a hold: acquired, renewed after each third of the ttl, and lost before the server frees the lock](https://raw.githubusercontent.com/lock-core/lock-core/main/docs/life-of-a-hold.svg)
 //!
-//! The guard knows the end of its lease by itself. It counts from *before* the request was sent, less a
-//! [`drift`](LockManagerBuilder::drift), and only a confirmed renewal moves it. From that end on
-//! [`is_held`](LockGuard::is_held) is false and [`lost`](LockGuard::lost) resolves, whether the server hangs, the
-//! network swallows replies, or the machine was suspended (the last on Linux only).
+//! The server keeps a lock for its ttl. That is how long a crashed holder blocks the others. A live holder may hold for longer: the
+//! watchdog renews the lease each time when a third of it has passed.
+//!
+//! The guard computes the end of its lease itself. It counts from *before* the request was sent, and subtracts a
+//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. After it, [`is_held`](LockGuard::is_held) is false
+//! and [`lost`](LockGuard::lost) resolves, also if the server hangs, the network swallows replies, or the machine was suspended (the
+//! last on Linux only).
 //!
 //! ```text
-//! acquire ──► Held ──► released         by `release`, or by drop, in the background
+//! acquire ──► Held ──► released         by `release`, or in the background after a drop
 //!               └────► Lost(reason)     no renewal in time, deleted, force-released, max_hold, shut down
 //! ```
 //!
-//! A hold that is lost is lost for good: stop touching what the lock protects. `with` and the attribute stop the body
-//! at its next await.
+//! After a loss, stop using the resource that the lock protects. `with` and the attribute cancel the body at its next await.
+//!
+//! # Waiting
+//!
+//! Waiters stand in a queue on the server. The script that releases a lock grants it to the first live waiter, and sends one message, to
+//! that waiter. So a hand-over has the same cost for any number of waiters, and a newcomer does not overtake. A cancelled waiter leaves
+//! the queue at once; a crashed one is skipped.
+//!
+//! ![Hand-over between two processes](https://raw.githubusercontent.com/lock-core/lock-core/main/docs/hand-over.svg)
+//!
+//! Inside a process the lock passes from one waiter to the next without the server, within [limits](LockManagerBuilder::handover_limit).
+//!
+//! A waiter repeats its request every few seconds (at least three times in a ttl), and when the lease of the holder should have ended. So
+//! a lost message delays a waiter for a short time, and not for a ttl. If the server cannot push messages to the client
+//! ([`from_connection`](LockManager::from_connection), RESP2), waiters poll at each
+//! [`poll_interval`](LockManagerBuilder::poll_interval).
 //!
 //! # Reentrancy
 //!
-//! A [`Lock`] cannot be taken twice. Code that asks for it in the scope that holds it gets [`LockError::Deadlock`]; a task that holds
-//! a guard and asks again waits for itself, with a warning. A [`ReentrantLock`] can be taken again, by its [`Owner`]: it counts the holds and is free when the last has ended, with one lease and one fencing token for all. An
-//! owner is a piece of work, never a thread or a task: it is named, or is that of the enclosing [`Owner::scope`], which
-//! `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected within the scope share it; spawned tasks
-//! do not, unless they are given it. As text it travels to other services.
+//! A [`Lock`] cannot be acquired twice. A second acquisition in the scope that holds it fails with [`LockError::Deadlock`]. A task that
+//! holds a guard and acquires the lock again waits for itself; a warning is logged.
+//!
+//! A [`ReentrantLock`] can be acquired again by its [`Owner`]. It counts the holds and is free when the last one has ended. All holds
+//! share one lease and one fencing token. An owner stands for a piece of work, and not for a thread or task. It is given by name, or it
+//! is the owner of the enclosing [`Owner::scope`], which `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected
+//! within the scope have that owner. Spawned tasks have it only if they receive it. An owner can be sent to other services as text.
 //!
 #![cfg_attr(feature = "macros", doc = "```")]
 #![cfg_attr(not(feature = "macros"), doc = "```ignore")]
@@ -127,57 +135,58 @@
 //! # }
 //! ```
 //!
-//! On the server it is the `RLock` of Redisson, under the bare key: Rust and Java services share it. It is another lock
-//! than the [`Lock`] of the same key.
+//! On the server it is the `RLock` of Redisson with that key, without a prefix: Rust and Java services can share it. It is not the same
+//! lock as the [`Lock`] of that key.
 //!
 //! # How it works on the server
 //!
-//! A lock is a string: the key with its [`prefix`](LockManagerBuilder::prefix), its value a token that is new for each
-//! acquisition, with a ttl. That is the common form of a Redis lock, so other clients can share it. Each operation is one
-//! Lua script, and so atomic: acquire, release with hand-over (it compares the token first, so a late release never touches
-//! another's lock), renewal of many locks at once. Besides there are, under `lock-core:`, for each lock that is waited for a
-//! list (the queue) and a hash (its waiters), which vanish with the last waiter; one counter for
-//! fencing tokens, which stays; and one channel for each manager.
+//! A lock is a string with a ttl. Its name is the key with its [`prefix`](LockManagerBuilder::prefix), its value a token that is new for
+//! each acquisition. This is the common form of a Redis lock, so other clients can share it.
 //!
-//! A manager has one connection and one background task. Acquire and release cost one round trip each.
+//! Each operation is one Lua script, and so atomic: acquire; release with hand-over, which compares the token first, so that a late
+//! release never frees the lock of another holder; and the renewal of many locks at once. Further keys begin with `lock-core:`: for each
+//! lock with waiters a list (the queue) and a hash (the waiters), which vanish with the last waiter; and one counter for fencing
+//! tokens, which stays. Each manager has one channel. [All keys and messages](guide::wire).
+//!
+//! A manager has one connection and one background task. An acquisition and a release each take one round trip.
 //!
 //! # What no lock can promise
 //!
-//! A process that is paused after its last check may act after its lease. The guard knows it when the process wakes up;
-//! a write that was already under way does not. Only a resource that checks the [`FencingToken`] is safe. And a single
-//! master with asynchronous replication can lose a lock at failover, as can a server that restarts without its data.
-//! Use the lock for efficiency, so that work is not done twice; for correctness, use it with fencing tokens.
+//! A process may check its lock, be paused for longer than its lease, and then write. The guard reports the loss when the process wakes
+//! up, but a write that was already on its way is not stopped. Only a resource that checks the [`FencingToken`] is safe. Also, a
+//! single master with asynchronous replication can lose a lock in a failover, and so can a server that restarts without its data.
+//! For efficiency (work should not be done twice), a lock is enough. For correctness, use it with fencing tokens.
 //!
 //! # Cancel safety
 //!
-//! Every future of this crate may be dropped at any await. An acquisition is registered before its request is sent, so
-//! whatever the request leaves on the server (the lock, a place in the queue) is released in the background, at
-//! once where the server can be reached, else within the ttl. The page of each method says what a drop means.
+//! Every future of this crate may be dropped at any await. An acquisition is registered before its request is sent. Whatever the request
+//! leaves on the server (the lock, a place in the queue) is released in the background: immediately if the server is reachable,
+//! otherwise within the ttl. The page of each method says what a drop means.
 //!
-//! A future that is alive and not polled holds nothing for long. Where it was granted the lock, that goes on to the next one
-//! within a ttl; where others of the process wait behind it, they come before it after a look or two (a third of the ttl each,
-//! at most 3 s), or when its request has been under way for longer than the
-//! [`command_deadline`](LockManagerBuilder::command_deadline). Each such future that stands before a caller costs as much. It
-//! has lost its turn then, and not its claim: when it is polled again, it joins the line anew. A release whose future is not polled is taken over likewise.
+//! A future that is alive but not polled blocks others only for a short time. If it was granted the lock, the lock passes to the next
+//! waiter within a ttl. Waiters behind it in the same process are served ahead of it after two requests of the waiting line (a third of the
+//! ttl each, at most 3 s), or when its request has taken longer than the [`command_deadline`](LockManagerBuilder::command_deadline). The
+//! delay adds up for each such future. When it is polled again, it joins the end of the line. A release whose future is not polled is
+//! completed in the background.
 //!
 //! # Runtime
 //!
-//! The crate needs tokio with its timer and I/O enabled, in either flavor. The task of a manager runs on the runtime in which
-//! the manager was made. When that runtime is gone, guards may still be dropped anywhere, but their locks stay for
-//! their ttl: call [`shutdown`](LockManager::shutdown) before.
+//! The crate needs tokio with timer and I/O enabled, in either flavor. The task of a manager runs on the runtime in which the manager was
+//! created. After the end of that runtime, guards may still be dropped anywhere, but their locks stay until the end of their ttl: call
+//! [`shutdown`](LockManager::shutdown) before.
 //!
-//! A runtime of one thread runs only inside its `block_on`. While nobody is in there, nothing is renewed, released or asked: guards
-//! are lost at the end of their lease, as they would be with a server that cannot be reached, `acquire_within` and `try_acquire`
-//! on another runtime keep their limits, and `acquire` may wait until the runtime runs again. No other runtime does that work,
-//! since the connections are bound to the one that made them. So make the manager where a runtime always runs.
+//! A current-thread runtime runs only inside its `block_on`. Outside of it, nothing is renewed, released or requested: guards are lost at
+//! the end of their lease, as with an unreachable server; `acquire_within` and `try_acquire` on another runtime keep their limits;
+//! `acquire` may wait until the runtime runs again. Another runtime cannot do this work, because connections are bound to the runtime
+//! that created them. So create the manager on a runtime that always runs.
 //!
 //! # Feature flags
 //!
 //! | Feature | Default | What |
 //! |---|---|---|
 //! | `macros` | yes | the attribute [`#[distributed_lock]`](macro@distributed_lock) |
-//! | `tls-rustls` | no | `rediss://` URLs and `LockManagerBuilder::tls`, with rustls. Its cryptography is the one that the program has installed for the process (`CryptoProvider::install_default`), else *ring*. The roots of the system are trusted |
-//! | `tls-webpki-roots` | no | trusts the roots of Mozilla as well, compiled in: for systems without root certificates |
+//! | `tls-rustls` | no | `rediss://` URLs and `LockManagerBuilder::tls`, with rustls. It uses the process-wide `CryptoProvider` if one is installed, otherwise *ring*, and trusts the root certificates of the system |
+//! | `tls-webpki-roots` | no | also trusts the roots of Mozilla, which are compiled in: for systems without root certificates |
 //! | `tls-insecure` | no | `Tls::insecure`, for tests |
 //! | `tokio-util` | no | `LockGuard::cancellation`: a `CancellationToken` of the tokio-util crate |
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -200,6 +209,7 @@ mod fencing;
 mod global;
 mod guard;
 mod guarded;
+pub mod guide;
 mod handle;
 mod inspect;
 mod key;
@@ -208,8 +218,6 @@ mod lock;
 mod manager;
 mod owner;
 mod place;
-#[cfg(feature = "macros")]
-pub mod recipes;
 mod reentrant;
 mod rt;
 mod scope;
@@ -256,5 +264,5 @@ pub use redis;
 
 /// The examples of the README, as tests.
 #[cfg(all(doctest, feature = "macros"))]
-#[doc = include_str!("../../README.md")]
+#[doc = include_str!("../README.md")]
 struct Readme;

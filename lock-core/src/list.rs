@@ -12,8 +12,8 @@ use crate::inspect::LockInfo;
 use crate::key::LockKey;
 use crate::store::{Cursor, Store, StoreError};
 
-/// A walk through the locks that are held. Made by [`LockManager::list`](crate::LockManager::list).
-#[must_use = "a walk does nothing before `next_page`"]
+/// An iteration over the held locks. Made by [`LockManager::list`](crate::LockManager::list).
+#[must_use = "a list does nothing before `next_page`"]
 pub struct LockList {
     engine: Arc<Engine>,
     next: Option<Cursor>,
@@ -26,7 +26,7 @@ impl fmt::Debug for LockList {
     }
 }
 
-/// A lock that was held when [`LockList`] came by.
+/// A lock that was held when [`LockList`] read it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedLock {
     key: String,
@@ -40,7 +40,7 @@ impl ListedLock {
         &self.key
     }
 
-    /// What it looked like.
+    /// The state of the lock at that moment.
     #[must_use]
     pub fn info(&self) -> &LockInfo {
         &self.info
@@ -60,13 +60,13 @@ impl LockList {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](LockError::Unavailable) where the server does not answer: another call asks for the same page again.
-    /// [`InvalidConfig`](LockError::InvalidConfig) where the user of the server has no right to `scan`. A lock to which it has no
-    /// right is left out.
+    /// [`Unavailable`](LockError::Unavailable) if the server does not answer: the next call reads the same page again.
+    /// [`InvalidConfig`](LockError::InvalidConfig) if the server's user has no right to `scan`. A lock to which it has no right is
+    /// left out.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: the next call asks for the same page again.
+    /// Cancel-safe: the next call reads the same page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<ListedLock>>, LockError> {
         let Some(cursor) = self.next else {
             return Ok(None);

@@ -27,31 +27,32 @@ use crate::key::LockKey;
 /// | to do something else when it is busy | [`try_acquire`](Self::try_acquire) |
 /// | a scope that is cancelled when the lock is lost | [`with`](Self::with) |
 ///
-/// Waiters get the lock in the order in which they asked, over all processes.
+/// Waiters get the lock in FIFO order, across all processes.
 ///
 /// # Common mistakes
 ///
-/// All of them compile:
+/// Each of these compiles:
 ///
 /// - `let _ = lock.acquire().await?;` drops the guard in the same line, and the work runs without the lock. Write
 ///   `let _guard = ..`, with a name.
-/// - `lock.try_acquire().await?;`, and `if lock.try_acquire().await?.is_some() { .. }`: the guard is dropped before the work begins.
+/// - `lock.try_acquire().await?;`, and `if lock.try_acquire().await?.is_some() { .. }`: the guard is dropped before the work.
 ///   Write `if let Some(_guard) = lock.try_acquire().await? { .. }`.
-/// - Two guards of one lock in one task: the second `acquire` waits until the first guard is dropped, which it never is. A warning
-///   names both places after a second. Inside [`with`](Self::with), and inside a function under `#[distributed_lock]`, the same is
-///   [`Deadlock`](LockError::Deadlock) at once. Pass the guard on, or use a [`ReentrantLock`](crate::ReentrantLock).
-/// - A task that is spawned under the lock, takes it as well, and is awaited there: both wait for ever, and nothing can warn of it.
+/// - Two guards of one lock in one task: the second `acquire` waits for the drop of the first guard, which never happens. After a
+///   second, a warning names both places. Inside [`with`](Self::with), and inside a function under `#[distributed_lock]`, the
+///   second `acquire` fails at once with [`Deadlock`](LockError::Deadlock). Pass the guard on, or use a
+///   [`ReentrantLock`](crate::ReentrantLock).
+/// - A task that is spawned under the lock, acquires it too, and is awaited there: both wait forever, and no warning is possible.
 ///   Give each wait a limit ([`default_wait`](crate::LockManagerBuilder::default_wait)).
-/// - [`Lock`] and [`ReentrantLock`](crate::ReentrantLock) of one key: these are two locks, which do not exclude each other.
+/// - A [`Lock`] and a [`ReentrantLock`](crate::ReentrantLock) with the same key are two locks, which do not exclude each other.
 /// - A guard that is dropped in the last lines of `main`: its release is queued, and the process ends before it is sent. The lock
 ///   then stays for its ttl. Call [`shutdown`](crate::LockManager::shutdown) at the end.
 ///
 /// # What no lock can promise
 ///
-/// A process that is paused (by the kernel, a debugger, a sleeping laptop) may go on after its lease. The guard knows
-/// it ([`LockGuard::is_held`]), but a write that was already under way does not: only a resource that checks the
-/// [`fencing_token`](LockGuard::fencing_token) is safe. And a single master with asynchronous replication can lose a
-/// lock at failover.
+/// A process that is paused (by the kernel, a debugger, a sleeping laptop) may continue after the end of its lease. The guard knows
+/// this ([`LockGuard::is_held`]), but a write that is already under way does not stop: only a resource that checks the
+/// [`fencing_token`](LockGuard::fencing_token) is safe. Also, a single master with asynchronous replication can lose a lock at a
+/// failover.
 ///
 /// # Examples
 ///
@@ -78,7 +79,7 @@ impl fmt::Debug for Lock {
 }
 
 impl Lock {
-    /// Host and port of its server, where there is one and it is known.
+    /// Host and port of the server, if known.
     pub(crate) fn server(&self) -> Option<Arc<str>> {
         self.handle.engine.shared.store.server()
     }
@@ -105,11 +106,11 @@ impl Lock {
         self.handle.name()
     }
 
-    /// The lease: how long a crashed holder blocks others. From 10 ms to 24 days, in whole milliseconds; the
-    /// manager's default if not set.
+    /// The ttl of the lease: how long a crashed holder blocks others. From 10 ms to 24 days, in whole milliseconds. Default: the
+    /// manager's [`default_ttl`](crate::LockManagerBuilder::default_ttl).
     ///
-    /// A live holder may hold for longer: the watchdog renews the lease when a third of it has passed. A ttl that can
-    /// not be used is [`InvalidConfig`](LockError::InvalidConfig) when the lock is acquired.
+    /// A live holder may hold the lock for longer: the watchdog renews the lease when a third of it has passed. A ttl that cannot
+    /// be used is [`InvalidConfig`](LockError::InvalidConfig) when the lock is acquired.
     ///
     /// # Examples
     ///
@@ -126,8 +127,8 @@ impl Lock {
         self
     }
 
-    /// Whether the watchdog renews the lease while the guard lives. True by default; with `false` the lock is lost
-    /// one ttl after it was acquired.
+    /// Whether the watchdog renews the lease while the guard lives. Default: true. With `false` the lock is lost one ttl after it
+    /// was acquired.
     ///
     /// # Examples
     ///
@@ -145,8 +146,8 @@ impl Lock {
         self
     }
 
-    /// Ends the hold after this time, however well it is renewed: a task that is stuck does not keep the lock for
-    /// ever. The manager's [`max_hold`](crate::LockManagerBuilder::max_hold) if not set; not zero.
+    /// Ends the hold after this time, even if its lease is renewed: a stuck task does not keep the lock forever. Default: the
+    /// manager's [`max_hold`](crate::LockManagerBuilder::max_hold). Not zero.
     ///
     /// # Examples
     ///
@@ -164,13 +165,12 @@ impl Lock {
         self
     }
 
-    /// Keeps the lock on the server for at least this long after it was acquired, also when the guard is released or
-    /// dropped earlier, and when [`shutdown`](crate::LockManager::shutdown) takes it: the lock is then left with a ttl that
-    /// covers the rest. At most 24 days, at most [`max_hold`](Self::max_hold), and at most the ttl of a lock that is not
-    /// [renewed](Self::renew); zero by default.
+    /// Keeps the lock on the server for at least this long after it was acquired, even if the guard is released or dropped earlier,
+    /// or [`shutdown`](crate::LockManager::shutdown) ends the hold: the lock then keeps a ttl for the rest of that time. At most 24
+    /// days, at most [`max_hold`](Self::max_hold), and at most the ttl if the lock is not [renewed](Self::renew). Default: zero.
     ///
-    /// For scheduled jobs that are quick: a machine whose clock is a little late finds the lock taken, and does not run
-    /// the job a second time.
+    /// For short scheduled jobs: a machine whose clock is a little late finds the lock held, and does not run the job a second
+    /// time.
     ///
     /// # Examples
     ///
@@ -188,7 +188,7 @@ impl Lock {
     }
 
     /// Waits for the lock, in FIFO order: without limit, or for the manager's
-    /// [`default_wait`](crate::LockManagerBuilder::default_wait) where it has one.
+    /// [`default_wait`](crate::LockManagerBuilder::default_wait), if it has one.
     ///
     /// # Errors
     ///
@@ -217,7 +217,7 @@ impl Lock {
         self.acquire_at(None, Location::caller())
     }
 
-    /// Without a limit, or with one, for a call at this place.
+    /// As [`acquire`](Self::acquire), with an optional limit and the place of the call.
     pub(crate) fn acquire_at(
         &self,
         limit: Option<Duration>,
@@ -226,14 +226,14 @@ impl Lock {
         self.handle.take(Limit::of(limit), None, at)
     }
 
-    /// Waits for the lock, at most this long. Zero asks once, and does not queue.
+    /// Waits for the lock, at most this long. Zero makes one try, and does not queue.
     ///
     /// # Errors
     ///
-    /// [`TimedOut`](LockError::TimedOut) where others held it all the time ([`Busy`](LockError::Busy) for a wait of
-    /// zero); [`Unavailable`](LockError::Unavailable) where the server did not answer. Both by the time given, and up to a
-    /// tenth of a second for leaving the queue; a wait of zero, for the answer to its one request, by the
-    /// [`command_deadline`](crate::LockManagerBuilder::command_deadline). Else as [`acquire`](Self::acquire).
+    /// [`TimedOut`](LockError::TimedOut) if other holders had the lock all the time ([`Busy`](LockError::Busy) for a wait of zero);
+    /// [`Unavailable`](LockError::Unavailable) if the server did not answer. Both come at the limit, plus up to a tenth of a second
+    /// for leaving the queue. A wait of zero ends with the answer to its one request, at the latest after the
+    /// [`command_deadline`](crate::LockManagerBuilder::command_deadline). Otherwise as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -259,13 +259,13 @@ impl Lock {
         self.acquire_at(Some(limit), Location::caller())
     }
 
-    /// Takes the lock if it is free and nobody queues for it; never waits for another holder.
+    /// Takes the lock if it is free and no waiter queues for it; never waits for another holder.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) after at most two command deadlines, or three where a
-    /// release of this lock by this manager is under way, which the try lets go first. A lock that another holds is `Ok(None)`, also
-    /// inside the scope that holds it.
+    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) after at most two command deadlines, or three if
+    /// a release of this lock by this manager is under way: the try waits for that first. If the lock is held, the result is
+    /// `Ok(None)`, also inside the scope that holds it.
     ///
     /// # Cancel safety
     ///
@@ -287,7 +287,7 @@ impl Lock {
         self.try_acquire_at(Location::caller())
     }
 
-    /// For a call at this place.
+    /// As [`try_acquire`](Self::try_acquire), with the place of the call.
     pub(crate) fn try_acquire_at(
         &self,
         at: &'static Location<'static>,
@@ -297,8 +297,8 @@ impl Lock {
 
     /// Runs `body` while holding the lock; releases it on every path.
     ///
-    /// When the lock is lost the body is cancelled at its next await and the result is [`Lost`](LockError::Lost). A
-    /// release that fails after the body completed is traced, not returned: the work is done.
+    /// If the lock is lost, the body is cancelled at its next await, and the result is [`Lost`](LockError::Lost). If the release
+    /// fails after the body completed, the error is logged, not returned: the work is done.
     ///
     /// # Errors
     ///
@@ -325,7 +325,7 @@ impl Lock {
         self.handle.with(None, Location::caller(), body)
     }
 
-    /// What the lock looks like on the server at this moment.
+    /// The state of the lock on the server at this moment.
     ///
     /// # Errors
     ///
@@ -349,15 +349,17 @@ impl Lock {
         self.handle.inspect().await
     }
 
-    /// Takes the lock away from whoever holds it, and gives it to the next waiter. For operators.
+    /// Takes the lock away from its holder, and gives it to the next waiter. For operators.
     ///
-    /// The old holder is told at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)), but it may be in the middle of
-    /// something: for that moment two may work. A holder to which the server cannot push (over
-    /// [`from_connection`](crate::LockManager::from_connection), or with RESP2) hears of it with its next renewal. True if somebody held it.
+    /// The old holder is notified at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)), but it may be in the
+    /// middle of its work: for that moment two holders may work. If the server cannot push to the holder (over
+    /// [`from_connection`](crate::LockManager::from_connection), or with RESP2), the holder learns it at its next renewal. True if
+    /// the lock was held.
     ///
     /// # Errors
     ///
-    /// As [`inspect`](Self::inspect), and [`NotALock`](LockError::NotALock) where the name holds something else, which is left alone.
+    /// As [`inspect`](Self::inspect), and [`NotALock`](LockError::NotALock) if the name holds something else, which is left
+    /// unchanged.
     ///
     /// # Cancel safety
     ///

@@ -11,7 +11,7 @@ use crate::lock::Lock;
 use crate::reentrant::ReentrantLock;
 use crate::segmented::SegmentedLock;
 
-/// Makes [`Lock`]s on one server, and keeps those that are held alive.
+/// Makes [`Lock`]s on one server, and renews those that are held.
 ///
 /// Cheap to clone; clones share one connection and one background task. The task runs on the tokio runtime in which
 /// the manager was made, so a manager should not outlive that runtime: give each `#[tokio::test]` its own.
@@ -62,7 +62,7 @@ impl LockManager {
     }
 
     /// Connects to a quorum of 3, 5, 7 or 9 independent masters with the default settings. See
-    /// [`LockManagerBuilder::connect_quorum`] for what that is.
+    /// [`LockManagerBuilder::connect_quorum`].
     ///
     /// # Errors
     ///
@@ -86,7 +86,7 @@ impl LockManager {
         Self::builder().connect_quorum(nodes).await
     }
 
-    /// Settings other than the default.
+    /// A builder, for settings other than the defaults.
     ///
     /// # Examples
     ///
@@ -142,10 +142,10 @@ impl LockManager {
         Lock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
-    /// A handle to the reentrant lock named `key`, which Redisson knows as `RLock`. No I/O; a key that cannot be used is
-    /// reported when it is acquired.
+    /// A handle to the reentrant lock named `key`, which is compatible with Redisson's `RLock`. No I/O; a key that cannot be used
+    /// is reported when it is acquired.
     ///
-    /// The key stands bare on the server: the manager's prefix does not apply.
+    /// The key on the server has no prefix: the manager's prefix does not apply.
     ///
     /// # Examples
     ///
@@ -161,7 +161,7 @@ impl LockManager {
         ReentrantLock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
-    /// A handle to a lock in `segments` segments, 1 to 1024: so many holders may have one each. No I/O.
+    /// A handle to a lock with `segments` segments, 1 to 1024, each for one holder at a time. No I/O.
     ///
     /// # Examples
     ///
@@ -176,11 +176,11 @@ impl LockManager {
         SegmentedLock::new(self, key.as_ref(), segments)
     }
 
-    /// A walk through all locks of this manager's prefix that are held, whoever holds them: for operators and dashboards.
+    /// An iteration over all held locks with this manager's prefix, of all holders: for operators and dashboards.
     ///
-    /// It asks the server for a page at a time (`SCAN`), so it never blocks it for long, and it is weakly consistent: a lock that
-    /// is held during the whole walk is in it once; one that is taken or released meanwhile may be or not. Over a quorum it
-    /// walks through all nodes. [Reentrant locks](ReentrantLock) have no prefix and are not in it. With the empty prefix any
+    /// It reads one page at a time (`SCAN`), so it never blocks the server for long, and it is weakly consistent: a lock that is
+    /// held during the whole iteration appears once; a lock that is acquired or released meanwhile may or may not appear. Over a
+    /// quorum it covers all nodes. [Reentrant locks](ReentrantLock) have no prefix and do not appear. With the empty prefix any
     /// string with a ttl counts as a lock.
     ///
     /// The user of the server needs the right to `scan`.
@@ -204,21 +204,20 @@ impl LockManager {
         LockList::new(Arc::clone(&self.engine))
     }
 
-    /// Ends the service of this manager and all its clones: the last line of `main`.
+    /// Ends the service of this manager and all its clones. Call it in the last line of `main`.
     ///
-    /// From now on acquiring fails with [`ShutDown`](LockError::ShutDown), also for those who wait already; a caller whose
-    /// request is under way hears of it with the answer, or when the command deadline has passed. Then
-    /// it waits until guards in use are released and the releases that dropped guards have queued are
-    /// confirmed. Guards that are still alive shortly before `limit` are lost
-    /// ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks released; one that is to be kept
-    /// ([`Lock::at_least`](crate::Lock::at_least)) is left with a ttl for the rest of that time.
+    /// From now on acquisitions fail with [`ShutDown`](LockError::ShutDown), also those that wait already; a caller whose request
+    /// is under way gets the error with the answer, or after the command deadline. Then `shutdown` waits until guards in use are
+    /// released and the queued releases of dropped guards are confirmed. Guards that are still alive shortly before `limit` are
+    /// lost ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks are released. A lock with
+    /// [`at_least`](crate::Lock::at_least) keeps a ttl for the rest of that time.
     ///
-    /// Returns how many acquisitions and releases were not finished, of which locks may be left to their ttl: 0 if nothing is left on
-    /// the server. Guards that were lost are not counted.
+    /// Returns the number of acquisitions and releases that were not finished, whose locks may stay for their ttl: 0 if nothing is
+    /// left on the server. Lost guards are not counted.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future stops the waiting; acquiring stays refused. Call it again to wait on.
+    /// Dropping the future ends the wait; acquisitions stay refused. A second call continues the wait.
     ///
     /// # Examples
     ///

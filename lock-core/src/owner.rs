@@ -1,4 +1,4 @@
-//! Who holds a reentrant lock.
+//! The owner of a reentrant lock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::sim::owner as unused;
 /// Characters of the uuid that every owner begins with.
 const UUID_LEN: usize = 36;
 
-/// The uuid of this process, with which all owners made here begin.
+/// The uuid of this process: the beginning of all owners made here.
 #[cfg(not(lock_sim))]
 static PROCESS: Lazy<String> = Lazy::new(|| crate::rt::uuid().to_string());
 
@@ -26,24 +26,23 @@ tokio::task_local! {
     static CURRENT: Owner;
 }
 
-/// Who holds a reentrant lock: whoever has the same owner may take the lock again while it is held.
+/// The holder of a reentrant lock: code with the same owner may acquire the lock again while it is held.
 ///
-/// An owner is one piece of work, such as a request: never a thread or a task. It is cheap to clone, and it can travel:
-/// [`Display`](fmt::Display) gives the text to send along, for example in the header of a request, and
-/// [`parse`](Self::parse) makes the same owner of it in another process. Its form, `<uuid>:<number>`, is the one that
-/// Redisson gives to its threads.
+/// An owner is one piece of work, such as a request: never a thread or a task. It is cheap to clone, and can be sent to another
+/// process: [`Display`](fmt::Display) gives the text to send, for example in a request header, and [`parse`](Self::parse) makes the
+/// same owner from it. Its form, `<uuid>:<number>`, is the form that Redisson gives to its threads.
 ///
-/// An owner is a secret like a password for the time of the work: whoever knows it can enter and release the locks of
-/// that work. Send it to services that you trust, and do not log it; `Debug` does not show it.
+/// An owner is as secret as a password while the work lasts: with it, any client can enter and release the locks of that work. Send
+/// it only to services that you trust, and do not log it; `Debug` does not show it.
 ///
-/// If one of several processes of an owner crashes, what it held counts for one ttl more: the longest that this process asked
-/// the lock for. The others of the owner may come and go meanwhile.
+/// If one of several processes of an owner crashes, its holds count for one more ttl: the longest ttl that this process requested
+/// for the lock. Meanwhile the other processes of the owner may acquire and release it.
 ///
 /// # The owner of a scope
 ///
-/// [`scope`](Self::scope) makes an owner the [`current`](Self::current) one for a future and everything that it awaits,
-/// also for what it joins or selects. **Tasks that the future spawns do not inherit it**, since they may outlive the
-/// work. A task that is a part of the work is given the owner by hand:
+/// [`scope`](Self::scope) makes an owner the [`current`](Self::current) one for a future and everything that it awaits, joins or
+/// selects. **Tasks that the future spawns do not inherit it**, since they may outlive the work. Pass the owner to a task that is
+/// part of the work:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -65,12 +64,12 @@ tokio::task_local! {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Owner(
-    /// One pointer, since every lock that is held has room for an owner.
+    /// One pointer, since every held lock has room for an owner.
     Arc<String>,
 );
 
 impl Owner {
-    /// An owner that nobody else has.
+    /// A new owner, different from all others.
     ///
     /// # Examples
     ///
@@ -88,12 +87,12 @@ impl Owner {
         Self(Arc::new(unused()))
     }
 
-    /// The owner that another process has sent.
+    /// The owner from a text that another process has sent.
     ///
     /// # Errors
     ///
-    /// [`LockError::InvalidConfig`] where the text is not what [`Display`](fmt::Display) gives: a uuid in lower case, a
-    /// colon, and a number. The error does not repeat the text.
+    /// [`LockError::InvalidConfig`] if the text does not have the form of [`Display`](fmt::Display): a uuid in lower case, a colon,
+    /// and a number. The error does not repeat the text.
     ///
     /// # Examples
     ///
@@ -112,14 +111,14 @@ impl Owner {
             Ok(Self(Arc::new(text.to_owned())))
         } else {
             Err(LockError::config(
-                "this is no lock owner: send the text that `Owner` displays, `<uuid in lower case>:<number>`",
+                "this text is not a lock owner: send the text that `Owner` displays, `<uuid in lower case>:<number>`",
             ))
         }
     }
 
     /// Makes this the [`current`](Self::current) owner while `future` runs.
     ///
-    /// A scope within a scope hides the outer one until it ends. Tasks that `future` spawns are outside: see
+    /// An inner scope hides the outer one until it ends. Tasks that `future` spawns are outside: see
     /// [above](Self#the-owner-of-a-scope).
     ///
     /// # Cancel safety
@@ -142,7 +141,7 @@ impl Owner {
         CURRENT.scope(self.clone(), future)
     }
 
-    /// The owner of the innermost [`scope`](Self::scope) that is open here; `None` outside of any.
+    /// The owner of the innermost open [`scope`](Self::scope); `None` outside of any.
     ///
     /// # Examples
     ///
@@ -167,14 +166,14 @@ impl Owner {
     }
 }
 
-/// The text of an owner that nobody else has.
+/// The text of a new owner.
 #[cfg(not(lock_sim))]
 fn unused() -> String {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     format!("{}:{number}", *PROCESS)
 }
 
-/// Only the one way in which an owner is written: two texts are never the same owner.
+/// Accepts only one form of an owner: two different texts are never the same owner.
 fn well_formed(text: &str) -> bool {
     let Some((uuid, number)) = text.split_once(':') else {
         return false;
@@ -194,7 +193,7 @@ impl fmt::Display for Owner {
     }
 }
 
-// Whoever knows an owner can enter its locks: it may not appear in a log by accident.
+// An owner permits entering its locks, so it must not appear in a log by accident.
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Owner(..)")

@@ -1,10 +1,10 @@
-//! Where in the program a lock was asked for, and by which task.
+//! The place in the program that requested a lock, and the task.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::Location;
 
-/// The call that asked for a lock. Two words, since every held lock has one.
+/// The call that requested a lock. Two words, since every held lock has one.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     at: &'static Location<'static>,

@@ -14,42 +14,42 @@ use crate::inspect::LockInfo;
 use crate::key::{LockKey, check_prefix};
 use crate::owner::Owner;
 
-/// A lock that its owner can take again and again, and shares with Redisson's `RLock` of the same name.
+/// A lock that its owner can acquire repeatedly, shared with Redisson's `RLock` of the same name.
 ///
-/// It counts: every guard is one hold, and the last one that goes lets go of the lock. While any of them lives the lease is
-/// renewed, once for all, and the [fencing token](LockGuard::fencing_token) stays the same. All else is as for a
-/// [`Lock`](crate::Lock): the loss signal, the deadline, cancel safety, release on drop, shutdown.
+/// It counts: every guard is one hold, and the release of the last one releases the lock. While any guard lives, the lease is
+/// renewed, once for all, and the [fencing token](LockGuard::fencing_token) stays the same. The loss signal, the deadline, cancel
+/// safety, release on drop and shutdown are as for a [`Lock`](crate::Lock).
 ///
 /// # Who is the owner?
 ///
-/// Never a thread and never a task: [`owner(&owner)`](Self::owner) says it; else the owner of the enclosing
-/// [`Owner::scope`] or [`with`](Self::with) takes the lock. Without either the acquisition is refused, since a second one could not
-/// enter: [`InvalidConfig`](LockError::InvalidConfig) names both ways. Futures joined in one task do not share a lock unless they
-/// share an owner.
+/// Never a thread and never a task: the owner is given with [`owner(&owner)`](Self::owner), otherwise by the enclosing
+/// [`Owner::scope`] or [`with`](Self::with). Without an owner the acquisition is refused, since a second one could not enter:
+/// [`InvalidConfig`](LockError::InvalidConfig) names both ways. Futures joined in one task do not share a lock unless they share an
+/// owner.
 ///
 /// # On the server
 ///
-/// A hash with the owner's hold count, under the bare key, as Redisson keeps it: Java and Rust services exclude
-/// and wake each other. A second field, `lock-core:tenure`, is ours, and Redisson never reads it. A waiter subscribes to `redisson_lock__channel:{key}`. The order of waiters is FIFO inside
-/// this process; between processes the protocol knows none, and whoever asks first after a release has the lock. A process
-/// that lets go stands back for up to 3 ms where others have heard of it, so that its own tasks do not shut them out.
-/// Use [`Lock`](crate::Lock) where the order matters.
+/// A hash with the owner's hold count, under the key without a prefix, as Redisson keeps it: Java and Rust services exclude and
+/// wake each other. A second field, `lock-core:tenure`, belongs to lock-core, and Redisson never reads it. A waiter subscribes to
+/// `redisson_lock__channel:{key}`. Inside this process the order of waiters is FIFO. Between processes the protocol has no order:
+/// the first request after a release gets the lock. If other processes have received the release, the releasing process pauses for
+/// up to 3 ms, so that its own tasks do not shut them out. Use [`Lock`](crate::Lock) if the order matters.
 ///
-/// Redisson can have a lock for the same owner, where it was given the owner's text. Its holds and ours count together, and the
-/// fencing token stays the same until both have let go. A lock that it took anew after ours had ended is not ours: a release
-/// leaves it alone, and the guard is lost. One thing the protocol does not allow: a nested `lock(lease)` of Redisson, or its
-/// partial unlock, sets the ttl of the whole lock. Where that is shorter than ours, a guard believes in its own deadline until
-/// its next renewal, a third of its ttl later, and another owner may have the lock before. So give Redisson no shorter
-/// lease than the ttl here, where an owner is shared. Another: what is known of our holds lasts as long as our leases. Where
-/// Redisson keeps the lock for longer than all of them, the next guard here has a new fencing token, and a hold of ours that
-/// crashed is counted until the lock ends. The same becomes of all holds of that time where the server evicts or loses
-/// `lock-core:holds:{key}`: their guards are lost at the next renewal, and what they counted ends with the lock's ttl. A server that
-/// keeps locks wants `maxmemory-policy noeviction`.
+/// Redisson can have a lock for the same owner, if it was given the owner's text. Its holds and the holds here count together, and
+/// the fencing token stays the same until both have released. If Redisson acquires the lock again after the holds here have ended,
+/// a release here leaves that lock unchanged, and the guard is lost. The protocol has two limits. First, a nested `lock(lease)` of
+/// Redisson, or its partial unlock, sets the ttl of the whole lock. If that is shorter than the ttl here, a guard keeps its own
+/// deadline until its next renewal, a third of its ttl later, and another owner may acquire the lock before. So give Redisson no
+/// shorter lease than the ttl here, if an owner is shared. Second, the records of the holds here expire with their leases. If
+/// Redisson keeps the lock for longer than all of them, the next guard here has a new fencing token, and a crashed hold is counted
+/// until the lock ends. The same happens to all current holds if the server evicts or loses `lock-core:holds:{key}`: their guards
+/// are lost at the next renewal, and their counts end with the lock's ttl. So a server that keeps locks needs
+/// `maxmemory-policy noeviction`.
 ///
-/// A request that a broken connection delivers more than a second after its caller has gone is counted for nobody. It ends with
-/// the leases of its process for this owner.
+/// A request that a broken connection delivers more than a second after its caller has gone adds a hold without a guard. That hold
+/// ends with the leases of its process for this owner.
 ///
-/// Where the server does not let us subscribe (an ACL), a warning says so, and a waiter asks every
+/// If the server refuses the subscription (an ACL), a warning is logged, and a waiter polls every
 /// [`poll_interval`](crate::LockManagerBuilder::poll_interval).
 ///
 /// # Examples
@@ -96,8 +96,8 @@ impl ReentrantLock {
         self.handle.name()
     }
 
-    /// Takes the lock for this owner, wherever the call is made. Without it the owner of the enclosing
-    /// [`Owner::scope`] or [`with`](Self::with) takes it; outside of any, the acquisition is refused.
+    /// Acquires the lock for this owner, wherever the call is made. Default: the owner of the enclosing [`Owner::scope`] or
+    /// [`with`](Self::with); outside of any, the acquisition is refused.
     ///
     /// # Examples
     ///
@@ -117,8 +117,8 @@ impl ReentrantLock {
         self
     }
 
-    /// Puts this in front of the key on the server. Nothing by default, so that the key is the same as in Java; the
-    /// manager's prefix does not apply.
+    /// The prefix of the key on the server. Default: none, so that the key is the same as in Java; the manager's prefix does not
+    /// apply.
     ///
     /// # Examples
     ///
@@ -144,28 +144,29 @@ impl ReentrantLock {
         self
     }
 
-    /// As [`Lock::renew`](crate::Lock::renew). The lease is renewed as long as one hold of the owner wants it.
+    /// As [`Lock::renew`](crate::Lock::renew). The lease is renewed while at least one hold of the owner needs it.
     pub fn renew(mut self, renew: bool) -> Self {
         self.handle.renew = renew;
         self
     }
 
-    /// As [`Lock::max_hold`](crate::Lock::max_hold), for this hold; others of the same owner go on.
+    /// As [`Lock::max_hold`](crate::Lock::max_hold), for this hold; other holds of the same owner continue.
     pub fn max_hold(mut self, most: Duration) -> Self {
         self.handle.max_hold = Some(most);
         self
     }
 
-    /// Takes the lock, or takes it once more for an owner that has it; waits for any other owner, without limit.
+    /// Acquires the lock, also a second time for an owner that holds it; waits for any other owner as
+    /// [`Lock::acquire`](crate::Lock::acquire).
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`](crate::Lock::acquire); [`InvalidConfig`](LockError::InvalidConfig) also where no owner is named and no scope
-    /// is open.
+    /// As [`Lock::acquire`](crate::Lock::acquire); [`InvalidConfig`](LockError::InvalidConfig) also if no owner is given and no
+    /// scope is open.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: drop the future to stop waiting. What was counted by then is taken back in the background.
+    /// Cancel-safe: drop the future to stop waiting. A hold that was counted by then is released in the background.
     ///
     /// # Examples
     ///
@@ -183,7 +184,7 @@ impl ReentrantLock {
         self.acquire_at(None, Location::caller())
     }
 
-    /// Without a limit, or with one, for a call at this place.
+    /// As [`acquire`](Self::acquire), with an optional limit and the place of the call.
     pub(crate) async fn acquire_at(
         &self,
         limit: Option<Duration>,
@@ -193,7 +194,7 @@ impl ReentrantLock {
         self.handle.take(Limit::of(limit), owner, at).await
     }
 
-    /// As [`acquire`](Self::acquire), waiting at most this long. Zero asks once.
+    /// As [`acquire`](Self::acquire), waiting at most this long. Zero makes one try.
     ///
     /// # Errors
     ///
@@ -225,11 +226,11 @@ impl ReentrantLock {
         self.acquire_at(Some(limit), Location::caller())
     }
 
-    /// Takes the lock if it is free or the owner has it; never waits for another owner.
+    /// Takes the lock if it is free or the owner holds it; never waits for another owner.
     ///
     /// # Errors
     ///
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire). A lock that another owner has is `Ok(None)`.
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire). If another owner holds the lock, the result is `Ok(None)`.
     ///
     /// # Cancel safety
     ///
@@ -256,8 +257,8 @@ impl ReentrantLock {
         }
     }
 
-    /// Runs `body` while holding the lock, as [`Lock::with`](crate::Lock::with) does, in the scope of the owner: what the body takes of
-    /// this lock, it takes once more.
+    /// Runs `body` while holding the lock, as [`Lock::with`](crate::Lock::with) does, in the scope of the owner: an acquisition of
+    /// this lock in the body is a further hold.
     ///
     /// # Errors
     ///
@@ -292,7 +293,7 @@ impl ReentrantLock {
         }
     }
 
-    /// What the lock looks like on the server at this moment, with its owner and how often it is held.
+    /// The state of the lock on the server at this moment, with its owner and its number of holds.
     ///
     /// # Errors
     ///
@@ -317,10 +318,11 @@ impl ReentrantLock {
         self.handle.inspect().await
     }
 
-    /// Takes the lock away from its owner, with all its holds, and wakes those who wait. For operators.
+    /// Takes the lock away from its owner, with all its holds, and wakes the waiters. For operators.
     ///
-    /// Rust holders are told at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)) where the server can push to them; a Redisson
-    /// client finds out at its next renewal, and so do we when Redisson takes a lock away. True if somebody held it.
+    /// Rust holders are notified at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)) if the server can push
+    /// to them; a Redisson client learns it at its next renewal, as does a Rust holder if Redisson takes the lock away. True if the
+    /// lock was held.
     ///
     /// # Errors
     ///
@@ -346,12 +348,12 @@ impl ReentrantLock {
         self.handle.force_release().await
     }
 
-    /// The owner that takes the lock.
+    /// The owner for the acquisition.
     fn taker(&self) -> Result<Owner, LockError> {
         let named = self.owner.clone().or_else(Owner::current);
         named.ok_or_else(|| {
             LockError::config(format!(
-                "no owner takes the reentrant lock `{}`: name one with `.owner(&owner)`, or acquire inside `Owner::scope` or `with`; `Owner::new()` makes one",
+                "the reentrant lock `{}` has no owner here: give one with `.owner(&owner)` (`Owner::new()` makes one), or acquire inside `Owner::scope` or `with`",
                 self.key()
             ))
         })

@@ -1,11 +1,11 @@
-//! How long a lease is.
+//! The length of a lease.
 
 use std::time::Duration;
 
 use crate::time::Moment;
 
-/// How long a lease is, and how much of it is not trusted; in whole milliseconds, as the server counts, so at most 49 days.
-/// Small, since every lock that is held has a few of them.
+/// The length of a lease, and the drift subtracted from it; in whole milliseconds, as the server counts, so at most 49 days. Small,
+/// since every held lock has a few of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Terms {
     ttl: u32,
@@ -15,7 +15,7 @@ pub(crate) struct Terms {
 }
 
 impl Terms {
-    /// A fraction of a millisecond makes the drift longer.
+    /// A fraction of a millisecond lengthens the drift.
     pub(crate) fn new(ttl: Duration, asked: Duration, drift: Duration) -> Self {
         let millis = |time: Duration| u32::try_from(time.as_millis()).unwrap_or(u32::MAX);
         Self {
@@ -33,18 +33,18 @@ impl Terms {
         Duration::from_millis(u64::from(self.drift))
     }
 
-    /// Until when a lease granted by a request is believed. It counts from before the request was sent: the
-    /// server's lease can only have begun later. Redis, "Distributed Locks": `ttl - elapsed - drift`.
+    /// The local end of a lease that a request granted. It is measured from before the request was sent, because the server's lease
+    /// can only have begun later. Redis, "Distributed Locks": `ttl - elapsed - drift`.
     pub(crate) fn deadline(self, sent_at: Moment) -> Moment {
         sent_at + self.ttl().saturating_sub(self.drift())
     }
 
-    /// Whether a lease on these terms is what was asked for on the others.
+    /// Whether a lease on these terms serves a request with the other terms.
     pub(crate) fn serve(self, wanted: Self) -> bool {
         self.asked == wanted.asked
     }
 
-    /// A third of the ttl: when a lease wants renewal.
+    /// A third of the ttl: the time after which a lease is renewed.
     pub(crate) fn third(self) -> Duration {
         self.ttl() / 3
     }

@@ -182,7 +182,7 @@ mod linux {
                 }),
                 // As where file descriptors have run out.
                 Err(error) => {
-                    tracing::warn!(%error, "no timer to be had: looking at the clock instead");
+                    tracing::warn!(%error, "no timer is available: polling the clock instead");
                     Self::Heartbeat
                 }
             }

@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Whom to trust over TLS, and how to identify this client. Given to [`LockManagerBuilder::tls`](crate::LockManagerBuilder::tls).
+/// The certificates to trust over TLS, and the identity of this client. Passed to
+/// [`LockManagerBuilder::tls`](crate::LockManagerBuilder::tls).
 ///
 /// Without these settings a `rediss://` URL trusts the root certificates of the system, which the environment variable
-/// `SSL_CERT_FILE` replaces. Files are read when the manager connects, and again for each later connection: a certificate that
-/// was renewed on disk needs no restart.
+/// `SSL_CERT_FILE` replaces. Files are read when the manager connects, and again for each later connection: a certificate that was
+/// renewed on disk needs no restart.
 ///
 /// # Examples
 ///
@@ -41,7 +42,7 @@ pub(crate) enum Pem {
 }
 
 impl Tls {
-    /// The roots of the system, and no client certificate.
+    /// Trusts the roots of the system, and has no client certificate.
     pub fn new() -> Self {
         Self::default()
     }
@@ -67,7 +68,7 @@ impl Tls {
         self
     }
 
-    /// The certificate and the private key of this client, both in PEM format, for a server that asks for them (mutual TLS).
+    /// The certificate and the private key of this client, both in PEM format, for a server that requires them (mutual TLS).
     /// Intermediate certificates follow the certificate in the same text.
     ///
     /// # Examples
@@ -93,7 +94,7 @@ impl Tls {
         self
     }
 
-    /// The name in the server's certificate, where that is not the host in the URL: behind a tunnel, or for a server that is
+    /// The name in the server's certificate, if it differs from the host in the URL: behind a tunnel, or for a server that is
     /// reached by its IP address.
     ///
     /// # Examples
@@ -106,8 +107,8 @@ impl Tls {
         self
     }
 
-    /// Trusts any certificate. For tests only: whoever is between this client and the server can then read and change
-    /// everything, the password included.
+    /// Trusts any certificate. For tests only: an attacker between this client and the server can then read and change everything,
+    /// including the password.
     #[cfg(feature = "tls-insecure")]
     pub fn insecure(mut self) -> Self {
         self.insecure = true;

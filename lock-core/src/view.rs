@@ -1,4 +1,4 @@
-//! A look at a hold from the side.
+//! A view of a hold, which does not keep the lock.
 
 use std::fmt;
 use std::pin::pin;
@@ -9,10 +9,10 @@ use crate::engine::{Engine, Hold, Lease, LockRequest, Status};
 use crate::error::{LockError, LossReason};
 use crate::fencing::FencingToken;
 
-/// Watches a hold without deciding when it ends: dropping a view releases nothing.
+/// Observes a hold and does not decide when it ends: dropping a view releases nothing.
 ///
 /// Made by [`LockGuard::view`](crate::LockGuard::view), and by [`LockGuard::current`](crate::LockGuard::current) inside a function
-/// under `#[distributed_lock]`. A view may outlive its guard; then the lock is no longer held for it.
+/// under `#[distributed_lock]`. A view may outlive its guard; then it shows the lock as not held.
 ///
 /// # Examples
 ///
@@ -67,7 +67,7 @@ impl LockView {
         }
     }
 
-    /// As [`LockGuard::is_held`](crate::LockGuard::is_held); false once the guard has let go.
+    /// As [`LockGuard::is_held`](crate::LockGuard::is_held); false once the guard is released or dropped.
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.status() == Status::Held
@@ -82,7 +82,8 @@ impl LockView {
         }
     }
 
-    /// As [`LockGuard::lost`](crate::LockGuard::lost). Never resolves once the guard has let go: a lock that was given back was not lost.
+    /// As [`LockGuard::lost`](crate::LockGuard::lost). Never resolves once the guard is released or dropped: a released lock was
+    /// not lost.
     ///
     /// # Cancel safety
     ///
@@ -93,7 +94,7 @@ impl LockView {
             .acquisition()
             .and_then(|acquisition| acquisition.lease())
         else {
-            // A view is made of a hold that has begun.
+            // A view belongs to a hold that has begun.
             return std::future::pending().await;
         };
         loop {
@@ -131,7 +132,7 @@ impl LockView {
         Arc::ptr_eq(engine, &self.engine)
             && held.key == request.key
             && !enters_again
-            // A task of a `LocalSet` that is driven in the scope is not in it.
+            // A task of a `LocalSet` that is driven inside the scope is not part of it.
             && held.place.is_in_task_of(request.place)
             && self.is_held()
     }

@@ -3,9 +3,9 @@
 //! Depend on `lock-core`, which exports the attribute, and not on this crate: the two are one library and match in
 //! their exact versions.
 //!
-//! How the attribute is made: `parse` reads the arguments, `function` reads the item, `validate` turns both
-//! into a plan or into errors, `expand` writes the code. What the code does at run time is in `lock-core`. What users read
-//! about the arguments is in `docs`, a file for each question that they answer.
+//! How the attribute works: `parse` reads the arguments, `function` reads the item, `validate` turns both into a plan or into
+//! errors, and `expand` writes the code. The run-time part of that code is in `lock-core`. The documentation of the arguments is in
+//! the folder `docs`.
 
 mod duration;
 mod expand;
@@ -20,15 +20,21 @@ use proc_macro::TokenStream;
 
 /// Runs an async function under a distributed lock.
 ///
-/// The function asks for the lock, waits for its turn, runs its body and gives the lock back: also when the body
-/// returns early, fails, panics or is cancelled. **The body never runs without the lock**, whatever the arguments.
+/// The function acquires the lock, runs its body and releases the lock, also if the body returns early, fails, panics or is
+/// cancelled. **The body never runs without the lock**, whatever the arguments.
+///
+/// Three arguments are enough for most functions:
+///
+/// - [`key`](#key): the name of the lock, with values of the parameters;
+/// - [`ttl`](#ttl): how long a crashed holder blocks the others. While the body runs, the lock is renewed;
+/// - [`wait`](#wait): how long to wait for the lock. `"0s"` is one try.
 ///
 /// ```
 /// use lock_core::{LockError, LockManager, distributed_lock};
 ///
 /// #[distributed_lock(key = "order:{order_id}", ttl = "30s", wait = "5s")]
 /// async fn pay(order_id: u64, amount: u64) -> Result<u64, LockError> {
-///     // Nobody else in the cluster pays this order now.
+///     // No other task or process pays this order now.
 ///     Ok(amount)
 /// }
 ///
@@ -41,43 +47,46 @@ use proc_macro::TokenStream;
 /// # }
 /// ```
 ///
-/// It goes on `async fn`s of every shape: free, generic, with any receiver, in an `impl` or in a trait with a body,
-/// handlers of web frameworks among them. It works above and beneath `#[instrument]`, `#[async_trait]`, `#[tokio::test]`
-/// and `#[tokio::main]`. A function that returns a stream is refused: the items would be made without the lock.
+/// [`on_busy`](#on_busy) chooses the result when the lock is busy, and [`on_lost`](#on_lost) what happens to the body when the
+/// lock is lost. Inside the function, and in all functions that it calls, [`LockGuard::current()`] gives the fencing token and says
+/// whether the lock is still held.
 ///
-/// Inside the function, and in all that it calls, [`LockGuard::current()`] tells the fencing token and whether the lock
-/// is still held.
+/// The attribute accepts every `async fn` with a body: free, generic, with any receiver, in an `impl` or a trait, and handlers of
+/// web frameworks. It works above and below `#[instrument]`, `#[async_trait]`, `#[tokio::test]` and `#[tokio::main]`. It refuses
+/// a function that returns a stream, because the items would be produced without the lock.
+///
+/// # All arguments
 ///
 /// [`LockGuard::current()`]: ../lock_core/struct.LockGuard.html#method.current
 ///
-/// | Argument | Value | When it is absent |
+/// | Argument | Value | Default |
 /// |---|---|---|
-/// | [`key`](#key) | a format string, or an expression of text | the path of the function, where parameters are marked |
-/// | [`#[key]`](#key-on-a-parameter) | on a parameter | no parameter is appended to the key |
-/// | [`keys`](#keys) | a list of keys | one lock |
+/// | [`key`](#key) | a format string, or an expression of text | the path of the function, if a parameter is marked with `#[key]` |
+/// | [`#[key]`](#key-on-a-parameter) | on a parameter | the key has no parameters appended |
+/// | [`keys`](#keys) | a list of keys | one key |
 /// | [`escape`](#escape) | `true`, `false` | `true` |
-/// | [`reentrant`](#reentrant) | nothing, `true`, `false` | `false`: the exclusive lock |
-/// | [`owner`](#owner) | an expression of `Owner` or `Option<Owner>` | the owner of the enclosing function or scope, else a new one |
-/// | [`ttl`](#ttl) | a duration | the manager's own |
-/// | [`wait`](#wait) | a duration | the manager's `default_wait`, else waits without limit |
+/// | [`reentrant`](#reentrant) | no value, `true`, `false` | `false`: an exclusive lock |
+/// | [`owner`](#owner) | an expression of `Owner` or `Option<Owner>` | the owner of the enclosing function or scope, or a new owner |
+/// | [`ttl`](#ttl) | a duration | the manager's `default_ttl` |
+/// | [`wait`](#wait) | a duration | the manager's `default_wait`, or no limit |
 /// | [`renew`](#renew) | `true`, `false` | `true` |
-/// | [`max_hold`](#max_hold) | a duration | holds as long as the body runs |
-/// | [`at_least`](#at_least) | a duration | free as soon as the body has ended |
-/// | [`when`](#when) | an expression of `bool` | the work is always due |
+/// | [`max_hold`](#max_hold) | a duration | no limit |
+/// | [`at_least`](#at_least) | a duration | the lock is free when the body has ended |
+/// | [`when`](#when) | an expression of `bool` | `true` |
 /// | [`on_busy`](#on_busy) | `error`, `skip`, `return = value`, `call = path` | `error` |
 /// | [`on_lost`](#on_lost) | `cancel`, `continue`, `call = path` | `cancel` |
 /// | [`map_err`](#map_err) | a path or a closure | `From<LockError>` |
 /// | [`client`](#client) | an expression of `LockManager` | the default manager |
-/// | [`guard`](#guard) | a name | the body has no guard |
+/// | [`guard`](#guard) | a name | the guard has no name in the body |
 /// | [`name`](#name) | text | the path of the function |
 /// | [`crate`](#crate) | the path of `lock-core` | `::lock_core` |
 ///
 /// A duration is a literal or an expression of type [`Duration`](std::time::Duration). A literal is one or more whole
 /// numbers with the units `h`, `m`, `s` and `ms`, from the longest to the shortest: `"30s"`, `"500ms"`, `"1m30s"`. It
-/// is checked when the program is compiled, and is at most 24 days.
+/// is checked at compile time, and is at most 24 days.
 ///
-/// Expressions may use the parameters. They are evaluated once and in the order `when`, `client`, `owner`, `key`, `ttl`,
-/// `wait`, `max_hold`, `at_least`, before the lock is asked for and before the body takes the parameters away.
+/// Expressions may use the parameters. They are evaluated once, before the acquisition and before the body moves the parameters, in
+/// the order `when`, `client`, `owner`, `key`, `ttl`, `wait`, `max_hold`, `at_least`.
 ///
 #[doc = include_str!("../docs/which_lock.md")]
 #[doc = include_str!("../docs/how_long.md")]
@@ -88,7 +97,7 @@ pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStrea
     match expand::expand(arguments.into(), item.clone().into()) {
         Ok(expanded) => expanded.into(),
         Err(error) => {
-            // The function stays, so that its callers get no errors of their own and editors keep working.
+            // Keep the function, so that its callers compile without further errors and editors keep working.
             let mut tokens = TokenStream::from(error.into_compile_error());
             tokens.extend(TokenStream::from(function::without_key_marks(item.into())));
             tokens

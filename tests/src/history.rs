@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fence_that_fell_is_seen_where_nobody_relied_on_the_holds() {
+    fn a_fence_that_fell_is_seen_among_unobserved_holds() {
         let history = history(&["hold a 6 10 20", "hold c 9 10 50", "hold b 5 21 30"]);
         let found = history.violations();
         assert!(

@@ -65,7 +65,7 @@ async fn each_way(lock: &Lock, check: impl Fn(LockError)) {
 }
 
 #[tokio::test]
-async fn keys_that_can_not_be_used_are_refused_by_every_call() {
+async fn keys_that_cannot_be_used_are_refused_by_every_call() {
     let locks = memory().await;
     let long = "x".repeat(1025);
     let multibyte = "ä".repeat(513);
@@ -149,7 +149,7 @@ async fn a_counter_that_has_no_next_token_is_refused_and_kept() {
 }
 
 #[tokio::test]
-async fn times_of_a_lock_that_can_not_work_are_refused() {
+async fn times_of_a_lock_that_cannot_work_are_refused() {
     let lock = memory().await.lock("a");
     let ms = Duration::from_millis;
     for ttl in [Duration::ZERO, ms(9), DAY * 24 + ms(1), Duration::MAX] {
@@ -216,7 +216,7 @@ async fn times_of_a_lock_that_can_not_work_are_refused() {
 }
 
 #[tokio::test]
-async fn settings_of_a_manager_that_can_not_work_are_refused() {
+async fn settings_of_a_manager_that_cannot_work_are_refused() {
     type Tweak = fn(LockManagerBuilder) -> LockManagerBuilder;
     let cases: [(Tweak, &str); 16] = [
         (

@@ -33,7 +33,7 @@ fn locks_in_memory_need_no_io() {
 }
 
 #[test]
-fn a_server_that_can_not_be_reached_for_lack_of_io_is_unavailable() {
+fn a_server_that_cannot_be_reached_for_lack_of_io_is_unavailable() {
     let connected = without_io().block_on(LockManager::connect("redis://127.0.0.1:1"));
     let error = connected.expect_err("nothing can be reached");
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -55,7 +55,7 @@ fn undriven() -> (Runtime, TestServer, LockManager) {
 }
 
 #[test]
-fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
+fn a_try_on_a_runtime_that_is_not_driven_ends() {
     let (idle, server, locks) = undriven();
     let other = several_threads();
     // Several, since those who ask at the same moment share a command.
@@ -76,7 +76,7 @@ fn nobody_waits_for_ever_for_a_runtime_that_nobody_drives() {
 
 /// A lone request goes out by another way than those that share a command.
 #[test]
-fn a_lone_request_is_not_written_for_a_runtime_that_nobody_drives() {
+fn a_lone_request_is_not_written_for_a_runtime_that_is_not_driven() {
     let (idle, server, locks) = undriven();
     let other = several_threads();
     let taken = other.block_on(async {
@@ -208,7 +208,7 @@ fn looking_at_a_lock_says_that_the_runtime_of_its_manager_has_ended() {
 
 /// What the manager's own runtime would do is not done; but nobody believes in a lock that is gone, or waits beyond a limit.
 #[test]
-fn while_nobody_drives_its_runtime_a_manager_promises_nothing_that_it_does_not_keep() {
+fn a_manager_whose_runtime_is_not_driven_keeps_limits_and_exclusion() {
     let (idle, server, locks) = undriven();
     let other = several_threads();
     let ttl = Duration::from_millis(500);

@@ -352,7 +352,7 @@ async fn a_loss_is_one_warning_with_key_reason_and_time() {
 }
 
 #[tokio::test]
-async fn a_loss_is_reported_while_nobody_looks_at_the_guard() {
+async fn a_loss_is_reported_while_no_task_looks_at_the_guard() {
     let server = TestServer::start().await;
     let capture = Capture::start();
     let builder = LockManager::builder().command_deadline(LIMIT);

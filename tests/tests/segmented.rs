@@ -125,7 +125,7 @@ cases! {
     where_all_is_exhausted_every_way_to_ask_says_so,
     a_wait_that_ends_is_told_from_one_that_is_not_wanted,
     a_cancelled_wait_leaves_nothing_behind,
-    settings_that_can_not_work_are_refused,
+    settings_that_cannot_work_are_refused,
     a_try_takes_the_segment_of_a_waiter_that_does_not_run,
     a_waiter_takes_the_segment_of_another_that_does_not_run,
 }
@@ -382,7 +382,7 @@ async fn a_cancelled_wait_leaves_nothing_behind(url: &str) {
     assert_eq!(ours.shutdown(LIMIT).await, 0);
 }
 
-async fn settings_that_can_not_work_are_refused(url: &str) {
+async fn settings_that_cannot_work_are_refused(url: &str) {
     let locks = manager(url).await;
     for count in [0, 1025] {
         let lock = locks.segmented_lock(KEY, count);

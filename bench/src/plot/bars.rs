@@ -1,4 +1,6 @@
-use super::svg::{Anchor, Svg, WIDTH, class};
+use lock_plot::{Anchor, Drawing, Paint};
+
+use super::{WIDTH, class};
 
 const LEFT: f64 = 200.0;
 /// What remains beside the longest bar for its figure.
@@ -31,7 +33,7 @@ impl Bars<'_> {
             return None;
         }
         let scale = (WIDTH - LEFT - RIGHT) / most;
-        let mut svg = Svg::default();
+        let mut svg = Drawing::default();
         svg.text([16.0, 26.0], self.title, "title", Anchor::Start);
         let mut y = 44.0;
         for (name, bars) in self.groups.iter().filter(|(_, bars)| !bars.is_empty()) {
@@ -44,7 +46,11 @@ impl Bars<'_> {
                 svg.text([LEFT - 10.0, base], bar.name, label, Anchor::End);
                 // A bar too short to be seen is still there.
                 let length = (bar.value * scale).max(1.0);
-                svg.rect([LEFT, y + (ROW - BAR) / 2.0, length, BAR], class(bar.ours));
+                svg.rect(
+                    [LEFT, y + (ROW - BAR) / 2.0, length, BAR],
+                    class(bar.ours),
+                    "",
+                );
                 svg.text(
                     [LEFT + length + 6.0, base],
                     &bar.shown,
@@ -53,15 +59,15 @@ impl Bars<'_> {
                 );
                 y += ROW;
             }
-            svg.line([LEFT, top, LEFT, y], "line", 1.0);
+            svg.line([LEFT, top, LEFT, y], Paint::Class("line"), 1.0);
             if let Some(mark) = self.mark {
                 let x = LEFT + mark * scale;
-                svg.line([x, top, x, y], "mark", 1.0);
+                svg.line([x, top, x, y], Paint::Class("mark"), 1.0);
             }
             y += 10.0;
         }
         svg.text([16.0, y + 12.0], &self.source, "small", Anchor::Start);
-        Some(svg.finish(y + 24.0, self.title))
+        Some(svg.file([WIDTH, y + 24.0], self.title))
     }
 }
 
@@ -88,9 +94,9 @@ mod tests {
     #[test]
     fn lengths_are_in_proportion_to_values() {
         let svg = bars(&[9.0, 4.5, 0.0]).unwrap();
-        assert!(svg.contains(r#"width="450.0""#), "{svg}");
-        assert!(svg.contains(r#"width="225.0""#));
-        assert!(svg.contains(r#"width="1.0""#));
+        assert!(svg.contains(r#"width="450.00""#), "{svg}");
+        assert!(svg.contains(r#"width="225.00""#));
+        assert!(svg.contains(r#"width="1.00""#));
         assert!(svg.contains(r#"<line class="mark" x1="250.0""#));
     }
 

@@ -2,7 +2,8 @@
 
 mod bars;
 mod ranges;
-mod svg;
+
+use lock_plot::Paint;
 
 use crate::contestant::Who;
 use crate::results::{Results, ratio};
@@ -58,6 +59,12 @@ fn source(results: &Results) -> String {
         "{}, {} cores, {}, medians of {} rounds, {}{quick}",
         about.server, about.cores, about.system, about.rounds, about.date
     )
+}
+
+const WIDTH: f64 = 760.0;
+
+fn class(ours: bool) -> Paint<'static> {
+    Paint::Class(if ours { "ours" } else { "other" })
 }
 
 fn is_ours(who: Who) -> bool {

@@ -1,4 +1,6 @@
-use super::svg::{Anchor, Svg, WIDTH, class};
+use lock_plot::{Anchor, Drawing, Paint};
+
+use super::{WIDTH, class};
 
 const LEFT: f64 = 200.0;
 const RIGHT: f64 = 150.0;
@@ -32,7 +34,7 @@ impl Ranges<'_> {
         let scale = (WIDTH - LEFT - RIGHT) / f64::from(high - low);
         let x = |micros: f64| LEFT + (micros.log10() - f64::from(low)) * scale;
 
-        let mut svg = Svg::default();
+        let mut svg = Drawing::default();
         svg.text([16.0, 26.0], self.title, "title", Anchor::Start);
         let mut y = 44.0;
         for (name, ranges) in self.groups.iter().filter(|(_, ranges)| !ranges.is_empty()) {
@@ -41,7 +43,7 @@ impl Ranges<'_> {
             let bottom = y + ranges.len() as f64 * ROW;
             for power in low..=high {
                 let x = x(10_f64.powi(power));
-                svg.line([x, y, x, bottom], "line", 1.0);
+                svg.line([x, y, x, bottom], Paint::Class("line"), 1.0);
             }
             for range in ranges {
                 let label = if range.ours { "bold" } else { "plain" };
@@ -62,7 +64,7 @@ impl Ranges<'_> {
             svg.text([x(micros), y + 6.0], &time(micros), "small", Anchor::Middle);
         }
         svg.text([16.0, y + 28.0], &self.source, "small", Anchor::Start);
-        Some(svg.finish(y + 40.0, self.title))
+        Some(svg.file([WIDTH, y + 40.0], self.title))
     }
 }
 

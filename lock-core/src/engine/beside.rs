@@ -137,5 +137,5 @@ pub(super) fn foreign(acquisition: &Acquisition, kind: String) -> LockError {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("the server answered what was not asked")]
+#[error("the server's answer does not fit the request")]
 struct Unasked;

@@ -110,7 +110,7 @@ impl Engine {
     ) -> Result<Arc<Self>, LockError> {
         let runtime = Handle::try_current().map_err(|_| {
             LockError::config(
-                "there is no tokio runtime here: connect inside one, it keeps the locks alive",
+                "there is no tokio runtime here: connect inside one, which then renews the locks",
             )
         })?;
         let (commands, queued) = unbounded_channel();

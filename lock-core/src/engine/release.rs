@@ -84,7 +84,7 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
                 tracing::warn!(
                     key = acquisition.key.name(),
                     %error,
-                    "the lock could not be released: it was left to its ttl"
+                    "the lock could not be released: the server keeps it until its ttl ends"
                 );
                 break;
             }

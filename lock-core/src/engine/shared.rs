@@ -89,7 +89,7 @@ impl Shared {
     pub(crate) fn check_alive(&self) -> Result<(), LockError> {
         if self.ended.load(Ordering::Relaxed) {
             return Err(LockError::config(
-                "the runtime in which this lock manager was made has ended, and nothing would renew its locks: make one in the runtime that uses it",
+                "the runtime in which this lock manager was made has ended, so its locks would not be renewed: make a manager in the runtime that uses it",
             ));
         }
         Ok(())

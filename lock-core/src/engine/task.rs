@@ -164,7 +164,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     for hold in not_taken {
         tracing::debug!(
             key = hold.request.key.name(),
-            "a waiter does not run: the next one has the lock"
+            "a waiter does not run: the lock goes to the next waiter"
         );
         if hold.release(now) == Status::Held
             && let Some(acquisition) = shared.pass_on(&hold, now)
@@ -208,7 +208,7 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
             Some(LineCheck::PassedOver(left)) => {
                 tracing::debug!(
                     key = line.key.name(),
-                    "a waiter does not run: the next one comes before it"
+                    "a waiter does not run: the next waiter overtakes it"
                 );
                 if let Some(acquisition) = left {
                     release(shared, acquisition, jobs);

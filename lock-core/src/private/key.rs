@@ -3,17 +3,17 @@
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Display, Formatter, Write};
 
-/// A key in the making.
+/// A key under construction.
 ///
-/// What stands in the template is taken as it is. What comes from values is escaped, so that no value can look like a
-/// part of the template: `order:{user}:{id}` gives different keys for different pairs, whatever the values hold.
+/// The text of the template is copied. Values are escaped, so that no value can look like a part of the template:
+/// `order:{user}:{id}` gives different keys for different pairs, whatever the values contain.
 ///
-/// The template and its values come through one call of `format_args!`; a `Value` says when it is its turn.
+/// The template and its values come in one call of `format_args!`; a `Value` marks the text that it writes.
 #[derive(Debug)]
 pub struct Key {
     text: RefCell<String>,
     escape: bool,
-    /// A value is being written.
+    /// Whether a value is being written.
     in_value: Cell<bool>,
 }
 
@@ -22,21 +22,21 @@ impl Key {
     #[must_use]
     pub fn new(escape: bool) -> Self {
         Self {
-            // Most keys fit, and then this is the only allocation.
+            // Most keys fit, so this is the only allocation.
             text: RefCell::new(String::with_capacity(48)),
             escape,
             in_value: Cell::new(false),
         }
     }
 
-    /// Text that is taken as it is.
+    /// Adds text without escaping.
     pub fn text<T: AsRef<str> + ?Sized>(&self, text: &T) {
         self.text.borrow_mut().push_str(text.as_ref());
     }
 
-    /// A template and its values.
+    /// Adds a template with its values.
     pub fn write(&self, template: fmt::Arguments<'_>) {
-        // Writing fails only if a value's own `Display` does; then the key holds what it wrote.
+        // Writing fails only if the `Display` of a value fails; then the key has the text written so far.
         let _ = Escape(self).write_fmt(template);
     }
 
@@ -58,14 +58,14 @@ impl Key {
     }
 }
 
-/// What may stand in a key.
+/// A part of a key.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot be a part of a lock's key",
     label = "a part of a key is text, a number, or another type with `Display`",
     note = "name what is inside it, such as a field of a struct, or the value of an `Option`"
 )]
 pub trait KeyPart {
-    /// Writes the value as the key shows it, before what is special in it is escaped.
+    /// Writes the value as the key shows it, before special characters are escaped.
     fn show(&self, f: &mut Formatter<'_>) -> fmt::Result;
 
     #[doc(hidden)]
@@ -84,7 +84,7 @@ impl<T: Display + ?Sized> KeyPart for T {
     }
 }
 
-/// A value that is shown by its `Display`. The type of it has no bound, so that a wrong one is one error and not two.
+/// A value that is shown by its `Display`. Its type has no bound, so that a wrong type is one error, not two.
 #[derive(Debug)]
 pub struct Shown<'a, T: ?Sized> {
     value: Value<'a, T>,

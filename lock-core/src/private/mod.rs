@@ -1,4 +1,4 @@
-//! What `#[distributed_lock]` expands to calls of. Not for use by hand: it changes with the attribute.
+//! The functions that `#[distributed_lock]` expands to. Not for use by hand: they change with the attribute.
 
 mod key;
 mod outcome;
@@ -35,7 +35,7 @@ pub struct Options {
     pub function: &'static str,
     /// `ttl`
     pub ttl: Option<Duration>,
-    /// `wait`: absent without limit, zero for one try.
+    /// `wait`: `None` for no limit, zero for one try.
     pub wait: Option<Duration>,
     /// `renew`
     pub renew: bool,
@@ -47,10 +47,10 @@ pub struct Options {
 
 /// The locks around one call of the function, in the order of the keys.
 ///
-/// Boxed, because it lies in the function's future.
+/// Boxed, because it is part of the function's future.
 pub type Guards = Box<[LockGuard]>;
 
-/// Where the function keeps its locks.
+/// The locks of a function during its body.
 #[derive(Debug, Default)]
 pub struct BodyHold(OnceLock<Guards>);
 
@@ -61,7 +61,7 @@ impl BodyHold {
         Self::default()
     }
 
-    /// Takes what was entered.
+    /// Stores the locks that were acquired.
     pub fn fill(&self, entered: Result<Guards, LockError>) -> Result<(), LockError> {
         self.0.set(entered?).unwrap_or_else(|_| {
             unreachable!("a call takes its locks once");
@@ -69,13 +69,12 @@ impl BodyHold {
         Ok(())
     }
 
-    /// What `guard = name` binds where there is one key.
+    /// The value of `guard = name` with one key.
     pub fn guard(&self) -> &LockGuard {
         &self.guards()[0]
     }
 
-    /// What `guard = name` binds where there are several: a guard for each key, in the order of the keys, without
-    /// repeats.
+    /// The value of `guard = name` with several keys: a guard for each key, in the order of the keys, without repeats.
     pub fn guards(&self) -> &[LockGuard] {
         self.0.get().map_or(&[], |guards| guards)
     }
@@ -110,7 +109,7 @@ impl BodyHold {
     }
 }
 
-/// Stands in a branch that is never taken and tells the compiler a type.
+/// Gives the compiler a type, in a branch that is never executed.
 #[must_use]
 pub fn returned<T>() -> T {
     unreachable!("this stands in a branch that is never taken")
@@ -118,8 +117,8 @@ pub fn returned<T>() -> T {
 
 /// A future of a fixed small size.
 ///
-/// The futures of the store are several kilobytes, and the caller's future would hold them beside the arguments of its
-/// function: an allocation is cheaper than that, and small against the round trip that follows.
+/// The futures of the store have several kilobytes, and the caller's future would contain them beside the arguments of its
+/// function: an allocation is cheaper, and small compared with the round trip that follows.
 type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// Runs the body, drops it if a lock is lost, and releases the locks.
@@ -139,7 +138,7 @@ pub fn run<'a, F: Future>(
 }
 
 impl BodyHold {
-    /// Polls a body that was made and not yet dropped.
+    /// Polls a body that has not been dropped yet.
     fn poll<F: Future>(
         &self,
         body: Pin<&mut Option<F>>,
@@ -156,9 +155,9 @@ impl BodyHold {
         Scope::run(self.guards().iter().map(LockGuard::view), run)
     }
 
-    /// Runs a part of the body in the scope of the owner who has the locks.
+    /// Runs a part of the body in the scope of the locks' owner.
     ///
-    /// The guards know the owner. A future of a scope would keep it once more, in every function's future.
+    /// The guards know the owner. The future of a scope would store it once more, in every function's future.
     fn in_scope<T>(&self, part: impl FnOnce() -> T) -> T {
         match self.guard().owner() {
             Some(owner) => owner.enter(part),
@@ -171,7 +170,7 @@ impl BodyHold {
 struct WhileHeld<'a, F> {
     hold: &'a BodyHold,
     body: Pin<&'a mut Option<F>>,
-    /// Made when the body waits for the first time: one that never waits needs no timer.
+    /// Made when the body waits for the first time: a body that never waits needs no timer.
     lost: Option<Boxed<'a, LockError>>,
 }
 
@@ -190,7 +189,7 @@ impl<F: Future> Future for WhileHeld<'_, F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // The loss first: a body that is always ready must not outrun it.
+        // The loss first: a body that is always ready must not hide it.
         if this.hold.is_held()
             && let Poll::Ready(output) = this.hold.poll(this.body.as_mut(), context)
         {
@@ -198,13 +197,13 @@ impl<F: Future> Future for WhileHeld<'_, F> {
         }
         let lost = this.lost.get_or_insert_with(|| Box::pin(this.hold.lost()));
         let error = ready!(lost.as_mut().poll(context));
-        // It is gone before others get the locks that are left.
+        // The body is dropped before other callers get the remaining locks.
         this.hold.in_scope(|| this.body.set(None));
         Poll::Ready(Err(error))
     }
 }
 
-/// Runs the body to its end, whatever happens to the locks, and releases them.
+/// Runs the body to its end, even if a lock is lost, and releases the locks.
 pub async fn run_to_end<F: Future>(
     hold: &BodyHold,
     options: &Options,
@@ -218,7 +217,7 @@ pub async fn run_to_end<F: Future>(
             tracing::info!(
                 function = options.function,
                 key = guard.key(),
-                "the lock was lost while the function ran on: its work may have overlapped with another's"
+                "the lock was lost and the function continued: its work may have overlapped with the work of another holder"
             );
         }
     }

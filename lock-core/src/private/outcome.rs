@@ -1,8 +1,8 @@
-//! What an annotated function returns where its body does not run, or not to its end.
+//! Return values of an annotated function whose body did not run, or was cancelled.
 
 use crate::LockError;
 
-/// How a function without the lock returns.
+/// The return value of a function that did not get the lock.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` cannot tell the caller that the lock was not obtained",
     label = "this type must have room for a `LockError`",
@@ -22,7 +22,7 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
     }
 }
 
-/// How a function returns that leaves its work out when the lock is busy.
+/// The return value of a function that skips its work if the lock is busy.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no value that says that the work was skipped",
     label = "`on_busy = skip` needs `()`, an `Option`, or a `Result` with a value that implements `Default` and an error that implements `From<LockError>` (or `map_err`)",
@@ -57,7 +57,7 @@ impl<T: Default, E: From<LockError>> Skip for Result<T, E> {
     }
 }
 
-/// How a function returns whose work is left out, and nothing is wrong.
+/// The return value of a function that skips its work without an error.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no value that says that the work was left out",
     label = "`when` and `on_busy = skip` need `()`, an `Option`, or a `Result` with a value that implements `Default`",
@@ -85,7 +85,7 @@ impl<T: Default, E> NotDue for Result<T, E> {
     }
 }
 
-/// What has an error of its own.
+/// A return type with an error type.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no `Result`",
     label = "`map_err` makes the error of a `Result`"
@@ -114,15 +114,15 @@ pub fn called<T>(error: LockError, function: impl FnOnce(LockError) -> T) -> T {
     function(error)
 }
 
-/// Whether `on_busy` speaks of this error.
+/// Whether `on_busy` applies to this error.
 #[must_use]
 pub fn is_busy(error: &LockError) -> bool {
     error.is_contention()
 }
 
-/// Says what the function's return type has no room for.
+/// Logs an error that the function's return type cannot hold.
 pub fn trace_swallowed(error: &LockError, function: &'static str) {
     if !is_busy(error) {
-        tracing::error!(function, %error, "the function did not run: its lock failed, and its return type cannot say so");
+        tracing::error!(function, %error, "the function did not run, and its lock error is only logged, because it returns no `Result`");
     }
 }

@@ -1,8 +1,8 @@
-//! Whom an annotated function takes a reentrant lock for.
+//! The owner for which an annotated function acquires a reentrant lock.
 
 use crate::Owner;
 
-/// What `owner = expr` may be.
+/// The possible values of `owner = expr`.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no owner of a lock",
     label = "`owner` takes an `Owner`, or an `Option<Owner>` where there may be none",
@@ -33,12 +33,12 @@ impl<O: NamesOwner + ?Sized> NamesOwner for &O {
     }
 }
 
-/// `owner = expr`. A request that brought no owner is as a call without one.
+/// `owner = expr`. A request without an owner counts as a call without one.
 pub fn owner<O: NamesOwner + ?Sized>(given: &O) -> Owner {
     given.named().cloned().unwrap_or_else(enclosing_owner)
 }
 
-/// The owner of the enclosing scope, or, outside of any, a new one, whose scope the body is.
+/// The owner of the enclosing scope, or, outside of any, a new one, in whose scope the body runs.
 #[must_use]
 pub fn enclosing_owner() -> Owner {
     Owner::current().unwrap_or_else(Owner::new)

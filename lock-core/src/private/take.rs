@@ -1,4 +1,4 @@
-//! Taking the lock, or the locks, of one call.
+//! Acquires the lock, or the locks, of one call.
 
 use std::panic::Location;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Boxed, Guards, Options};
 use crate::{Lock, LockError, LockGuard, LockManager, Owner, ReentrantLock};
 
-/// Takes the lock: for an owner the reentrant one, else the exclusive one.
+/// Acquires the lock: the reentrant one for an owner, otherwise the exclusive one.
 #[track_caller]
 pub fn enter<'a>(
     client: Option<&LockManager>,
@@ -28,8 +28,8 @@ pub fn enter<'a>(
     })
 }
 
-/// Takes several locks: all or none. Everybody takes them in the order of their names, so no two callers can wait for
-/// each other; a key that is named twice is taken once.
+/// Acquires several locks: all or none. Every caller acquires them in the order of their names, so no two callers can wait for each
+/// other; a key that is named twice is acquired once.
 #[must_use]
 #[track_caller]
 pub fn enter_all<'a>(
@@ -65,7 +65,7 @@ async fn take_all(
     let started = Instant::now();
     let mut taken: Vec<(usize, LockGuard)> = Vec::with_capacity(order.len());
     for n in order {
-        // At least a millisecond: zero would mean "one try" and answer "busy" instead of "timed out".
+        // At least a millisecond: zero would mean one try, with the error `Busy` instead of `TimedOut`.
         let wait = options.wait.map(|limit| match limit {
             Duration::ZERO => limit,
             limit => limit
@@ -86,7 +86,7 @@ async fn take_all(
     }
     taken.sort_by_key(|(at, _)| *at);
     let guards: Guards = taken.into_iter().map(|(_, guard)| guard).collect();
-    // The first may have been lost while the last was waited for.
+    // The first lock may have been lost during the wait for the last one.
     if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
         let error = lost.lost_error().await;
         futures_util::future::join_all(guards.iter().map(LockGuard::release_quietly)).await;

@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_between_is_nobodys_reply() {
+    fn a_push_between_replies_is_no_reply() {
         let mut pending = Pending::default();
         marked(&mut pending, "GET a");
         let push = ">3\r\n$7\r\nmessage\r\n$1\r\nc\r\n$1\r\nx\r\n";

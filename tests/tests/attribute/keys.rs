@@ -152,7 +152,7 @@ async fn positional_and_named_arguments_are_values() {
 }
 
 #[tokio::test]
-async fn a_value_can_not_look_like_another_part() {
+async fn a_value_cannot_look_like_another_part() {
     #[distributed_lock(key = "keys:{user}:{id}", client = locks, guard = held)]
     async fn escaped(locks: &LockManager, user: &str, id: &str) -> Key {
         Ok(held.key().to_owned())

@@ -151,7 +151,7 @@ async fn another_process_that_began_to_wait_during_an_outage_has_its_turn_after_
 }
 
 #[tokio::test]
-async fn nobody_connects_for_a_manager_that_has_nothing_to_do() {
+async fn an_idle_manager_does_not_reconnect() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = behind(&proxy, LIMIT).await;

@@ -185,7 +185,7 @@ async fn a_server_without_its_replicas_refuses_and_keeps_what_is_held() {
 }
 
 #[tokio::test]
-async fn a_server_that_can_not_save_refuses_until_it_can() {
+async fn a_server_that_cannot_save_refuses_until_it_can() {
     let server = warm_server().await;
     let locks = usual(&server).await;
     // A folder in the place of the file: the snapshot cannot be put there.
@@ -245,7 +245,7 @@ async fn a_server_busy_with_a_script_refuses_and_recovers() {
 }
 
 #[tokio::test]
-async fn a_server_that_sleeps_answers_nobody_and_keeps_nothing_of_it() {
+async fn what_a_sleeping_server_was_sent_is_taken_back() {
     let server = warm_server().await;
     let locks = connect(&server.url(), ms(200)).await;
     let mut connection = server.connection().await;

@@ -100,7 +100,7 @@ async fn a_lease_that_ran_out_while_the_server_stood_still_is_not_handed_on() {
 
 /// A lease that is nearly over, and whose renewals go unanswered, is not worth handing on.
 #[tokio::test]
-async fn what_is_left_of_a_lease_that_can_not_be_renewed_is_not_handed_on() {
+async fn what_is_left_of_a_lease_that_cannot_be_renewed_is_not_handed_on() {
     let server = TestServer::start().await;
     let lock = direct(&server).await.lock(NAME).ttl(ms(6000));
     let (held, local) = with_tokens(&lock, &lock).await;

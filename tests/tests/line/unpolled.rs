@@ -108,7 +108,7 @@ async fn a_lock_handed_to_a_caller_that_does_not_run_goes_on_to_another_process(
 }
 
 #[tokio::test]
-async fn a_first_in_line_that_does_not_run_keeps_nobody_behind_it_waiting() {
+async fn a_first_in_line_that_does_not_run_is_passed_over() {
     let server = warm_server().await;
     let (holding, waiting) = tokio::join!(direct(&server), direct(&server));
     let held = holding.lock(NAME).ttl(TTL).acquire().await.unwrap();
@@ -147,7 +147,7 @@ async fn a_release_whose_caller_does_not_run_is_taken_over() {
 }
 
 #[tokio::test]
-async fn a_release_whose_caller_does_not_run_keeps_nobody_in_the_process_waiting() {
+async fn a_release_whose_caller_does_not_run_does_not_delay_its_process() {
     let server = TestServer::start().await;
     let lock = direct_within_a_second(&server).await.lock(NAME).ttl(LONG);
     let held = lock.acquire().await.unwrap();

@@ -9,7 +9,7 @@ use crate::contender::{Contender, LONG, observer};
 const WAITERS: usize = 12;
 
 #[tokio::test]
-async fn waiters_of_different_processes_are_served_as_they_queued_and_nobody_overtakes() {
+async fn waiters_of_different_processes_are_served_in_queue_order() {
     let server = TestServer::start().await;
     let lock = observer(&server, "k").await;
     // One place each: those who wait in one process have one between them.

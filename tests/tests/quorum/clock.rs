@@ -151,7 +151,7 @@ async fn a_jump_does_not_end_the_wait_of_a_node() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_jump_does_not_end_the_wait_after_a_restart_for_whoever_used_the_node_before() {
+async fn a_jump_after_a_restart_does_not_end_the_wait_for_earlier_clients() {
     let jumping = Jumping::start(3).await;
     let quorum = &jumping.quorum;
     let (locks, idle) = (quorum.manager().await, quorum.manager().await);

@@ -31,7 +31,7 @@ async fn who_waits_is_not_told_of_a_foreign_key_on_a_minority() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_five_clients_at_once_somebody_wins_soon_and_nobody_keeps_a_minority() {
+async fn of_five_clients_at_once_one_wins_soon_and_none_keeps_a_minority() {
     let quorum = Quorum::start(5).await;
     let mut managers = Vec::new();
     for _ in 0..CLIENTS {

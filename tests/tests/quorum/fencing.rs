@@ -30,7 +30,7 @@ async fn replace(node: &TestServer, command: &[&str]) {
 
 /// A server that comes back with an old file of its data has an old counter, too.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_connects_raises_a_counter_that_is_behind_the_clock() {
+async fn a_new_client_raises_a_counter_that_is_behind_the_clock() {
     let quorum = Quorum::start(3).await;
     let before = token(&quorum.manager().await).await;
     for node in &quorum.nodes {

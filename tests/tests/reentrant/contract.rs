@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use crate::apart::Apart;
 use crate::contract_states::{
     an_owner_travels_between_managers, force_release_takes_all_holds, inspect_shows_each_state,
-    max_hold_ends_one_hold_and_leaves_the_others, names_that_can_not_be_used_say_why,
+    max_hold_ends_one_hold_and_leaves_the_others, names_that_cannot_be_used_say_why,
     prefixes_separate_locks_and_the_managers_does_not_apply, shutdown_leaves_nothing,
     the_other_kind_of_lock_under_the_same_name_is_foreign, tokens_grow_from_tenure_to_tenure_only,
 };
@@ -87,14 +87,14 @@ suite! {
     a_waiter_gets_it_when_the_last_hold_goes,
     an_owner_does_not_wait_behind_those_who_wait_for_it,
     waiters_of_one_owner_enter_together,
-    a_waiter_takes_the_lock_for_its_own_owner_whoever_asked_before,
+    a_waiter_takes_the_lock_for_its_own_owner_after_any_other,
     waiters_of_a_process_are_served_in_their_order,
     a_hold_that_is_dropped_is_given_back,
     force_release_takes_all_holds,
     inspect_shows_each_state,
     prefixes_separate_locks_and_the_managers_does_not_apply,
     the_other_kind_of_lock_under_the_same_name_is_foreign,
-    names_that_can_not_be_used_say_why,
+    names_that_cannot_be_used_say_why,
     max_hold_ends_one_hold_and_leaves_the_others,
     tokens_grow_from_tenure_to_tenure_only,
     an_owner_travels_between_managers,
@@ -295,7 +295,7 @@ async fn waiters_of_one_owner_enter_together(rig: &Rig) {
     assert!(inside.iter().all(LockGuard::is_held));
 }
 
-async fn a_waiter_takes_the_lock_for_its_own_owner_whoever_asked_before(rig: &Rig) {
+async fn a_waiter_takes_the_lock_for_its_own_owner_after_any_other(rig: &Rig) {
     let locks = rig.manager().await;
     let holder = rig.manager().await.lock_apart("k");
     let me = Owner::new();

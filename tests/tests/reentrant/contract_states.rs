@@ -116,7 +116,7 @@ pub(crate) async fn the_other_kind_of_lock_under_the_same_name_is_foreign(rig: &
     exclusive.acquire().await.unwrap().release().await.unwrap();
 }
 
-pub(crate) async fn names_that_can_not_be_used_say_why(rig: &Rig) {
+pub(crate) async fn names_that_cannot_be_used_say_why(rig: &Rig) {
     let locks = rig.manager().await;
     for (key, word) in [
         ("", "empty"),

@@ -16,7 +16,7 @@
 //! | `testGetHoldCount` | [`the_hold_count_goes_up_and_down`] |
 //! | `testIsHeldByCurrentThread`, `…OtherThread` | [`a_lock_tells_its_owner_from_others`] |
 //! | `testIsLocked`, `testIsLockedOtherThread` | [`is_locked_is_the_same_for_the_owner_and_for_others`] |
-//! | `testUnlockFail` | [`nobody_but_the_owner_can_release`] |
+//! | `testUnlockFail` | [`only_the_owner_can_release`] |
 //! | `testLockUnlock` | [`lock_and_unlock_can_be_repeated`] |
 //! | `testReentrancy` | [`an_owner_enters_again_and_others_only_after_its_last_release`] |
 //! | `testConcurrencyTryLockUnLock` | [`a_lock_that_is_tried_again_and_again_is_renewed_while_held`] |
@@ -316,7 +316,7 @@ async fn is_locked_is_the_same_for_the_owner_and_for_others() {
 }
 
 #[tokio::test]
-async fn nobody_but_the_owner_can_release() {
+async fn only_the_owner_can_release() {
     let (server, locks, lock) = one_lock().await;
     let guard = lock.ttl(ms(300)).renew(false).acquire().await.unwrap();
     in_time("the end of the lease", guard.lost()).await;

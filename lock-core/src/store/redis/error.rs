@@ -193,7 +193,7 @@ pub(super) fn is_misconfigured(error: &RedisError) -> bool {
 struct NoReply(Duration);
 
 #[derive(Debug, thiserror::Error)]
-#[error("a reply that is not one of the lock scripts'")]
+#[error("a reply that no lock script gives")]
 struct Garbled;
 
 #[cfg(test)]

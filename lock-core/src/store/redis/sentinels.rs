@@ -159,7 +159,7 @@ impl Sentinels {
                 tracing::warn!(
                     sentinel,
                     master,
-                    "the sentinel names a master that the others have replaced: it is not followed"
+                    "the sentinel names a master that the others have replaced: the client ignores it"
                 );
             }
         }
@@ -181,7 +181,7 @@ impl Sentinels {
             if board.failed().is_some() {
                 tracing::warn!(
                     master,
-                    "no sentinel answers: the lock goes on with the last master, and hears of a failover from that server only"
+                    "no sentinel answers: the client stays with the last master, and learns of a failover only from that server"
                 );
             }
         }
@@ -374,7 +374,7 @@ impl Watch {
             .send_packed_commands(&question, 0, 3)
             .await?;
         let [address, master, others] = <[Value; 3]>::try_from(answers).map_err(|_| {
-            RedisError::from(io::Error::other("three questions have three answers"))
+            RedisError::from(io::Error::other("the sentinel's answer is incomplete"))
         })?;
         if address == Value::Nil {
             return Err(self.is_unknown(&name, socket).await);
@@ -448,7 +448,7 @@ impl Watch {
         let of_tls = error.detail().filter(|_| is_misconfigured(&error));
         if let Some(why) = of_tls.filter(|why| why.contains("TLS")) {
             return misconfigured(format!(
-                "{why}. It is a sentinel: `.sentinel_tls(..)` says how to speak to those"
+                "{why} (this server is a sentinel: set its TLS with `.sentinel_tls(..)`)"
             ));
         }
         if said.contains("unknown command") {

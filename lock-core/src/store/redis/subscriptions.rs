@@ -43,12 +43,12 @@ impl Subscriptions {
         if warned {
             tracing::debug!(
                 why,
-                "the server does not let us listen to the channel of a reentrant lock"
+                "the server refuses the subscription to the channel of a reentrant lock"
             );
         } else {
             tracing::warn!(
                 why,
-                "the server does not let us listen to the channel of a reentrant lock: waiting for such locks will poll"
+                "the server refuses the subscription to the channel of a reentrant lock: waiting for such locks will poll"
             );
         }
     }

@@ -147,7 +147,7 @@ impl TlsClient {
                 ),
             },
             Error::AlertReceived(AlertDescription::ProtocolVersion) => format!(
-                "the server at {at} speaks no common version of TLS: permit TLS 1.2 or 1.3 there"
+                "the server at {at} supports neither TLS 1.2 nor TLS 1.3: permit one of them there"
             ),
             // What TLS 1.2 says of a client certificate that is missing or is not accepted.
             Error::AlertReceived(

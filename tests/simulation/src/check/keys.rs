@@ -203,7 +203,7 @@ impl Keys {
                         || healthy && lasts.min(calm).min(attended) > GIVEN_BACK
                     {
                         world.find(
-                            "for nobody",
+                            "unclaimed",
                             format!("{name} is held for {lasts:?}, by no guard"),
                         );
                     }

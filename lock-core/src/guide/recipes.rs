@@ -1,19 +1,17 @@
-//! Recipes: locks at the places where services need them. Nothing here but text and examples that run.
+//! Recipes: how services use locks.
 //!
 //! - [A scheduled job on one of many servers](#a-scheduled-job-on-one-of-many-servers)
 //! - [Submitting an order once](#submitting-an-order-once)
 //! - [A cache that one caller rebuilds](#a-cache-that-one-caller-rebuilds)
-//! - [A web handler](#a-web-handler)
 //! - [The lock outside the database transaction](#the-lock-outside-the-database-transaction)
 //! - [The fencing token in SQL](#the-fencing-token-in-sql)
 //!
 //! # A scheduled job on one of many servers
 //!
-//! Every server runs the same schedule; the job shall run once. One try without waiting (`wait = "0s"`), and who comes
-//! second leaves it out (`on_busy = skip`). The clocks of servers differ: without `at_least` a job of 50 ms is over, and
-//! its lock free, when a server whose clock is a second late starts it again. `at_least` is longer than the clocks
-//! differ and shorter than the schedule's interval; `ttl` is how long a server that dies blocks the job, not how long the
-//! job may take.
+//! All servers have the same schedule, and the job should run once. Each server tries once (`wait = "0s"`) and skips the job if it is
+//! running elsewhere (`on_busy = skip`). The clocks of the servers differ: a job of 50 ms is finished, and its lock free, when a
+//! server whose clock is a second late starts it again. `at_least` prevents that. It is longer than the difference of the clocks,
+//! and shorter than the interval of the schedule. `ttl` is how long a crashed server blocks the job; the job may take longer.
 //!
 //! ```
 //! use lock_core::{LockError, LockManager, distributed_lock};
@@ -44,10 +42,10 @@
 //!
 //! # Submitting an order once
 //!
-//! A client that saw a time-out sends its order again, and both requests may be under way at the same time. The lock makes
-//! them come one after the other; *the record of what was done makes the second one do nothing*. A lock alone cannot:
-//! when it is free again, the second request would submit again. So: take the lock on the idempotency key, look for the
-//! result, and only then work. The record needs a unique index all the same: it is what stands when the lock is lost.
+//! After a time-out a client sends its order again, and both requests may run at the same time. The lock makes them run one after the
+//! other, and *the record of the first result makes the second request do nothing*. The lock alone is not enough: when it is free
+//! again, the second request would submit the order again. So acquire the lock of the idempotency key, look for the result, and only
+//! then do the work. The record needs a unique index too, for the case that the lock is lost.
 //!
 //! ```
 //! use std::collections::HashMap;
@@ -68,7 +66,7 @@
 //!     if let Some(order) = orders.by_key.lock().unwrap().get(idempotency_key) {
 //!         return Ok(*order);
 //!     }
-//!     tokio::task::yield_now().await; // the payment provider takes its time
+//!     tokio::task::yield_now().await; // the call of the payment provider
 //!     *orders.charged.lock().unwrap() += amount;
 //!     orders.by_key.lock().unwrap().insert(idempotency_key.to_owned(), 1);
 //!     Ok(1)
@@ -88,9 +86,9 @@
 //!
 //! # A cache that one caller rebuilds
 //!
-//! When an entry of a cache runs out, every caller misses it at once. One shall rebuild it and the others wait for the
-//! result. The look before the lock keeps the common case free of it; the look behind it finds what the one before us
-//! has built. A caller that would rather serve the old value than wait says `wait = "0s", on_busy = return = old`.
+//! When an entry of a cache expires, all callers miss it at once. One should rebuild it, and the others should wait for the result.
+//! The check before the lock avoids the lock in the common case. The check after it finds the result of the previous holder. To serve
+//! the old value instead of waiting, write `wait = "0s", on_busy = return = old`.
 //!
 //! ```
 //! use std::sync::Mutex;
@@ -129,74 +127,24 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # A web handler
-//!
-//! The annotated function returns a `Result` whose error is of the service. `From<LockError>` brings the lock's error there, and what
-//! the framework asks of an error (`IntoResponse` of axum, `ResponseError` of actix) makes the answer of it. It may be the handler
-//! itself: patterns such as `State(app): State<App>` and `Path(id): Path<u64>` bind names for `key` and `client`.
-//!
-//! | [`LockError`](crate::LockError) | answer | why |
-//! |---|---|---|
-//! | `Busy`, `TimedOut` | 409, `Retry-After` | another request works on it |
-//! | `Unavailable`, `ShutDown` | 503, `Retry-After` | the lock server is out of reach, or this copy ends |
-//! | `Lost` | 500 | the work was cut off: look before it is repeated |
-//! | others | 500 | a mistake in program or set-up |
-//!
-//! A handler always has a limit: `wait`, or [`default_wait`](crate::LockManagerBuilder::default_wait). The example
-//! `annotated_service` is such a service with axum.
-//!
-//! ```
-//! use lock_core::{LockError, LockManager, distributed_lock};
-//!
-//! /// The error of the service: a status, and whether the client may come back.
-//! #[derive(Debug, PartialEq)]
-//! struct Refused { status: u16, retry_after: Option<u32> }
-//!
-//! impl From<LockError> for Refused {
-//!     fn from(error: LockError) -> Self {
-//!         let (status, retry_after) = match error {
-//!             error if error.is_contention() => (409, Some(1)),
-//!             LockError::Unavailable { .. } | LockError::ShutDown => (503, Some(1)),
-//!             _ => (500, None),
-//!         };
-//!         Self { status, retry_after }
-//!     }
-//! }
-//!
-//! #[distributed_lock(key = "order:{id}", wait = "20ms", client = locks)]
-//! async fn charge(locks: &LockManager, id: u64) -> Result<&'static str, Refused> {
-//!     Ok("charged")
-//! }
-//!
-//! # #[tokio::main(flavor = "current_thread")]
-//! # async fn main() -> Result<(), LockError> {
-//! let locks = LockManager::connect("memory://").await?;
-//! assert_eq!(charge(&locks, 7).await, Ok("charged"));
-//! let _other = locks.lock("order:7").acquire().await?;
-//! let refused = charge(&locks, 7).await.unwrap_err();
-//! assert_eq!(refused, Refused { status: 409, retry_after: Some(1) });
-//! # Ok(()) }
-//! ```
-//!
 //! # The lock outside the database transaction
 //!
-//! The lock goes around the whole transaction, from before `BEGIN` to after `COMMIT`. Two mistakes are common:
+//! Hold the lock around the whole transaction, from before `BEGIN` to after `COMMIT`. Two mistakes are common:
 //!
-//! - *Taken inside the transaction*: under repeatable read the transaction sees the data of its beginning, and that may
-//!   have been before the other one's commit. The lock then guards work on old rows. It also keeps a connection of the
-//!   pool while it waits.
-//! - *Released before the commit*: the next holder reads the rows as they were before. With a guard, this is a guard that
-//!   is dropped before `commit()`; with the attribute, a transaction that was opened outside and is passed in.
+//! - *Acquired inside the transaction*: under repeatable read, the transaction sees the data of its beginning, which may be older than
+//!   the commit of the previous holder. It also occupies a connection of the pool while it waits.
+//! - *Released before the commit*: the next holder reads the old rows. This happens if a guard is dropped before `commit()`, or if
+//!   an annotated function receives a transaction that its caller commits.
 //!
-//! The attribute has it right where the annotated function opens and commits the transaction itself. Where a function works in the
-//! transaction of its caller, it gives its guard to the caller, who releases it after the commit: the example `after_commit` does
-//! that on a real database, and shows how many updates are lost otherwise.
+//! The attribute is right if the annotated function opens and commits the transaction itself. A function that works in the transaction
+//! of its caller returns its guard to the caller, which releases it after the commit. The example `after_commit` does that on a real
+//! database, and shows how many updates are lost otherwise.
 //!
 //! ```
 //! use std::sync::Mutex;
 //! use lock_core::{LockError, LockManager, distributed_lock};
 //!
-//! /// Stands for a database whose transactions read what was committed when they began.
+//! /// Stands for a database whose transactions see the data of their beginning.
 //! #[derive(Default)]
 //! struct Database { balance: Mutex<u64> }
 //!
@@ -225,16 +173,16 @@
 //!
 //! # The fencing token in SQL
 //!
-//! A process that is paused in the middle of its work goes on after its lease has ended and another has the lock; no lock
-//! can prevent that. The resource can: it remembers the largest [`FencingToken`](crate::FencingToken) it has seen
-//! and refuses smaller ones. In SQL that is a column, and a condition on every write:
+//! A process may be paused during its work, and go on after its lease has ended and another process holds the lock. No lock can
+//! prevent that, but the resource can: it stores the largest [`FencingToken`](crate::FencingToken) that it has seen, and refuses
+//! smaller ones. In SQL that is a column, and a condition on every write:
 //!
 //! ```sql
 //! UPDATE documents SET body = $2, fence = $1 WHERE id = $3 AND fence <= $1
 //! ```
 //!
-//! `<=` and not `<`, because one holder may write more than once. No row updated means: stop, you are late.
-//! [`LockGuard::current`](crate::LockGuard::current) gives the token wherever the write is, without passing it through.
+//! The condition is `<=`, because one holder may write more than once. If no row was updated, the hold is over: stop.
+//! [`LockGuard::current`](crate::LockGuard::current) gives the token at the place of the write, so it need not be passed as a parameter.
 //!
 //! ```
 //! use std::sync::Mutex;
@@ -265,12 +213,12 @@
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), LockError> {
 //! let (locks, document) = (LockManager::connect("memory://").await?, Document::default());
-//! // A holder that fell asleep before it wrote, and has lost its lock meanwhile.
-//! let asleep = locks.lock("document:1").acquire().await?;
+//! // A holder that is paused before its write, and loses its lock.
+//! let paused = locks.lock("document:1").acquire().await?;
 //! locks.lock("document:1").force_release().await?;
 //!
 //! assert_eq!(edit(&locks, &document, "new").await?, 1);
-//! assert_eq!(document.update(asleep.fencing_token().get(), "old"), 0, "refused");
+//! assert_eq!(document.update(paused.fencing_token().get(), "old"), 0, "refused");
 //! assert_eq!(document.row.lock().unwrap().1, "new");
 //! # Ok(()) }
 //! ```

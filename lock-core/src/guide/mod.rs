@@ -1,0 +1,51 @@
+//! Pages about the use of locks. There is only text here, and examples that run.
+//!
+//! | Question | Page |
+//! |---|---|
+//! | Which backend, and when is a lock enough? | [`which_lock`] |
+//! | How do I lock a scheduled job, an order, a cache, a transaction? | [`recipes`] |
+//! | Which HTTP status is a [`LockError`](crate::LockError)? | [`errors_to_http`] |
+//! | How do I test a service that takes locks? | [`testing`] |
+//! | How do I sell a stock to many buyers at once? | [`flash_sale`] |
+//! | What does the server need, and what do I do at night? | [`operating`] |
+//! | What exactly is promised, and where does it not hold? | [`promises`] |
+//! | What is on the server, byte by byte? | [`wire`] |
+//!
+//! The last four and `which_lock` are also files in the folder `docs` of the repository.
+
+#[cfg(feature = "macros")]
+pub mod errors_to_http;
+#[cfg(feature = "macros")]
+pub mod recipes;
+#[cfg(feature = "macros")]
+pub mod testing;
+
+// In each page the links to other pages are references, whose first definition counts: here an item of this crate, at the end of the
+// file another file.
+
+/// [operating]: crate::guide::operating
+/// [promises]: crate::guide::promises
+/// [failover]: #what-a-failover-loses
+#[doc = include_str!("../../docs/which-lock.md")]
+pub mod which_lock {}
+
+/// [which-lock]: crate::guide::which_lock
+#[doc = include_str!("../../docs/selling-the-last-item.md")]
+pub mod flash_sale {}
+
+/// [wire]: crate::guide::wire
+/// [which-lock]: crate::guide::which_lock
+/// [failover]: crate::guide::which_lock#what-a-failover-loses
+#[doc = include_str!("../../docs/operating.md")]
+pub mod operating {}
+
+/// [which-lock]: crate::guide::which_lock
+/// [failover]: crate::guide::which_lock#what-a-failover-loses
+#[doc = include_str!("../../docs/promises.md")]
+pub mod promises {}
+
+/// [promises]: crate::guide::promises
+/// [operating]: crate::guide::operating
+#[allow(clippy::doc_markdown, reason = "names of replies and arguments")]
+#[doc = include_str!("../../docs/wire.md")]
+pub mod wire {}
