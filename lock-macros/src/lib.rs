@@ -81,7 +81,7 @@ use proc_macro::TokenStream;
 /// | [`name`](#name) | text | the path of the function |
 /// | [`crate`](#crate) | the path of `lock-core` | `::lock_core` |
 ///
-/// A duration is a literal or an expression of type [`Duration`](std::time::Duration). A literal is one or more whole
+/// A duration is a literal or an expression of type [`Duration`](https://doc.rust-lang.org/std/time/struct.Duration.html). A literal is one or more whole
 /// numbers with the units `h`, `m`, `s` and `ms`, from the longest to the shortest: `"30s"`, `"500ms"`, `"1m30s"`. It
 /// is checked at compile time, and is at most 24 days.
 ///

@@ -1,15 +1,14 @@
 //! What each job does.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::run::{Steps, cargo, root};
+use crate::run::{Steps, cargo};
 use crate::server::{self, Server};
-use crate::{apt, licences, planted, simulate};
+use crate::{apt, licences, links, planted, release, simulate};
 
 const JOBS: &str = "the jobs are `test [-- <arguments of cargo test>]`, \
     `bench [-- <arguments of lock-bench>]`, `simulate [-- <arguments of lock-simulation>]`, \
-    `simulate -- --planted [<beginnings of names>] [<bounds of each search>]` and `ci`";
+    `simulate -- --planted [<beginnings of names>] [<bounds of each search>]`, `links`, `release --dry-run` and `ci`";
 
 /// Not for the simulation, but for what builds it.
 const PLANTED: &str = "--planted";
@@ -17,7 +16,7 @@ const PLANTED: &str = "--planted";
 /// A test program that fails does not keep the others from running.
 const NO_FAIL_FAST: &str = "--no-fail-fast";
 
-/// A job somebody asked for.
+/// A job.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Job {
     /// Every test, on a server that is installed if need be.
@@ -31,6 +30,10 @@ pub(crate) enum Job {
         names: Vec<String>,
         bounds: Vec<String>,
     },
+    /// The documentation and its links.
+    Links,
+    /// The packed crates, as users get them.
+    Release,
     /// All that must hold before a change is taken.
     Ci,
 }
@@ -61,8 +64,13 @@ pub(crate) fn parse(args: &[String]) -> Result<Job, String> {
         ("simulate", [dashes, extra @ ..]) if dashes == "--" => Ok(Job::Simulate {
             extra: extra.to_vec(),
         }),
+        ("links", []) => Ok(Job::Links),
+        ("release", [flag]) if flag == "--dry-run" => Ok(Job::Release),
+        ("release", []) => Err(format!(
+            "`release` publishes nothing: write `release --dry-run`; {JOBS}"
+        )),
         ("ci", []) => Ok(Job::Ci),
-        ("test" | "bench" | "simulate" | "ci", [argument, ..]) => {
+        ("test" | "bench" | "simulate" | "links" | "release" | "ci", [argument, ..]) => {
             Err(format!("`{job}` does not take `{argument}`; {JOBS}"))
         }
         _ => Err(format!("there is no job `{job}`; {JOBS}")),
@@ -77,6 +85,12 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
         Job::Bench { extra } => bench(&mut steps, extra),
         Job::Simulate { extra } => simulate::simulate(&mut steps, extra),
         Job::Planted { names, bounds } => planted::planted(&mut steps, names, bounds),
+        Job::Links => documentation(&mut steps),
+        Job::Release => {
+            release::dry_run(&mut steps)?;
+            steps.say_skipped();
+            Ok(())
+        }
         Job::Ci => {
             check(&mut steps)?;
             // Before the tests, whose summary is to be the last word.
@@ -103,39 +117,19 @@ fn check(steps: &mut Steps) -> Result<(), String> {
         "clippy, no features",
         clippy(&[&core[..], &["--no-default-features"]].concat()),
     )?;
+    documentation(steps)?;
+    steps.begin("licences");
+    licences::check()?;
+    release::dry_run(steps)
+}
+
+/// Builds the documentation, and follows the links of all pages.
+fn documentation(steps: &mut Steps) -> Result<(), String> {
     let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     steps.run("documentation", docs)?;
-    steps.begin("licences");
-    licences::check()?;
-    oldest_rust(steps)
-}
-
-/// Compiles what is published with the oldest Rust that it is promised for.
-fn oldest_rust(steps: &mut Steps) -> Result<(), String> {
-    let rust = env!("CARGO_PKG_RUST_VERSION");
-    steps.begin("oldest Rust");
-    let mut install = Command::new("rustup");
-    install.args([
-        "toolchain",
-        "install",
-        rust,
-        "--profile",
-        "minimal",
-        "--no-self-update",
-    ]);
-    if !apt::succeeds(&mut install) {
-        steps.skip(&format!(
-            "the build with Rust {rust}: rustup cannot install it"
-        ));
-        return Ok(());
-    }
-    let mut build = Command::new("rustup");
-    build
-        .current_dir(root())
-        .args(["run", rust, "cargo", "check", "-p", "lock-core", "--locked"])
-        .args(["--all-features", "--target-dir", "target/oldest-rust"]);
-    steps.run("oldest Rust, build", build)
+    steps.begin("links");
+    links::check()
 }
 
 fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
@@ -195,6 +189,8 @@ mod tests {
     #[test]
     fn jobs_are_known_by_name() {
         assert_eq!(parsed("ci"), Ok(Job::Ci));
+        assert_eq!(parsed("links"), Ok(Job::Links));
+        assert_eq!(parsed("release --dry-run"), Ok(Job::Release));
         assert_eq!(parsed("test"), Ok(Job::Test { extra: vec![] }));
         assert_eq!(parsed("bench"), Ok(Job::Bench { extra: vec![] }));
         assert_eq!(parsed("simulate"), Ok(Job::Simulate { extra: vec![] }));
@@ -237,7 +233,7 @@ mod tests {
     fn an_unknown_job_is_told_the_known_ones() {
         for line in ["", "benchmark", "--help"] {
             let usage = parsed(line).unwrap_err();
-            for job in ["`test ", "`bench ", "`simulate ", "`ci`"] {
+            for job in ["`test ", "`bench ", "`simulate ", "`release ", "`ci`"] {
                 assert!(usage.contains(job), "{usage}");
             }
         }

@@ -3,8 +3,10 @@
 mod apt;
 mod jobs;
 mod licences;
+mod links;
 mod outcome;
 mod planted;
+mod release;
 mod run;
 mod server;
 mod simulate;

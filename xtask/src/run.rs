@@ -40,6 +40,13 @@ impl Steps {
         self.skipped.push(what.to_owned());
     }
 
+    /// Names what was skipped, at the end of a job without tests.
+    pub(crate) fn say_skipped(&self) {
+        for what in &self.skipped {
+            println!("skipped: {what}");
+        }
+    }
+
     /// Runs a test runner as the next step. At the end what was skipped is named.
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), String> {
         self.begin(name);
