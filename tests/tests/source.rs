@@ -21,6 +21,15 @@ const PRIVATE_WORDS: [(&str, &str); 11] = [
     ("spare", "reserve"),
 ];
 
+/// Words and phrases that have to be read twice, in names as well as in text.
+const RIDDLES: [&[&str]; 5] = [
+    &["whoever"],
+    &["somebody"],
+    &["nobody"],
+    &["is", "at", "it"],
+    &["can", "not"],
+];
+
 /// Maximum lines of a file.
 const LINES: usize = 500;
 
@@ -56,14 +65,22 @@ const ENGINE: [&str; 25] = [
 /// The arrow of the engine that goes up: a guard has its hold, and finds everything else through it.
 const UP: [(&str, &str); 1] = [("hold", "acquisition")];
 
-fn source() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../lock-core/src")
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// All files below a folder with one of these extensions, by their path from the root of the source.
+fn source() -> PathBuf {
+    root().join("lock-core/src")
+}
+
+/// All files of the source with one of these extensions, by their path from its root.
 fn files(extensions: &[&str]) -> BTreeMap<String, String> {
+    files_below(&source(), extensions)
+}
+
+fn files_below(root: &Path, extensions: &[&str]) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
-    let mut folders = vec![source()];
+    let mut folders = vec![root.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -73,7 +90,7 @@ fn files(extensions: &[&str]) -> BTreeMap<String, String> {
                 .extension()
                 .is_some_and(|e| extensions.iter().any(|x| e == *x))
             {
-                let name = path.strip_prefix(source()).unwrap();
+                let name = path.strip_prefix(root).unwrap();
                 let text = fs::read_to_string(&path).unwrap();
                 found.insert(name.to_str().unwrap().to_owned(), text);
             }
@@ -123,6 +140,28 @@ fn no_private_word_is_left() {
                         "{file}:{}: `{private}`, say {of_the_field}",
                         number + 1
                     ));
+                }
+            }
+        }
+    }
+    assert!(left.is_empty(), "{}", left.join("\n"));
+}
+
+#[test]
+fn no_riddle_is_left_in_source_and_pages() {
+    let mut texts = BTreeMap::new();
+    for folder in ["lock-core", "lock-macros", "docs"] {
+        for (file, text) in files_below(&root().join(folder), &["rs", "lua", "md"]) {
+            texts.insert(format!("{folder}/{file}"), text);
+        }
+    }
+    let mut left = Vec::new();
+    for (file, text) in texts {
+        for (number, line) in text.lines().enumerate() {
+            let words = words(line);
+            for riddle in RIDDLES {
+                if words.windows(riddle.len()).any(|found| found == riddle) {
+                    left.push(format!("{file}:{}: {}", number + 1, riddle.join(" ")));
                 }
             }
         }
