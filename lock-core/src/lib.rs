@@ -256,7 +256,6 @@ pub use crate::segmented::{SegmentGuard, SegmentedLock};
 #[cfg(feature = "tls-rustls")]
 pub use crate::tls::Tls;
 pub use crate::view::LockView;
-/// Runs an async function under a lock. See the [attribute's page](lock_macros::distributed_lock) for its arguments.
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
 /// The version of the redis crate whose connections [`LockManager::from_connection`] takes.
