@@ -113,7 +113,7 @@ fn the_page_opens_without_a_network_and_shows_four_plots() {
     assert_eq!(text.matches("<svg").count(), PLOTS.len());
 
     let Some(browser) = browser() else { return };
-    // A page of ours with a plot that is empty, to know what that looks like.
+    // A page with a plot that has a legend and no lines, to know how many points that colours.
     let empty = folder.0.join("empty.html");
     let frame = text.split("<polyline").next().unwrap();
     let (head, figure) = frame.split_at(frame.find("<figure id=\"latency\">").unwrap());
@@ -124,11 +124,10 @@ fn the_page_opens_without_a_network_and_shows_four_plots() {
     )
     .unwrap();
     let nothing = coloured(&photograph(browser, &folder.0, &empty, "latency"));
-    assert!(nothing < 100, "an empty plot has no colours: {nothing}");
+    assert!(nothing < 1000, "a legend has few colours: {nothing}");
 
     for plot in PLOTS {
         let marks = coloured(&photograph(browser, &folder.0, &page, plot));
-        // Legends alone have some four hundred.
-        assert!(marks > 1000, "{plot} is empty: {marks}");
+        assert!(marks > 2 * nothing.max(500), "{plot} is empty: {marks}");
     }
 }
