@@ -6,7 +6,7 @@ pub(crate) use {std::hash::RandomState, tokio::runtime::Handle, tokio::spawn};
 #[cfg(lock_sim)]
 pub(crate) use crate::sim::{Handle, RandomState, spawn, uuid};
 
-/// A name that nobody else has.
+/// A unique name.
 #[cfg(not(lock_sim))]
 pub(crate) fn uuid() -> uuid::Uuid {
     uuid::Uuid::new_v4()

@@ -133,7 +133,7 @@ impl BootTimer {
                     *self = Self::Heartbeat;
                 }
             }
-            // Whoever changes that nothing is due wakes the task.
+            // The task is woken when something becomes due.
             _ if moment == Moment::NEVER => std::future::pending().await,
             Self::Heartbeat => tokio::time::sleep(now.until(moment).min(HEARTBEAT)).await,
             #[cfg(lock_sim)]

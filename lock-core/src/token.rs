@@ -98,7 +98,7 @@ impl Token {
         text.unwrap_or_else(|_| unreachable!("it was written as text"))
     }
 
-    /// The same, for where nobody has to know that it is text.
+    /// The bytes of the text.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.text[..usize::from(self.len)]
     }
@@ -200,7 +200,7 @@ impl PartialEq for Token {
 
 impl Eq for Token {}
 
-// Whoever knows a token can release the lock: neither may appear in a log.
+// A client that knows the token can release the lock, so a token must not appear in a log.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(..)")

@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn an_acquisition_that_nobody_asked_for_yet_is_asked_for() {
+    fn an_acquisition_without_a_request_is_requested() {
         assert_eq!(Inbox::new(terms()).next(T0, terms()), Next::AskAgain);
         assert_eq!(waiting().next(T0, terms()), Next::Wait);
     }

@@ -29,7 +29,7 @@ async fn a_grant_that_is_told_again_does_not_give_back_a_lock_that_is_kept() {
     lock(&shared.registry).keep(1_000, now, now + Duration::from_secs(1));
     tell(1_000);
     assert_eq!(acquisitions(shared), 0);
-    // One that nobody knows is given back.
+    // A grant of an unknown token is given back.
     tell(2_000);
     assert_eq!(acquisitions(shared), 1);
 }
@@ -83,7 +83,7 @@ async fn stood_still(here: &ReentrantLock, there: &ReentrantLock) -> bool {
 }
 
 #[tokio::test]
-async fn whoever_gave_way_and_does_not_run_is_passed_over() {
+async fn a_client_that_yielded_and_does_not_run_is_passed_over() {
     let settings = || LockManager::builder().default_ttl(Duration::from_millis(300));
     let url = "memory://gave-way";
     let here = settings().handover_limit(1).connect(url).await.unwrap();

@@ -109,7 +109,7 @@ impl Line {
         if leads {
             state.pending = Some(PendingAcquisition::new(
                 Arc::clone(acquisition),
-                AskedBy::Nobody,
+                AskedBy::NoCaller,
                 now,
             ));
         }
@@ -130,7 +130,7 @@ impl Line {
         if state.is_first(hold)
             && let Some(pending) = state.pending_of(acquisition)
         {
-            pending.asked_by = AskedBy::Nobody;
+            pending.asked_by = AskedBy::NoCaller;
         }
     }
 
@@ -139,7 +139,7 @@ impl Line {
         if let Some(pending) = lock(&self.state).pending_of(acquisition)
             && pending.asked_by == AskedBy::Release
         {
-            pending.asked_by = AskedBy::Nobody;
+            pending.asked_by = AskedBy::NoCaller;
             pending.releases = None;
         }
     }
@@ -454,7 +454,7 @@ impl Line {
             hold.wake_cell.wake();
         }
         let pending = state.pending.take()?;
-        if pending.asked_by != AskedBy::Nobody {
+        if pending.asked_by != AskedBy::NoCaller {
             // The request may still take effect.
             pending.acquisition.life().state.count_outstanding();
         }
@@ -468,7 +468,7 @@ impl Line {
             (None, _) => state.holder.is_none() && !state.yield_turn.is_yielding(),
             (Some(_), Kind::Exclusive) => true,
             // The server keeps no queue for this kind: only this process knows which waiter has been answered.
-            (Some(pending), Kind::Reentrant) => pending.asked_by != AskedBy::Nobody,
+            (Some(pending), Kind::Reentrant) => pending.asked_by != AskedBy::NoCaller,
         };
         let waiting = state.waiting.len();
         waiting.saturating_sub(usize::from(asks)) as u64

@@ -98,7 +98,8 @@ pub(crate) enum LineCheck {
 /// Who made the request that is under way, and reads its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AskedBy {
-    Nobody,
+    /// No request of a caller is under way; a refresh may be.
+    NoCaller,
     /// The first waiter itself.
     First,
     /// The client that releases the previous holder, in the same command.
@@ -151,7 +152,7 @@ impl LineState {
             };
         };
         let acquisition = Arc::clone(&pending.acquisition);
-        if pending.asked_by != AskedBy::Nobody {
+        if pending.asked_by != AskedBy::NoCaller {
             return Step::Wait;
         }
         let wanted = hold.request.terms;
@@ -230,7 +231,7 @@ impl LineState {
         if let Some(pending) = &mut self.pending
             && pending.asked_by == AskedBy::First
         {
-            pending.asked_by = AskedBy::Nobody;
+            pending.asked_by = AskedBy::NoCaller;
             pending.acquisition.life().state.interrupted();
         }
         self.wake_first();
@@ -241,7 +242,7 @@ impl LineState {
     /// server, or if a waiter depends on another waiter or on a guard of this process.
     pub(super) fn wants_check(&self) -> Option<Terms> {
         let is_placed = |pending: &PendingAcquisition| match pending.asked_by {
-            AskedBy::Nobody => !pending.refreshing,
+            AskedBy::NoCaller => !pending.refreshing,
             AskedBy::First => false,
             AskedBy::Release => true,
         };
@@ -260,7 +261,7 @@ impl LineState {
             return false;
         };
         match (&self.pending, &self.holder) {
-            (Some(pending), _) if pending.asked_by != AskedBy::Nobody => {
+            (Some(pending), _) if pending.asked_by != AskedBy::NoCaller => {
                 now > pending.asked_at + limit
             }
             (_, Some(holder)) => holder.is_over(),
@@ -281,7 +282,7 @@ impl LineState {
             && pending.asked_by == AskedBy::Release
         {
             // The release may still take effect, and its client does not run: it cannot read the answer or repeat the release.
-            pending.asked_by = AskedBy::Nobody;
+            pending.asked_by = AskedBy::NoCaller;
             let mut life = pending.acquisition.life();
             life.state.count_outstanding();
             life.state.interrupted();
@@ -321,7 +322,7 @@ impl LineState {
             return Some(passed_over);
         }
         let pending = self.pending.as_mut()?;
-        if pending.asked_by != AskedBy::Nobody || pending.refreshing {
+        if pending.asked_by != AskedBy::NoCaller || pending.refreshing {
             return None;
         }
         // A grant that its waiter does not take is not prolonged: the server grants the lock to the next one after the ttl.

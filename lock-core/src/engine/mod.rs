@@ -14,7 +14,7 @@
 //! |---|---|---|
 //! | waiting, made: in the registry | nothing | its first request; *over*, if its waiter has left |
 //! | waiting, asked: a request is [`Outstanding`](outstanding::Outstanding) | nothing, a place in the queue, or the lock | *granted*, *queued*, or the next request after a failure |
-//! | waiting, queued | a place, and perhaps the lock, if its message was lost | a message: *granted*; a refresh: *asked*; *over*, if nobody here waits |
+//! | waiting, queued | a place, and perhaps the lock, if its message was lost | a message: *granted*; a refresh: *asked*; *over*, if no waiter is left |
 //! | waiting, granted | the lock | *held*, if its waiter runs; *asked*, if the grant is old or has other terms; *over*, if no waiter runs |
 //! | held: it has a [`Lease`] | the lock | a local hand-over: *held* by the next hold; *over*, if it is released or lost |
 //! | over, released by its client | the lock, until the release is confirmed | forgotten; *by the task*, if a request is outstanding, or if two sweeps find its client standing still |

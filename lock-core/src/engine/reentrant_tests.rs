@@ -82,7 +82,7 @@ async fn who_waits_for_an_owner_that_gets_the_lock_enters_with_it() {
 }
 
 #[tokio::test]
-async fn whoever_moves_up_takes_the_lock_as_itself_and_not_as_the_one_that_left() {
+async fn a_waiter_that_moves_up_takes_the_lock_for_its_own_owner() {
     let elsewhere = LockManager::connect("memory://moves-up").await.unwrap();
     let held = apart(&elsewhere.reentrant_lock("a"));
     let held = held.acquire().await.unwrap();

@@ -217,7 +217,7 @@ impl State {
         self.inbox.hopeless(now, patience)
     }
 
-    /// News for a guard or for nobody is dropped: there may be thousands of held locks.
+    /// Only a waiter gets news. For a held lock news is dropped: there may be thousands.
     fn if_waiting(&mut self, news: impl FnOnce(&mut Inbox)) {
         if self.stage == Stage::Waiting {
             news(&mut self.inbox);
@@ -419,8 +419,8 @@ impl State {
         Action::CleanUp
     }
 
-    /// The task has been told to clean up, and begins unless it does so already. It may have done so: whoever has told it may
-    /// have registered the acquisition after it was forgotten.
+    /// The task received the command to clean up, and begins unless it has begun already. It may have begun: the sender of the
+    /// command may have registered the acquisition after it was forgotten.
     pub(super) fn begin_clean_up(&mut self) -> Action {
         match self.clean_up {
             CleanUp::ByTask { .. } => Action::Nothing,

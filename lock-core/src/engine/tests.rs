@@ -226,7 +226,7 @@ async fn shutdown_ends_those_who_wait() {
 }
 
 #[tokio::test]
-async fn a_grant_for_somebody_who_has_gone_is_handed_on_at_once() {
+async fn a_grant_for_a_dropped_waiter_is_handed_on_at_once() {
     let rig = Rig::new("", &ManualClock::new());
     let shared = &rig.engine.shared;
     // The trace of a late request: the lock is granted to a token without a registered acquisition.

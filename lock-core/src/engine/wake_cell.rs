@@ -64,7 +64,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_said_while_nobody_polls_is_not_lost_with_the_wait() {
+    async fn a_message_between_polls_is_not_lost_with_the_wait() {
         let wake_cell = WakeCell::default();
         {
             let mut wait = pin!(wake_cell.wait());

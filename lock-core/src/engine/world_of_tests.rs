@@ -477,11 +477,11 @@ impl World {
         let left = self.client == Client::Gone || self.sweeps == 2;
         let asked = self.asked_for + self.told;
         assert!(!left || self.state.is_over() || asked > 0);
-        // Nothing is under way, and nobody has anything left to do.
+        // Nothing is under way, and no part has anything left to do.
         let done = self.waiter.is_none() && self.refresh.is_none() && self.late == 0;
         if left && done && self.task == Task::Idle && asked == 0 {
-            assert_eq!(self.server, OnServer::Nothing, "nobody releases it");
-            assert!(!self.is_registered, "nobody forgets it");
+            assert_eq!(self.server, OnServer::Nothing, "a key without a release");
+            assert!(!self.is_registered, "registered for ever");
         }
     }
 }

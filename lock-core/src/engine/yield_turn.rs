@@ -102,10 +102,10 @@ mod tests {
     const T0: Moment = Moment(1 << 50);
 
     #[test]
-    fn nobody_gives_way_to_nobody() {
+    fn without_subscribers_no_turn_is_yielded() {
         let mut yield_turn = YieldTurn::default();
         yield_turn.start(T0, true);
-        assert_eq!(yield_turn.pause(T0), None, "nobody is known to listen");
+        assert_eq!(yield_turn.pause(T0), None, "no subscriber is known");
         assert!(!yield_turn.subscribers_heard(1, true));
         yield_turn.start(T0, true);
         assert_eq!(yield_turn.pause(T0), None, "only we have heard it");
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_nobody_takes_is_asked_for_after_a_pause() {
+    fn a_lock_without_a_taker_is_requested_after_a_pause() {
         let mut yield_turn = YieldTurn::default();
         yield_turn.subscribers_heard(2, false);
         yield_turn.start(T0, false);
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_nobody_hears_any_more_ends_it() {
+    fn a_release_without_subscribers_ends_it() {
         let mut yield_turn = YieldTurn::default();
         yield_turn.subscribers_heard(1, false);
         yield_turn.start(T0, false);

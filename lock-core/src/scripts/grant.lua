@@ -37,7 +37,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
       -- Before it is told: this may be refused. The lock of a waiter that is not reached goes to the next, or to the caller.
       local lease = tonumber(ttl)
       if head ~= asking and channel == '' then
-        -- Nobody hears whether it lives. It keeps the lock by asking, and until it would count as dead.
+        -- It polls, so only its requests show that it lives. It keeps the lock until it would count as dead.
         lease = math.min(lease, tonumber(alive_until) - now)
       end
       redis.call('SET', lock, head, 'PX', lease)

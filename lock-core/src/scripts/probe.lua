@@ -4,7 +4,7 @@
 -- none of those that only the exclusive lock needs: it is made for the reentrant lock. Any other refusal (a key outside the user's
 -- pattern, a full server) proves nothing. The text of a refusal does not name the command.
 --
--- Atomic so that nobody meets the key: no command leaves it behind.
+-- Atomic, so that no other client sees the key: no command leaves it behind.
 local KEY = 'lock-core:probe'
 local refused = {{}, {}}
 -- Commands of the exclusive lock alone that were not refused.

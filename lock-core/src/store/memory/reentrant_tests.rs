@@ -205,7 +205,7 @@ async fn without_an_owner_each_acquisition_is_its_own() {
 }
 
 #[tokio::test]
-async fn who_listens_hears_of_the_last_release_and_nobody_else_does() {
+async fn only_subscribers_get_the_message_of_the_last_release() {
     let clock = ManualClock::new();
     let (one, two) = (Rig::new("listen", &clock), Rig::new("listen", &clock));
     let (key, owner) = (key(), Owner::new());

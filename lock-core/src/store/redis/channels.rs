@@ -379,11 +379,7 @@ mod tests {
         channels.failed("c", StoreError::Misconfigured(String::new()));
         let answer = listening.answer.as_mut().unwrap().try_recv();
         assert!(matches!(answer, Ok(Err(_))));
-        assert_eq!(
-            channels.next(),
-            ChannelStep::Rest,
-            "nobody waits for it now"
-        );
+        assert_eq!(channels.next(), ChannelStep::Rest, "it has no waiter now");
         channels.left("c", "a");
         assert_eq!(sent(&mut channels, ON), ["-c"]);
     }
@@ -479,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_connection_what_nobody_wants_is_forgotten() {
+    fn without_a_connection_an_unused_channel_is_forgotten() {
         let mut channels = connected();
         channels.listen("c", "a");
         sent(&mut channels, ON);
