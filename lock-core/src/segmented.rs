@@ -1,4 +1,4 @@
-//! Many locks that stand for one: whoever asks gets any that is free.
+//! A lock in segments: a caller acquires any free segment.
 
 mod guard;
 mod seats;
@@ -17,52 +17,53 @@ pub use self::guard::SegmentGuard;
 use self::seats::{SeatTaken, Seats, Trust};
 use crate::{Lock, LockError, LockManager};
 
-/// A segment is a lock of its own. Who needs more of them than this needs no lock.
+/// Maximum segments. With more of them, a lock is not the right tool.
 const MOST: usize = 1024;
 
-/// How long a waiter trusts at first that the other segments are as busy as it found them.
+/// First interval between two looks at the other segments.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// How long it trusts that at most: the shortest and the longest, and in between so long for each segment that all waiters of
-/// a handle together look 40 times a second.
+/// Maximum of that interval. It grows with the number of segments, between these two limits, so that all waiters of a handle together
+/// send at most 40 requests a second.
 const MOST_PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
 const PATIENCE_EACH: Duration = Duration::from_millis(25);
 
-/// A waiter that runs looks up from its queue after its patience. One that has not for so many times the longest does not run.
+/// A waiter counts as stalled if it has not looked for this many maximum intervals.
 const RUNS_WITHIN: u32 = 2;
 
-/// A try has only its look, so it trusts waiters for a shorter time: a segment that became free since one of them ran is kept
-/// for that one by the server. With no trust at all, many tries at once would all ask for the same segments.
+/// A try looks once, so it trusts other waiters for a short time only: a segment that became free later is granted to that waiter by
+/// the server. Without any trust, many tries at once would all request the same segments.
 const TRY: Trust = Trust {
     found_busy: Duration::ZERO,
     ran: PATIENCE,
 };
 
-/// A lock in segments: of `n` segments any `n` holders have one each, and whoever asks gets any that is free.
+/// A lock in segments: `n` segments have up to `n` holders, and a caller acquires any free segment.
 ///
-/// For stock that can be split. One lock on 1000 pieces lets one buyer work at a time; twenty segments of 50 pieces let
-/// twenty. Each holder works on the part of the stock that belongs to its [`segment`](SegmentGuard::segment), and
-/// reports the segment as [`exhausted`](SegmentGuard::exhausted) when nothing is left there.
+/// It is for a stock that can be split. With one lock on 1000 pieces, one buyer works at a time; with twenty segments of 50 pieces,
+/// twenty buyers do. Each holder works on the part of the stock that belongs to its [`segment`](SegmentGuard::segment). When this part
+/// is empty, the holder reports the segment as [`exhausted`](SegmentGuard::exhausted).
 ///
-/// A handle does no I/O. Clones share what they know of the segments, so make one and clone it.
+/// A handle does no I/O. Clones share their knowledge of the segments, so create one handle and clone it.
 ///
 /// # Which segment?
 ///
-/// The first that is free, beginning at one chosen at random; a segment that another clone holds is known to be busy and
-/// costs no request, nor does one that another clone asks for or waits for, unless that clone's future has not been polled of
-/// late. Only when all are busy does the caller wait: in the queue of *one* segment, that
-/// with the fewest waiters of this handle (of equals, a random one), so its place there is as fair as that of a
-/// [`Lock`] and a hand-over costs the same. Standing in several queues at once would cost a clean-up for each, and
-/// a lock that is granted to somebody who no longer wants it. Instead a waiter takes a segment that becomes free within this
-/// handle as soon as its release is confirmed, and looks at those that are busy elsewhere from time to time: after 100 ms, then
-/// less and less often, at last every half a second, or every 3 s where there are more than 120 segments. Each segment is looked
-/// at by one waiter for all. So a holder that is stuck does not keep its waiters from the other segments.
+/// A caller tries the segments in order, from a random one, and takes the first free one. It sends no request for a segment that
+/// another clone holds, requests or waits for, unless the future of that clone has not been polled recently.
+///
+/// If all segments are busy, the caller joins the queue of *one* segment: the one with the fewest waiters of this handle, or a random
+/// one of several. In that queue it waits like a waiter of a [`Lock`]. It does not join several queues, because each would need a
+/// clean-up, and could grant it a segment that it no longer needs.
+///
+/// While it waits, it also takes a segment that is released through this handle, as soon as the release is confirmed. It looks at the
+/// other segments in intervals from 100 ms to half a second, or to 3 s with more than 120 segments. One waiter looks at a segment for
+/// all waiters of the handle. So a stuck holder does not keep its waiters from the other segments.
 ///
 /// # Names
 ///
-/// Segment 7 of `stock` is the lock `{stock:7}`; that of `{shop}:stock` is `{shop}:stock:7`. Data that is named after
-/// [`key`](crate::LockGuard::key) is in the same slot of a cluster as its lock, and segments are spread over the
-/// slots where the name has no `{tag}` of its own. All that use a segmented lock must agree on the number of segments.
+/// Segment 7 of `stock` is the lock `{stock:7}`; segment 7 of `{shop}:stock` is `{shop}:stock:7`. The braces are a tag of Redis
+/// Cluster: data that is named after the [`key`](crate::LockGuard::key) is in the slot of its lock, and the segments are spread over the
+/// slots if the name has no `{tag}`. All users of a segmented lock must use the same number of segments.
 ///
 /// # Examples
 ///
@@ -71,7 +72,7 @@ const TRY: Trust = Trust {
 /// use lock_core::{LockError, LockManager};
 ///
 /// let locks = LockManager::connect("memory://").await?;
-/// let mut stock = [3, 2, 0, 3]; // in reality on the server, a part for each segment
+/// let mut stock = [3, 2, 0, 3]; // a part for each segment; in a real service on the server
 /// let segments = locks.segmented_lock("stock:iphone", stock.len());
 ///
 /// let mut sold = 0;
@@ -128,13 +129,13 @@ impl SegmentedLock {
         }
     }
 
-    /// The key as it was given, without the number of a segment.
+    /// The key of the whole lock, without a segment number.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.name
     }
 
-    /// How many segments there are; 0 where the number that was asked for cannot be used.
+    /// The number of segments; 0 if the requested number is out of range.
     #[must_use]
     pub fn segments(&self) -> usize {
         self.locks.as_ref().map_or(0, |locks| locks.len())
@@ -162,9 +163,9 @@ impl SegmentedLock {
         self
     }
 
-    /// Reports that nothing is left in a segment: this handle and its clones no longer ask for it, and those that
-    /// wait for it move on to another. Other processes find out by themselves; a new handle knows nothing of it.
-    /// A number that is no segment changes nothing.
+    /// Reports that nothing is left in a segment. This handle and its clones no longer request the segment, and their waiters in its
+    /// queue move to another segment. Other processes and new handles do not know of the report. A number that is not a segment
+    /// has no effect.
     ///
     /// # Examples
     ///
@@ -179,12 +180,12 @@ impl SegmentedLock {
         self.seats.exhaust(segment);
     }
 
-    /// Takes any segment; waits without limit while all are busy.
+    /// Acquires any segment; waits without limit while all are busy.
     ///
     /// # Errors
     ///
-    /// [`Exhausted`](LockError::Exhausted) where every segment was reported as exhausted, also while waiting. Else as
-    /// [`Lock::acquire`]; [`InvalidConfig`](LockError::InvalidConfig) also for a number of segments other than 1 to 1024.
+    /// [`Exhausted`](LockError::Exhausted) if all segments were reported as exhausted, also while it waits;
+    /// [`InvalidConfig`](LockError::InvalidConfig) if the number of segments is not 1 to 1024; otherwise the errors of [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///
@@ -194,13 +195,12 @@ impl SegmentedLock {
         self.take(None, Location::caller())
     }
 
-    /// Takes any segment; waits at most this long while all are busy. Zero asks once, and does not queue.
+    /// Acquires any segment; waits at most this long while all are busy. Zero is one try, without a place in a queue.
     ///
     /// # Errors
     ///
-    /// [`TimedOut`](LockError::TimedOut) where all segments were busy all the time ([`Busy`](LockError::Busy) for a wait
-    /// of zero); [`Unavailable`](LockError::Unavailable) where the server did not answer. Else as
-    /// [`acquire`](Self::acquire).
+    /// [`TimedOut`](LockError::TimedOut) if all segments were busy all the time ([`Busy`](LockError::Busy) for a limit of zero);
+    /// [`Unavailable`](LockError::Unavailable) if the server did not answer; otherwise the errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -225,11 +225,11 @@ impl SegmentedLock {
         self.take(Some(limit), Location::caller())
     }
 
-    /// Takes a segment that is free; never waits for another holder. `Ok(None)` where all are busy.
+    /// Acquires a free segment; never waits for another holder. `Ok(None)` if all are busy.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire).
+    /// The errors of [`acquire`](Self::acquire).
     ///
     /// # Cancel safety
     ///
@@ -267,7 +267,7 @@ impl SegmentedLock {
             return found.ok_or_else(|| self.busy());
         }
         let started = Instant::now();
-        // A limit beyond the end of the clock is none.
+        // A limit that the clock cannot represent is no limit.
         let deadline = limit.and_then(|limit| started.checked_add(limit));
         let mut looked = Looked::default();
         let look = self.look(self.trust(Duration::ZERO), &mut looked, at);
@@ -284,7 +284,7 @@ impl SegmentedLock {
                 }
             },
         };
-        // A server that does not answer may do so in time: how long to hope is for the queue to decide.
+        // After a failed look the caller still joins a queue: the server may answer within the limit.
         if let Ok(Some(guard)) = found {
             return Ok(guard);
         }
@@ -297,7 +297,7 @@ impl SegmentedLock {
                 Ok(Some(guard)) => return Ok(guard),
                 Ok(None) => {}
                 Err(error) if error.is_contention() => return Err(self.timed_out(started)),
-                // The time ran out before the queue answered, but not before the segments did.
+                // The segments answered, but the queue did not answer within the limit.
                 Err(LockError::Unavailable { .. })
                     if looked.answered && deadline.is_some_and(|end| Instant::now() >= end) =>
                 {
@@ -308,8 +308,7 @@ impl SegmentedLock {
         }
     }
 
-    /// Waits in the queue of one segment, and looks at the others from time to time. `None` where the segment was
-    /// reported as exhausted.
+    /// Waits in the queue of one segment, and looks at the others in intervals. `None` if the segment was reported as exhausted.
     async fn wait(
         &self,
         place: SeatTaken,
@@ -325,7 +324,7 @@ impl SegmentedLock {
         let most = self.most_patience();
         let mut patience = PATIENCE;
         loop {
-            // What was found busy before this wait began may be looked at after it.
+            // Segments that were found busy before this interval may be looked at after it.
             let since = patience;
             tokio::select! {
                 biased;
@@ -339,7 +338,7 @@ impl SegmentedLock {
             tokio::select! {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
-                // A failure to look is no reason to leave the queue.
+                // After a failed look the waiter stays in the queue.
                 found = self.look(self.trust(since), &mut looked, at) => if let Ok(Some(guard)) = found {
                     self.seats.announce_others();
                     return Ok(Some(guard));
@@ -353,7 +352,7 @@ impl SegmentedLock {
         (PATIENCE_EACH * self.segments() as u32).clamp(least, most)
     }
 
-    /// What one that waits trusts, or that will wait where nothing is found.
+    /// The trust of a waiter, and of a caller that waits if its look finds nothing.
     fn trust(&self, found_busy: Duration) -> Trust {
         Trust {
             found_busy,
@@ -361,7 +360,7 @@ impl SegmentedLock {
         }
     }
 
-    /// Asks for each segment once, but not for those that are known here to be busy.
+    /// Requests each segment once, except those that this handle knows to be busy.
     async fn look(
         &self,
         trust: Trust,
@@ -415,16 +414,16 @@ impl SegmentedLock {
     }
 }
 
-/// What a look has learnt so far, also if it is cut short.
+/// What a look has learnt, also if it is cancelled.
 #[derive(Default)]
 struct Looked {
     answered: bool,
 }
 
-/// The lock that stands for a segment. See [`SegmentedLock`] for the reason of the braces.
+/// The key of a segment's lock. See [`SegmentedLock`] for the reason of the braces.
 fn name(key: &str, segment: usize) -> String {
     if key.is_empty() {
-        // Refused as such.
+        // An empty key is refused later.
         String::new()
     } else if key.contains(['{', '}']) {
         format!("{key}:{segment}")

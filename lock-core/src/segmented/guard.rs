@@ -6,9 +6,9 @@ use std::ops::Deref;
 use super::seats::{Holds, SeatTaken};
 use crate::{LockError, LockGuard};
 
-/// Proof that a segment is held: a [`LockGuard`] that knows its segment.
+/// Proof that a segment is held: a [`LockGuard`] with the number of its segment.
 ///
-/// Dropping it releases the segment in the background, as with every guard.
+/// A drop releases the segment in the background, as for every guard.
 ///
 /// # Examples
 ///
@@ -25,7 +25,7 @@ use crate::{LockError, LockGuard};
 #[clippy::has_significant_drop]
 pub struct SegmentGuard {
     guard: LockGuard,
-    /// Given up when the release is confirmed: a waiter of this handle that hears of it earlier finds the segment busy.
+    /// It is dropped when the release is confirmed. An earlier drop would make waiters of this handle find the segment busy.
     place: Option<SeatTaken>,
     segment: usize,
 }
@@ -50,29 +50,29 @@ impl SegmentGuard {
         }
     }
 
-    /// Which segment is held: 0 to one less than their number.
+    /// The number of the segment, from 0.
     #[must_use]
     pub fn segment(&self) -> usize {
         self.segment
     }
 
-    /// Reports that nothing is left in this segment, as [`SegmentedLock::exhausted`](super::SegmentedLock::exhausted). It is held until the guard is
-    /// released.
+    /// Reports that nothing is left in this segment, as [`SegmentedLock::exhausted`](super::SegmentedLock::exhausted). The segment stays
+    /// held until the guard is released.
     pub fn exhausted(&self) {
         if let Some(place) = &self.place {
             place.seats().exhaust(self.segment);
         }
     }
 
-    /// Releases the segment and waits for the server's word, as [`LockGuard::release`].
+    /// Releases the segment and waits for the confirmation of the server, as [`LockGuard::release`].
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`].
+    /// The errors of [`LockGuard::release`].
     ///
     /// # Cancel safety
     ///
-    /// A dropped future leaves the release to the background.
+    /// If the future is dropped, the release goes on in the background.
     pub async fn release(mut self) -> Result<(), LockError> {
         self.guard.confirm_release().await?;
         self.place = None;

@@ -1,4 +1,4 @@
-//! What the clones of a segmented lock know of its segments without asking the server.
+//! Knowledge of the segments that the clones of a segmented lock share. It saves requests.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -13,9 +13,9 @@ use crate::sync::lock;
 #[derive(Debug)]
 pub(super) struct Seats {
     table: Mutex<Box<[Seat]>>,
-    /// A segment is free as far as is known here, and nobody here waits for it: one waiter may look.
+    /// A segment may be free, and this handle has no waiter for it: one waiter may look.
     freed: Notify,
-    /// A segment was reported as exhausted: those who wait for it leave.
+    /// A segment was reported as exhausted: its waiters leave.
     exhausted: Notify,
 }
 
@@ -37,28 +37,28 @@ impl fmt::Debug for Holds {
 
 #[derive(Debug, Clone, Default)]
 struct Seat {
-    /// How many here hold it, wait for it, or are asking for it.
+    /// Number of holders, waiters and requests of this handle.
     engaged: usize,
-    /// Their guards. One that was lost may be alive for long, and its segment is free.
+    /// The guards. A lost guard may live for long, but its segment is free.
     guards: Vec<Holds>,
-    /// When one of the others last ran. Where none of them runs, it may be free on the server.
+    /// The last time when a waiter or a request ran. If none of them runs, the segment may be free on the server.
     ran: Option<Instant>,
     exhausted: bool,
-    /// When somebody here last found it busy.
+    /// The last time when a caller of this handle found it busy.
     found_busy: Option<Instant>,
 }
 
-/// What a look takes for granted, and for how long.
+/// For how long a look relies on earlier knowledge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trust {
-    /// A waiter of this process found a segment busy: it still is.
+    /// On a segment found busy: it is still busy.
     pub(super) found_busy: Duration,
-    /// A caller of this process that waits or asks for a segment ran: the segment is not free for another.
+    /// On a waiter or a request that ran: its segment is not free for another caller.
     pub(super) ran: Duration,
 }
 
 impl Seat {
-    /// Whether a look passes it over.
+    /// Whether a look skips the segment.
     fn is_passed_over(&self, trust: Trust) -> bool {
         let since = |at: Option<Instant>, trusted| at.is_some_and(|at| at.elapsed() < trusted);
         let is_awaited = self.engaged > 0 && since(self.ran, trust.ran);
@@ -71,7 +71,7 @@ impl Seat {
         self.ran = Some(Instant::now());
     }
 
-    /// Nobody here is at it, and it was not found busy since it was last held here.
+    /// This handle does not use it, and has not found it busy since its last hold.
     fn may_be_free(&self) -> bool {
         self.engaged == 0 && !self.exhausted && self.found_busy.is_none()
     }
@@ -86,7 +86,7 @@ impl Seats {
         })
     }
 
-    /// A place at this segment, to ask for it, unless a look with this trust passes it over.
+    /// A place at this segment, for a request, unless a look with this trust skips it.
     pub(super) fn take_idle(self: &Arc<Self>, segment: usize, trust: Trust) -> Option<SeatTaken> {
         let mut table = lock(&self.table);
         let seat = &mut table[segment];
@@ -97,8 +97,8 @@ impl Seats {
         Some(self.place(segment))
     }
 
-    /// A place at the segment that the fewest here are at; of equals, the first from `start` on. `None` where all are
-    /// exhausted.
+    /// A place at the segment with the fewest users of this handle; of several, the first one from `start` on. `None` if all segments
+    /// are exhausted.
     pub(super) fn take_least_crowded(self: &Arc<Self>, start: usize) -> Option<SeatTaken> {
         let mut table = lock(&self.table);
         let count = table.len();
@@ -114,7 +114,7 @@ impl Seats {
         lock(&self.table).iter().all(|seat| seat.exhausted)
     }
 
-    /// False where there is no such segment.
+    /// False if there is no such segment.
     pub(super) fn exhaust(&self, segment: usize) -> bool {
         match lock(&self.table).get_mut(segment) {
             Some(seat) => seat.exhausted = true,
@@ -128,7 +128,7 @@ impl Seats {
     pub(super) async fn exhausted(&self, segment: usize) {
         loop {
             let mut news = std::pin::pin!(self.exhausted.notified());
-            // Before the look: a report in between must not be missed.
+            // Before the check, so that no report in between is missed.
             news.as_mut().enable();
             if lock(&self.table)[segment].exhausted {
                 return;
@@ -137,15 +137,15 @@ impl Seats {
         }
     }
 
-    /// Has one more waiter look, if another segment is free as far as is known here: of several that became free while all
-    /// waiters looked elsewhere, only one was announced.
+    /// Wakes one more waiter if another segment may be free. If several became free while no waiter listened, only one of them was
+    /// announced.
     pub(super) fn announce_others(&self) {
         if lock(&self.table).iter().any(Seat::may_be_free) {
             self.freed.notify_one();
         }
     }
 
-    /// Resolves when a segment may have become free without a message from the server.
+    /// Resolves when a segment of this handle may have become free.
     pub(super) async fn freed(&self) {
         self.freed.notified().await;
     }
@@ -159,7 +159,7 @@ impl Seats {
     }
 }
 
-/// Somebody here holds a segment, waits for it or asks for it.
+/// A use of a segment by this handle: a hold, a place in its queue, or a request.
 #[derive(Debug)]
 pub(super) struct SeatTaken {
     seats: Arc<Seats>,
@@ -186,8 +186,8 @@ impl SeatTaken {
         lock(&self.seats.table)[self.segment].ran = Some(Instant::now());
     }
 
-    /// Its guard is about to be dropped. A caller that comes before the release is confirmed asks for the segment, and waits for the
-    /// release, unless another caller waits at it already.
+    /// Its guard is about to be dropped. Until the release is confirmed, a new caller may request the segment and wait for the
+    /// release, unless another caller waits for it already.
     pub(super) fn lets_go(&self) {
         let mut table = lock(&self.seats.table);
         let seat = &mut table[self.segment];
@@ -197,7 +197,7 @@ impl SeatTaken {
         }
     }
 
-    /// It is another's, or nobody knows.
+    /// Another process holds it, or the request failed.
     pub(super) fn found_busy(self) {
         lock(&self.seats.table)[self.segment].found_busy = Some(Instant::now());
     }
@@ -212,7 +212,7 @@ impl Drop for SeatTaken {
             seat.guards.retain(|other| !Arc::ptr_eq(&other.0, &guard.0));
             seat.found_busy = None;
         }
-        // Also where a look was cut short: another waiter makes up for it.
+        // Also after a cancelled look: another waiter looks instead.
         let may_be_free = seat.may_be_free();
         drop(table);
         if may_be_free {
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_asks_for_a_segment_that_another_here_is_at() {
+    fn a_segment_that_another_clone_uses_is_not_requested() {
         let seats = Seats::new(2);
         let place = seats.take_idle(0, NEVER).unwrap();
         assert!(seats.take_idle(0, NEVER).is_none());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_lost_guard_keeps_nobody_from_its_segment() {
+    async fn a_lost_guard_does_not_block_its_segment() {
         let (seats, is_held) = (Seats::new(1), Arc::new(AtomicBool::new(true)));
         let mut place = seats.take_idle(0, NEVER).unwrap();
         let guard = Arc::clone(&is_held);
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_waiter_hears_at_once_of_a_segment_that_is_let_go_here() {
+    fn a_waiter_learns_at_once_of_a_segment_released_by_a_clone() {
         let seats = Seats::new(1);
         let heard = || seats.freed().now_or_never().is_some();
         seats.take_idle(0, NEVER).unwrap().found_busy();
@@ -332,7 +332,7 @@ mod tests {
         held.taken(holding());
         let waiting = seats.take_least_crowded(0);
         drop(held);
-        assert!(!heard(), "it goes to the one who waits there");
+        assert!(!heard(), "it goes to the waiter in its queue");
         let mut held = waiting.unwrap();
         held.taken(holding());
         drop(held);
@@ -340,14 +340,14 @@ mod tests {
     }
 
     #[test]
-    fn a_look_that_was_cut_short_is_made_up_for_by_another() {
+    fn a_cancelled_look_is_repeated_by_another_waiter() {
         let seats = Seats::new(1);
         drop(seats.take_idle(0, NEVER).unwrap());
         assert!(seats.freed().now_or_never().is_some());
     }
 
     #[test]
-    fn of_two_segments_that_are_let_go_unheard_both_are_heard_of() {
+    fn two_segments_released_without_a_listener_are_both_announced() {
         let seats = Seats::new(2);
         let mut held = [0, 1].map(|segment| seats.take_idle(segment, NEVER).unwrap());
         for place in &mut held {
@@ -356,7 +356,7 @@ mod tests {
         drop(held);
         let heard = || seats.freed().now_or_never().is_some();
         assert!(heard());
-        assert!(!heard(), "one announcement, as nobody listened");
+        assert!(!heard(), "one announcement, without a listener");
         let mut first = seats.take_idle(0, ALWAYS).unwrap();
         first.taken(holding());
         seats.announce_others();
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_a_segment_hears_at_once_that_it_is_exhausted() {
+    async fn a_waiter_leaves_an_exhausted_segment_at_once() {
         let seats = Seats::new(2);
         let mut waiting = std::pin::pin!(seats.exhausted(1));
         assert!((&mut waiting).now_or_never().is_none());

@@ -1,4 +1,4 @@
-//! How soon a waiter learns of a segment that is free. Time passes only where every task waits for it.
+//! How soon a waiter learns of a free segment. Time passes only while all tasks wait for it.
 
 use std::pin::pin;
 
@@ -8,7 +8,7 @@ use super::*;
 
 const KEY: &str = "stock";
 const SEGMENTS: usize = 4;
-/// Nothing here happens because a lease ran out.
+/// So long that no lease ends in a test.
 const LONG: Duration = Duration::from_secs(3600);
 
 async fn manager(url: &str) -> LockManager {
@@ -26,7 +26,7 @@ async fn all_of(lock: &SegmentedLock) -> Vec<SegmentGuard> {
     guards
 }
 
-/// A guard of a segment that nobody is queued at.
+/// A guard of a segment without a queue.
 async fn not_queued_at(locks: &LockManager, held: &mut Vec<SegmentGuard>) -> SegmentGuard {
     for position in 0..held.len() {
         let lock = locks.lock(held[position].key());
@@ -47,7 +47,7 @@ async fn a_dropped_segment_goes_to_a_waiter_at_another_one_at_once() {
     let guard = not_queued_at(&locks, &mut held).await;
     let (segment, begun) = (guard.segment(), Instant::now());
     drop(guard);
-    // It has its turn before the task that sends the release.
+    // The waiter is polled before the task that sends the release.
     assert!((&mut waiting).now_or_never().is_none());
     let guard = waiting.await.unwrap();
     assert_eq!(guard.segment(), segment);
@@ -61,7 +61,7 @@ async fn a_waiter_hears_soon_of_a_segment_that_another_process_let_go() {
     let mut held = all_of(&theirs.segmented_lock(KEY, SEGMENTS)).await;
     let lock = ours.segmented_lock(KEY, SEGMENTS);
     let waiting = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    // By now it looks as seldom as it ever does.
+    // By now its interval has its maximum.
     sleep(Duration::from_secs(10)).await;
     let guard = not_queued_at(&theirs, &mut held).await;
     let begun = Instant::now();

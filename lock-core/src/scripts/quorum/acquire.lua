@@ -1,21 +1,22 @@
--- The vote of one node for a lock. A majority of such votes is the lock. A repeated request with the same token
--- repeats the vote, for the longer of the two ttls.
+-- Requests the vote of one node for a lock. A token with the votes of a majority holds the lock. A repeated request of the
+-- same token repeats the vote, for the longer of the two ttls.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 token  2 ttl, ms
---       3 '<try|wait> <alive for, ms> <push|poll>': by push or by poll the client learns that the lock is free
---       4 number of fencing tokens; left out for one
--- Each argument costs a node as much as a command. So all that only a held lock needs is one argument, and the channel of the
--- client, which follows from its token, is none.
+--       3 '<try|wait> <alive for, ms> <push|poll>': with push the node sends a message when the lock is free, with poll the
+--         client repeats its request
+--       4 number of fencing tokens; 1 if left out
+-- Each argument costs a node as much as a command. So the parts that only a held lock needs are one argument, and the channel of
+-- the client is derived from its token.
 -- Returns one of
---   {n, time}                 the token has the vote, and this is the first of its fencing tokens; the clock of the node, ms
---   {'busy', pttl, client, name}  this client, of this name, has the vote; with `wait` the token is in the queue
---   {'foreign', kind}         the key is no lock
---   {'waits', left}           the node may have forgotten votes, and gives none for that long, ms
---   {'unknown'}               the node has no note: it does not vote before a client has enlisted it
+--   {n, time}                 the token has the vote: the first of its fencing tokens, and the clock of the node, ms
+--   {'busy', pttl, client, name}  the client with this id and name has the vote; with `wait` the token is in the queue
+--   {'foreign', kind}         the key is not a lock
+--   {'waits', left}           the node may have forgotten votes: it does not vote for this time, ms
+--   {'unknown'}               the node has no note: it does not vote until a client has enlisted it
 --
--- Atomic because it is one script. A script does not roll back, so INCRBY is the first write: a server that refuses writes (no
--- memory, a replica) refuses it.
+-- Atomic, because it is one script. A script does not roll back, so INCRBY is the first write: a server without memory, or a
+-- replica, refuses it.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, size = ARGV[1], ARGV[2], tonumber(ARGV[4] or 1)
 local mode, alive_for, hears = string.match(ARGV[3], '^(%a+) (%d+) (%a+)$')
@@ -34,11 +35,11 @@ if type(holder) == 'table' then
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 
--- Free, or the vote is this token's already: by a repeated request, or as an offer (see offer).
+-- Free, or the token has the vote already: from an earlier request, or as an offer (see offer).
 if not holder or holder == token then
   local minted = mint(fence, last, size)
   if type(minted) == 'table' then return minted end
-  -- A request that was overtaken must not shorten the lease that a later one was granted.
+  -- A delayed request must not shorten the lease of a later one.
   if not holder or redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, token, 'PX', ttl) end
   leave(queue, waiters, token)
   if channel ~= '' and redis.call('EXISTS', queue) == 1 then
@@ -50,12 +51,12 @@ end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 if mode == 'wait' then
-  -- A waiters hash without its queue (evicted, deleted) is stale.
+  -- A waiters hash without a queue (evicted, deleted) is stale.
   local begins = redis.call('EXISTS', queue) == 0
   if begins then redis.call('DEL', waiters) end
   if redis.call('HSETNX', waiters, token, '1') == 1 then
     local pushed = redis.pcall('RPUSH', queue, token)
-    -- A token without a place must not look as if it had one.
+    -- The waiters hash must not name a token without a place in the queue.
     if type(pushed) == 'table' then
       if begins then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
       return pushed

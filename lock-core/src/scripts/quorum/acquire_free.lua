@@ -1,5 +1,5 @@
--- Votes for a lock that is free and has no queue. In front of the rest of acquire, whose header describes KEYS, ARGV and the
--- reply: the common case does not pay for the functions that are defined there.
+-- The vote for a free lock without a queue. It is placed before the rest of acquire, whose header describes KEYS, ARGV and the
+-- reply, so that the common case does not define the functions of that part.
 local last = redis.pcall('INCRBY', KEYS[4], ARGV[4] or 1)
 if type(last) == 'number' and last >= 1e15 and last <= 9e15
   and redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then

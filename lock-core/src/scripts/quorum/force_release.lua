@@ -1,11 +1,11 @@
--- Takes the vote of this node from its holder, tells the holder's client, and offers the vote to the first waiter.
+-- Takes the vote of this node from its holder, notifies the client of the holder, and offers the vote to the first waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters
--- ARGV  1 channel prefix  2 the only client to take it from, '' for any
--- Returns 1 taken away, 0 not held, held by another client, or only an offer, {'foreign', kind} the key is no lock and was left
---         alone
+-- ARGV  1 channel prefix  2 the id of the only client to take it from, '' for any
+-- Returns 1 taken away, 0 not held, held by another client, or only an offer, {'foreign', kind} the key is not a lock and was not
+--         changed
 --
--- Atomic so that the holder that is told is the one that lost the vote.
+-- Atomic, so that the notified holder is the one that lost the vote.
 local lock = KEYS[1]
 local holder = redis.pcall('GET', lock)
 if not holder then return 0 end
@@ -16,9 +16,9 @@ end
 if ARGV[2] ~= '' and ARGV[2] ~= string.sub(holder, 1, ID) then return 0 end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
--- An offer that its waiter has not taken yet.
+-- An offer that its waiter has not accepted yet.
 if pttl <= OFFER and redis.call('HEXISTS', KEYS[3], holder) == 1 then return 0 end
--- DEL comes first: if the server refuses writes, no client is told of a loss.
+-- DEL comes first: if the server refuses writes, no client is notified of a loss.
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, ID), 'revoked ' .. holder)
 offer(lock, KEYS[2], KEYS[3])

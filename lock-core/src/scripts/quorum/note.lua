@@ -1,16 +1,16 @@
--- The note of a node, a hash: what the node may have forgotten. It decides whether the node votes.
+-- The note of a node: a hash that decides whether the node votes.
 --
 --   run      the run of the server (`run_id` of INFO) that the note was written for
---   noticed  when a client noticed that this run is another one, by the clock of the node, ms
---   since    the same until the node votes again; then 0
---   counted  the counter of fencing tokens before the wait
---   <ttl>    until when locks may be taken for this ttl, by the clock of the node, ms
+--   noticed  the time at which a client noticed this run, by the clock of the node, ms
+--   since    the same during the quarantine; then 0
+--   counted  the counter of fencing tokens before the quarantine
+--   <ttl>    the time until which this ttl may be in use, by the clock of the node, ms
 --
--- A forgotten vote may belong to a lock with any ttl in use. It matters for that ttl, or until the ttl is out of use. The node waits
--- for the latest of these times, and has no counter until then. So a vote reads the note only where the counter is missing or unusable.
+-- A restarted node may have forgotten a vote with any ttl in use. Such a vote matters until its ttl has passed. The quarantine lasts for
+-- the longest of these ttls, and the node has no counter until its end. So a vote reads the note only if the counter is not valid.
 
 local NOTE = 'lock-core:quorum'
--- Least wait, ms: a client finds out within half of it that its address leads to another server.
+-- Minimum quarantine, ms. A client notices within half of it that its address leads to another server.
 local LEAST_WAIT = 2000
 
 local function clock()
@@ -18,14 +18,14 @@ local function clock()
   return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
--- The rest of the wait, ms; 0 if there is none. nil if there is no note.
+-- The rest of the quarantine, ms; 0 if there is none; nil if there is no note.
 local function wait(now)
   local fields = redis.call('HGETALL', NOTE)
   local note = {}
   for i = 1, #fields, 2 do note[fields[i]] = tonumber(fields[i + 1]) end
   local since = note['since']
   if not since then return nil end
-  -- A clock that was set back begins the wait anew.
+  -- If the clock was set back, the quarantine begins again.
   if since > now then
     redis.call('HSET', NOTE, 'since', string.format('%.0f', now))
     since = now

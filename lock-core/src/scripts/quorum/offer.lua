@@ -1,7 +1,6 @@
--- Tells the first live waiter that the lock is free on this node, and keeps the vote of the node for it, as if it had
--- asked. OFFER is long enough for a message and an answer on a busy machine, and short enough for a waiter that does not
--- come. The other nodes do the same, so the longest waiter usually gets a majority. If their queues differ, the offers
--- expire by themselves.
+-- Notifies the first live waiter that the lock is free on this node, and reserves the vote of the node for it: an offer. OFFER, its
+-- ttl, is long enough for a message and a request on a busy machine, and short enough for a waiter that does not answer. The
+-- other nodes do the same, so the first waiter usually gets a majority. If their queues differ, the offers expire.
 --
 -- The waiters hash has one field for each queued token, "1", and one for each client (the first 36 characters of its tokens),
 -- "<alive until, ms> <channel>".
@@ -14,7 +13,7 @@ local function offer(lock, queue, waiters)
     local known = redis.call('HMGET', waiters, head, string.sub(head, 1, ID))
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
     if known[1] and alive_until and tonumber(alive_until) > now then
-      -- A client without messages finds the offer by polling. A refused PUBLISH (an ACL) is no sign of death.
+      -- A client that polls finds the offer by polling. If PUBLISH is refused (an ACL), the waiter may still live.
       if channel == '' or redis.pcall('PUBLISH', channel, 'free ' .. head) ~= 0 then
         redis.call('SET', lock, head, 'PX', OFFER)
         return
