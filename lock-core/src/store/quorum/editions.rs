@@ -53,7 +53,7 @@ impl Editions {
         token
     }
 
-    /// Forgets what was not used of late, and nobody needs.
+    /// Forgets the editions of tokens that are over and were not used recently.
     pub(super) fn forget(&mut self, now: Instant, is_over: impl Fn(&Token) -> bool) {
         self.0
             .retain(|_, Edition { token, used, .. }| now < *used + UNUSED || !is_over(token));

@@ -81,8 +81,8 @@ impl QuorumStore {
                     members.all[node].heard_of();
                     let on = members.all[node].master.generation().unwrap_or(NONE);
                     for (n, flag) in flags.into_iter().enumerate() {
-                        // A vote that an undo may still take away does not count, nor that of a node that may not have known of
-                        // another one. If nobody would wait for its loss for long enough, it proves nothing.
+                        // A vote that a late undo may remove does not count. Nor does the vote of a node that does not know this ttl:
+                        // after a restart, its quarantine would be too short.
                         let (token, ttl) = (renewals[n].token, renewals[n].ttl);
                         let known = ttl.is_zero()
                             || !members.quarantine

@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_can_not_be_asked_may_be_on_the_holders_side() {
+    fn a_node_without_an_answer_may_have_voted_for_the_holder() {
         let nodes = [held("a", 9), held("a", 2), silent(), free(), free()];
         assert_eq!(remaining(&nodes), Some(2));
         assert_eq!(

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn votes_that_nobody_has_most_of_are_split() {
+    fn votes_without_a_majority_are_split() {
         let votes = [
             busy("a", 1),
             busy("b", 1),

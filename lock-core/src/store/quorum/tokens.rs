@@ -435,7 +435,7 @@ mod tests {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
         tokens.release(&token);
-        assert!(!tokens.was_released(&token), "nobody would heal it");
+        assert!(!tokens.was_released(&token), "no node would heal it");
         let (first, second) = (
             tokens.renew([&token].into_iter()),
             tokens.renew([&token].into_iter()),

@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ttl_that_nobody_uses_any_more_is_forgotten() {
+    fn an_unused_ttl_is_forgotten() {
         let (ttls, now) = (Ttls::default(), SystemClock.now());
         ttls.uses(MS * 8, now);
         ttls.learn([(MS * 1000, MS * 5)], now);

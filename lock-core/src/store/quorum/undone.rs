@@ -1,8 +1,8 @@
 //! The undos of a token that may still arrive at a node. No I/O.
 //!
-//! An undo travels behind the vote that it takes back, and a later vote on the same connection travels behind the undo. If the
-//! connection is replaced before the undo is answered, nobody knows when it arrives: perhaps behind a vote on the new connection,
-//! which it would take back although a lock was granted on it. So such a vote does not count.
+//! On one connection, an undo arrives after the vote that it removes, and before a later vote. If the connection is replaced before the
+//! undo is answered, the undo may arrive later: after a vote on the new connection, which it would remove although a lock was granted
+//! with it. So such a vote does not count.
 
 use super::node::NONE;
 use super::nodes::MAXIMUM_NODES;
