@@ -462,7 +462,7 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_hopeless_when_it_lasts_or_can_not_end() {
+    fn trouble_is_hopeless_when_it_lasts_or_cannot_end() {
         let cause = || crate::error::Cause::new(std::sync::Arc::new(std::fmt::Error));
         let mut inbox = waiting();
         inbox.failed(T0, StoreError::NotNow(cause()));
