@@ -227,11 +227,11 @@ async fn errors_show_neither_token_nor_password() {
     witness.error(&lock.force_release().await.unwrap_err());
     assert_eq!(guard.lost().await, LossReason::Expired);
     witness.error(&guard.release().await.unwrap_err());
-    eventually("the lost release is spoken of", LIMIT, async || {
+    eventually("the lost release is logged", LIMIT, async || {
         let events = witness.capture.events();
         events
             .iter()
-            .any(|event| event.message().contains("left to its ttl"))
+            .any(|event| event.message().contains("keeps it until its ttl ends"))
     })
     .await;
     witness.verdict();
