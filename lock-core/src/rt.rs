@@ -23,7 +23,7 @@ pub(crate) fn unix_time() -> std::time::Duration {
     return std::time::Duration::from_secs(1_800_000_000) + crate::sim::elapsed();
 }
 
-/// The name of a client that was given none: that of the machine, and the number of the process.
+/// The default name of a client: the name of the machine, and the number of the process.
 pub(crate) fn client_name() -> String {
     #[cfg(lock_sim)]
     return "simulated".to_owned();

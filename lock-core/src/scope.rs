@@ -1,4 +1,4 @@
-//! The locks that the running code is under: those of the enclosing annotated functions and `with` calls.
+//! The locks of the running code: the locks of the enclosing annotated functions and `with` calls.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ tokio::task_local! {
     static INNERMOST: Scope;
 }
 
-/// One lock that code runs under, and those around it.
+/// One lock that code runs under, and the locks around it.
 #[derive(Clone)]
 pub(crate) struct Scope(Arc<Level>);
 
@@ -21,7 +21,7 @@ struct Level {
 }
 
 impl Scope {
-    /// Runs `body` under these locks, and under those that the caller runs under. The first is the innermost.
+    /// Runs `body` under these locks and the locks of the caller. The first is the innermost.
     pub(crate) fn run<F: Future>(
         views: impl DoubleEndedIterator<Item = LockView>,
         body: F,

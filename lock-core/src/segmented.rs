@@ -23,16 +23,16 @@ const MOST: usize = 1024;
 /// First interval between two looks at the other segments.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// Maximum of that interval. It grows with the number of segments, between these two limits, so that all waiters of a handle together
-/// send at most 40 requests a second.
+/// Maximum of that interval. It grows with the number of segments, between these two limits, so that all waiters of a handle
+/// together send at most 40 requests a second.
 const MOST_PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
 const PATIENCE_EACH: Duration = Duration::from_millis(25);
 
 /// A waiter counts as stalled if it has not looked for this many maximum intervals.
 const RUNS_WITHIN: u32 = 2;
 
-/// A try looks once, so it trusts other waiters for a short time only: a segment that became free later is granted to that waiter by
-/// the server. Without any trust, many tries at once would all request the same segments.
+/// A try looks once, so it trusts other waiters for a short time only: a segment that became free later is granted to that waiter
+/// by the server. Without any trust, many tries at once would all request the same segments.
 const TRY: Trust = Trust {
     found_busy: Duration::ZERO,
     ran: PATIENCE,
@@ -40,9 +40,9 @@ const TRY: Trust = Trust {
 
 /// A lock in segments: `n` segments have up to `n` holders, and a caller acquires any free segment.
 ///
-/// It is for a stock that can be split. With one lock on 1000 pieces, one buyer works at a time; with twenty segments of 50 pieces,
-/// twenty buyers do. Each holder works on the part of the stock that belongs to its [`segment`](SegmentGuard::segment). When this part
-/// is empty, the holder reports the segment as [`exhausted`](SegmentGuard::exhausted).
+/// It is for a stock that can be split. With one lock on 1000 pieces, one buyer works at a time; with twenty segments of 50
+/// pieces, twenty buyers do. Each holder works on the part of the stock that belongs to its [`segment`](SegmentGuard::segment).
+/// When this part is empty, the holder reports the segment as [`exhausted`](SegmentGuard::exhausted).
 ///
 /// A handle does no I/O. Clones share their knowledge of the segments, so create one handle and clone it.
 ///
@@ -51,19 +51,19 @@ const TRY: Trust = Trust {
 /// A caller tries the segments in order, from a random one, and takes the first free one. It sends no request for a segment that
 /// another clone holds, requests or waits for, unless the future of that clone has not been polled recently.
 ///
-/// If all segments are busy, the caller joins the queue of *one* segment: the one with the fewest waiters of this handle, or a random
-/// one of several. In that queue it waits like a waiter of a [`Lock`]. It does not join several queues, because each would need a
-/// clean-up, and could grant it a segment that it no longer needs.
+/// If all segments are busy, the caller joins the queue of *one* segment: the one with the fewest waiters of this handle, or a
+/// random one of several. In that queue it waits like a waiter of a [`Lock`]. It does not join several queues, because each would
+/// need a clean-up, and could grant it a segment that it no longer needs.
 ///
-/// While it waits, it also takes a segment that is released through this handle, as soon as the release is confirmed. It looks at the
-/// other segments in intervals from 100 ms to half a second, or to 3 s with more than 120 segments. One waiter looks at a segment for
-/// all waiters of the handle. So a stuck holder does not keep its waiters from the other segments.
+/// While it waits, it also takes a segment that is released through this handle, as soon as the release is confirmed. It looks at
+/// the other segments in intervals from 100 ms to half a second, or to 3 s with more than 120 segments. One waiter looks at a
+/// segment for all waiters of the handle. So a stuck holder does not keep its waiters from the other segments.
 ///
 /// # Names
 ///
 /// Segment 7 of `stock` is the lock `{stock:7}`; segment 7 of `{shop}:stock` is `{shop}:stock:7`. The braces are a tag of Redis
-/// Cluster: data that is named after the [`key`](crate::LockGuard::key) is in the slot of its lock, and the segments are spread over the
-/// slots if the name has no `{tag}`. All users of a segmented lock must use the same number of segments.
+/// Cluster: data that is named after the [`key`](crate::LockGuard::key) is in the slot of its lock, and the segments are spread
+/// over the slots if the name has no `{tag}`. All users of a segmented lock must use the same number of segments.
 ///
 /// # Examples
 ///
@@ -163,9 +163,9 @@ impl SegmentedLock {
         self
     }
 
-    /// Reports that nothing is left in a segment. This handle and its clones no longer request the segment, and their waiters in its
-    /// queue move to another segment. Other processes and new handles do not know of the report. A number that is not a segment
-    /// has no effect.
+    /// Reports that nothing is left in a segment. This handle and its clones no longer request the segment, and their waiters in
+    /// its queue move to another segment. Other processes and new handles do not know of the report. A number that is not a
+    /// segment has no effect.
     ///
     /// # Examples
     ///
@@ -185,7 +185,8 @@ impl SegmentedLock {
     /// # Errors
     ///
     /// [`Exhausted`](LockError::Exhausted) if all segments were reported as exhausted, also while it waits;
-    /// [`InvalidConfig`](LockError::InvalidConfig) if the number of segments is not 1 to 1024; otherwise the errors of [`Lock::acquire`].
+    /// [`InvalidConfig`](LockError::InvalidConfig) if the number of segments is not 1 to 1024; otherwise the errors of
+    /// [`Lock::acquire`].
     ///
     /// # Cancel safety
     ///

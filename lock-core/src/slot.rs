@@ -1,4 +1,4 @@
-//! Hash slots: which keys live together on a server.
+//! Hash slots: keys of one slot are on one server.
 
 /// The slot of a key among 16,384: CRC-16 (XMODEM) of the tag in braces, or of the whole key without one. Redis, "Redis
 /// cluster specification".

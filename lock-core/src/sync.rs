@@ -1,4 +1,4 @@
-//! A mutex that cannot fail, and what has to wait until no mutex is locked.
+//! A mutex that cannot fail, and steps that are postponed until no mutex is locked.
 //!
 //! A waker is code of the user. It may run the task that it wakes, or drop it, and the task then calls this crate again. So no
 //! waker is called while its thread has a mutex of this crate locked.
@@ -12,7 +12,7 @@ type Postponed = Box<dyn FnOnce()>;
 
 /// In [`LOCKED`]: something is postponed.
 const ANY_POSTPONED: u32 = 1 << 31;
-/// In [`LOCKED`]: the thread does what was postponed. What is postponed meanwhile comes next, not inside.
+/// In [`LOCKED`]: the thread runs the postponed steps. A step that is postponed meanwhile runs after them, not inside them.
 const CATCHES_UP: u32 = 1 << 30;
 
 thread_local! {
@@ -32,7 +32,7 @@ pub(crate) fn lock<T: ?Sized>(mutex: &Mutex<T>) -> Locked<'_, T> {
     }
 }
 
-/// Does this at once, or as soon as the thread has no mutex of this crate locked any more.
+/// Runs a step at once, or as soon as the thread has no mutex of this crate locked any more.
 pub(crate) fn when_unlocked(step: impl FnOnce() + 'static) {
     if LOCKED.get() == 0 {
         return step();

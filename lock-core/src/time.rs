@@ -1,5 +1,5 @@
-//! The clock that leases are measured with, and a timer that wakes a task at one of its moments, also where the machine was
-//! suspended in between.
+//! The clock that measures leases, and a timer that wakes a task at one of its moments, also if the machine was suspended in
+//! between.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -12,13 +12,13 @@ pub(crate) struct Moment(pub(crate) u64);
 impl Moment {
     pub(crate) const NEVER: Self = Self(u64::MAX);
 
-    /// How long it is until `later`; zero where that has passed.
+    /// The time until `later`; zero if that has passed.
     pub(crate) fn until(self, later: Self) -> Duration {
         Duration::from_nanos(later.0.saturating_sub(self.0))
     }
 }
 
-/// A length of time in half the room that a [`Duration`] takes, to the nanosecond; at most 584 years.
+/// A duration in nanoseconds, in half the size of a [`Duration`]; at most 584 years.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Span(u64);
 
@@ -57,7 +57,7 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// Where leases read the time. One small trait, so that tests can drive it by hand.
+/// The source of time for leases. Tests set it by hand.
 pub(crate) trait Clock: Send + Sync + fmt::Debug {
     fn now(&self) -> Moment;
 
@@ -67,8 +67,8 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     }
 }
 
-/// The clock of the machine. On Linux it also counts the time in which the machine was suspended: the
-/// server went on counting, and a clock that stops (`Instant` does) would believe in a dead lease.
+/// The clock of the machine. On Linux it also counts the time in which the machine was suspended, as the server does. By a clock
+/// that stops (as `Instant`), a lease that has ended would still count as valid.
 #[derive(Debug)]
 pub(crate) struct SystemClock;
 
@@ -105,8 +105,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// How often to look at a clock that has no timer: timers stand still while the machine is suspended, and the lease clock
-/// does not.
+/// Interval between two looks at a clock that has no timer: timers stop while the machine is suspended, and the lease clock does
+/// not.
 const HEARTBEAT: Duration = Duration::from_millis(250);
 
 /// Wakes one task at one moment.
@@ -116,7 +116,7 @@ pub(crate) enum BootTimer {
     #[cfg(all(target_os = "linux", not(lock_sim)))]
     Timer(linux::Timer),
     Heartbeat,
-    /// A timer of the runtime, where that is the lease clock.
+    /// A timer of the runtime, if that is the lease clock.
     #[cfg(lock_sim)]
     Virtual,
 }
@@ -124,7 +124,7 @@ pub(crate) enum BootTimer {
 impl BootTimer {
     /// Resolves at `moment`, or earlier.
     ///
-    /// Cancel-safe: what was set stays set until something else is.
+    /// Cancel-safe: a moment stays set until another one is set.
     pub(crate) async fn wait(&mut self, now: Moment, moment: Moment) {
         match self {
             #[cfg(all(target_os = "linux", not(lock_sim)))]
@@ -165,7 +165,7 @@ mod linux {
     }
 
     impl BootTimer {
-        /// A timer of the clock that goes on while the machine is suspended. Panics where there is no runtime with I/O around it.
+        /// A timer of the clock that goes on while the machine is suspended. Panics outside a runtime with I/O.
         #[allow(
             deprecated,
             reason = "what comes after it is unsafe code, which this crate has none of; an owned descriptor that is never replaced is what it is sound for"
@@ -180,7 +180,7 @@ mod linux {
                     file,
                     set_to: Moment::NEVER,
                 }),
-                // As where file descriptors have run out.
+                // For example, if no file descriptor is left.
                 Err(error) => {
                     tracing::warn!(%error, "no timer is available: polling the clock instead");
                     Self::Heartbeat
@@ -202,7 +202,7 @@ mod linux {
                 self.set(moment)?;
             }
             let mut ready = self.file.readable().await?;
-            // It stays readable until it is set anew.
+            // It stays readable until it is set again.
             ready.clear_ready();
             self.set_to = Moment::NEVER;
             Ok(())

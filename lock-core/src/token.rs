@@ -1,4 +1,4 @@
-//! Proof of ownership: who asks, and which of its acquisitions it is.
+//! Proof of ownership: the client, and the number of its acquisition.
 
 use std::fmt;
 use std::time::{Duration, SystemTime};
@@ -23,7 +23,7 @@ const COUNT_BITS: u32 = 6;
 /// 2026-01-01, after 1970-01-01.
 const EPOCH: Duration = Duration::from_secs(1_767_225_600);
 
-/// One manager, as the server sees it: a random uuid (v4), and the name by which people know it.
+/// One manager, as the server sees it: a random uuid (v4), and a name for people.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct ClientId {
     id: Box<str>,
@@ -59,7 +59,7 @@ impl ClientId {
 
 /// New for every acquisition, so that no late release can ever match a later hold.
 ///
-/// Made for each request, of the sequence number alone: there may be thousands of locks that are held.
+/// It is made for each request from the sequence number, and not kept: thousands of locks may be held.
 #[derive(Clone, Copy)]
 pub(crate) struct Token {
     text: [u8; LONGEST],
@@ -70,7 +70,7 @@ impl Token {
     fn new(client: &[u8], number: u64, name: &[u8]) -> Self {
         let mut text = [b':'; LONGEST];
         text[..CLIENT_LEN].copy_from_slice(client);
-        // By hand, since tokens are made for each request: the machinery of `write!` costs more than all the rest.
+        // Without `write!`, which costs more than the rest: a token is made for each request.
         let start = CLIENT_LEN + 1;
         let digits = number.checked_ilog10().unwrap_or(0) as usize + 1;
         let mut rest = number;
@@ -86,7 +86,7 @@ impl Token {
         }
     }
 
-    /// Another token of the same acquisition, which nothing that is under way for the others concerns.
+    /// Another token of the same acquisition. Requests for its other tokens that are under way do not affect it.
     pub(crate) fn edition(&self, edition: u16) -> Self {
         let sequence = sequence_of(self.number());
         let number = u64::from(edition) << SEQUENCE_BITS | sequence;
@@ -151,7 +151,7 @@ pub(crate) fn is_name(name: &str) -> bool {
     (1..=NAME_LEN).contains(&name.len()) && name.bytes().all(printable)
 }
 
-/// The client behind a token, as far as the token tells people: not its id, which would show how to release the lock.
+/// The client of a token, as people may see it: without its id, since with the id they could release the lock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Bearer {
     /// `None` for a client of another kind.
@@ -161,8 +161,8 @@ pub(crate) struct Bearer {
 }
 
 impl Bearer {
-    /// Of a tenure that began when this fencing token was minted: a token is no smaller than the clock of the server was, in
-    /// microseconds.
+    /// The client of a tenure that began when this fencing token was minted. The token is at least the clock of the server at that
+    /// time, in microseconds.
     pub(crate) fn began_with(fence: u64, name: Option<Box<str>>) -> Self {
         let since = SystemTime::UNIX_EPOCH.checked_add(Duration::from_micros(fence));
         let since = since.filter(|_| fence > 0);

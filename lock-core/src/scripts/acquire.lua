@@ -11,7 +11,7 @@
 --   {'busy', pttl, name}                held by another token of the client with this name, and the mode is try
 --   {'queued', pttl, last, own, name}   the token is queued; every later grant mints above `last`; `own` is the holder if
 --                                       the holder is a token of the same client, else ''; the name of the holder's client
---   {'foreign', kind}                   the key is no lock
+--   {'foreign', kind}                   the key is not a lock
 --
 -- Atomic because it is one script. A script does not roll back, so the step that a server short of memory refuses is always the
 -- first write. Any other refused step (an ACL) leaves the queue as it was, and no key without a ttl.
@@ -25,13 +25,13 @@ if type(holder) == 'table' then
 end
 if holder == token then
   local minted, _, reserved = mint(fence, reserve)
-  -- Never shorter: an ask that was long under way may be older than the grant that its client believes.
+  -- Never shorter: a delayed request may be older than the grant that its client relies on.
   if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
   return granted(minted, reserved, reserve)
 end
 
 if not holder then
-  -- The lease of the last holder ran out: the queue decides, a newcomer does not overtake it.
+  -- The lease of the last holder has ended: the first waiter is next, and a newcomer does not overtake the queue.
   local head = redis.call('LPOP', queue)
   local grant, refusal = grant_first(lock, queue, waiters, fence, head, token, reserve, ARGV[5])
   if refusal then return refused(refusal) end
@@ -42,7 +42,7 @@ if not holder then
   end
   holder = grant.token
   if holder == token then
-    -- The queue knows the ttl of an earlier ask.
+    -- The queue knows the ttl of an earlier request.
     if grant.ttl ~= tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
     return granted(grant.minted, grant.reserve, reserve)
   end
@@ -63,10 +63,10 @@ local own = ''
 if string.sub(holder, 1, ID) == string.sub(token, 1, ID) then
   own = holder
 elseif redis.call('LINDEX', queue, 0) == token then
-  -- The first waiter tells the holder's client that the lock is contended, and again with each refresh: a message may be lost.
+  -- Each request of the first waiter notifies the holder's client that the lock is contended: an earlier message may be lost.
   redis.pcall('PUBLISH', CHANNELS .. string.sub(holder, 1, ID), 'contended ' .. holder)
 end
--- Fields of clients that have gone stay as long as others queue. They are removed rarely, and all at once.
+-- The fields of clients that have left stay while the queue exists. They are removed rarely, and all at once.
 if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then
   local fields = redis.pcall('HGETALL', waiters)
   for i = 1, #fields, 2 do

@@ -1,5 +1,5 @@
--- Takes a lock that is free and has no queue. In front of the rest of acquire, whose header describes KEYS, ARGV and the reply:
--- the common case does not pay for the functions that are defined there.
+-- Takes a free lock without a queue. It is placed before the rest of acquire, whose header describes KEYS, ARGV and the reply, so
+-- that the common case does not define the functions of that part.
 if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local wanted = tonumber(ARGV[6])
   local minted, _, reserve = mint(KEYS[4], wanted)

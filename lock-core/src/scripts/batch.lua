@@ -1,5 +1,5 @@
--- Takes those of several locks that are free and have no queue, and releases those of others that their tokens hold and that
--- have no queue.
+-- Takes several locks and releases several others. A lock with a queue is left out, and so is a lock to take that is not free, or
+-- a lock to release that its token does not hold.
 --
 -- KEYS  1 fence, then the locks to take, the locks to release, and the queues of all of them in that order
 -- ARGV  1 number of locks to take, then the tokens of all locks in the same order, then the ttl in ms of the locks to take:
@@ -8,9 +8,9 @@
 -- number for each lock: the fencing token of a lock that was taken, 1 for a lock that was released, 0 if nothing was done
 -- and `acquire` or `release` has to handle the lock
 --
--- Atomic as acquire and release are. A key that cannot be read or written is left to them, and they report the reason: a lock
--- that is refused does not block the others. A command costs the server as much as its work for one lock, so what can be asked
--- for all locks at once is one command.
+-- Atomic as acquire and release are. A key that cannot be read or written is left to them, and they report the reason: a refused
+-- lock does not block the others. A command costs the server as much as its work for one lock, so one command handles all locks
+-- if possible.
 local take, all = tonumber(ARGV[1]), (#KEYS - 1) / 2
 local queued = redis.pcall('EXISTS', unpack(KEYS, all + 2)) ~= 0
 local function waited_for(i)
@@ -22,7 +22,7 @@ for i = 1, all do done[i] = 0 end
 
 local minted = 1
 if take > 0 and redis.pcall('EXISTS', unpack(KEYS, 2, take + 1)) ~= take then
-  -- Without a counter no lock is taken, and only as many as there are fencing tokens.
+  -- Each lock needs a fencing token: as many locks are taken as there are tokens, and none without a counter.
   local allowed, first, _, reserve = pcall(mint, KEYS[1], take - 1)
   minted = allowed and tonumber(first)
   local ttl, each = ARGV[all + 2], ARGV[all + 3]

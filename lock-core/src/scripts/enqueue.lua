@@ -4,13 +4,13 @@
 local function enqueue(queue, waiters, begins, token, ttl, reserve, now, alive_for, channel)
   if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE)) == 1 then
     local pushed = redis.pcall('RPUSH', queue, token)
-    -- A token without a place must not look as if it had one.
+    -- The waiters hash must not name a token without a place in the queue.
     if type(pushed) == 'table' then
       if begins then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end
       return pushed
     end
   end
-  -- The time has 13 digits, all of which a text keeps.
+  -- The time has 13 digits: its text keeps all of them.
   redis.call('HSET', waiters, string.sub(token, 1, ID), (now + alive_for) .. ' ' .. channel)
   local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
   if type(kept) == 'table' then

@@ -1,10 +1,10 @@
--- Takes the lock from its holder, tells the holder's client, and grants the lock to the next waiter.
+-- Takes the lock from its holder, notifies the holder's client, and grants the lock to the next waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 channel prefix
--- Returns 1 taken away, 0 not held, {'foreign', kind} the key is no lock and was left alone
+-- Returns 1 taken away, 0 not held, {'foreign', kind} the key is not a lock and was not changed
 --
--- Atomic so that the holder that is told is the one that lost the lock.
+-- Atomic, so that the notified holder is the holder that lost the lock.
 local lock = KEYS[1]
 local holder = redis.pcall('GET', lock)
 if not holder then return refused_by_replica(lock) or 0 end
@@ -14,7 +14,7 @@ if type(holder) == 'table' then
 end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
--- DEL comes first: if the server refuses writes, no client is told of a loss.
+-- DEL comes first: if the server refuses writes, no client is notified of a loss.
 redis.call('DEL', lock)
 redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, ID), 'revoked ' .. holder)
 -- If the grant is refused, the waiter finds the lock free when it asks.

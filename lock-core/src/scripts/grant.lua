@@ -1,4 +1,4 @@
--- Helpers in front of every script that may grant the exclusive lock. `mint` stands before them.
+-- Helpers for every script that may grant the exclusive lock. They are placed before the script, and `mint` before them.
 --
 -- The waiters hash has one field for each queued token, "<ttl, ms> <reserve>", and one for each client (the first 36 characters
 -- of its tokens), "<alive until, ms> <channel>". The channel of a client that polls is empty.
@@ -9,7 +9,7 @@ local off, said
 
 -- Grants the lock to the first live waiter, and drops the dead ones in front of it.
 --   head     the token that was taken off the queue last
---   asking   a token that is live because it asks now, for `reserve` reserved tokens
+--   asking   the token of the current request, which is live, and requests `reserve` reserved tokens
 --   caller   the channel of the client that runs this script, or ''
 --   joins    whether a waiter will join the queue later in this script
 -- Returns the holder, its fencing token and the last of its reserved tokens, both as text, its ttl, the time, and whether
@@ -26,7 +26,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
     local known = redis.call('HMGET', waiters, head, client)
     said = known
     local others = redis.call('EXISTS', queue)
-    -- Before any step that can still be refused: a token without a place must not look as if it had one.
+    -- Before any step that may be refused: the waiters hash must not name a token without a place in the queue.
     if others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, head) end
     local ttl, wanted = string.match(known[1] or '', '^(%d+) (%d+)$')
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
@@ -34,10 +34,11 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
     if live then
       local contended = joins and 1 or others
       local minted, last, reserved = mint(fence, head == asking and reserve or tonumber(wanted), t)
-      -- Before it is told: this may be refused. The lock of a waiter that is not reached goes to the next, or to the caller.
+      -- Before the message, because SET may be refused. If the message reaches no client, the next waiter or the caller gets the
+      -- lock.
       local lease = tonumber(ttl)
       if head ~= asking and channel == '' then
-        -- It polls, so only its requests show that it lives. It keeps the lock until it would count as dead.
+        -- A client that polls shows only by its requests that it lives. It gets the lock until it would count as dead.
         lease = math.min(lease, tonumber(alive_until) - now)
       end
       redis.call('SET', lock, head, 'PX', lease)
@@ -46,21 +47,21 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
         if head ~= asking then
           message = 'granted ' .. head .. ' ' .. minted .. ' ' .. reserved .. ' ' .. contended .. ' ' .. ttl
             .. ' ' .. lock
-          -- The server writes first to the client that got its output last, which would be the caller: it would run before the
-          -- new holder. A message to the caller before the grant reverses that order.
+          -- The server writes first to the client whose output it queued last. That would be the caller, which would then run
+          -- before the new holder. A message to the caller before the grant reverses this order.
           if caller ~= '' and caller ~= channel then redis.pcall('PUBLISH', caller, 'behind') end
           caller = ''
         end
         if head ~= asking or contended == 1 then
-          -- A refused PUBLISH (an ACL) is no sign of death: the waiter finds its grant with its next refresh.
+          -- If PUBLISH is refused (an ACL), the waiter may still live: it finds its grant with its next refresh.
           local reached = redis.pcall('PUBLISH', channel, message)
           live = head == asking or reached ~= 0
         end
       end
       if live then
         if lease < tonumber(ttl) and contended == 1 then
-          -- The waiter polls, and has less than its ttl. The first behind it that does not poll asks now, and so learns when
-          -- that ends. A few are looked at: any other finds out with its next refresh.
+          -- The waiter polls, and its lease is shorter than its ttl. The first waiter behind it that does not poll is notified: it
+          -- sends a request, and learns the end of that lease. Only 8 are looked at: the others learn it with their next refresh.
           for at = 0, 7 do
             local behind = redis.call('LINDEX', queue, at)
             if not behind then break end

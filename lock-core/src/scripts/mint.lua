@@ -12,7 +12,7 @@ local function mint(fence, reserve, t)
   local counter = reserve == 0 and minted or string.format('%.0f', minted + reserve)
   local last = redis.pcall('SET', fence, counter, 'GET')
   if type(last) == 'table' then
-    -- Something that is no counter is replaced. Any other refusal comes again.
+    -- A value of another type is replaced. Any other refusal occurs again at this SET.
     redis.call('SET', fence, counter)
     last = nil
   end
@@ -22,12 +22,12 @@ local function mint(fence, reserve, t)
     last = tonumber(text) or 0
     local lead = last - minted
     if lead >= 0 then
-      -- A number of Lua does not keep every larger integer.
+      -- Lua numbers are not exact above 2^53.
       if last > 2 ^ 53 - 2 * LEAD then
         redis.call('SET', fence, text)
         error(fence .. ' is too close to 2^53: set it to a smaller number, or delete it', 0)
       end
-      -- A lead above 1 s is not that of reserved tokens: the clock was set back, and is no floor until it has caught up.
+      -- Reserved tokens do not make a lead above 1 s: the clock was set back, and is not a floor until it has caught up.
       if lead < 1e6 then reserve = math.max(math.min(reserve, LEAD - lead - 1), 0) end
       minted, counter = string.format('%.0f', last + 1), string.format('%.0f', last + 1 + reserve)
       redis.call('SET', fence, counter)
@@ -36,7 +36,7 @@ local function mint(fence, reserve, t)
   return minted, counter, reserve
 end
 
--- The reply for a grant. The client knows how many reserved tokens it has asked for.
+-- The reply for a grant. The client knows how many reserved tokens it has requested.
 local function granted(minted, reserve, wanted)
   if reserve == wanted then return tonumber(minted) end
   return {tonumber(minted), reserve}

@@ -1,4 +1,4 @@
--- Releases the lock and asks for it again with another token of the same client, in one step: the waiting line of a process
+-- Releases the lock and requests it again with another token of the same client, in one step: the waiting line of a process
 -- hands the lock to the next process, and takes the last place of the queue.
 --
 -- KEYS  as acquire
@@ -6,10 +6,10 @@
 -- Returns a grant or 'queued' as acquire does, or {'lost'} if the token to release did not hold the lock; then nothing
 --         was done
 --
--- Atomic so that no newcomer comes in between. The first write is one that a server short of memory still allows. The waiting
--- processes learn of a grant only when this script has ended, so the script reads nothing that it knows: a waiter that is
--- granted the lock by a message has all of its ttl. The token is usually new. If its client has asked with it meanwhile, it has
--- a place already.
+-- Atomic, so that no newcomer acquires the lock in between. A server short of memory still allows the first write. The waiting
+-- processes learn of a grant only when this script has ended, so the script reads nothing that it can derive: a lock granted
+-- by a message has the full ttl of its waiter. The token is usually new. If its client has requested the lock with it
+-- meanwhile, it has a place already.
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local token, ttl, reserve = ARGV[1], ARGV[2], tonumber(ARGV[6])
 
@@ -26,7 +26,7 @@ if not grant then
   return granted(minted, reserved, reserve)
 end
 
--- The client has asked with this token meanwhile, and does not wait for this reply: it believes in the ttl of the message.
+-- The client has requested the lock with this token meanwhile. It does not wait for this reply: it uses the ttl of the message.
 if grant.token == token then return granted(grant.minted, grant.reserve, reserve) end
 
 local refusal = enqueue(queue, waiters, grant.others == 0, token, ttl, reserve, grant.now, ARGV[4], ARGV[5])

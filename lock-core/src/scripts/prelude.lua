@@ -1,4 +1,4 @@
--- Constants of the scripts. A test compares them with those of the client, where the client has the same.
+-- Constants of the scripts. A test compares them with the same constants of the client.
 
 -- Length of a client id, in characters. Each token begins with the id of its client.
 local ID = 36
@@ -8,7 +8,7 @@ local CHANNELS = 'lock-core:client:'
 local RESERVE = 7
 -- Ttl of a queue, ms. Longer than any waiter counts as alive, so that a queue of dead waiters expires by itself.
 local QUEUE_TTL = 30000
--- Time for which a node of a quorum keeps its vote for a waiter that it has told, ms.
+-- Ttl of an offer, ms: a node of a quorum reserves its vote this long for a waiter that it has notified.
 local OFFER = 50
 
 -- The name of the client in a token, which is `client id:number:name`. Empty in a token of another kind of client.
@@ -16,8 +16,8 @@ local function name_in(token)
   return string.match(string.sub(token, ID + 1), '^:%d+:(.+)$') or ''
 end
 
--- Writes without a change, before a reply that a lock is not held, or is held by another client. The data of a replica may be
--- old, and a replica refuses to write. Returns that refusal, or nil.
+-- A write that changes nothing, before the reply that a lock is not held, or is held by another client. The data of a replica may
+-- be old, and a replica refuses to write. Returns this refusal, or nil.
 local function refused_by_replica(key)
   local said = redis.pcall('HDEL', key, 'lock-core:none')
   return type(said) == 'table' and not string.find(said.err, 'WRONGTYPE', 1, true) and said or nil

@@ -1,13 +1,13 @@
--- Tries each command that every lock needs, on a key of ours that does not exist.
+-- Tries each command that a lock needs, on a key of lock-core that does not exist.
 --
--- Returns the names of those that this user may not run. None for a user that may run all commands of the reentrant lock, and
--- none of those that only the exclusive lock needs: it is made for the reentrant lock. Any other refusal (a key outside the user's
--- pattern, a full server) proves nothing. The text of a refusal does not name the command.
+-- Returns the names of the commands that this user may not run. Nothing for a user of the reentrant lock alone: it may run every
+-- command of that lock, and no command that only the exclusive lock needs. Any other refusal (a key outside the user's pattern,
+-- a full server) proves nothing. The text of a refusal does not name the command.
 --
--- Atomic, so that no other client sees the key: no command leaves it behind.
+-- Atomic, so that no other client sees the key. The script removes it.
 local KEY = 'lock-core:probe'
 local refused = {{}, {}}
--- Commands of the exclusive lock alone that were not refused.
+-- Number of commands of the exclusive lock alone that were not refused.
 local own = 0
 
 -- `of` is 1 or 2 for a command of one kind of lock, 3 for a command of both.
@@ -40,7 +40,7 @@ try(3, 'HLEN', KEY)
 try(3, 'HMGET', KEY, '')
 try(3, 'HDEL', KEY, '')
 try(2, 'HGETALL', KEY)
--- The last three make the key, so they are tried where it can be removed.
+-- The last three create the key, so they are tried only if it can be removed.
 if try(3, 'DEL', KEY) then
   if try(1, 'RPUSH', KEY, '') then redis.call('DEL', KEY) end
   if try(3, 'HSET', KEY, '', '') then redis.call('DEL', KEY) end

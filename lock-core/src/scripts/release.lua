@@ -1,5 +1,5 @@
--- Takes back everything a token has: the lock, a place in the queue, or nothing. The lock goes straight to the first live
--- waiter, so no other client comes in between, and no other waiter has to be woken.
+-- Removes everything that a token has: the lock, or a place in the queue. The first live waiter is granted the lock in the same
+-- step, so no other client acquires it in between, and no other waiter has to be woken.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 token
@@ -20,7 +20,7 @@ if holder == token then
   return 1
 end
 
--- HDEL comes first and always: a replica refuses it, so that it cannot answer "not held" by mistake.
+-- HDEL always comes first: a replica refuses it, and so cannot answer "not held" by mistake.
 if redis.call('HDEL', waiters, token) == 1 then
   redis.call('LREM', queue, 1, token)
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end

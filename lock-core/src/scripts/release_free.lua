@@ -1,12 +1,12 @@
--- Releases a lock that the token holds and that has no queue. In front of the rest of release, whose header describes KEYS,
--- ARGV and the reply: the common case does not pay for the functions that are defined there. It leaves the holder in `holder`
--- and, if that is the token, in `head` the token that it has taken off the queue.
+-- Releases a lock without a queue that the token holds. It is placed before the rest of release, whose header describes KEYS,
+-- ARGV and the reply, so that the common case does not define the functions of that part. For that part it leaves the holder
+-- in `holder` and, if the holder is the token, in `head` the token that it has taken off the queue.
 local holder, head = redis.pcall('GET', KEYS[1]), nil
 if holder == ARGV[1] then
-  -- The first write is one that a server short of memory still allows.
+  -- A server short of memory still allows the first write.
   head = redis.pcall('LPOP', KEYS[2])
   if type(head) == 'table' then
-    -- Data of another type are no queue, and keep no release from its lock.
+    -- Data of another type is not a queue, and does not prevent the release.
     if not string.find(head.err, 'WRONGTYPE', 1, true) then return head end
     head = false
   end

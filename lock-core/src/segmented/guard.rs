@@ -56,8 +56,8 @@ impl SegmentGuard {
         self.segment
     }
 
-    /// Reports that nothing is left in this segment, as [`SegmentedLock::exhausted`](super::SegmentedLock::exhausted). The segment stays
-    /// held until the guard is released.
+    /// Reports that nothing is left in this segment, as [`SegmentedLock::exhausted`](super::SegmentedLock::exhausted). The
+    /// segment stays held until the guard is released.
     pub fn exhausted(&self) {
         if let Some(place) = &self.place {
             place.seats().exhaust(self.segment);

@@ -97,8 +97,8 @@ impl Seats {
         Some(self.place(segment))
     }
 
-    /// A place at the segment with the fewest users of this handle; of several, the first one from `start` on. `None` if all segments
-    /// are exhausted.
+    /// A place at the segment with the fewest users of this handle; of several, the first one from `start` on. `None` if all
+    /// segments are exhausted.
     pub(super) fn take_least_crowded(self: &Arc<Self>, start: usize) -> Option<SeatTaken> {
         let mut table = lock(&self.table);
         let count = table.len();

@@ -7,8 +7,9 @@
 --       2 the run of the server (`run_id` of INFO)
 --       3 time since the client last saw another run at this address, ms; '' if it saw none
 --       4.. pairs: a ttl in use, ms, and for how much longer it is in use, ms
--- Returns {left, ttl, time, ..}: the rest of the quarantine, ms, 0 if the node votes; and the pairs of the note. {-1} if the quorum is
--- not new, because the node has a note; {-2} if a quarantine must begin, and the client does not know the ttls of the other nodes
+-- Returns {left, ttl, time, ..}: the rest of the quarantine, ms, 0 if the node votes; and the pairs of the note. {-1} if the
+-- quorum is not new, because the node has a note; {-2} if a quarantine must begin, and the client does not know the ttls of the
+-- other nodes
 --
 -- Atomic, because two clients may notice the same restart.
 local how, run, ago = ARGV[1], ARGV[2], tonumber(ARGV[3])
@@ -35,7 +36,7 @@ elseif known[1] ~= run or not known[3] or (ago and (tonumber(known[2]) or 0) < n
 end
 
 local left = wait(now)
--- A forgotten vote may have any ttl that is in use by now, but none that comes into use later.
+-- A quarantine that has not ended may become longer by these ttls: a forgotten vote may have any of them.
 for i = 4, #ARGV, 2 do
   local ttl, until_then = ARGV[i], now + tonumber(ARGV[i + 1])
   if (tonumber(redis.call('HGET', NOTE, ttl)) or 0) < until_then then note(ttl, number(until_then)) end

@@ -5,7 +5,7 @@
 -- Returns 1 taken away, 0 not held, held by another client, or only an offer, {'foreign', kind} the key is not a lock and was not
 --         changed
 --
--- Atomic, so that the notified holder is the one that lost the vote.
+-- Atomic, so that the notified holder is the holder that lost the vote.
 local lock = KEYS[1]
 local holder = redis.pcall('GET', lock)
 if not holder then return 0 end

@@ -6,8 +6,9 @@
 --   counted  the counter of fencing tokens before the quarantine
 --   <ttl>    the time until which this ttl may be in use, by the clock of the node, ms
 --
--- A restarted node may have forgotten a vote with any ttl in use. Such a vote matters until its ttl has passed. The quarantine lasts for
--- the longest of these ttls, and the node has no counter until its end. So a vote reads the note only if the counter is not valid.
+-- A restarted node may have forgotten a vote with any ttl in use. Such a vote matters until its ttl has passed. The quarantine
+-- lasts for the longest of these ttls, and the node has no counter until its end. So a vote reads the note only if the counter is
+-- not valid.
 
 local NOTE = 'lock-core:quorum'
 -- Minimum quarantine, ms. A client notices within half of it that its address leads to another server.

@@ -1,6 +1,6 @@
--- Raises the fencing counter of this node, if the node has voted for this token. After that the node mints only larger fencing tokens.
--- If the vote belongs to another token, a raise would prove nothing: that vote may have an earlier fencing token. A node without a
--- valid counter does not vote (see note), and its counter is not raised.
+-- Raises the fencing counter of this node, if the node has voted for this token. After that the node mints only larger fencing
+-- tokens. If the vote belongs to another token, a raise would prove nothing: that vote may have an earlier fencing token. A node
+-- without a valid counter does not vote (see note), and its counter is not raised.
 --
 -- KEYS  1 lock  2 fence
 -- ARGV  1 token  2 minimum of the counter

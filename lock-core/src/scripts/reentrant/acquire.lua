@@ -8,7 +8,7 @@
 --   n                  granted, with this fencing token and all reserved tokens behind it
 --   {n, reserve}       granted, with `reserve` reserved tokens behind n
 --   {'busy', pttl, name}  another owner holds it; -1 if its lease has no end; the name of the client that began the tenure
---   {'foreign', kind}  the key is no lock
+--   {'foreign', kind}  the key is not a lock
 --
 -- The fencing token belongs to the tenure: a further acquisition of the owner does not change it.
 --
@@ -39,7 +39,7 @@ if holder then
       end
     end
     if count > 0 then
-      -- Before the hold is counted: a hold of a client whose noted lease is over is buried.
+      -- Before the hold is counted: a hold is removed if the noted lease of its client has ended.
       local refused = stay(holds, clients, owner, token, ttl, now)
       if refused then return refused end
       local counted = tenure[3]
@@ -50,7 +50,7 @@ if holder then
       refused = type(counted) == 'table' and counted or prolong(lock, holds, ttl)
       if not refused then return granted(tenure[2], tonumber(tenure[5]) or wanted, wanted) end
       if not tenure[3] then
-        -- In this order: a token that stays without being counted would take the count of another one with it.
+        -- In this order: a token that is listed but not counted would later remove the count of another token.
         if type(counted) ~= 'table' then redis.call('HDEL', holds, token) end
         redis.call('HINCRBY', lock, owner, -1)
       end
@@ -61,7 +61,7 @@ if holder then
   end
 end
 
--- A new tenure, or one that a client without fencing tokens began. The holds are those of an earlier tenure.
+-- A new tenure, or a tenure that a client without fencing tokens began. The holds belong to an earlier tenure.
 local lease = holder and math.max(redis.call('PTTL', lock), ttl) or ttl
 local time = redis.call('TIME')
 local minted, _, reserve = mint(fence, wanted, time)
@@ -88,7 +88,7 @@ if type(done) == 'number' then
     done = redis.pcall('HSET', lock, owner, 1, TENURE, 1)
     if type(done) == 'number' then
       done = redis.pcall('PEXPIRE', lock, ttl)
-      -- The keys may have rules of their own.
+      -- An ACL may allow PEXPIRE for the holds, and not for the lock.
       if type(done) == 'table' then redis.call('DEL', lock) end
     end
   end

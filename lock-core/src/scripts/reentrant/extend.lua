@@ -12,13 +12,13 @@ local renewed, all, now = {}, true, nil
 for i = 1, #KEYS / 2 do
   local lock, holds = KEYS[2 * i - 1], KEYS[2 * i]
   local owner, token, ttl = ARGV[3 * i - 2], ARGV[3 * i - 1], tonumber(ARGV[3 * i])
-  -- Another type under one of the names is certainly not ours; a call that was refused (an ACL) says nothing.
+  -- A key of another type is certainly not held by this owner. A call that was refused (an ACL) proves nothing.
   local held = redis.pcall('HMGET', lock, owner, TENURE)
   if held.err and not string.find(held.err, 'WRONGTYPE', 1, true) then return held end
   local counted = held[1] and held[2] and redis.pcall('HMGET', holds, token, 'clients') or {}
   if counted.err and not string.find(counted.err, 'WRONGTYPE', 1, true) then return counted end
   if counted[1] then
-    -- First, because a server short of memory allows it, and refuses the note.
+    -- First, because a server short of memory allows it, and refuses the next write.
     local refused = prolong(lock, holds, ttl)
     if refused then return refused end
     if counted[2] and ttl > 0 then

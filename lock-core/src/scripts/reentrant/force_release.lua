@@ -1,11 +1,11 @@
--- Takes the lock from its owner, however often it is held. Tells the clients of the counted acquisitions, and announces that
--- the lock is free.
+-- Takes the lock from its owner, with all its holds. Notifies the clients of the counted acquisitions, and announces that the
+-- lock is free.
 --
 -- KEYS  1 lock  2 holds  3 channel
 -- ARGV  1 publish command  2 prefix of the clients' channels
--- Returns 1 taken away, 0 not held, {'foreign', kind} the key is no lock and was left alone
+-- Returns 1 taken away, 0 not held, {'foreign', kind} the key is not a lock and was not changed
 --
--- Atomic so that the clients that are told are those that lost the lock.
+-- Atomic, so that the notified clients are the clients that lost the lock.
 local lock, holds = KEYS[1], KEYS[2]
 local holder, foreign = holder_of(lock)
 if not holder then return foreign or refused_by_replica(lock) or 0 end

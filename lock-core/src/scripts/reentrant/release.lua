@@ -1,10 +1,10 @@
--- Takes back one acquisition. The last one of an owner deletes the lock and announces it. Also the clean-up of an acquisition
--- that was given up, granted or not.
+-- Releases one acquisition. The last release of an owner deletes the lock and announces it. This is also the clean-up of an
+-- abandoned acquisition, granted or not.
 --
 -- KEYS  1 lock  2 holds  3 channel
 -- ARGV  1 owner  2 token  3 publish command
--- Returns {n} if the lock is free now, and n connections were told; else the number of holds that the owner still has; -1 if
--- the token is not counted (never granted, released before, or the lock ended without it)
+-- Returns {n} if the lock is free now, and n connections were notified; else the number of holds that the owner still has; -1
+-- if the token is not counted (never granted, released before, or the lock ended without it)
 --
 -- Atomic because compare, count and delete are one script: the lock of another owner is never touched, and a repeated release
 -- does not count twice. The other holds rely on the lease: it becomes shorter only if all of them are known to need no more.
@@ -34,7 +34,8 @@ if type(counted) == 'table' then
   counted = 0
 end
 if counted == 0 then return -1 end
--- Another owner has it, or this one has taken it anew with a client that knows no holds: that is not ours to release.
+-- Another owner has the lock, or a client that does not know the holds has acquired it again for this owner. This release does
+-- not affect that lock.
 if holder ~= owner or not known then
   redis.call('DEL', holds)
   return -1
@@ -63,10 +64,10 @@ if count > 1 and known_until == left then
   end
   redis.pcall('HSET', holds, 'clients', written(clients))
   redis.pcall('PEXPIRE', holds, last + AFTER)
-  -- The waiters know the longer lease. They ask by themselves every few seconds.
+  -- The waiters know the longer lease. Without a message they repeat their requests only every few seconds.
   if lasts > last + 1000 then redis.pcall(ARGV[3], KEYS[3], '0') end
 end
 if count > 1 then return left end
--- A refused PUBLISH (an ACL) undoes nothing: the waiters ask again before long.
+-- If PUBLISH is refused (an ACL), the lock is still released: the waiters repeat their requests soon.
 local heard = redis.pcall(ARGV[3], KEYS[3], '0')
 return {type(heard) == 'number' and heard or 0}

@@ -1,19 +1,19 @@
--- Helpers in front of every script of the reentrant lock.
+-- Helpers for every script of the reentrant lock. They are placed before it.
 --
 -- The lock is the hash of a Redisson RLock: one field, the owner, whose value is the number of its holds, and one ttl for the
--- whole. The holds hash stands beside it; other clients do not know it. It belongs to one tenure: from the first acquisition of
--- an owner to its last release. It has the fields `owner`, `fence` and `name` (of the client that began it), and one field for each counted acquisition,
--- named by its token. So a repeated call counts once. It lives as long as the lock or longer.
+-- hash. The holds hash is a second key, which other clients do not know. It belongs to one tenure: from the first acquisition of
+-- an owner to its last release. It has the fields `owner`, `fence` and `name` (of the client that began the tenure), and one field
+-- for each counted acquisition, named by its token. So a repeated call counts once. It lives as long as the lock or longer.
 --
--- The processes of an owner end one by one. The holds of a crashed process must not stay counted while the others come and go.
--- So the field `clients` says until when the leases of each client last, as `client ms;`. A token begins with its client.
+-- The processes of an owner end one by one. The holds of a crashed process must not stay counted while other processes use the
+-- lock. So the field `clients` has the end of the leases of each client, as `client ms;`. A token begins with its client.
 --
 -- Redisson deletes the lock without the holds, and may take it again for the same owner. So the lock has a second field, which
--- Redisson never reads. Without it, the holds are those of an earlier tenure.
+-- Redisson never reads. Without this field, the holds belong to an earlier tenure.
 local TENURE = 'lock-core:tenure'
 
 -- The owner of the lock, the number of its holds, and whether the holds hash is of this tenure. nil if the lock is free. nil
--- and a reply if the key is no lock of this kind: a name without a prefix may be that of other data.
+-- and a reply if the key is not a lock of this kind: a key without a prefix may have other data.
 local function holder_of(lock)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
@@ -71,8 +71,8 @@ local function written(clients)
   return table.concat(entries)
 end
 
--- The client of this token stays for `ttl` ms, or longer if that is noted already. Returns an error if a step is refused. An
--- owner that is one acquisition has one client, so nothing is noted.
+-- Notes that the client of this token may hold the lock for `ttl` ms, unless a later end is noted. Returns an error if a step is
+-- refused. An owner that is one acquisition has one client, so nothing is noted.
 local function stay(holds, clients, owner, token, ttl, now)
   local client = owner ~= token and string.match(token, TOKEN)
   if not client then return nil end
@@ -81,9 +81,9 @@ local function stay(holds, clients, owner, token, ttl, now)
   return type(done) == 'table' and done or nil
 end
 
--- Uncounts the holds of clients whose leases are over, and drops clients without counted holds. Returns the number of holds
--- that the owner has now, 0 if the lock was deleted, and the number of these holds whose end is known. A refused step leaves
--- the rest as it is.
+-- Removes the holds of clients whose leases have ended, and the entries of clients without counted holds. Returns the number of
+-- holds that the owner has now, 0 if the lock was deleted, and the number of these holds with a known end. After a refused step,
+-- nothing more is removed.
 local function bury(lock, holds, owner, count, clients, now)
   local fields = redis.pcall('HGETALL', holds)
   local dead, counted, alive = {}, {}, 0
@@ -102,7 +102,7 @@ local function bury(lock, holds, owner, count, clients, now)
     return type(done) == 'number' and 0 or count, 0
   end
   for _, token in ipairs(dead) do
-    -- In this order: a token that stays without being counted would take the count of another one with it.
+    -- In this order: a token that is listed but not counted would later remove the count of another token.
     local gone = redis.pcall('HDEL', holds, token)
     if type(gone) == 'table' then return count, 0 end
     local left = redis.pcall('HINCRBY', lock, owner, -1)

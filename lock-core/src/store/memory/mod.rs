@@ -196,7 +196,7 @@ impl MemoryState {
         self.sweep_at = ((self.locks.len() + self.tenures.len()) * 2).max(64);
     }
 
-    /// Grants the lock to the first live waiter, and sends it a message, unless it is the one that asks.
+    /// Grants the lock to the first live waiter. Sends it a message, unless it sent the request `asking`.
     fn grant_next(
         &mut self,
         key: &LockKey,
@@ -316,7 +316,7 @@ fn acquire(
     } else if slot.held_by(token) {
         let fence = state.mint(now, attempt.reserve);
         if let Some(holder) = &mut state.slot(key, now).holder {
-            // Never shorter: a request that was long under way may be older than the grant that its client believes in.
+            // Never shorter: a delayed request may be older than the grant that its client relies on.
             holder.expires = holder.expires.max(now + attempt.ttl);
         }
         return granted(fence);
@@ -353,7 +353,7 @@ fn acquire(
         holder: name,
         own_holder,
     };
-    // The first waiter of the queue tells the holder that the lock is contended, and again with each refresh.
+    // Each request of the first waiter notifies the holder that the lock is contended.
     if let Some(holder) = &slot.holder
         && holder.token.client() != token.client()
         && slot
@@ -454,7 +454,7 @@ impl Store for MemoryStore {
                 state.tidy(key);
                 return Forced::NotHeld;
             };
-            // The old holder is told first, as by the server.
+            // The old holder is notified first, as by the server.
             outbox.push(Message::Revoked(holder.token));
             state.grant_next(key, now, None, outbox);
             state.tidy(key);

@@ -183,7 +183,7 @@ impl MemoryState {
         let Some(tenure) = self.tenures.remove(key.lock()) else {
             return Forced::NotHeld;
         };
-        // The old holders are told first, as by the server.
+        // The old holders are notified first, as by the server.
         outbox.extend(tenure.counted.into_iter().map(Message::Revoked));
         outbox.extend(self.announce(key));
         Forced::TakenAway

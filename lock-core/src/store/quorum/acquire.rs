@@ -43,14 +43,14 @@ impl QuorumStore {
                     splits += 1;
                     (splits <= SPLITS).then(|| self.jitter(splits))
                 }
-                // The nodes may have become slower: the next round waits longer for them. A node that refuses does not
-                // improve by that.
+                // The nodes may have become slower: the next round waits longer for them. A longer wait does not help with a
+                // node that refuses.
                 Err(StoreError::Ambiguous(_)) => {
                     let hope = !has_no_majority(&self.members);
                     let hope = hope && began.elapsed() < self.members.limit / 2;
                     hope.then(|| self.jitter(1).max(Duration::from_millis(1)))
                 }
-                // Those that were left out may answer again, and now they are needed; so are those that did not know of the ttl.
+                // Now the nodes that were left out are needed: silent nodes may answer again, and others may know the ttl by now.
                 Err(StoreError::NotNow(_))
                     if !skipped.is_empty()
                         || !untold.is_empty() && enough < self.members.all.len() =>
@@ -87,9 +87,9 @@ impl QuorumStore {
     }
 
     /// One round. A round that is won leaves its votes on the nodes. Any other round leaves a place in the queues if the
-    /// attempt waits, and else nothing.
+    /// attempt waits, and otherwise nothing.
     ///
-    /// Not asked are the nodes in `skip`, and those that do not know of the ttl.
+    /// The nodes in `skip`, and the nodes that do not know of the ttl, are not asked.
     async fn vote(
         &self,
         attempt: Attempt<'_>,
@@ -132,7 +132,7 @@ impl QuorumStore {
         }
         let verdict = loop {
             let verdict = tally.verdict();
-            // A waiter is in no hurry and needs a place in every queue, so all nodes that answer in time are heard.
+            // A waiter needs a place in every queue, and time matters less, so all nodes that answer in time are counted.
             let lingers =
                 attempt.mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
             if let Some(verdict) = verdict.filter(|_| !lingers || round.is_over()) {
@@ -167,8 +167,9 @@ impl QuorumStore {
         verdict
     }
 
-    /// The nodes to skip because they have not answered of late. They are probed in the background: a round that waited for a
-    /// probe would keep its votes meanwhile, and so would all others. No node is skipped if the others are no majority.
+    /// The nodes to skip because they have not answered recently. They are probed in the background: a round that waited for a
+    /// probe would keep its votes meanwhile, and so would the rounds of other clients. No node is skipped if the others are no
+    /// majority.
     fn left_out(&self) -> Nodes {
         let silent = silent_nodes(&self.members);
         for index in (0..self.members.all.len()).filter(|node| silent.has(*node)) {
@@ -231,7 +232,7 @@ impl QuorumStore {
     }
 }
 
-/// A waiter is in the queues of the nodes now. No node grants a lock by itself, so nothing else is known of its place.
+/// The answer to a waiter that is in the queues of the nodes. No node grants a lock by itself, so its place is not known.
 fn wait_or_leave(mode: Mode, remaining: Duration, holder: Option<Box<str>>) -> Answer {
     match mode {
         Mode::Try => Answer::Busy { remaining, holder },
@@ -244,7 +245,7 @@ fn wait_or_leave(mode: Mode, remaining: Duration, holder: Option<Box<str>>) -> A
     }
 }
 
-/// The nodes that have not answered of late.
+/// The nodes that have not answered recently.
 fn silent_nodes(members: &Members) -> Nodes {
     let silent = members.all.iter().filter(|node| node.rtt.is_silent());
     silent.fold(Nodes::default(), |nodes, node| nodes.with(node.index))

@@ -1,7 +1,7 @@
 //! Whether a node may vote: its server has forgotten nothing, or any vote that it may have forgotten has ended.
 //!
-//! The server keeps a note and decides (see `note.lua`). A client enlists it on each new connection, tells it which ttls are in
-//! use. Where the client has seen the wait of a node, its own clock counts as well.
+//! The server keeps a note and decides (see `note.lua`). A client enlists it on each new connection, and announces the ttls in use
+//! to it. If the client has seen the wait of a node, the wait must also have ended by the clock of the client.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -38,11 +38,11 @@ struct AdmissionState {
     refused: Option<StoreError>,
     /// The last known run of the server.
     run: Option<String>,
-    /// The last time that the address led to it, or that it has voted or renewed.
+    /// The last time that the address led to it, or that it voted or renewed.
     heard_at: Option<Instant>,
     /// The end of the wait of the node.
     waits_until: Option<Instant>,
-    /// Until when the node knows that each ttl is in use, by what it was told, and by a clock that counts suspended time.
+    /// Each ttl that was announced to the node, and the end of its use, by a clock that counts suspended time.
     told: Vec<(Duration, Moment)>,
 }
 
@@ -62,16 +62,16 @@ impl Default for Admission {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Told {
     Yes,
-    /// It is to be told again soon.
+    /// The announcement is to be repeated soon.
     LongAgo,
     No,
 }
 
 impl AdmissionState {
     fn is_told(&self, ttl: Duration, now: Moment) -> Told {
-        // A longer one does as well.
+        // The announcement of a longer ttl is enough.
         let told = self.told.iter().filter(|(known, _)| *known >= ttl);
-        // A lock that is taken or renewed now must end before.
+        // A lock that is acquired or renewed now must end before the announced use.
         match told.map(|(_, until)| now.until(*until)).max() {
             Some(left) if left > told_for(ttl) / 4 * 3 => Told::Yes,
             Some(left) if left > told_for(ttl) / 2 => Told::LongAgo,
@@ -79,7 +79,7 @@ impl AdmissionState {
         }
     }
 
-    /// The node was told of all ttls in use, and for how long each is: what other clients have used may end soon.
+    /// These ttls were announced to the node, each with the rest of its use: other clients may soon stop using a ttl.
     fn told(&mut self, ttls: &[(Duration, Duration)], at: Moment) {
         self.told.clear();
         self.told
@@ -113,7 +113,7 @@ impl Node {
         lock(&self.admission.state).is_told(ttl, SystemClock.now()) != Told::No
     }
 
-    /// The rest of the wait of the node, as far as this client knows.
+    /// The rest of the wait of the node, if this client knows of one.
     pub(super) fn left(&self, now: Instant) -> Duration {
         let until = lock(&self.admission.state).waits_until;
         until.map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
@@ -175,8 +175,8 @@ impl Members {
         Ok(generation)
     }
 
-    /// Locks of this rounded ttl are renewed on a node: tells it in the background that the ttl is in use, if it was not told of
-    /// late, and looks at its address.
+    /// Locks of this rounded ttl are renewed on a node: announces the ttl to it in the background, unless that was done recently,
+    /// and looks at its address.
     pub(super) fn renews(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) {
         let now = Instant::now();
         let told = lock(&node.admission.state).is_told(ttl, SystemClock.now());
@@ -186,8 +186,8 @@ impl Members {
         self.uses(node, ttl, now);
     }
 
-    /// The nodes, of those not in `skip`, that know that a rounded ttl is in use. If they are less than `enough`, the others are
-    /// told first: once a node has voted, it may forget that, and then it asks the others for how long it has to wait.
+    /// The nodes, except those in `skip`, that know that a rounded ttl is in use. If they are fewer than `enough`, the ttl is first
+    /// announced to the others: a node may forget its vote, and the length of its quarantine then comes from the other nodes.
     pub(super) async fn told(
         self: &Arc<Self>,
         ttl: Duration,
@@ -238,7 +238,8 @@ impl Members {
         }
     }
 
-    /// Tells a node in the background, one ttl at a time. If it fails, the next request tries again. Returns whether it has begun.
+    /// Announces a ttl to a node in the background, one at a time. After a failure, the next request tries again. Returns whether
+    /// it has begun.
     fn tell_later(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) -> bool {
         if node.telling.swap(true, Ordering::SeqCst) {
             return false;
@@ -258,11 +259,11 @@ impl Members {
         true
     }
 
-    /// Tells a node that a rounded ttl is in use. Its vote may be part of a lock from then on.
+    /// Announces to a node that a rounded ttl is in use. From then on, its vote may be part of a lock.
     async fn tell(self: &Arc<Self>, node: &Arc<Node>, ttl: Duration) -> Result<(), StoreError> {
         self.ttls.uses(ttl, SystemClock.now());
         if node.vetted_connection().is_none() {
-            // The node hears of all ttls then.
+            // Enlisting the node announces all ttls.
             return self.vetted(node).await.map(|_| ());
         }
         let run = lock(&node.admission.state).run.clone();
@@ -315,8 +316,8 @@ impl Members {
         }
     }
 
-    /// Learns from the other nodes which ttls are in use. Those that do not answer are not waited for long: what they know is
-    /// unknown, and the node waits for what is known.
+    /// Learns from the other nodes which ttls are in use. The wait for a node without an answer is short: the quarantine then uses
+    /// the known ttls.
     async fn ask_others(&self, node: &Node) {
         let others = self.all.iter().filter(|other| other.index != node.index);
         let asked = others.map(async |other| {
@@ -441,7 +442,7 @@ mod tests {
         assert_eq!(told(&state, 4), Told::Yes);
         assert_eq!(told(&state, 6), Told::LongAgo);
         assert_eq!(told(&state, 10), Told::No);
-        // What another client has used, and for how long it is in use still.
+        // A ttl of another client, and how much longer it is in use.
         state.told(&[(ttl, second * 9)], now);
         assert_eq!(told(&state, 0), Told::No);
         assert_eq!(state.is_told(second * 8, now), Told::LongAgo);

@@ -27,9 +27,9 @@ impl QuorumStore {
         let nodes = self.members.all.iter();
         let runs = join_all(nodes.map(|node| self.on(node, fresh(node)))).await;
         let runs: Result<Vec<_>, _> = runs.into_iter().collect();
-        // Only now, so that a node that was replaced does not begin where another one refuses. One after the other, in the same
-        // order everywhere: of several programs that begin the same quorum at once, the one that is first at the first node
-        // begins it.
+        // Only after all nodes were checked, so that a replaced node does not begin if another node refuses. One after the other,
+        // in the same order in every program: if several programs begin one quorum at once, the first at the first node begins
+        // it.
         let mut nodes: Vec<_> = runs?.into_iter().zip(&self.members.all).collect();
         nodes.sort_by(|(one, _), (other, _)| one.cmp(other));
         for (run, node) in nodes {

@@ -69,12 +69,12 @@ pub(super) fn late(limit: Duration) -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Late(limit))))
 }
 
-/// Nodes have voted whose clocks are too far apart: one that has jumped has forgotten votes too early.
+/// The clocks of the nodes that voted are too far apart: one clock may have jumped, and its node has forgotten votes too early.
 pub(super) fn clocks_apart(by: Duration) -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(ClocksApart(by))))
 }
 
-/// A node that has not answered of late is skipped until it answers.
+/// A node without recent replies is skipped until it answers.
 pub(super) fn silent() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Silent)))
 }
@@ -87,7 +87,7 @@ pub(super) fn in_quarantine(left: Duration) -> StoreError {
 /// The node was asked to join a new quorum, and has a note of an older one.
 pub(super) fn new_no_more() -> StoreError {
     StoreError::Misconfigured(
-        "it belongs to a quorum already: only a new one is begun, a node that is replaced joins by itself".to_owned(),
+        "it belongs to a quorum already: begin only a new quorum; a node that was replaced joins by itself".to_owned(),
     )
 }
 
@@ -118,7 +118,7 @@ pub(super) fn not_told() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(NotTold)))
 }
 
-/// An earlier request to the node may still arrive, and would take the vote back.
+/// An earlier request to the node may still arrive, and would remove the vote.
 pub(super) fn in_doubt() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(InDoubt)))
 }
@@ -151,7 +151,7 @@ struct Late(Duration);
 struct ClocksApart(Duration);
 
 #[derive(Debug, thiserror::Error)]
-#[error("no reply of late")]
+#[error("no recent reply")]
 struct Silent;
 
 #[derive(Debug, thiserror::Error)]
@@ -163,7 +163,7 @@ struct Quarantined(Duration);
 struct Unknown;
 
 #[derive(Debug, thiserror::Error)]
-#[error("the connection was made anew while it was asked")]
+#[error("the connection was replaced during the request")]
 struct Reconnected;
 
 #[cfg(test)]
@@ -192,7 +192,7 @@ mod tests {
         assert_eq!(
             cause.to_string(),
             "no majority: 3 of 5 nodes did not vote; node 1 at 10.0.0.1:6379: WRONGPASS; \
-             node 2 at 10.0.0.2:6379: no reply of late; node 4 at 10.0.0.4:6379: no reply within 5ms"
+             node 2 at 10.0.0.2:6379: no recent reply; node 4 at 10.0.0.4:6379: no reply within 5ms"
         );
     }
 

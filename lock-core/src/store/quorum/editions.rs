@@ -1,7 +1,7 @@
 //! The editions of tokens. No I/O.
 //!
-//! An acquisition has one token, by which the nodes know it. Where a request to take its votes back may still arrive, the next attempt
-//! goes on with another edition of the token: the nodes take it for another token, and the request does it no harm.
+//! An acquisition has one token on the nodes. If a request to remove its votes may still arrive, the next attempt goes on with
+//! another edition of the token: for the nodes it is another token, and the request does not affect it.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::token::Token;
 /// Time after which an unused token is forgotten. A waiter asks again sooner, so a late undo of that token does no harm.
 pub(super) const UNUSED: Duration = Duration::from_secs(600);
 
-/// The editions of the acquisitions that are not at their first.
+/// The current editions of acquisitions, except first editions.
 #[derive(Debug, Default)]
 pub(super) struct Editions(HashMap<u64, Edition>);
 

@@ -61,7 +61,7 @@ impl QuorumStore {
         loop {
             let won = |n: usize| held[n].len() >= majority;
             let decided = |n: usize| won(n) || not_held[n].len() > nodes - majority;
-            // All nodes that answer in time are heard, so that their lost votes are healed. The others are awaited only as long
+            // All nodes that answer in time are counted, so that their lost votes are healed. The others are awaited only as long
             // as they are needed.
             let next = match round.next().await {
                 Some(next) => Some(next),
@@ -81,8 +81,8 @@ impl QuorumStore {
                     members.all[node].heard_of();
                     let on = members.all[node].master.generation().unwrap_or(NONE);
                     for (n, flag) in flags.into_iter().enumerate() {
-                        // A vote that a late undo may remove does not count. Nor does the vote of a node that does not know this ttl:
-                        // after a restart, its quarantine would be too short.
+                        // A vote that a late undo may remove does not count. The vote of a node that does not know this ttl does
+                        // not count either: after a restart, its quarantine would be too short.
                         let (token, ttl) = (renewals[n].token, renewals[n].ttl);
                         let known = ttl.is_zero()
                             || !members.quarantine

@@ -63,8 +63,8 @@ impl Events for Sink {
         self.0.tell(|engine| engine.revoked(token));
     }
 
-    /// A waiter asks when a majority is free: earlier, nodes that have not heard of the release would refuse it. If the queues
-    /// differ, no majority sends to one waiter. Then the first message is enough, after a pause.
+    /// A waiter requests the lock when a majority is free: earlier, nodes that have not received the release would refuse it. If
+    /// the queues differ, no majority sends to one waiter. Then the first message is enough, after a pause.
     fn freed(&self, token: &str) {
         let Some(number) = number_in(token) else {
             return;

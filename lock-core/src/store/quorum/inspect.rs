@@ -65,7 +65,7 @@ impl QuorumStore {
 }
 
 impl QuorumStore {
-    /// The nodes one after the other. One that does not answer is left out: a lock is on a majority of them.
+    /// The nodes one after the other. A node without an answer is left out: a lock is on a majority of them.
     pub(super) async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
         let nodes = &self.members.all;
         let Cursor { node, on_node } = cursor;
@@ -95,8 +95,8 @@ fn cause(failure: Failure) -> Cause {
     }
 }
 
-/// The holder is the client that a majority names, for as long as a majority keeps its votes. A node that cannot be asked may
-/// be on its side.
+/// The holder is the client that a majority names, as long as a majority keeps its votes. A node without an answer may have voted
+/// for it.
 fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
     let majority = majority(nodes.len());
     let unknown = nodes.iter().filter(|node| node.state.is_err()).count();

@@ -1,8 +1,8 @@
 //! Whether the address of a node still leads to the same server: an old connection hides that.
 //!
-//! Another server at the address votes no sooner than the longest ttl after it was noticed, or after a client has told it that
-//! the one before was in use until then (see `note.lua`). So a client looks every half of the longest ttl, for as long as a
-//! lease may last to which the node has given a vote; and a vote counts only if the last look is not too long ago.
+//! Another server at the address votes only after its quarantine: the longest ttl, from the time at which a client noticed it, or
+//! from the report of a client that used the former server after that time (see `note.lua`). So a client looks at intervals of half
+//! the longest ttl, while a lease with a vote of the node may last. A vote counts only if the last look is recent enough.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Looks {
         self.look_at = Some(Instant::now() + LOOK_EVERY);
     }
 
-    /// Whether the server may have been replaced so long ago that the other one votes soon. A look is due long before.
+    /// Whether the server may have been replaced so long ago that its successor votes soon. A look is due long before.
     pub(super) fn is_stale(&self, longest: Duration, now: Moment) -> bool {
         let wait = longest.max(LOOK_EVERY * 2);
         let age = self.seen_at.map(|at| at.until(now));
@@ -84,7 +84,7 @@ impl Members {
             "the address of a node of the quorum leads to another server"
         );
         node.master.leave(generation);
-        // The other server has to hear now how long this client has used the old one.
+        // The other server must learn now when this client last used the former server.
         let _ = self.vetted(node).await;
     }
 }
@@ -105,7 +105,7 @@ async fn watch(members: Weak<Members>, index: usize) {
             members.look(node).await;
             let half = members.ttls.longest(began) / 2;
             let mut looks = lock(&node.admission.looks);
-            // After a look that has failed nothing is known.
+            // A failed look proves nothing.
             let pause = if looks.seen_at.is_some_and(|at| at >= began) {
                 half.max(LOOK_EVERY)
             } else {

@@ -125,7 +125,7 @@ impl QuorumStore {
                     node.rtt.answered(began.elapsed());
                     admitted = admitted.with(node.index);
                 }
-                // Not only a node that is missing: two that fail together.
+                // Two addresses of one server would fail together: an error, even with a majority.
                 Err(error) if causes::is_twice(&error) => return Err(error),
                 Err(error) => failures.push(node.failed(error)),
             }

@@ -34,7 +34,7 @@ pub(super) struct Node {
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
     pub(super) admission: Admission,
-    /// Whether the node is being told of a ttl.
+    /// Whether a ttl is being announced to the node.
     pub(super) telling: AtomicBool,
     /// The latest token that the node was asked for.
     asked_for: AtomicU64,
@@ -52,7 +52,7 @@ pub(super) struct Members {
     /// How far the clock of a node may jump: the nodes keep votes that much longer than their ttl.
     pub(super) clock_skew: Duration,
     pub(super) runtime: OnceCell<Handle>,
-    /// Notified when a node was told of a ttl, or could not be.
+    /// Notified when the announcement of a ttl to a node has succeeded or failed.
     pub(super) telling_over: Notify,
     pub(super) tokens: Arc<Tokens>,
 }
@@ -136,11 +136,11 @@ impl Node {
         let asked = Instant::now();
         let value = self.send(ballot, sent).await?;
         if self.master.generation() != Some(before) {
-            // Perhaps by another run of the server, which may have forgotten the vote of another.
+            // Another run of the server may have answered. It may have forgotten the vote of another client.
             members.tokens.is_void(token, self.index);
             return Err(reconnected());
         }
-        // The node looked at its clock in the middle, more or less.
+        // The node read its clock about halfway.
         let middle = (asked + asked.elapsed() / 2).saturating_duration_since(sent);
         way.took.store(middle.as_millis() as i64, Ordering::Relaxed);
         match Abstention::read(&value)? {
@@ -159,8 +159,8 @@ impl Node {
         }
     }
 
-    /// Takes back what an attempt for this token may have left. If another attempt goes on with the token when the undo would
-    /// be sent, nothing is sent and the answer is nil.
+    /// Removes what an attempt for this token may have left. If another attempt goes on with the token when the undo would be sent,
+    /// nothing is sent and the answer is nil.
     pub(super) async fn undo(
         &self,
         members: &Members,
@@ -175,7 +175,7 @@ impl Node {
         let is_first = AtomicBool::new(true);
         let wanted = || is_first.load(Ordering::Relaxed) || !members.tokens.is_claimed(token);
         let mut release = pin!(self.send_while(ballot, sent, wanted));
-        // The first poll puts the request on its way: an attempt that begins later comes behind it.
+        // The first poll sends the request: the votes of a later attempt arrive after it.
         let first = poll_fn(|cx| {
             let ask = || {
                 let before = self.master.generation();
@@ -216,7 +216,7 @@ impl Node {
     ) -> Result<redis::Value, StoreError> {
         let answer = self.master.send_while(ballot, wanted).await;
         match &answer {
-            // There may not even be a connection: the next attempts are probes.
+            // The connection may be missing: the next attempts are probes.
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
             Ok(_) | Err(StoreError::Misconfigured(_)) => {
                 self.rtt.answered(sent.elapsed());

@@ -15,8 +15,8 @@ use crate::token::Token;
 const PATIENCE: u32 = 4;
 
 impl QuorumStore {
-    /// Tells every node that was asked for the token, also a node that gave no answer. The lock is released when no majority
-    /// has the token any more. The remaining answers come in the background.
+    /// Sends the release to every node that was asked for the token, also to a node that gave no answer. The lock is released when
+    /// no majority has the token any more. The remaining answers come in the background.
     pub(super) async fn release(
         &self,
         key: &LockKey,
@@ -40,7 +40,7 @@ impl QuorumStore {
                 break Ok(Released::NotHeld);
             }
             // A node without an answer may have had the vote that is missing. No majority has the token any more, and that node
-            // hears of the release when it can.
+            // receives the release when it can.
             let free = held > 0 && held + not_held >= majority;
             let Some((node, answer)) = round.next_or_late(free).await else {
                 if free {
@@ -63,11 +63,11 @@ impl QuorumStore {
         }
     }
 
-    /// The forced release, for operators. Every node is heard.
+    /// The forced release, for operators. It waits for the answer of every node.
     pub(super) async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
         let members = &self.members;
         let nodes = members.all.len();
-        // Only the current holder loses the lock, not a later holder that has it when the slowest node is told.
+        // Only the current holder loses the lock, not a later holder that has it when the request reaches the slowest node.
         let holder = match self.inspect(key).await?.state {
             // A client name that is not text has replaced parts, and would match no client.
             SnapshotState::Held { client, .. } if !client.contains('\u{FFFD}') => Some(client),
@@ -101,7 +101,7 @@ impl QuorumStore {
             return Err(combined(nodes, failures.into_iter().flatten().collect()));
         }
         Ok(match foreign {
-            // One vote is enough: a holder that hears of the first loss gives back the other votes by itself.
+            // One vote is enough: a holder that learns of the first loss releases the other votes by itself.
             _ if taken_away => Forced::TakenAway,
             Some(kind) => Forced::Foreign { kind },
             None => Forced::NotHeld,

@@ -30,7 +30,7 @@ pub(super) enum How {
     Vote { token: Token, ttl: Duration },
     /// Every node is asked, also a restarted one.
     Tell,
-    /// As `Tell`, to take back what an attempt for this token has left. Not sent where another attempt goes on with the token.
+    /// As `Tell`, to remove what an attempt for this token has left. Not sent if another attempt goes on with the token.
     Undo(Token),
 }
 
@@ -40,7 +40,7 @@ struct Question {
     ballot: Arc<Ballot>,
     how: How,
     sent: Instant,
-    /// Nothing more is sent: a request that is not on its way by now would arrive behind a release.
+    /// Nothing more is sent: a request that has not been sent by now would arrive behind a release.
     closed: AtomicBool,
     /// How each vote was sent.
     ways: [Way; MAXIMUM_NODES],
@@ -51,7 +51,7 @@ struct Question {
 pub(super) struct Way {
     /// The generation of the connection.
     pub(super) sent_on: AtomicU64,
-    /// From the begin of the round until the node looked at its clock, ms.
+    /// From the start of the round until the node read its clock, ms.
     pub(super) took: AtomicI64,
 }
 
@@ -113,9 +113,9 @@ pub(super) fn ask(
     }
 }
 
-/// Requests with outstanding answers. All are polled at each wake-up: they are so few that to find the right one would cost
-/// more. An answer that comes at once does not keep the others from being sent: a lock won with a bare majority of votes would
-/// be lost with the death of one more node.
+/// Requests with outstanding answers. All are polled at each wake-up: they are few, and finding the right one would cost more. The
+/// other requests are sent even if the first answers come at once: a lock with a bare majority of votes would be lost with one
+/// more node.
 struct Pending<F>([Expected<F>; MAXIMUM_NODES]);
 
 /// The state of one node's answer.
@@ -236,7 +236,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         Some((index, answer))
     }
 
-    /// The next answer. If the answers in time are not `enough`, also one that comes within the command deadline.
+    /// The next answer. If the answers in time are not `enough`, also a later answer within the command deadline.
     pub(super) async fn next_or_late(&mut self, enough: bool) -> Option<Answered> {
         match self.next().await {
             None if !enough => {
@@ -270,7 +270,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         std::array::from_fn(|node| ways[node].sent_on.load(Ordering::Relaxed))
     }
 
-    /// From the begin of the round until a node that has voted looked at its clock, ms.
+    /// From the start of the round until a node that has voted read its clock, ms.
     pub(super) fn took(&self, node: usize) -> i64 {
         self.question.ways[node].took.load(Ordering::Relaxed)
     }

@@ -20,8 +20,8 @@ const SILENT_AFTER: u32 = 3;
 /// Interval between the probes of a silent node.
 const PROBE_EVERY: Duration = Duration::from_millis(100);
 
-/// Maximum number of times that the wait for a node is doubled. A node that has become slower than that is still measured: its
-/// late answers count, and those of the probes.
+/// Maximum number of times that the wait for a node is doubled. A slower node is still measured: its late answers count, and so do
+/// its answers to probes.
 const DOUBLED: u32 = 2;
 
 /// The round trips of one node: their mean and deviation, as TCP keeps them for its own timeout (RFC 6298).
@@ -107,7 +107,7 @@ impl RttEstimator {
         Duration::from_nanos(self.usual.load(Ordering::Relaxed))
     }
 
-    /// Whether the node has not answered of late.
+    /// Whether the node has not answered recently.
     pub(super) fn is_silent(&self) -> bool {
         self.missed.load(Ordering::Relaxed) >= SILENT_AFTER
     }

@@ -13,7 +13,7 @@ use crate::store::redis::Vote;
 pub(super) struct Tally {
     nodes: usize,
     votes: Vec<Option<Result<Vote, Failure>>>,
-    /// How far the clocks of nodes may be apart whose votes count together, ms.
+    /// Maximum difference between the clocks of nodes whose votes count together, ms.
     apart: i64,
 }
 
@@ -74,8 +74,8 @@ impl Tally {
         self.lost(granted, open)
     }
 
-    /// The most votes that count together. Where clocks are too far apart, one has jumped, perhaps forward over the end of a vote
-    /// for another client. Which one it was is not known, and need not be: those that have not jumped are a majority.
+    /// The largest number of votes that count together. If clocks are too far apart, one has jumped, perhaps forward over the end
+    /// of a vote for another client. It need not be known which one: the clocks that have not jumped are a majority.
     fn granted(&self) -> usize {
         let clocks = || self.clocks();
         let within =
@@ -105,7 +105,7 @@ impl Tally {
         let mut left = Vec::new();
         let mut clients: HashMap<&str, (usize, &Option<Box<str>>)> = HashMap::default();
         let mut foreign = Vec::new();
-        // Votes that do not count together with the others are as good as none.
+        // Votes that do not count together with the others are failures.
         let void = self.clocks().count() - granted;
         let mut failed = void;
         for vote in self.votes.iter().flatten() {
@@ -125,7 +125,7 @@ impl Tally {
         }
         let heard = self.nodes - open;
         if heard - failed >= majority {
-            // Where the key is no lock on a minority of the nodes, the others are enough.
+            // If the key is not a lock on a minority of the nodes, the others are enough.
             if foreign.len() > self.nodes - majority {
                 let kind = foreign[0].clone();
                 return Some(Ok(Verdict::Foreign { kind }));
@@ -157,7 +157,7 @@ impl Tally {
         let failures = self.votes.iter().flatten();
         let failures = failures.filter_map(|vote| vote.as_ref().err().cloned());
         let failed = combined(self.nodes, failures.collect());
-        // A node that was late may vote the next time.
+        // A late node may vote the next time.
         if void == 0 || matches!(failed, StoreError::Ambiguous(_)) {
             return Some(Err(failed));
         }

@@ -17,7 +17,7 @@ pub(super) struct TokenState {
     pub(super) won: Option<Instant>,
     /// Nodes on which lost attempts may have left a vote, because another attempt was running or had won.
     pub(super) left: Nodes,
-    /// Nodes that may have forgotten the vote of another when they voted: these votes do not count.
+    /// Nodes that may have forgotten the vote of another token when they voted: these votes do not count.
     pub(super) void: Nodes,
     /// Number of running renewals.
     pub(super) renewals: u32,
@@ -41,7 +41,7 @@ impl TokenState {
     }
 
     pub(super) fn won(&mut self, lease: Duration) {
-        // What is too far for the clock lasts longer than any process.
+        // An end that the clock cannot represent is later than the end of any process.
         let until = Instant::now().checked_add(lease);
         self.won = until.max(self.won);
     }

@@ -1,22 +1,23 @@
-//! What this process knows of each of its tokens: its attempts, its renewals, and the nodes that have told it of a free lock.
+//! The state of each token of this process: its attempts, its renewals, and the messages of the nodes that the lock is free.
 //!
 //! | Of a token | Begins with | Ends with |
 //! |---|---|---|
 //! | attempts | each request for votes | its outcome, or its drop |
 //! | won | an attempt with a majority, or a renewal | a release, or the end of the lease |
-//! | left | an attempt that loses beside another one: the nodes that may have its vote | the last attempt that loses, or a release |
-//! | renewals | each renewal | its end, and that of the healing behind it |
+//! | left | an attempt that loses during another one: the nodes that may have its vote | the last lost attempt, or a release |
+//! | renewals | each renewal | its end, and the end of the healing after it |
 //! | released | a release, or an undo, during a renewal | the end of the last renewal |
 //! | void | a vote that was answered on a connection that was replaced | a vote that counts |
 //! | undone | each undo that is sent | its answer |
-//! | freed | the first node that says that the lock is free | the question to the engine, the next attempt, or a release |
+//! | freed | the first "free" message of a node | the notification of the engine, the next attempt, or a release |
 //!
 //! A token may have two attempts at a time: one of the task that waits, and one of the refresh of its waiting line. A node has
-//! one vote for both. So an attempt that has lost may take votes back only if no other attempt is running, or has won a lease
-//! that may not have ended. A vote that was healed behind a release is taken back by the one that healed it.
+//! one vote for both. So a lost attempt may remove votes only if no other attempt is running, and no other attempt has won a lease
+//! that may not have ended. A vote that was healed after the release is removed by the healing.
 //!
-//! An undo that may still arrive although its connection was replaced (see `undone`) would take back a vote of a later attempt. So
-//! that attempt goes on with another edition of the token (see `editions`), and gives up what the former one has on the nodes.
+//! An undo that may still arrive although its connection was replaced (see `undone`) would remove a vote of a later attempt. So
+//! that attempt goes on with another edition of the token (see `editions`), and gives up the votes and places of the former
+//! edition.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -60,7 +61,7 @@ impl Book {
         self.look_at = self.tokens.len() * 2;
     }
 
-    /// Changes the state of a token that is known, and forgets it if nothing is left to know.
+    /// Changes the state of a known token, and forgets a state that has become empty.
     fn change(&mut self, number: u64, change: impl FnOnce(&mut TokenState)) {
         if let Entry::Occupied(mut entry) = self.tokens.entry(number) {
             let state = entry.get_mut();
@@ -74,7 +75,7 @@ impl Book {
 }
 
 impl Tokens {
-    /// The token that the nodes know an acquisition by.
+    /// The token of an acquisition on the nodes.
     pub(super) fn current(&self, token: &Token) -> Token {
         lock(&self.0).editions.current(token)
     }
@@ -124,7 +125,7 @@ impl Tokens {
         });
     }
 
-    /// Votes for the token are about to be taken back.
+    /// Votes for the token are about to be removed.
     pub(super) fn undo(&self, token: &Token) {
         lock(&self.0).change(token.number(), |state| {
             state.released = state.renewals > 0;
@@ -163,7 +164,7 @@ impl Tokens {
         lock(&self.0).change(token.number(), |state| state.undone.answered(node, number));
     }
 
-    /// A node has voted, perhaps without that it knows of the vote of another.
+    /// A node has voted, and may have forgotten the vote of another token.
     pub(super) fn is_void(&self, token: &Token, node: usize) {
         lock(&self.0).change(token.number(), |state| state.void = state.void.with(node));
     }
@@ -224,7 +225,7 @@ impl Tokens {
         state.freed
     }
 
-    /// The engine is about to be told that the lock is free. Returns false if it was told, or has asked, before.
+    /// The engine is about to be notified that the lock is free. Returns false if it was notified, or has sent a request, before.
     pub(super) fn take_freed(&self, number: u64) -> bool {
         let mut freed = 0;
         lock(&self.0).change(number, |state| freed = std::mem::take(&mut state.freed));
@@ -232,7 +233,7 @@ impl Tokens {
     }
 }
 
-/// A running attempt. A dropped attempt has neither won nor lost: the release of its token takes back what it left.
+/// A running attempt. A dropped attempt has neither won nor lost: the release of its token removes what it left.
 #[derive(Debug)]
 pub(super) struct Claim {
     tokens: Arc<Tokens>,
@@ -251,8 +252,8 @@ impl Claim {
         }
     }
 
-    /// The attempt may have left votes on these nodes. Returns the nodes on which the votes of all attempts have to be taken
-    /// back now; `None` if another attempt is running or has won.
+    /// The attempt may have left votes on these nodes. Returns the nodes on which the votes of all attempts have to be removed
+    /// now; `None` if another attempt is running or has won.
     pub(super) fn lost(self, left: Nodes) -> Option<Nodes> {
         let mut book = lock(&self.tokens.0);
         let state = book.tokens.get_mut(&self.token.number())?;

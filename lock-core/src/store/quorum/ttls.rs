@@ -21,7 +21,7 @@ pub(super) fn rounded(ttl: Duration) -> Duration {
     Duration::from_millis(ttl.div_ceil(step) * step)
 }
 
-/// Time for which a node is told that a ttl is in use. It is told again in half of it, while the ttl is used.
+/// Time for which a ttl is announced to a node as in use. The announcement is repeated after half of it, while the ttl is used.
 pub(super) fn told_for(ttl: Duration) -> Duration {
     ttl * 2
 }

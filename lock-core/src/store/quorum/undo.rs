@@ -21,7 +21,7 @@ const LATE: Duration = Duration::from_secs(1);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), LATE);
 
 impl QuorumStore {
-    /// Takes back all that a former token of the acquisition has left, on all nodes.
+    /// Removes all that a former token of the acquisition has left, on all nodes.
     pub(super) fn give_up(&self, attempt: Attempt<'_>, former: &Token) {
         let attempt = Attempt {
             token: former,
@@ -31,8 +31,8 @@ impl QuorumStore {
         self.undo(attempt, nodes, [NONE; MAXIMUM_NODES]);
     }
 
-    /// Takes back votes, behind the requests for them, without waiting for the answers. If another attempt for the token has
-    /// begun meanwhile, the votes are left to it.
+    /// Removes votes, after the requests for them, without waiting for the answers. If another attempt for the token has begun
+    /// meanwhile, it keeps the votes.
     pub(super) fn undo(&self, attempt: Attempt<'_>, left: Nodes, sent_on: [u64; MAXIMUM_NODES]) {
         let Some(ballot) = Ballot::release(attempt.key, attempt.token, false) else {
             return;
@@ -57,7 +57,7 @@ impl QuorumStore {
     }
 }
 
-/// Votes that are taken back until the nodes have confirmed it, or until the ttl has passed.
+/// The removal of votes, repeated until the nodes have confirmed it, or until the ttl has passed.
 struct Undo {
     members: Arc<Members>,
     hints: Arc<Hints>,
@@ -69,7 +69,7 @@ struct Undo {
     sent_on: [u64; MAXIMUM_NODES],
     /// Nodes that have not confirmed the undo.
     failed: Nodes,
-    /// Nodes that have confirmed it on another connection: the vote may arrive behind it.
+    /// Nodes that have confirmed it on another connection: the vote may arrive after it.
     doubtful: Nodes,
 }
 
@@ -82,13 +82,13 @@ impl Undo {
         ask(members, Arc::clone(&self.ballot), how, skip, members.limit)
     }
 
-    /// `late`: the undo was sent so late that no vote arrives behind it.
+    /// `late`: the undo was sent so late that no vote arrives after it.
     fn heard(&mut self, (node, answer): &Answered, late: bool) {
         let Ok(value) = answer else { return };
         self.failed = self.failed.without(*node);
         self.doubtful = self.doubtful.without(*node);
         let same = self.members.all[*node].master.generation() == Some(self.sent_on[*node]);
-        // Nothing was asked where another attempt goes on.
+        // Nil: nothing was sent, because another attempt goes on with the token.
         if !(late || same || *value == redis::Value::Nil) {
             self.doubtful = self.doubtful.with(*node);
         }

@@ -1,8 +1,8 @@
 //! The undos of a token that may still arrive at a node. No I/O.
 //!
-//! On one connection, an undo arrives after the vote that it removes, and before a later vote. If the connection is replaced before the
-//! undo is answered, the undo may arrive later: after a vote on the new connection, which it would remove although a lock was granted
-//! with it. So such a vote does not count.
+//! On one connection, an undo arrives after the vote that it removes, and before a later vote. If the connection is replaced before
+//! the undo is answered, the undo may arrive later: after a vote on the new connection, which it would remove although a lock was
+//! granted with it. So such a vote does not count.
 
 use super::node::NONE;
 use super::nodes::MAXIMUM_NODES;
@@ -13,7 +13,7 @@ pub(super) struct Undone(Option<Box<[Option<Sent>; MAXIMUM_NODES]>>);
 
 #[derive(Debug, Clone, Copy)]
 struct Sent {
-    /// The generation of the connection; `NONE` for several, or where it is not known.
+    /// The generation of the connection; `NONE` for several, or if it is not known.
     on: u64,
     /// The number of the last one.
     last: u64,
