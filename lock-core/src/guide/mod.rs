@@ -41,6 +41,7 @@ pub mod operating {}
 
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses
+/// [running]: crate::guide::which_lock#running-a-quorum
 #[doc = include_str!("../../docs/promises.md")]
 pub mod promises {}
 
