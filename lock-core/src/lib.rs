@@ -1,8 +1,8 @@
 //! A distributed lock for async Rust services, on Redis or Valkey.
 //!
 //! A lock has a name, and one holder at a time among all processes that use the same server. While it is held, its lease is renewed.
-//! Waiters get it in the order in which they asked. If a holder loses it, the holder is notified *before* the server can grant it to
-//! another process.
+//! Waiters get it in the order in which they asked, apart from short runs inside one process. If the server hangs or cannot be reached,
+//! a holder is notified of the loss *before* the server can grant the lock to another process.
 //!
 //! # Which type should I use?
 //!
@@ -17,7 +17,7 @@
 //! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`] |
 //! | a lock that survives the loss of any one server (Redlock) | [`LockManager::connect_quorum`] |
 //!
-//! All begin with a [`LockManager`]: one for each program and server. A [`Lock`] is a cheap handle. A [`LockGuard`] is the proof that
+//! Start with a [`LockManager`]: create one for each program and server; it is cheap to clone. A [`Lock`] is a cheap handle. A [`LockGuard`] is the proof that
 //! the lock is held.
 //!
 //! The [`guide`] has the longer texts: [which backend to use](guide::which_lock), [recipes](guide::recipes),
@@ -76,8 +76,8 @@
 //! watchdog renews the lease each time when a third of it has passed.
 //!
 //! The guard computes the end of its lease itself. It counts from *before* the request was sent, and subtracts a
-//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. After it, [`is_held`](LockGuard::is_held) is false
-//! and [`lost`](LockGuard::lost) resolves, also if the server hangs, the network swallows replies, or the machine was suspended (the
+//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. When it has passed,
+//! [`is_held`](LockGuard::is_held) is false and [`lost`](LockGuard::lost) resolves, also if the server hangs, the network swallows replies, or the machine was suspended (the
 //! last on Linux only).
 //!
 //! ```text
@@ -104,12 +104,12 @@
 //!
 //! # Reentrancy
 //!
-//! A [`Lock`] cannot be acquired twice. A second acquisition in the scope that holds it fails with [`LockError::Deadlock`]. A task that
-//! holds a guard and acquires the lock again waits for itself; a warning is logged.
+//! A [`Lock`] is not reentrant. Inside an annotated function or a [`with`](Lock::with) body that holds it, a second acquisition fails with
+//! [`LockError::Deadlock`]. With a plain guard, a second acquisition by the same task waits for ever; a warning is logged.
 //!
 //! A [`ReentrantLock`] can be acquired again by its [`Owner`]. It counts the holds and is free when the last one has ended. All holds
-//! share one lease and one fencing token. An owner stands for a piece of work, and not for a thread or task. It is given by name, or it
-//! is the owner of the enclosing [`Owner::scope`], which `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected
+//! share one lease and one fencing token. An owner stands for a piece of work, and not for a thread or task. Pass an
+//! [`Owner`], or use the owner of the enclosing [`Owner::scope`], which `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected
 //! within the scope have that owner. Spawned tasks have it only if they receive it. An owner can be sent to other services as text.
 //!
 #![cfg_attr(feature = "macros", doc = "```")]
@@ -143,10 +143,9 @@
 //! A lock is a string with a ttl. Its name is the key with its [`prefix`](LockManagerBuilder::prefix), its value a token that is new for
 //! each acquisition. This is the common form of a Redis lock, so other clients can share it.
 //!
-//! Each operation is one Lua script, and so atomic: acquire; release with hand-over, which compares the token first, so that a late
-//! release never frees the lock of another holder; and the renewal of many locks at once. Further keys begin with `lock-core:`: for each
-//! lock with waiters a list (the queue) and a hash (the waiters), which vanish with the last waiter; and one counter for fencing
-//! tokens, which stays. Each manager has one channel. [All keys and messages](guide::wire).
+//! Each operation is one atomic Lua script. A release compares the token first, so a late release never frees the lock of another
+//! holder. Further keys begin with `lock-core:`. A lock with waiters has a list (the queue) and a hash (the waiters), which are removed
+//! with the last waiter. One counter for fencing tokens stays. Each manager has one channel. [All keys and messages](guide::wire).
 //!
 //! A manager has one connection and one background task. An acquisition and a release each take one round trip.
 //!
@@ -164,16 +163,15 @@
 //! otherwise within the ttl. The page of each method says what a drop means.
 //!
 //! A future that is alive but not polled blocks others only for a short time. If it was granted the lock, the lock passes to the next
-//! waiter within a ttl. Waiters behind it in the same process are served ahead of it after two requests of the waiting line (a third of the
-//! ttl each, at most 3 s), or when its request has taken longer than the [`command_deadline`](LockManagerBuilder::command_deadline). The
-//! delay adds up for each such future. When it is polled again, it joins the end of the line. A release whose future is not polled is
+//! waiter within a ttl. Waiters behind it in the same process are served ahead of it after a delay (P14 of the [promises](guide::promises) has
+//! the figures). The delay adds up for each such future. When it is polled again, it joins the end of the line. A release whose future is not polled is
 //! completed in the background.
 //!
 //! # Runtime
 //!
 //! The crate needs tokio with timer and I/O enabled, in either flavor. The task of a manager runs on the runtime in which the manager was
-//! created. After the end of that runtime, guards may still be dropped anywhere, but their locks stay until the end of their ttl: call
-//! [`shutdown`](LockManager::shutdown) before.
+//! created. After the end of that runtime, dropped guards no longer release their locks, which stay until the end of their ttl. So
+//! call [`shutdown`](LockManager::shutdown) before the runtime ends.
 //!
 //! A current-thread runtime runs only inside its `block_on`. Outside of it, nothing is renewed, released or requested: guards are lost at
 //! the end of their lease, as with an unreachable server; `acquire_within` and `try_acquire` on another runtime keep their limits;

@@ -21,7 +21,8 @@ use proc_macro::TokenStream;
 /// Runs an async function under a distributed lock.
 ///
 /// The function acquires the lock, runs its body and releases the lock, also if the body returns early, fails, panics or is
-/// cancelled. **The body never runs without the lock**, whatever the arguments.
+/// cancelled. **The body never begins without the lock**, whatever the arguments. If the lock is lost, the body is
+/// cancelled at its next await, unless [`on_lost = continue`](#on_lost).
 ///
 /// Three arguments are enough for most functions:
 ///
@@ -61,8 +62,8 @@ use proc_macro::TokenStream;
 ///
 /// | Argument | Value | Default |
 /// |---|---|---|
-/// | [`key`](#key) | a format string, or an expression of text | the path of the function, if a parameter is marked with `#[key]` |
-/// | [`#[key]`](#key-on-a-parameter) | on a parameter | the key has no parameters appended |
+/// | [`key`](#key) | a format string, or an expression of text | none: required, unless a parameter has `#[key]` (then the path of the function) |
+/// | [`#[key]`](#key-on-a-parameter) | on a parameter | no parameter is appended to the key |
 /// | [`keys`](#keys) | a list of keys | one key |
 /// | [`escape`](#escape) | `true`, `false` | `true` |
 /// | [`reentrant`](#reentrant) | no value, `true`, `false` | `false`: an exclusive lock |

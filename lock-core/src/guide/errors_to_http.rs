@@ -10,7 +10,8 @@
 //! | `InvalidKey` | 400 if the key holds input of the user, else 500 | no | for example, the key is too long |
 //! | all others | 500 | no | a mistake in the program or its set-up |
 //!
-//! After every error but `Lost` the body has not run, so the request may be repeated. After `Lost` a part of it may have run.
+//! If the attribute returns an error other than `Lost`, the body has not run, and the request may be repeated. After `Lost`, a part of the
+//! body may have run. An error that the body itself returns, for example of a lock that it acquires, says nothing of this kind.
 //! Make the work safe to repeat: [Submitting an order once](super::recipes#submitting-an-order-once).
 //!
 //! **Log the text of the error, and do not send it to the client.** It names keys, servers and holders.

@@ -6,8 +6,8 @@
 //! | How do I lock a scheduled job, an order, a cache, a transaction? | [`recipes`] |
 //! | Which HTTP status is a [`LockError`](crate::LockError)? | [`errors_to_http`] |
 //! | How do I test a service that takes locks? | [`testing`] |
-//! | How do I sell a stock to many buyers at once? | [`flash_sale`] |
-//! | What does the server need, and what do I do at night? | [`operating`] |
+//! | How do I sell limited stock to many buyers? | [`flash_sale`] |
+//! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!

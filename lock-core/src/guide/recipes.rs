@@ -9,8 +9,8 @@
 //! # A scheduled job on one of many servers
 //!
 //! All servers have the same schedule, and the job should run once. Each server tries once (`wait = "0s"`) and skips the job if it is
-//! running elsewhere (`on_busy = skip`). The clocks of the servers differ: a job of 50 ms is finished, and its lock free, when a
-//! server whose clock is a second late starts it again. `at_least` prevents that. It is longer than the difference of the clocks,
+//! running elsewhere (`on_busy = skip`). The clocks of the servers differ: a job of 50 ms is over before a server
+//! whose clock is a second late starts it, so that server would run it again. `at_least` prevents that. It is longer than the difference of the clocks,
 //! and shorter than the interval of the schedule. `ttl` is how long a crashed server blocks the job; the job may take longer.
 //!
 //! ```

@@ -87,7 +87,7 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # No server
+//! # When the server cannot be reached
 //!
 //! After [`shutdown`](crate::LockManager::shutdown) every acquisition fails with [`ShutDown`](crate::LockError::ShutDown): the branch in
 //! which a service answers 503. [`LockManager::connect`](crate::LockManager::connect) to a port on which nothing listens
@@ -96,7 +96,7 @@
 //! # Time
 //!
 //! Leases are measured with the clock of the system, and not with that of tokio: `#[tokio::test(start_paused = true)]` makes tokio's
-//! timers run ahead of them, so a `wait` can end at once. Use short times instead: a `ttl` is at least 10 ms.
+//! timers run ahead of the leases, so a `wait` can end at once. Use short times instead: a `ttl` is at least 10 ms.
 //!
 //! # A real server
 //!
