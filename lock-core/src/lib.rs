@@ -13,9 +13,9 @@
 //! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
 //! | to skip work that is running elsewhere | [`Lock::try_acquire`] |
 //! | functions that take one lock and call each other | [`ReentrantLock`], or the argument `reentrant` of the attribute |
-//! | many holders at once, each with a part of a stock | [`LockManager::segmented_lock`] |
+//! | many holders at once, each with a part of limited stock | [`LockManager::segmented_lock`] |
 //! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`] |
-//! | a lock that survives the loss of any one server (Redlock) | [`LockManager::connect_quorum`] |
+//! | a lock that survives the loss of a minority of servers (Redlock) | [`LockManager::connect_quorum`] |
 //!
 //! Start with a [`LockManager`]: create one for each program and server; it is cheap to clone. A [`Lock`] is a cheap handle. A [`LockGuard`] is the proof that
 //! the lock is held.
@@ -147,7 +147,7 @@
 //! holder. Further keys begin with `lock-core:`. A lock with waiters has a list (the queue) and a hash (the waiters), which are removed
 //! with the last waiter. One counter for fencing tokens stays. Each manager has one channel. [All keys and messages](guide::wire).
 //!
-//! A manager has one connection and one background task. An acquisition and a release each take one round trip.
+//! A manager has one connection to each server, and one background task. An acquisition and a release each take one round trip.
 //!
 //! # What no lock can promise
 //!

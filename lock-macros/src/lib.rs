@@ -42,7 +42,7 @@ use proc_macro::TokenStream;
 /// # #[tokio::main]
 /// # async fn main() -> Result<(), LockError> {
 /// let locks = LockManager::connect("memory://").await?;
-/// let _ = locks.install_default();
+/// locks.install_default();
 /// assert_eq!(pay(7, 100).await?, 100);
 /// # Ok(())
 /// # }

@@ -2,8 +2,8 @@
 //!
 //! # Without a server
 //!
-//! `memory://` keeps the locks in the process. Each connection to it is a world of its own, so tests that run at the same time do not
-//! meet. Pass the manager to the code under test and name it with `client`: a manager that was made the default is shared by all
+//! `memory://` keeps the locks in the process. Each `connect("memory://")` makes a separate memory, so tests that run at the same time do not
+//! share locks. Pass the manager to the code under test and name it with `client`: a manager that was made the default is shared by all
 //! tests of the process, and its task ends with the runtime of the test that made it.
 //!
 //! ```
@@ -25,7 +25,7 @@
 //!
 //! # Two copies of the service
 //!
-//! Managers that name the same memory share its locks. Each is a client of its own, like a second process.
+//! Managers that connect to the same name, `memory://name`, share their locks. Each is a client of its own, like a second process.
 //!
 //! ```
 //! use lock_core::{LockError, LockManager};
