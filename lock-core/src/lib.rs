@@ -163,8 +163,8 @@
 //! otherwise within the ttl. The page of each method says what a drop means.
 //!
 //! A future that is alive but not polled blocks others only for a short time. If it was granted the lock, the lock passes to the next
-//! waiter within a ttl. Waiters behind it in the same process are served ahead of it after a delay (P14 of the [promises](guide::promises) has
-//! the figures). The delay adds up for each such future. When it is polled again, it joins the end of the line. A release whose future is not polled is
+//! waiter within a ttl. After a delay, waiters behind it in the same process are served first (figures: P14 of the [promises](guide::promises)).
+//! If several futures are not polled, their delays add up. When it is polled again, it joins the end of the line. A release whose future is not polled is
 //! completed in the background.
 //!
 //! # Runtime
