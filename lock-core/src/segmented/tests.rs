@@ -8,7 +8,7 @@ use super::*;
 
 const KEY: &str = "stock";
 const SEGMENTS: usize = 4;
-/// So long that no lease ends in a test.
+/// A ttl that does not end within a test.
 const LONG: Duration = Duration::from_secs(3600);
 
 async fn manager(url: &str) -> LockManager {

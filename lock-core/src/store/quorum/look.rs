@@ -36,7 +36,7 @@ impl Looks {
         self.look_at = Some(Instant::now() + LOOK_EVERY);
     }
 
-    /// Whether the server may have been replaced so long ago that its successor votes soon. A look is due long before.
+    /// Whether the last look is too old: a server that replaced this one since then may vote soon. The next look is due long before.
     pub(super) fn is_stale(&self, longest: Duration, now: Moment) -> bool {
         let wait = longest.max(LOOK_EVERY * 2);
         let age = self.seen_at.map(|at| at.until(now));
