@@ -280,25 +280,28 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Keeps a node of a [quorum](Self::connect_quorum) from voting after a restart, a flush or a replacement, until every lock
-    /// that the node may have forgotten has ended. Default: true.
+    /// The wait of a [quorum](Self::connect_quorum): the time in which a node that has restarted, lost its data or was replaced does
+    /// not vote. Default: 60 s; 2 s to 48 days.
     ///
-    /// The wait is the longest ttl in use, rounded up by at most an eighth, and at least two seconds. The nodes record the ttls; a
-    /// ttl that is no longer used counts for twice its length. Switch this off, in all programs, only if each node writes its data
-    /// to disk before it answers (`appendonly yes`, `appendfsync always`).
+    /// Such a node may have forgotten its votes. So a ttl (also [`at_least`](crate::Lock::at_least)) is at most half of the wait: a
+    /// longer one is [`InvalidConfig`](crate::LockError::InvalidConfig). All programs state the same wait: the nodes keep it, and a
+    /// program with another one does not use them. To change it, stop all programs, and run
+    /// [`begin_quorum`](Self::begin_quorum) with [`anew`](crate::BeginQuorum::anew).
     ///
     /// # Examples
     ///
     /// ```no_run
+    /// # use std::time::Duration;
     /// # async fn example() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::builder()
-    ///     .restart_quarantine(false)
+    ///     .default_ttl(Duration::from_secs(120))
+    ///     .quorum_wait(Duration::from_secs(240))
     ///     .connect_quorum(["redis://a", "redis://b", "redis://c"])
     ///     .await?;
     /// # let _ = locks; Ok(()) }
     /// ```
-    pub fn restart_quarantine(mut self, on: bool) -> Self {
-        self.config.restart_quarantine = on;
+    pub fn quorum_wait(mut self, wait: Duration) -> Self {
+        self.config.quorum_wait = wait;
         self
     }
 

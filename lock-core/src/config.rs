@@ -34,7 +34,9 @@ pub(crate) struct Config {
     pub(crate) poll_interval: Duration,
     pub(crate) handover_limit: u32,
     pub(crate) handover_time: Duration,
-    pub(crate) restart_quarantine: bool,
+    /// The time in which a node of a quorum that may have forgotten votes gives none.
+    pub(crate) quorum_wait: Duration,
+    pub(crate) is_quorum: bool,
     pub(crate) clock_skew: Duration,
     #[cfg(feature = "tls-rustls")]
     pub(crate) tls: Option<crate::tls::Tls>,
@@ -119,7 +121,8 @@ impl Default for Config {
             poll_interval: Duration::from_millis(100),
             handover_limit: 64,
             handover_time: Duration::from_millis(10),
-            restart_quarantine: true,
+            quorum_wait: Duration::from_secs(60),
+            is_quorum: false,
             clock_skew: Duration::from_millis(500),
             #[cfg(feature = "tls-rustls")]
             tls: None,
@@ -166,6 +169,11 @@ impl Config {
                 "the clock skew is out of range: use for example 500 ms, at least 20 ms, and at most a minute",
             ));
         }
+        if self.quorum_wait < Duration::from_secs(2) || self.quorum_wait > MAX_TTL * 2 {
+            return Err(LockError::config(
+                "the wait of a quorum is out of range: use for example 60 s, at least 2 s, and at most 48 days",
+            ));
+        }
         // A waiter that polls less often than every few seconds counts as dead.
         if self.poll_interval.is_zero() || self.poll_interval > Duration::from_secs(2) {
             return Err(LockError::config(
@@ -197,6 +205,7 @@ impl Config {
                 "a ttl of {ttl:?} is out of range: choose one from 10 ms to 24 days"
             )));
         }
+        self.check_for_quorum("ttl", ttl.mul_f64(1.0 + self.ttl_jitter))?;
         let asked = ttl;
         let ttl = match self.ttl_jitter {
             // The common case needs no random number.
@@ -214,6 +223,18 @@ impl Config {
             )));
         }
         Ok(Terms::new(ttl, asked, drift))
+    }
+
+    /// A node that may have forgotten a vote waits for a time in which the lock of this vote must end, also if a client learns
+    /// late that the node is another server.
+    pub(crate) fn check_for_quorum(&self, name: &str, time: Duration) -> Result<(), LockError> {
+        let most = self.quorum_wait / 2;
+        if self.is_quorum && time > most {
+            return Err(LockError::config(format!(
+                "{name} = {time:?} is too long for this quorum: choose at most {most:?}, half of its wait, or lengthen `quorum_wait` in all programs"
+            )));
+        }
+        Ok(())
     }
 }
 
@@ -276,12 +297,26 @@ mod tests {
         assert!(refused(|c| c.drift = Some(Duration::ZERO)));
         assert!(refused(|c| c.poll_interval = Duration::MAX));
         assert!(refused(|c| c.handover_limit = 0));
+        assert!(refused(|c| c.quorum_wait = Duration::from_secs(1)));
         assert!(refused(|c| c.handover_time = Duration::MAX));
         assert!(refused(|c| c.prefix = "{a}".to_owned()));
         for name in ["", "two words", "{a}", "n\u{e4}me", &"a".repeat(41)] {
             assert!(refused(|c| c.client_name = Some(name.to_owned())), "{name}");
         }
         assert!(!refused(|c| c.client_name = Some("a".repeat(40))));
+    }
+
+    #[test]
+    fn a_ttl_is_at_most_half_of_the_wait_of_a_quorum() {
+        let mut config = Config::default();
+        let (ttl, longer) = (Duration::from_secs(30), Duration::from_millis(30_001));
+        assert!(config.terms(longer).is_ok());
+        config.is_quorum = true;
+        assert!(config.terms(ttl).is_ok() && config.terms(longer).is_err());
+        config.ttl_jitter = 0.1;
+        assert!(config.terms(ttl).is_err(), "it may become longer");
+        config.quorum_wait = Duration::from_secs(66);
+        assert!(config.terms(ttl).is_ok());
     }
 
     #[test]

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use crate::LockError;
+use crate::begin::BeginQuorum;
 use crate::builder::LockManagerBuilder;
 use crate::engine::Engine;
 use crate::manager::LockManager;
-use crate::rt::Handle;
 use crate::store::{
     AnyStore, MemoryStore, QuorumStore, RedisStore, StoreError, UserConnection, node_urls,
 };
@@ -79,10 +79,12 @@ impl LockManagerBuilder {
     /// [fencing tokens](crate::FencingToken).
     ///
     /// Each URL may have its own user, password, port and database. As one URL for [`connect`](Self::connect):
-    /// `redis+quorum://user:password@a:6379/0,b,c`, with `%2C` for a comma in a password.
+    /// `redis+quorum://user:password@a:6379/0,b,c`, with `%2C` for a comma in a password. All programs name the same nodes, each
+    /// by the same host and port: the nodes keep this list, and a program with another one does not use them. A program that
+    /// reaches a node by another name appends the common one to its URL: `redis://localhost:7001?node=10.0.0.1:6379`.
     ///
     /// Every operation sends its request to all nodes at once and is done when a majority has decided. A node that does not answer
-    /// costs only its vote. Waiters of different processes get the lock in approximate, not strict, FIFO order.
+    /// costs only its vote. [Begin](Self::begin_quorum) a new quorum once, before its first lock. Waiters of different processes get the lock in approximate, not strict, FIFO order.
     /// [Reentrant locks](crate::ReentrantLock) do not work over a quorum: acquiring one is
     /// [`InvalidConfig`](LockError::InvalidConfig).
     ///
@@ -105,9 +107,10 @@ impl LockManagerBuilder {
     /// # drop(guard); Ok(()) }
     /// ```
     pub async fn connect_quorum<U: AsRef<str>>(
-        self,
+        mut self,
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<LockManager, LockError> {
+        self.config.is_quorum = true;
         self.config.check()?;
         let store = AnyStore::Quorum(QuorumStore::open(&texts(nodes), &self.config)?);
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
@@ -119,19 +122,19 @@ impl LockManagerBuilder {
     /// Begins a new quorum, once, before its first lock: from then on its nodes vote.
     ///
     /// A server without data may have lost it, with votes for locks that are still held. So a node that belongs to no quorum yet
-    /// votes only after the longest ttl in use. Without this call a new quorum also waits for that time, and so does a node that
-    /// replaces another. With this call the operator asserts that none of the servers was a node before, and skips the wait.
+    /// votes only after the [wait](Self::quorum_wait) of the quorum. Without this call a new quorum also waits for that time. With
+    /// this call the operator asserts that none of the servers was a node before, and skips the wait. It may be repeated, and several
+    /// programs may call it at once.
     ///
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) if a node does not answer: all of them must;
-    /// [`InvalidConfig`](LockError::InvalidConfig) if a node already belongs to a quorum, or as for
-    /// [`connect_quorum`](Self::connect_quorum). Then nothing has changed, unless a node failed at the last moment: the others
-    /// vote, and that node joins by itself.
+    /// [`InvalidConfig`](LockError::InvalidConfig) if a node has lost its data or has restarted since the quorum began, if it belongs
+    /// to another quorum, or as for [`connect_quorum`](Self::connect_quorum).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, some of the nodes may have begun; the others join by themselves.
+    /// If the future is dropped, some of the nodes may have begun. The next call continues, or the others wait.
     ///
     /// # Examples
     ///
@@ -141,16 +144,14 @@ impl LockManagerBuilder {
     /// lock_core::LockManager::builder().begin_quorum(nodes).await?;
     /// # Ok(()) }
     /// ```
-    pub async fn begin_quorum<U: AsRef<str>>(
-        self,
-        nodes: impl IntoIterator<Item = U>,
-    ) -> Result<(), LockError> {
-        self.config.check()?;
-        Handle::try_current().map_err(|_| {
-            LockError::config("there is no tokio runtime here: begin a quorum inside one")
-        })?;
-        let store = QuorumStore::open(&texts(nodes), &self.config)?;
-        store.begin().await.map_err(StoreError::into_lock_error)
+    pub fn begin_quorum<U: AsRef<str>>(self, nodes: impl IntoIterator<Item = U>) -> BeginQuorum {
+        let mut config = self.config;
+        config.is_quorum = true;
+        BeginQuorum {
+            config,
+            nodes: texts(nodes),
+            anew: false,
+        }
     }
 
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or any other connection to

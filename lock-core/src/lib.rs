@@ -198,6 +198,7 @@
 
 #[cfg(feature = "macros")]
 pub mod attribute;
+mod begin;
 mod builder;
 mod config;
 mod connect;
@@ -238,6 +239,7 @@ mod view;
 #[path = "private/mod.rs"]
 pub mod __private;
 
+pub use crate::begin::BeginQuorum;
 pub use crate::builder::LockManagerBuilder;
 pub use crate::error::{Cause, LockError, LossReason};
 pub use crate::fencing::FencingToken;

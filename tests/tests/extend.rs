@@ -68,8 +68,9 @@ async fn every_kind_of_lock_and_store_extends() {
         TestServer::start().await,
     ];
     let nodes: Vec<_> = servers.iter().map(TestServer::url).collect();
-    let quorum = LockManager::builder().restart_quarantine(false);
-    let quorum = quorum.connect_quorum(&nodes).await.unwrap();
+    let quorum = || LockManager::builder().quorum_wait(SECOND * 180);
+    quorum().begin_quorum(&nodes).await.unwrap();
+    let quorum = quorum().connect_quorum(&nodes).await.unwrap();
     let memory = manager("memory://").await;
     let redis = manager(&nodes[0]).await;
     for locks in [&memory, &redis, &quorum] {

@@ -1,6 +1,7 @@
 //! A quorum whose nodes die, stop, forget, and see the time jump.
 
 mod quorum {
+    mod begin;
     mod clock;
     mod contention;
     mod fencing;

@@ -273,9 +273,9 @@ async fn a_try_after_a_drop_finds_the_lock_free_on_a_quorum() {
         TestServer::start().await,
         TestServer::start().await,
     ];
-    let urls = servers.iter().map(TestServer::url);
-    let locks = LockManager::builder().restart_quarantine(false);
-    let locks = locks.connect_quorum(urls).await.unwrap();
+    let urls: Vec<_> = servers.iter().map(TestServer::url).collect();
+    LockManager::builder().begin_quorum(&urls).await.unwrap();
+    let locks = LockManager::connect_quorum(urls).await.unwrap();
     let lock = locks.lock("a");
     for round in 0..200 {
         drop(lock.acquire().await.unwrap());

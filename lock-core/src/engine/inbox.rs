@@ -205,7 +205,10 @@ impl Inbox {
     /// A request for this acquisition failed.
     pub(crate) fn failed(&mut self, now: Moment, error: StoreError) {
         let news = self.news();
-        let since = news.trouble.as_ref().map_or(now, |trouble| trouble.since);
+        let since = match (&error, &news.trouble) {
+            (StoreError::NotYet(_), _) | (_, None) => now,
+            (_, Some(trouble)) => trouble.since,
+        };
         news.trouble = Some(Failures {
             last: error,
             at: now,

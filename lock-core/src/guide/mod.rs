@@ -36,6 +36,7 @@ pub mod flash_sale {}
 /// [wire]: crate::guide::wire
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses
+/// [running]: crate::guide::which_lock#running-a-quorum
 #[doc = include_str!("../../docs/operating.md")]
 pub mod operating {}
 

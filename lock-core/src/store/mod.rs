@@ -211,6 +211,8 @@ pub(crate) enum StoreError {
     Ambiguous(Cause),
     /// Not carried out, and a later try may succeed: unreachable, loading, out of memory, read-only.
     NotNow(Cause),
+    /// As `NotNow`, for a time that is known: a majority of a quorum has to wait. A waiter waits with it.
+    NotYet(Cause),
     /// Not carried out, and never will be until the set-up is repaired.
     Misconfigured(String),
 }
@@ -218,7 +220,9 @@ pub(crate) enum StoreError {
 impl StoreError {
     pub(crate) fn into_lock_error(self) -> LockError {
         match self {
-            Self::Ambiguous(cause) | Self::NotNow(cause) => LockError::Unavailable { cause },
+            Self::Ambiguous(cause) | Self::NotNow(cause) | Self::NotYet(cause) => {
+                LockError::Unavailable { cause }
+            }
             Self::Misconfigured(reason) => LockError::InvalidConfig { reason },
         }
     }
@@ -227,10 +231,12 @@ impl StoreError {
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ambiguous(cause) | Self::NotNow(cause) => match cause.server() {
-                Some(server) => write!(f, "{server}: {cause}"),
-                None => write!(f, "{cause}"),
-            },
+            Self::Ambiguous(cause) | Self::NotNow(cause) | Self::NotYet(cause) => {
+                match cause.server() {
+                    Some(server) => write!(f, "{server}: {cause}"),
+                    None => write!(f, "{cause}"),
+                }
+            }
             Self::Misconfigured(reason) => f.write_str(reason),
         }
     }
@@ -381,7 +387,7 @@ impl AnyStore {
             (StoreError::Misconfigured(reason), Some(server)) => {
                 StoreError::Misconfigured(redis::at(&reason, &server))
             }
-            (error, None) => error,
+            (error @ StoreError::NotYet(_), _) | (error, None) => error,
         }
     }
 

@@ -149,7 +149,8 @@ async fn on_a_quorum(count: usize, case: impl AsyncFn(&Rig)) {
             nodes.push(TestServer::builder().binary(binary.path()).start().await);
         }
         let urls = nodes.iter().map(TestServer::url);
-        LockManager::builder().begin_quorum(urls).await.unwrap();
+        let builder = LockManager::builder().quorum_wait(LONG * 4);
+        builder.begin_quorum(urls).await.unwrap();
         let name = format!("{count} of {}", binary.name());
         Rig::new(Backend::Quorum { nodes }, name).run(&case).await;
     }
@@ -218,6 +219,7 @@ impl Rig {
         let builder = LockManager::builder()
             .command_deadline(Duration::from_secs(10))
             .default_ttl(LONG)
+            .quorum_wait(LONG * 4)
             .poll_interval(Duration::from_millis(10));
         let builder = match self.handover_limit {
             Some(most) => builder.handover_limit(most),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lock_tests::{Child, eventually};
 use tokio::sync::Barrier;
 
-use super::rig::{LIMIT, Quorum};
+use super::rig::{DEFAULT, LIMIT, Quorum};
 
 const CLIENTS: usize = 5;
 const ROUNDS: usize = 200;
@@ -78,7 +78,7 @@ async fn of_five_clients_at_once_one_wins_soon_and_none_keeps_a_minority() {
 #[tokio::test]
 async fn who_waits_in_three_processes_has_the_lock_alone_and_keeps_it() {
     const REQUESTS: u64 = 12_000;
-    let quorum = Quorum::start(5).await;
+    let quorum = Quorum::start_with(5, DEFAULT).await;
     let nodes = quorum.nodes.iter().map(|node| node.addr().to_string());
     let url = format!("redis+quorum://{}", nodes.collect::<Vec<_>>().join(","));
     let mut racers: Vec<_> = (0..3)

@@ -7,15 +7,21 @@ use lock_core::LockManager;
 use lock_tests::{TestServer, eventually};
 use tokio::time::timeout;
 
-use super::rig::{LIMIT, LONG, Quorum, Trio, is_vote};
-
-const FENCE: &str = "lock-core:quorum:fence";
+use super::rig::{LIMIT, LONG, Quorum, Trio, counter_of, is_vote};
 
 async fn token(locks: &LockManager) -> u64 {
     let guard = locks.lock("a").acquire_within(LIMIT).await.unwrap();
     let token = guard.fencing_token().get();
     guard.release().await.unwrap();
     token
+}
+
+/// Writes the counter of a node that votes.
+async fn set_counter(node: &TestServer, write: &[&str]) {
+    let key = counter_of(node).await;
+    let mut command = vec![write[0], &key];
+    command.extend(&write[1..]);
+    replace(node, &command).await;
 }
 
 /// Runs a command in place of whatever was there.
@@ -28,36 +34,23 @@ async fn replace(node: &TestServer, command: &[&str]) {
     let _: redis::Value = answer.unwrap();
 }
 
-/// A server that comes back with an old file of its data has an old counter, too.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_new_client_raises_a_counter_that_is_behind_the_clock() {
-    let quorum = Quorum::start(3).await;
-    let before = token(&quorum.manager().await).await;
-    for node in &quorum.nodes {
-        replace(node, &["SET", FENCE, "1500000000000000"]).await;
-    }
-    let after = token(&quorum.manager().await).await;
-    assert!(after > before, "{after} after {before}");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn tokens_grow_whatever_becomes_of_the_counters() {
-    let quorum = Quorum::start(3).await;
+    // A node without a valid counter has lost data, and waits.
+    let quorum = Quorum::start_with(3, Duration::from_secs(2)).await;
     let locks = quorum.manager().await;
     let mut last = token(&locks).await;
     for counter in [
-        &["DEL", FENCE][..],
-        &["SET", FENCE, "0"],
-        &["SET", FENCE, "-5"],
-        &["SET", FENCE, "no number"],
-        &["SET", FENCE, "1e18"],
+        &["DEL"][..],
+        &["SET", "-5"],
+        &["SET", "no number"],
         // Scripts cannot tell it from the next one, and it cannot be counted further.
-        &["SET", FENCE, "9007199254740993"],
-        &["SET", FENCE, "9223372036854775807"],
-        &["LPUSH", FENCE, "no number"],
+        &["SET", "9007199254740993"],
+        &["SET", "9223372036854775807"],
+        &["LPUSH", "no number"],
     ] {
         for node in &quorum.nodes {
-            replace(node, counter).await;
+            set_counter(node, counter).await;
         }
         let next = token(&locks).await;
         assert!(next > last, "{next} after {last}: {counter:?}");
@@ -111,15 +104,10 @@ async fn counted_evenly(quorum: &Quorum) -> bool {
 /// The file of a server may say that it had counted further than its clock: the clock of another node was ahead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_that_restart_count_on_above_what_their_files_say() {
-    let quorum = Quorum::start(3).await;
-    let short = async || {
-        let ttl = Duration::from_secs(1);
-        let locks = quorum.manager_with(|builder| builder.default_ttl(ttl));
-        locks.await
-    };
-    let locks = short().await;
+    let quorum = Quorum::start_with(3, Duration::from_secs(3)).await;
+    let locks = quorum.manager().await;
     for node in &quorum.nodes {
-        replace(node, &["SET", FENCE, "8000000000000000"]).await;
+        set_counter(node, &["SET", "8000000000000000"]).await;
     }
     let before = token(&locks).await;
     assert!(before > 8_000_000_000_000_000, "{before}");
@@ -127,8 +115,7 @@ async fn nodes_that_restart_count_on_above_what_their_files_say() {
         let _: redis::Value = lock_tests::kit::command(node, "SAVE").await;
         node.restart().await;
     }
-    // They vote after the wait, which is short for such ttls.
-    for locks in [short().await, locks] {
+    for locks in [quorum.manager().await, locks] {
         let after = token(&locks).await;
         assert!(after > before, "{after} after {before}");
     }
@@ -141,8 +128,8 @@ async fn a_counter_is_raised_in_vain_where_the_vote_is_that_of_another() {
     let [other, behind, ahead] = &trio.nodes;
     Trio::give_to_another(other).await;
     // The other two have to vote, and they count differently.
-    replace(behind, &["SET", FENCE, "4000000000000000"]).await;
-    replace(ahead, &["SET", FENCE, "4000000000001000"]).await;
+    set_counter(behind, &["SET", "4000000000000000"]).await;
+    set_counter(ahead, &["SET", "4000000000001000"]).await;
     let raise = trio
         .proxy
         .hold_next_request_matching(|request| request.script() == Some("quorum raise"));
@@ -178,8 +165,8 @@ async fn a_token_that_was_handed_over_is_not_given_again_where_the_counter_was_b
     }
     // The next grant needs the votes of the other two, and they count differently.
     Trio::give_to_another(other).await;
-    replace(behind, &["SET", FENCE, "4000000000000000"]).await;
-    replace(ahead, &["SET", FENCE, "4000000000001000"]).await;
+    set_counter(behind, &["SET", "4000000000000000"]).await;
+    set_counter(ahead, &["SET", "4000000000001000"]).await;
     holder.release().await.unwrap();
     let tokens = timeout(LIMIT, join_all(waiters)).await.unwrap();
     let tokens: Vec<u64> = tokens.into_iter().map(Result::unwrap).collect();

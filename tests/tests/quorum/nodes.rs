@@ -120,10 +120,7 @@ async fn with_three_of_five_gone_it_says_so_in_time_and_leaves_nothing() {
         quorum.no_votes("job", &[1, 4]).await;
         for node in [1, 4] {
             for key in quorum.nodes[node].keys().await {
-                assert!(
-                    ["lock-core:quorum", "lock-core:quorum:fence"].contains(&&*key),
-                    "{key}"
-                );
+                assert!(key.starts_with("lock-core:quorum"), "{key}");
             }
         }
         if stopped {

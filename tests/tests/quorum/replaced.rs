@@ -2,10 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::LockManager;
 use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 
-use super::rig::Quorum;
+use super::rig::{Quorum, behind};
 
 const TTL: Duration = Duration::from_secs(2);
 
@@ -13,15 +12,17 @@ const TTL: Duration = Duration::from_secs(2);
 /// still connected to the old server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_idle_client_gets_no_vote_of_a_server_that_was_replaced() {
-    let (quorum, standby) = (Quorum::start(3).await, TestServer::start().await);
+    let (quorum, standby) = (
+        Quorum::start_with(3, TTL * 2).await,
+        TestServer::start().await,
+    );
     let nodes = &quorum.nodes;
     let (second, third) = (Proxy::start(&nodes[1]), Proxy::start(&nodes[2]));
-    let manager = async |urls: [String; 3]| {
-        let builder = LockManager::builder().default_ttl(TTL);
-        builder.connect_quorum(urls).await.unwrap()
-    };
-    let busy = manager([nodes[0].url(), second.url(), third.url()]).await;
-    let idle = manager([nodes[0].url(), second.url(), nodes[2].url()]).await;
+    let by_second = behind(&second, &nodes[1]);
+    let by_third = behind(&third, &nodes[2]);
+    let manager = async |urls: [String; 3]| quorum.builder().connect_quorum(urls).await.unwrap();
+    let busy = manager([nodes[0].url(), by_second.clone(), by_third]).await;
+    let idle = manager([nodes[0].url(), by_second, nodes[2].url()]).await;
     for locks in [&busy, &idle] {
         let guard = locks.lock("used").acquire().await.unwrap();
         quorum.voted("used", &[0, 1, 2]).await;

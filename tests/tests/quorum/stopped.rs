@@ -6,7 +6,7 @@ use lock_core::{LockError, LockManager};
 use lock_tests::{Child, eventually};
 use tokio::time::timeout;
 
-use super::rig::{LIMIT, LONG, Quorum};
+use super::rig::{DEFAULT, LIMIT, LONG, Quorum};
 
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 const NO_ENV: [(&str, &str); 0] = [];
@@ -58,7 +58,7 @@ async fn contest(quorum: &Quorum) -> Vec<usize> {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_two_of_five_stopped_contenders_do_not_stand_still() {
-    let quorum = Quorum::start(5).await;
+    let quorum = Quorum::start_with(5, DEFAULT).await;
     let healthy = contest(&quorum).await;
     for node in [1, 4] {
         quorum.nodes[node].stop();

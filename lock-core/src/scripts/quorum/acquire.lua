@@ -1,32 +1,36 @@
 -- Requests the vote of one node for a lock. A token with the votes of a majority holds the lock. A repeated request of the
 -- same token repeats the vote, for the longer of the two ttls.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- KEYS  1 lock  2 queue  3 waiters
 -- ARGV  1 token  2 ttl, ms
 --       3 '<try|wait> <alive for, ms> <push|poll>': with push the node sends a message when the lock is free, with poll the
 --         client repeats its request
 --       4 number of fencing tokens; 1 if left out
+--       last: the key of the counter, with the boot of the node (see vet)
 -- Each argument costs a node as much as a command. So the parts that only a held lock needs are one argument, and the channel of
 -- the client is derived from its token.
 -- Returns one of
 --   {n, time}                 the token has the vote: the first of its fencing tokens, and the clock of the node, ms
 --   {'busy', pttl, client, name}  the client with this id and name has the vote; with `wait` the token is in the queue
 --   {'foreign', kind}         the key is not a lock
---   {'waits', left}           the node may have forgotten votes: it does not vote for this time, ms
---   {'unknown'}               the node has no note: it does not vote until a client has enlisted it
+--   {'unknown'}               the node has no counter of this name: it has lost data, and a client has to vet it
 --
 -- Atomic, because it is one script. A script does not roll back, so INCRBY is the first write: a server without memory, or a
 -- replica, refuses it.
-local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
-local token, ttl, size = ARGV[1], ARGV[2], tonumber(ARGV[4] or 1)
+local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
+local token, ttl = ARGV[1], ARGV[2]
 local mode, alive_for, hears = string.match(ARGV[3], '^(%a+) (%d+) (%a+)$')
 local client = string.sub(token, 1, ID)
 local channel = hears == 'push' and CHANNELS .. client or ''
 
 if not counts(last) then
-  local left = wait(clock())
-  if not left then return {'unknown'} end
-  if left > 0 then return {'waits', left} end
+  redis.call('DEL', fence)
+  return {'unknown'}
+end
+
+local function clock()
+  local t = redis.call('TIME')
+  return t[1] * 1000 + math.floor(t[2] / 1000)
 end
 
 local holder = redis.pcall('GET', lock)
@@ -37,15 +41,14 @@ end
 
 -- Free, or the token has the vote already: from an earlier request, or as an offer (see offer).
 if not holder or holder == token then
-  local minted = mint(fence, last, size)
-  if type(minted) == 'table' then return minted end
+  if type(last) == 'table' then return last end
   -- A delayed request must not shorten the lease of a later one.
   if not holder or redis.call('PTTL', lock) < tonumber(ttl) then redis.call('SET', lock, token, 'PX', ttl) end
   leave(queue, waiters, token)
   if channel ~= '' and redis.call('EXISTS', queue) == 1 then
     redis.pcall('PUBLISH', channel, 'contended ' .. token)
   end
-  return {minted, clock()}
+  return {last + 1 - size, clock()}
 end
 
 local pttl = redis.call('PTTL', lock)
@@ -62,9 +65,7 @@ if mode == 'wait' then
       return pushed
     end
   end
-  local t = redis.call('TIME')
-  local alive_until = t[1] * 1000 + math.floor(t[2] / 1000) + alive_for
-  local kept = redis.pcall('HSET', waiters, client, string.format('%.0f', alive_until) .. ' ' .. channel)
+  local kept = redis.pcall('HSET', waiters, client, string.format('%.0f', clock() + alive_for) .. ' ' .. channel)
   if type(kept) ~= 'table' then kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL) end
   if type(kept) == 'table' then
     if begins then redis.call('DEL', queue, waiters) end

@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::causes::{not_ours, not_told, silent};
+use super::causes::{not_ours, silent};
 use super::node::{Members, Node};
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tally::{Tally, Verdict};
-use super::ttls::rounded;
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, Store, StoreError};
+use crate::time::{Clock, SystemClock};
 use crate::token::Token;
 
 /// Maximum repetitions of a split vote before the caller gets an answer.
@@ -26,17 +26,9 @@ impl QuorumStore {
     pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         let began = Instant::now();
         let mut splits = 0;
-        let ttl = rounded(self.members.kept(attempt.ttl));
-        let (mut skip, mut enough) = (self.left_out(), self.members.majority);
+        let mut skip = self.left_out();
         loop {
-            let told = self
-                .members
-                .told(ttl, (skip, enough), || self.patience())
-                .await;
-            let others =
-                (0..self.members.all.len()).filter(|node| !skip.has(*node) && !told.has(*node));
-            let untold = others.fold(Nodes::default(), Nodes::with);
-            let verdict = self.vote(attempt, skip, untold).await;
+            let verdict = self.vote(attempt, skip).await;
             let skipped = std::mem::take(&mut skip);
             let pause = match &verdict {
                 Ok(Verdict::Split) => {
@@ -50,12 +42,8 @@ impl QuorumStore {
                     let hope = hope && began.elapsed() < self.members.limit / 2;
                     hope.then(|| self.jitter(1).max(Duration::from_millis(1)))
                 }
-                // Now the nodes that were left out are needed: silent nodes may answer again, and others may know the ttl by now.
-                Err(StoreError::NotNow(_))
-                    if !skipped.is_empty()
-                        || !untold.is_empty() && enough < self.members.all.len() =>
-                {
-                    enough = self.members.all.len();
+                // Now the silent nodes are needed: they may answer again.
+                Err(StoreError::NotNow(_) | StoreError::NotYet(_)) if !skipped.is_empty() => {
                     continue;
                 }
                 _ => None,
@@ -89,18 +77,12 @@ impl QuorumStore {
     /// One round. A round that is won leaves its votes on the nodes. Any other round leaves a place in the queues if the
     /// attempt waits, and otherwise nothing.
     ///
-    /// The nodes in `skip`, and the nodes that do not know of the ttl, are not asked.
-    async fn vote(
-        &self,
-        attempt: Attempt<'_>,
-        skip: Nodes,
-        untold: Nodes,
-    ) -> Result<Verdict, StoreError> {
+    /// The nodes in `skip` are not asked.
+    async fn vote(&self, attempt: Attempt<'_>, skip: Nodes) -> Result<Verdict, StoreError> {
         let members = &self.members;
         let kept = members.kept(attempt.ttl);
         let most = (attempt.ttl / 10).max(Duration::from_millis(1));
-        let left_out = skip.and(untold);
-        for node in members.all.iter().filter(|node| !left_out.has(node.index)) {
+        for node in members.all.iter().filter(|node| !skip.has(node.index)) {
             node.asked_for(attempt.token);
         }
         let generation = |node: usize| members.all[node].master.generation();
@@ -116,19 +98,10 @@ impl QuorumStore {
         if let Some(former) = &claim.former {
             self.give_up(attempt, former);
         }
-        let how = How::Vote {
-            token,
-            ttl: rounded(kept),
-        };
-        let mut round = ask(members, ballot, how, left_out, most);
+        let mut round = ask(members, ballot, How::Vote(token), skip, most);
         let mut tally = Tally::new(members.all.len(), members.clock_skew / 2);
-        for node in members.all.iter().filter(|node| left_out.has(node.index)) {
-            let why = if skip.has(node.index) {
-                silent()
-            } else {
-                not_told()
-            };
-            tally.count(node.index, Err(node.failed(why)));
+        for node in members.all.iter().filter(|node| skip.has(node.index)) {
+            tally.count(node.index, Err(node.failed(silent())));
         }
         let verdict = loop {
             let verdict = tally.verdict();
@@ -152,10 +125,11 @@ impl QuorumStore {
             // The slower nodes vote for this attempt, too. A request that has not been sent yet must not arrive
             // behind the release.
             round.finish_what_is_sent(&self.hints);
+            members.has_minted(largest + attempt.reserve);
             if largest > smallest {
                 self.raise(attempt, largest + attempt.reserve).await?;
             }
-            claim.won(attempt.ttl, tally.granted_by());
+            claim.won(attempt.ttl);
         } else {
             // For the same reason, a request that is on its way is carried out, and then undone.
             let sent_on = round.sent_on();
@@ -208,7 +182,7 @@ impl QuorumStore {
     async fn raise(&self, attempt: Attempt<'_>, last: u64) -> Result<(), StoreError> {
         let members = &self.members;
         let ballot = Ballot::raise(attempt.key, attempt.token, last);
-        let mut round = ask(members, ballot, How::Tell, Nodes::default(), members.limit);
+        let mut round = ask(members, ballot, How::Renew, Nodes::default(), members.limit);
         let (mut raised, mut failures) = (0, Vec::new());
         while let Some((node, answer)) = round.next().await {
             match answer.and_then(|value| yes(&value)) {
@@ -253,7 +227,7 @@ fn silent_nodes(members: &Members) -> Nodes {
 
 /// Whether too few nodes are left for a majority: the others are silent or wait.
 fn has_no_majority(members: &Members) -> bool {
-    let now = Instant::now();
+    let now = SystemClock.now();
     let able = |node: &&Arc<Node>| !node.rtt.is_silent() && node.left(now).is_zero();
     members.all.iter().filter(able).count() < members.majority
 }

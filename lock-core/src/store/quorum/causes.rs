@@ -38,18 +38,22 @@ impl fmt::Display for NoMajority {
 impl Failure {
     pub(super) fn why(&self) -> String {
         match &self.error {
-            StoreError::Ambiguous(cause) | StoreError::NotNow(cause) => cause.to_string(),
+            StoreError::Ambiguous(cause)
+            | StoreError::NotNow(cause)
+            | StoreError::NotYet(cause) => cause.to_string(),
             StoreError::Misconfigured(reason) => reason.clone(),
         }
     }
 }
 
 /// One error for the failures of several nodes. It is ambiguous if any request may have been carried out. It is permanent only
-/// if the misconfigured nodes alone make a majority impossible.
+/// if the misconfigured nodes alone make a majority impossible, and ends by itself if the waiting nodes do.
 pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
     failures.sort_by_key(|failure| failure.node);
     let wrong = |failure: &&Failure| matches!(failure.error, StoreError::Misconfigured(_));
     let hopeless = failures.iter().filter(wrong).count() > nodes - majority(nodes);
+    let waiting = failures.iter().filter(|it| is_waiting(&it.error)).count();
+    let waits = waiting > 0 && failures.len() - waiting <= nodes - majority(nodes);
     let ambiguous = |failure: &Failure| matches!(failure.error, StoreError::Ambiguous(_));
     let ambiguous = failures.iter().any(ambiguous);
     let no_majority = NoMajority { nodes, failures };
@@ -57,7 +61,9 @@ pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
         return StoreError::Misconfigured(no_majority.to_string());
     }
     let cause = Cause::new(Arc::new(no_majority));
-    if ambiguous {
+    if waits {
+        StoreError::NotYet(cause)
+    } else if ambiguous {
         StoreError::Ambiguous(cause)
     } else {
         StoreError::NotNow(cause)
@@ -79,16 +85,24 @@ pub(super) fn silent() -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Silent)))
 }
 
-/// A node that is new or has restarted may have forgotten a vote, so it is in quarantine.
-pub(super) fn in_quarantine(left: Duration) -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(Quarantined(left))))
+/// A node that is new or has restarted may have forgotten a vote, so it waits.
+pub(super) fn in_wait(left: Duration) -> StoreError {
+    StoreError::NotYet(Cause::new(Arc::new(Waits(left))))
 }
 
-/// The node was asked to join a new quorum, and has a note of an older one.
-pub(super) fn new_no_more() -> StoreError {
-    StoreError::Misconfigured(
-        "it belongs to a quorum already: begin only a new quorum; a node that was replaced joins by itself".to_owned(),
-    )
+/// The node has no counter: it has lost its data.
+pub(super) fn unknown() -> StoreError {
+    StoreError::NotYet(Cause::new(Arc::new(Unknown)))
+}
+
+/// Whether a node has no votes, because it may have forgotten them.
+pub(super) fn is_waiting(error: &StoreError) -> bool {
+    matches!(error, StoreError::NotYet(_))
+}
+
+/// The node has no note, and there is no other note.
+pub(super) fn no_note(missing: Missing) -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(missing)))
 }
 
 /// Two addresses lead to one server.
@@ -100,22 +114,11 @@ pub(super) fn is_twice(error: &StoreError) -> bool {
     matches!(error, StoreError::Misconfigured(reason) if reason.ends_with(SAME_SERVER))
 }
 
-const SAME_SERVER: &str =
-    "are the same server: a quorum needs a server of its own behind each address";
-
-/// The node has no note: it has lost all its data.
-pub(super) fn unknown() -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(Unknown)))
-}
+const SAME_SERVER: &str = "lead to the same server, or were exchanged: a quorum needs a server of its own behind each address";
 
 /// The connection was replaced while the request was on its way: the server may have restarted.
 pub(super) fn reconnected() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Reconnected)))
-}
-
-/// The node has to know of the ttl before it votes.
-pub(super) fn not_told() -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(NotTold)))
 }
 
 /// An earlier request to the node may still arrive, and would remove the vote.
@@ -131,10 +134,6 @@ pub(super) fn not_ours() -> StoreError {
 #[derive(Debug, thiserror::Error)]
 #[error("its vote is not ours")]
 struct NotOurs;
-
-#[derive(Debug, thiserror::Error)]
-#[error("it does not know yet that this ttl is in use")]
-struct NotTold;
 
 #[derive(Debug, thiserror::Error)]
 #[error("an earlier request to it may still arrive")]
@@ -156,7 +155,12 @@ struct Silent;
 
 #[derive(Debug, thiserror::Error)]
 #[error("it is new or has restarted, and votes in {0:?}")]
-struct Quarantined(Duration);
+struct Waits(Duration);
+
+/// The nodes without an answer, while others have no note.
+#[derive(Debug, thiserror::Error)]
+#[error("it has no note of a quorum: a new quorum needs all its nodes once, and there is no answer of {}", .0.join(", "))]
+pub(super) struct Missing(pub(super) Vec<Arc<str>>);
 
 #[derive(Debug, thiserror::Error)]
 #[error("it has lost its data")]
@@ -203,5 +207,11 @@ mod tests {
         assert!(matches!(some, StoreError::NotNow(_)));
         let most = combined(5, vec![wrong(0), wrong(1), wrong(2)]);
         assert!(matches!(most, StoreError::Misconfigured(_)));
+        let waits = |node| failure(node, in_wait(Duration::from_secs(1)));
+        let late = |node| failure(node, late(Duration::from_secs(1)));
+        let some = combined(5, vec![wrong(0), late(1), waits(2)]);
+        assert!(matches!(some, StoreError::NotYet(_)));
+        let most = combined(5, vec![wrong(0), late(1), late(2), waits(3)]);
+        assert!(matches!(most, StoreError::Ambiguous(_)));
     }
 }

@@ -5,12 +5,11 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::causes::{combined, not_told};
+use super::causes::{combined, is_waiting};
 use super::node::NONE;
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tokens::RunningRenewal;
-use super::ttls::rounded;
 use super::{QuorumStore, only_exclusive};
 use crate::key::Kind;
 use crate::store::redis::{Ballot, extended};
@@ -39,24 +38,12 @@ impl QuorumStore {
         let renewing = members
             .tokens
             .renew(renewals.iter().map(|renewal| renewal.token));
-        let mut ttls: Vec<_> = renewals
-            .iter()
-            .filter(|renewal| !renewal.ttl.is_zero())
-            .map(|renewal| rounded(members.kept(renewal.ttl)))
-            .collect();
-        ttls.sort_unstable();
-        ttls.dedup();
-        for ttl in ttls {
-            for node in &members.all {
-                members.renews(node, ttl);
-            }
-        }
         let kept: Vec<_> = renewals.iter().map(|it| self.kept(*it)).collect();
         let ballot = Ballot::extend(&kept);
         let patience = self.patience().min(limit);
-        let mut round = ask(members, ballot, How::Tell, Nodes::default(), patience);
+        let mut round = ask(members, ballot, How::Renew, Nodes::default(), patience);
         let mut held = vec![Nodes::default(); renewals.len()];
-        let mut not_held = held.clone();
+        let (mut not_held, mut waiting) = (held.clone(), Nodes::default());
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
         loop {
             let won = |n: usize| held[n].len() >= majority;
@@ -78,26 +65,25 @@ impl QuorumStore {
             failures[node] = None;
             match answer.and_then(|value| extended(value, renewals.len())) {
                 Ok(flags) => {
-                    members.all[node].heard_of();
                     let on = members.all[node].master.generation().unwrap_or(NONE);
                     for (n, flag) in flags.into_iter().enumerate() {
-                        // A vote that a late undo may remove does not count. The vote of a node that does not know this ttl does
-                        // not count either: after a restart, its quarantine would be too short.
-                        let (token, ttl) = (renewals[n].token, renewals[n].ttl);
-                        let known = ttl.is_zero()
-                            || !members.quarantine
-                            || members.all[node].is_told(rounded(members.kept(ttl)));
-                        if flag && !known {
-                            failures[node] = Some(members.all[node].failed(not_told()));
-                            continue;
-                        }
-                        let side = if flag && members.tokens.counts(token, node, on) {
+                        // A vote that a late undo may remove does not count.
+                        let counts = members.tokens.counts(renewals[n].token, node, on);
+                        let side = if flag && counts {
                             &mut held[n]
                         } else {
                             &mut not_held[n]
                         };
                         *side = side.with(node);
                     }
+                }
+                // It has no vote of any lock, and is not healed before it votes.
+                Err(error) if is_waiting(&error) => {
+                    for not_held in &mut not_held {
+                        *not_held = not_held.with(node);
+                    }
+                    waiting = waiting.with(node);
+                    failures[node] = Some(members.all[node].failed(error));
                 }
                 Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
@@ -111,6 +97,7 @@ impl QuorumStore {
             // A lease that is only confirmed gets no new vote: its ttl is not known here.
             if *renewed && !renewal.ttl.is_zero() {
                 members.tokens.renewed(renewal.token, renewal.ttl);
+                let lost = lost.but(waiting);
                 if !lost.is_empty() {
                     self.heal(*renewal, lost, &renewing);
                 }
@@ -147,10 +134,7 @@ impl QuorumStore {
             node.asked_for(renewal.token);
         }
         let ballot = Ballot::heal(self.kept(renewal));
-        let how = How::Vote {
-            token: *renewal.token,
-            ttl: rounded(members.kept(renewal.ttl)),
-        };
+        let how = How::Vote(*renewal.token);
         let mut round = ask(members, ballot, how, others, members.limit);
         round.send();
         let (members, hints) = (Arc::clone(members), Arc::clone(&self.hints));

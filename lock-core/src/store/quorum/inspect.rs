@@ -90,7 +90,9 @@ impl QuorumStore {
 
 fn cause(failure: Failure) -> Cause {
     match failure.error {
-        StoreError::Ambiguous(cause) | StoreError::NotNow(cause) => cause,
+        StoreError::Ambiguous(cause) | StoreError::NotNow(cause) | StoreError::NotYet(cause) => {
+            cause
+        }
         StoreError::Misconfigured(reason) => Cause::text(reason),
     }
 }

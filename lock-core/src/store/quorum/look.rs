@@ -1,82 +1,86 @@
 //! Whether the address of a node still leads to the same server: an old connection hides that.
 //!
-//! Another server at the address votes only after its quarantine: the longest ttl, from the time at which a client noticed it, or
-//! from the report of a client that used the former server after that time (see `note.lua`). So a client looks at intervals of half
-//! the longest ttl, while a lease with a vote of the node may last. A vote counts only if the last look is recent enough.
+//! Another server at the address votes only after its wait. So a client looks at intervals of a quarter of the wait, while a lease with
+//! a vote of the node may last. A vote counts only if the last look is recent enough (see [`admit`](Members::admit)). A look that
+//! is refused, or is not answered, proves nothing.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep_until, timeout};
 
+use super::causes::late;
 use super::node::{Members, Node};
+use crate::store::StoreError;
 use crate::sync::lock;
 use crate::time::{Clock, Moment, SystemClock};
 
-/// Minimum interval between looks, half of the least wait of a node (see `note.lua`).
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Pause after a look that proved nothing.
+const AGAIN: Duration = Duration::from_secs(1);
 
 /// What is known of the address of a node.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
-    /// When the address was last seen to lead to the server, by a clock that counts suspended time.
+    /// The beginning of the last look that found the known server, by a clock that counts suspended time.
     seen_at: Option<Moment>,
     /// When to look again.
     look_at: Option<Instant>,
-    /// The end of the last lease to which the server has given a vote.
-    used_until: Option<Instant>,
+    /// When the server was last asked for a vote, or a renewal.
+    used_at: Option<Instant>,
     /// Whether a task looks when it is time.
     watched: bool,
+    /// Whether the user was warned of looks that prove nothing.
+    warned: bool,
 }
 
 impl Looks {
-    /// A connection that was made at this time led to the server.
-    pub(super) fn seen(&mut self, at: Moment) {
+    /// From this time on, the address led to the known server.
+    pub(super) fn seen(&mut self, at: Moment, wait: Duration) {
         self.seen_at = Some(at);
-        self.look_at = Some(Instant::now() + LOOK_EVERY);
+        let age = at.until(SystemClock.now());
+        self.look_at = Some(Instant::now() + (wait / 4).saturating_sub(age));
+        self.warned = false;
     }
 
-    /// Whether the last look is too old: a server that replaced this one since then may vote soon. The next look is due long before.
-    pub(super) fn is_stale(&self, longest: Duration, now: Moment) -> bool {
-        let wait = longest.max(LOOK_EVERY * 2);
-        let age = self.seen_at.map(|at| at.until(now));
-        age.is_none_or(|age| age >= wait * 3 / 4)
+    pub(super) fn is_fresh(&self, fresh_for: Duration, now: Moment) -> bool {
+        self.seen_at.is_some_and(|at| at.until(now) < fresh_for)
     }
 
-    /// The server is asked for a vote, or a renewal, for this ttl. Returns whether a task has to begin to look.
-    fn is_used(&mut self, ttl: Duration, now: Instant) -> bool {
-        self.used_until = self.used_until.max(now.checked_add(ttl));
+    /// The server is asked for a vote, or a renewal. Returns whether a task has to begin to look.
+    fn is_used(&mut self, now: Instant) -> bool {
+        self.used_at = Some(now);
         !std::mem::replace(&mut self.watched, true)
     }
 
-    /// The next look, unless none is needed any more.
-    fn next(&mut self, now: Instant) -> Option<Instant> {
-        self.watched = self.used_until.is_some_and(|until| now < until);
+    /// The next look, unless each lease with a vote of the server has ended.
+    fn next(&mut self, now: Instant, wait: Duration) -> Option<Instant> {
+        self.watched = self.used_at.is_some_and(|used| now < used + wait / 2);
         self.watched.then(|| self.look_at.unwrap_or(now))
     }
 }
 
 impl Members {
-    /// A node is asked for a vote, or a renewal, for this rounded ttl: its address is looked at until the lease has ended.
-    pub(super) fn uses(self: &Arc<Self>, node: &Node, ttl: Duration, now: Instant) {
-        if self.quarantine && lock(&node.admission.looks).is_used(ttl, now) {
+    /// A node is asked for a vote, or a renewal: its address is looked at until the lease has ended.
+    pub(super) fn uses(self: &Arc<Self>, node: &Node) {
+        let begins = lock(&node.admission.state).looks.is_used(Instant::now());
+        if begins {
             self.spawn(watch(Arc::downgrade(self), node.index));
         }
     }
 
     /// Looks on a new connection whether the address of a node still leads to the known server.
-    async fn look(self: &Arc<Self>, node: &Arc<Node>) {
-        let Some(generation) = node.vetted_connection() else {
-            return;
+    async fn look(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), StoreError> {
+        let Some((generation, known)) = node.vetted_run() else {
+            // The next vetting looks.
+            return Ok(());
         };
-        let known = node.admission.run();
-        let now = SystemClock.now();
-        let outcome = timeout(self.limit, node.master.run_at_address()).await;
-        let Ok(Ok(run)) = outcome else { return };
-        if known.is_none_or(|known| known == run) {
-            lock(&node.admission.looks).seen_at = Some(now);
-            node.heard_of();
-            return;
+        let began = SystemClock.now();
+        let looked = timeout(self.limit, node.master.run_at_address()).await;
+        let run = looked.unwrap_or_else(|_| Err(late(self.limit)))?;
+        if known.is(&run) {
+            let mut state = lock(&node.admission.state);
+            state.looks.seen(began, self.wait);
+            return Ok(());
         }
         tracing::warn!(
             node = node.index,
@@ -84,8 +88,7 @@ impl Members {
             "the address of a node of the quorum leads to another server"
         );
         node.master.leave(generation);
-        // The other server must learn now when this client last used the former server.
-        let _ = self.vetted(node).await;
+        self.vetted(node).await
     }
 }
 
@@ -96,22 +99,28 @@ async fn watch(members: Weak<Members>, index: usize) {
         let Some(members) = members.upgrade() else {
             return;
         };
-        let node = &members.all[index];
-        let Some(at) = lock(&node.admission.looks).next(now) else {
+        let (node, wait) = (&members.all[index], members.wait);
+        let Some(at) = lock(&node.admission.state).looks.next(now, wait) else {
             return;
         };
         if at <= now {
-            let began = SystemClock.now();
-            members.look(node).await;
-            let half = members.ttls.longest(began) / 2;
-            let mut looks = lock(&node.admission.looks);
-            // A failed look proves nothing.
-            let pause = if looks.seen_at.is_some_and(|at| at >= began) {
-                half.max(LOOK_EVERY)
-            } else {
-                LOOK_EVERY
-            };
-            looks.look_at = Some(now + pause);
+            let looked = members.look(node).await;
+            let mut state = lock(&node.admission.state);
+            let looks = &mut state.looks;
+            if looks.look_at.is_none_or(|at| at <= now) {
+                looks.look_at = Some(now + AGAIN);
+            }
+            if let Err(error) = looked
+                && !looks.is_fresh(wait / 2, SystemClock.now())
+                && !std::mem::replace(&mut looks.warned, true)
+            {
+                tracing::warn!(
+                    node = index,
+                    address = &*node.address,
+                    %error,
+                    "a node of the quorum does not vote: no new connection shows whether its address still leads to the same server"
+                );
+            }
             continue;
         }
         drop(members);
@@ -123,29 +132,27 @@ async fn watch(members: Weak<Members>, index: usize) {
 mod tests {
     use super::*;
 
-    const MS: Duration = Duration::from_millis(1);
+    const WAIT: Duration = Duration::from_secs(60);
 
     #[test]
     fn an_address_is_looked_at_until_the_last_lease_has_ended() {
         let (mut looks, now) = (Looks::default(), Instant::now());
-        looks.look_at = Some(now + LOOK_EVERY);
-        assert!(looks.is_used(MS * 3000, now));
-        assert!(!looks.is_used(MS * 5000, now), "one task is enough");
-        assert!(!looks.is_used(MS, now));
-        assert_eq!(looks.next(now), Some(now + LOOK_EVERY));
-        assert!(looks.next(now + MS * 4999).is_some());
-        assert_eq!(looks.next(now + MS * 5000), None);
-        assert!(looks.is_used(MS, now + MS * 6000), "another task begins");
+        let second = Duration::from_secs(1);
+        looks.look_at = Some(now + second);
+        assert!(looks.is_used(now));
+        assert!(!looks.is_used(now + second), "one task is enough");
+        assert_eq!(looks.next(now, WAIT), Some(now + second));
+        assert!(looks.next(now + second * 30, WAIT).is_some());
+        assert_eq!(looks.next(now + second * 31, WAIT), None);
+        assert!(looks.is_used(now + second * 40), "another task begins");
     }
 
     #[test]
-    fn a_vote_does_not_count_if_the_last_look_is_too_long_ago() {
+    fn a_look_is_fresh_from_its_beginning() {
         let (mut looks, now) = (Looks::default(), SystemClock.now());
-        assert!(looks.is_stale(MS * 30_000, now), "never seen");
-        looks.seen(now);
-        assert!(!looks.is_stale(MS * 100, now + MS * 1499));
-        assert!(looks.is_stale(MS * 100, now + MS * 1500));
-        assert!(!looks.is_stale(MS * 30_000, now + MS * 22_499));
-        assert!(looks.is_stale(MS * 30_000, now + MS * 22_500));
+        assert!(!looks.is_fresh(WAIT, now), "never seen");
+        looks.seen(now, WAIT);
+        assert!(looks.is_fresh(WAIT / 2, now + WAIT * 49 / 100));
+        assert!(!looks.is_fresh(WAIT / 2, now + WAIT / 2));
     }
 }

@@ -21,7 +21,6 @@ mod rtt;
 mod tally;
 mod token_state;
 mod tokens;
-mod ttls;
 mod undo;
 mod undone;
 mod urls;
@@ -47,6 +46,7 @@ use crate::LockError;
 use crate::config::Config;
 use crate::key::{Kind, LockKey};
 use crate::rt::Handle;
+use crate::time::{Clock, SystemClock};
 use crate::token::{ClientId, Token};
 
 /// The settings of a quorum.
@@ -54,10 +54,8 @@ use crate::token::{ClientId, Token};
 struct Rules {
     /// Maximum wait for a reply. A reply that takes longer is an error.
     limit: Duration,
-    /// A ttl that is used from the beginning.
-    ttl: Duration,
-    /// Whether a node that may have forgotten votes goes into quarantine: it does not vote until they have ended.
-    quarantine: bool,
+    /// The wait of a node that may have forgotten votes.
+    wait: Duration,
     /// How far the clock of a node may jump.
     clock_skew: Duration,
 }
@@ -81,15 +79,18 @@ impl QuorumStore {
     pub(crate) fn open(urls: &[String], config: &Config) -> Result<Self, LockError> {
         let rules = Rules {
             limit: config.command_deadline,
-            ttl: config.default_ttl,
-            quarantine: config.restart_quarantine,
+            wait: config.quorum_wait,
             clock_skew: config.clock_skew,
         };
-        let nodes: Result<Vec<Master>, LockError> =
-            urls.iter().map(|url| Master::open(url, config)).collect();
-        let nodes = nodes?;
-        let addresses: Vec<Arc<str>> = nodes.iter().map(Master::address).collect();
-        urls::check(&addresses)?;
+        let nodes = urls.iter().map(|url| {
+            let (label, url) = urls::label_in(url)?;
+            let master = Master::open(&url, config)?;
+            let label = label.unwrap_or_else(|| master.address().to_string());
+            Ok((label, master))
+        });
+        let nodes: Vec<(String, Master)> = nodes.collect::<Result<_, LockError>>()?;
+        let labels: Vec<_> = nodes.iter().map(|(label, _)| label).collect();
+        urls::check(&labels)?;
         let tokens = Arc::default();
         let hints = Hints::new(majority(nodes.len()), Arc::clone(&tokens));
         Ok(Self {
@@ -121,7 +122,7 @@ impl QuorumStore {
         let mut failures = Vec::new();
         while let Ok(Some((node, outcome))) = timeout_at(end, admissions.next()).await {
             match outcome {
-                Ok(_) => {
+                Ok(()) => {
                     node.rtt.answered(began.elapsed());
                     admitted = admitted.with(node.index);
                 }
@@ -146,18 +147,15 @@ impl QuorumStore {
             })
             .collect();
         failures.extend(late);
-        let mut left: Vec<_> = members
-            .all
-            .iter()
-            .map(|node| node.left(Instant::now()))
-            .collect();
+        let now = SystemClock.now();
+        let mut left: Vec<_> = members.all.iter().map(|node| node.left(now)).collect();
         left.sort_unstable();
         let left = left[members.majority - 1];
         if !left.is_zero() {
             tracing::warn!(
                 ?left,
-                "no lock is granted before that: a majority of the nodes is new or has lost its data; a new quorum is begun once \
-                 with `begin_quorum`, or by waiting"
+                "no lock is granted before that: a majority of the nodes is new or has lost its data; to begin a new quorum without \
+                 a wait, call `begin_quorum` once"
             );
         }
         for failure in &failures {

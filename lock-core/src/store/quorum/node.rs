@@ -13,16 +13,14 @@ use tokio::time::{Instant, timeout};
 
 use super::Rules;
 use super::admission::Admission;
-use super::causes::{Failure, in_doubt, in_quarantine, reconnected, unknown};
+use super::causes::{Failure, in_doubt, reconnected, unknown};
 use super::nodes::{Nodes, majority};
 use super::round::Way;
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
-use super::ttls::{Ttls, rounded};
 use crate::rt::{self, Handle};
 use crate::store::StoreError;
-use crate::store::redis::{Abstention, Ballot, Master};
-use crate::time::{Clock, SystemClock};
+use crate::store::redis::{Ballot, Master, is_unknown};
 use crate::token::Token;
 
 /// A generation that no connection has.
@@ -30,12 +28,12 @@ pub(super) const NONE: u64 = u64::MAX;
 
 pub(super) struct Node {
     pub(super) index: usize,
+    /// Its name in the notes of the quorum.
+    pub(super) label: String,
     pub(super) address: Arc<str>,
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
     pub(super) admission: Admission,
-    /// Whether a ttl is being announced to the node.
-    pub(super) telling: AtomicBool,
     /// The latest token that the node was asked for.
     asked_for: AtomicU64,
 }
@@ -45,43 +43,46 @@ pub(super) struct Members {
     pub(super) all: Vec<Arc<Node>>,
     pub(super) majority: usize,
     pub(super) limit: Duration,
-    /// Whether a node that may have forgotten votes goes into quarantine.
-    pub(super) quarantine: bool,
-    /// A vote that a node has forgotten may last as long as the longest of them.
-    pub(super) ttls: Ttls,
+    /// The labels of the nodes, sorted: the name of the quorum.
+    pub(super) list: String,
+    /// The wait of a node that may have forgotten votes.
+    pub(super) wait: Duration,
+    /// The largest counter of a node that this client knows of.
+    pub(super) minted: AtomicU64,
+    /// Notified when a node has said something of its note.
+    pub(super) noted: Notify,
     /// How far the clock of a node may jump: the nodes keep votes that much longer than their ttl.
     pub(super) clock_skew: Duration,
     pub(super) runtime: OnceCell<Handle>,
-    /// Notified when the announcement of a ttl to a node has succeeded or failed.
-    pub(super) telling_over: Notify,
     pub(super) tokens: Arc<Tokens>,
 }
 
 impl Members {
-    pub(super) fn new(nodes: Vec<Master>, rules: Rules, tokens: Arc<Tokens>) -> Self {
-        let members = nodes.into_iter().enumerate().map(|(index, node)| {
+    pub(super) fn new(nodes: Vec<(String, Master)>, rules: Rules, tokens: Arc<Tokens>) -> Self {
+        let mut labels: Vec<_> = nodes.iter().map(|(label, _)| label.clone()).collect();
+        labels.sort_unstable();
+        let members = nodes.into_iter().enumerate().map(|(index, (label, node))| {
             Arc::new(Node {
                 index,
+                label,
                 address: node.address(),
                 master: node,
                 rtt: RttEstimator::default(),
                 admission: Admission::default(),
-                telling: AtomicBool::new(false),
                 asked_for: AtomicU64::new(0),
             })
         });
         let all: Vec<_> = members.collect();
-        let ttls = Ttls::default();
-        ttls.uses(rounded(rules.ttl + rules.clock_skew), SystemClock.now());
         Self {
             majority: majority(all.len()),
             all,
             limit: rules.limit,
-            quarantine: rules.quarantine,
+            list: labels.join(","),
+            wait: rules.wait,
+            minted: AtomicU64::new(0),
+            noted: Notify::new(),
             clock_skew: rules.clock_skew,
-            ttls,
             runtime: OnceCell::new(),
-            telling_over: Notify::new(),
             tokens,
         }
     }
@@ -115,18 +116,20 @@ impl Node {
         self.asked_for.fetch_max(token.sequence(), Ordering::SeqCst);
     }
 
-    /// The vote of this node, which it keeps for this rounded time. It does not count if the connection was replaced on the way.
+    /// The answer of this node to a request for votes, or for their renewal. It does not count if the connection was replaced on the
+    /// way. `token` is that of a request for a vote: an undo that may arrive behind it would remove the vote.
     pub(super) async fn vote(
         self: &Arc<Self>,
         members: &Arc<Members>,
         ballot: &Ballot,
-        (token, ttl): (&Token, Duration),
+        token: Option<&Token>,
         sent: Instant,
         closed: &AtomicBool,
         way: &Way,
     ) -> Result<redis::Value, StoreError> {
-        let before = members.admit(self, ttl).await?;
-        if members.tokens.undo_may_follow(token, self.index, before) {
+        let (before, counter) = members.admit(self).await?;
+        let may_follow = |token| members.tokens.undo_may_follow(token, self.index, before);
+        if token.is_some_and(may_follow) {
             return Err(in_doubt());
         }
         if closed.load(Ordering::SeqCst) {
@@ -134,29 +137,19 @@ impl Node {
         }
         way.sent_on.store(before, Ordering::Relaxed);
         let asked = Instant::now();
-        let value = self.send(ballot, sent).await?;
+        let value = self.send_while(ballot, Some(&counter), sent, || true);
+        let value = value.await?;
         if self.master.generation() != Some(before) {
-            // Another run of the server may have answered. It may have forgotten the vote of another client.
-            members.tokens.is_void(token, self.index);
             return Err(reconnected());
         }
         // The node read its clock about halfway.
         let middle = (asked + asked.elapsed() / 2).saturating_duration_since(sent);
         way.took.store(middle.as_millis() as i64, Ordering::Relaxed);
-        match Abstention::read(&value)? {
-            None => {
-                self.heard_of();
-                Ok(value)
-            }
-            Some(Abstention::Waits { left }) => {
-                self.waits_for(left);
-                Err(in_quarantine(left))
-            }
-            Some(Abstention::Unknown) => {
-                self.is_unknown();
-                Err(unknown())
-            }
+        if is_unknown(&value) {
+            self.is_unknown();
+            return Err(unknown());
         }
+        Ok(value)
     }
 
     /// Removes what an attempt for this token may have left. If another attempt goes on with the token when the undo would be sent,
@@ -174,7 +167,7 @@ impl Node {
         // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
         let is_first = AtomicBool::new(true);
         let wanted = || is_first.load(Ordering::Relaxed) || !members.tokens.is_claimed(token);
-        let mut release = pin!(self.send_while(ballot, sent, wanted));
+        let mut release = pin!(self.send_while(ballot, None, sent, wanted));
         // The first poll sends the request: the votes of a later attempt arrive after it.
         let first = poll_fn(|cx| {
             let ask = || {
@@ -205,20 +198,21 @@ impl Node {
         ballot: &Ballot,
         sent: Instant,
     ) -> Result<redis::Value, StoreError> {
-        self.send_while(ballot, sent, || true).await
+        self.send_while(ballot, None, sent, || true).await
     }
 
     async fn send_while(
         &self,
         ballot: &Ballot,
+        counter: Option<&str>,
         sent: Instant,
         wanted: impl Fn() -> bool,
     ) -> Result<redis::Value, StoreError> {
-        let answer = self.master.send_while(ballot, wanted).await;
+        let answer = self.master.send_while(ballot, counter, wanted).await;
         match &answer {
             // The connection may be missing: the next attempts are probes.
             Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
-            Ok(_) | Err(StoreError::Misconfigured(_)) => {
+            Ok(_) | Err(StoreError::Misconfigured(_) | StoreError::NotYet(_)) => {
                 self.rtt.answered(sent.elapsed());
             }
         }
@@ -227,7 +221,7 @@ impl Node {
 
     /// Finds out whether a silent node answers again, and may vote.
     pub(super) async fn probe(self: &Arc<Self>, members: &Arc<Members>) {
-        if self.vetted_connection().is_none() && members.vetted(self).await.is_err() {
+        if self.vetted_run().is_none() && members.vetted(self).await.is_err() {
             return;
         }
         let sent = Instant::now();

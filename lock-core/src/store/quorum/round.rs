@@ -26,8 +26,10 @@ pub(super) type Answered = (usize, Result<Value, StoreError>);
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
-    /// Only nodes that may vote are asked, for a vote for this token that they keep for this rounded time.
-    Vote { token: Token, ttl: Duration },
+    /// Only nodes that may vote are asked, for a vote for this token.
+    Vote(Token),
+    /// Only nodes that may vote are asked, for something else: to renew votes, or to raise their counters.
+    Renew,
     /// Every node is asked, also a restarted one.
     Tell,
     /// As `Tell`, to remove what an attempt for this token has left. Not sent if another attempt goes on with the token.
@@ -94,8 +96,8 @@ pub(super) fn ask(
     let (mut until, mut open) = ([None; MAXIMUM_NODES], Nodes::default());
     for node in members.all.iter().filter(|node| !skip.has(node.index)) {
         let limit = match how {
-            How::Vote { .. } => node.rtt.limit(most.min(members.limit)),
-            How::Tell | How::Undo(_) => most,
+            How::Vote(_) => node.rtt.limit(most.min(members.limit)),
+            How::Renew | How::Tell | How::Undo(_) => most,
         };
         until[node.index] = Some(sent + limit);
         open = open.with(node.index);
@@ -168,9 +170,12 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
     } = &*question;
     let node = &members.all[index];
     let answer = match how {
-        How::Vote { token, ttl } => {
-            let what = (token, *ttl);
-            let vote = node.vote(members, ballot, what, *sent, closed, &ways[index]);
+        How::Vote(_) | How::Renew => {
+            let token = match how {
+                How::Vote(token) => Some(token),
+                _ => None,
+            };
+            let vote = node.vote(members, ballot, token, *sent, closed, &ways[index]);
             vote.await
         }
         How::Tell => node.send(ballot, *sent).await,

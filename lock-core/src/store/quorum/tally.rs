@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::causes::{Failure, clocks_apart, combined};
-use super::nodes::{Nodes, majority};
+use super::nodes::majority;
 use crate::rt::HashMap;
 use crate::store::StoreError;
 use crate::store::redis::Vote;
@@ -82,13 +82,6 @@ impl Tally {
             |first: i64| clocks().filter(move |clock| (0..=self.apart).contains(&(clock - first)));
         let counts = clocks().map(|first| within(first).count());
         counts.max().unwrap_or(0)
-    }
-
-    /// The nodes that have voted for this attempt.
-    pub(super) fn granted_by(&self) -> Nodes {
-        let granted = |vote: &Option<_>| matches!(vote, Some(Ok(Vote::Granted { .. })));
-        let nodes = (0..self.nodes).filter(|node| granted(&self.votes[*node]));
-        nodes.fold(Nodes::default(), Nodes::with)
     }
 
     /// The clocks of the nodes that have voted for this attempt.

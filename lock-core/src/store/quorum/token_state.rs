@@ -17,8 +17,6 @@ pub(super) struct TokenState {
     pub(super) won: Option<Instant>,
     /// Nodes on which lost attempts may have left a vote, because another attempt was running or had won.
     pub(super) left: Nodes,
-    /// Nodes that may have forgotten the vote of another token when they voted: these votes do not count.
-    pub(super) void: Nodes,
     /// Number of running renewals.
     pub(super) renewals: u32,
     /// Whether it was released since a running renewal began.

@@ -7,7 +7,6 @@
 //! | left | an attempt that loses during another one: the nodes that may have its vote | the last lost attempt, or a release |
 //! | renewals | each renewal | its end, and the end of the healing after it |
 //! | released | a release, or an undo, during a renewal | the end of the last renewal |
-//! | void | a vote that was answered on a connection that was replaced | a vote that counts |
 //! | undone | each undo that is sent | its answer |
 //! | freed | the first "free" message of a node | the notification of the engine, the next attempt, or a release |
 //!
@@ -164,17 +163,11 @@ impl Tokens {
         lock(&self.0).change(token.number(), |state| state.undone.answered(node, number));
     }
 
-    /// A node has voted, and may have forgotten the vote of another token.
-    pub(super) fn is_void(&self, token: &Token, node: usize) {
-        lock(&self.0).change(token.number(), |state| state.void = state.void.with(node));
-    }
-
     /// Whether a vote that a node has renewed on this connection counts.
     pub(super) fn counts(&self, token: &Token, node: usize, connection: u64) -> bool {
         let book = lock(&self.0);
         let state = book.tokens.get(&token.number());
-        state
-            .is_none_or(|state| !state.void.has(node) && !state.undone.may_follow(node, connection))
+        state.is_none_or(|state| !state.undone.may_follow(node, connection))
     }
 
     /// Whether an undo may arrive behind a vote for the token that is sent on this connection.
@@ -244,11 +237,10 @@ pub(super) struct Claim {
 }
 
 impl Claim {
-    /// These nodes have voted.
-    pub(super) fn won(self, lease: Duration, granted: Nodes) {
+    /// A majority has voted.
+    pub(super) fn won(self, lease: Duration) {
         if let Some(state) = lock(&self.tokens.0).tokens.get_mut(&self.token.number()) {
             state.won(lease);
-            state.void = state.void.but(granted);
         }
     }
 
@@ -333,7 +325,7 @@ mod tests {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
         let (first, second) = (begin(&tokens, &token), begin(&tokens, &token));
-        second.won(LEASE, Nodes::default());
+        second.won(LEASE);
         // It votes in several rounds.
         for round in 0..3 {
             assert_eq!(begin(&tokens, &token).lost(nodes(&[round])), None);
@@ -345,7 +337,7 @@ mod tests {
         assert!(lock(&tokens.0).tokens.is_empty());
         // An attempt goes on behind a release.
         let late = begin(&tokens, &token);
-        begin(&tokens, &token).won(LEASE, Nodes::default());
+        begin(&tokens, &token).won(LEASE);
         tokens.release(&token);
         assert_eq!(late.lost(nodes(&[2])), Some(nodes(&[2])));
         assert!(lock(&tokens.0).tokens.is_empty());
@@ -355,7 +347,7 @@ mod tests {
     async fn votes_are_taken_back_again_when_the_lease_has_ended() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
-        begin(&tokens, &token).won(LEASE, Nodes::default());
+        begin(&tokens, &token).won(LEASE);
         tokio::time::advance(LEASE / 2).await;
         let renewal = tokens.renew([&token].into_iter());
         tokens.renewed(&token, LEASE);
@@ -401,7 +393,7 @@ mod tests {
         let claim = tokens.begin(&token, 3, |_| Some(5));
         assert!(claim.former == Some(token) && claim.token == token.edition(1));
         assert!(!tokens.undo_may_follow(&claim.token, 1, 5));
-        claim.won(LEASE, Nodes::default());
+        claim.won(LEASE);
         tokens.undo_answered(&token, 1, number);
         // The edition is known as long as the lease lasts, or was used a short time ago.
         tokio::time::advance(LEASE / 2).await;
@@ -418,7 +410,7 @@ mod tests {
     fn locks_that_are_never_released_are_forgotten() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         for sequence in 0..1000 {
-            begin(&tokens, &client.token(sequence)).won(LEASE, Nodes::default());
+            begin(&tokens, &client.token(sequence)).won(LEASE);
         }
         let going_on = begin(&tokens, &client.token(1000));
         let mut book = lock(&tokens.0);

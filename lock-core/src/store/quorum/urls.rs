@@ -22,19 +22,47 @@ pub(crate) fn node_urls(url: &str) -> Option<Vec<String>> {
     Some(nodes.collect())
 }
 
+/// The label of a node in the notes of its quorum, if the URL names one by `node=`, and the URL without it.
+pub(super) fn label_in(url: &str) -> Result<(Option<String>, String), LockError> {
+    let Some((place, query)) = url.split_once('?') else {
+        return Ok((None, url.to_owned()));
+    };
+    let mut label = None;
+    let others = query.split('&').filter(|part| {
+        let named = part.strip_prefix("node=");
+        label = named.map(str::to_owned).or_else(|| label.take());
+        named.is_none()
+    });
+    let others: Vec<_> = others.collect();
+    let is_label = |label: &str| {
+        (1..=255).contains(&label.len())
+            && label.bytes().all(|it| it.is_ascii_graphic() && it != b',')
+    };
+    if label.as_deref().is_some_and(|label| !is_label(label)) {
+        return Err(LockError::config(
+            "`node=` in the URL of a node is not a name: use up to 255 printable ASCII characters without spaces and commas",
+        ));
+    }
+    let url = match &others[..] {
+        [] => place.to_owned(),
+        others => format!("{place}?{}", others.join("&")),
+    };
+    Ok((label, url))
+}
+
 /// Refuses a number of nodes that is no quorum, and a node that is named twice: it would have two votes.
-pub(super) fn check<S: AsRef<str>>(addresses: &[S]) -> Result<(), LockError> {
-    let count = addresses.len();
+pub(super) fn check<S: AsRef<str>>(labels: &[S]) -> Result<(), LockError> {
+    let count = labels.len();
     if !(3..=MAXIMUM_NODES).contains(&count) || count.is_multiple_of(2) {
         return Err(LockError::config(format!(
             "a quorum of {count} nodes: name 3, 5, 7 or 9 masters, which do not replicate each other"
         )));
     }
-    for (n, address) in addresses.iter().enumerate() {
-        let address = address.as_ref();
-        if addresses[..n].iter().any(|other| other.as_ref() == address) {
+    for (n, label) in labels.iter().enumerate() {
+        let label = label.as_ref();
+        if labels[..n].iter().any(|other| other.as_ref() == label) {
             return Err(LockError::config(format!(
-                "the node at {address} is named twice: each master of a quorum has one vote"
+                "the node {label} is named twice: each master of a quorum has one vote"
             )));
         }
     }
@@ -59,6 +87,23 @@ mod tests {
         assert_eq!(node_urls("rediss+quorum://a,b,c").unwrap()[1], "rediss://b");
         assert!(node_urls("redis://a,b,c").is_none());
         assert!(node_urls("memory+quorum://a,b,c").is_none());
+    }
+
+    #[test]
+    fn a_label_is_taken_out_of_the_url() {
+        let label = |url| label_in(url).unwrap();
+        assert_eq!(label("redis://a/1"), (None, "redis://a/1".to_owned()));
+        let (named, url) = label("redis://u:p@a?protocol=resp2&node=b:7");
+        assert_eq!(named.as_deref(), Some("b:7"));
+        assert_eq!(url, "redis://u:p@a?protocol=resp2");
+        assert_eq!(label("redis://a?node=b").1, "redis://a");
+        for wrong in [
+            "redis://a?node=",
+            "redis://a?node=b,c",
+            "redis://a?node=b c",
+        ] {
+            assert!(label_in(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

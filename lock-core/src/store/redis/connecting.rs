@@ -19,6 +19,7 @@ use super::source::HELLO;
 use super::target::Target;
 use super::wire::{Arg, FENCE};
 use crate::sync::lock;
+use crate::time::{Clock, SystemClock};
 
 impl Link {
     /// Makes one attempt to connect.
@@ -53,6 +54,7 @@ impl Link {
 
     async fn connect_as(self: &Arc<Self>, target: &Target, pushes: bool) -> RedisResult<Live> {
         let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
+        let dialled = SystemClock.now();
         let mut config = AsyncConnectionConfig::new();
         let protocol = if pushes {
             config = config.set_push_sender(self.receiver(generation));
@@ -115,7 +117,11 @@ impl Link {
             }
             Some(Err(error)) => return Err(error),
         }
-        Ok(Live { generation, socket })
+        Ok(Live {
+            generation,
+            dialled,
+            socket,
+        })
     }
 
     /// Looks at the server, unless it has passed before.

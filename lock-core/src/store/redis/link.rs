@@ -26,6 +26,7 @@ use crate::key::Name;
 use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events};
 use crate::sync::lock;
+use crate::time::Moment;
 use crate::token::ClientId;
 
 /// Minimum silence before a connection is replaced, however short the leases are that depend on it.
@@ -78,6 +79,8 @@ pub(super) struct Attached {
 #[derive(Clone)]
 pub(super) struct Live {
     pub(super) generation: u64,
+    /// The time before it was made.
+    pub(super) dialled: Moment,
     pub(super) socket: Socket,
 }
 

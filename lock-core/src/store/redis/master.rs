@@ -3,6 +3,7 @@
 //! A request is made once and sent to every node. Its future borrows nothing, so it can end in the background after the other
 //! nodes have decided.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,10 +15,10 @@ use tokio::time::timeout;
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::list;
-use super::reply::millis;
 use super::script::{self, Script, script};
 use super::source::Source;
 use super::target::Target;
+use super::vetting::{Run, Statement, Vetted};
 use super::wire::{Arg, CHANNELS, renewed};
 use crate::LockError;
 use crate::config::Config;
@@ -25,21 +26,17 @@ use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
 use crate::rt::Handle;
 use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
+use crate::time::Moment;
 use crate::token::{ClientId, Token};
 
-/// Key of the note of a node (see `note.lua`).
-const NOTE: &str = "lock-core:quorum";
-
-/// Key of the counter of fencing tokens. Not that of a single master, which a server may be as well: a node without a counter
-/// does not vote.
-const COUNTER: Name<'static> = Name::fixed("lock-core:quorum:fence");
+/// Key of the note of a node (see `vet.lua`).
+const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
 
 static ACQUIRE: Lazy<Script> = script!(
     "quorum acquire",
     "quorum/acquire_free.lua",
     "prelude.lua",
-    "quorum/note.lua",
-    "quorum/mint.lua",
+    "quorum/counter.lua",
     "quorum/offer.lua",
     "quorum/acquire.lua"
 );
@@ -56,19 +53,21 @@ static FORCE_RELEASE: Lazy<Script> = script!(
     "quorum/offer.lua",
     "quorum/force_release.lua"
 );
-static HEAL: Lazy<Script> = script!(
-    "quorum heal",
-    "quorum/note.lua",
-    "quorum/mint.lua",
-    "quorum/heal.lua"
+static EXTEND: Lazy<Script> = script!(
+    "quorum extend",
+    "quorum/extend.lua",
+    "prelude.lua",
+    "extend.lua"
 );
+static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
 static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
-static ENLIST: Lazy<Script> = script!(
-    "quorum enlist",
-    "quorum/note.lua",
-    "quorum/mint.lua",
-    "quorum/enlist.lua"
+static INSPECT: Lazy<Script> = script!(
+    "quorum inspect",
+    "quorum/inspect.lua",
+    "prelude.lua",
+    "inspect.lua"
 );
+static VET: Lazy<Script> = script!("quorum vet", "quorum/vet.lua");
 
 /// A request to any number of nodes.
 pub(crate) struct Ballot {
@@ -99,7 +98,7 @@ impl Ballot {
             Arg::Number(attempt.reserve + 1),
         ];
         let given = if attempt.reserve == 0 { 3 } else { 4 };
-        let keys = [attempt.key.lock().into(), queue, waiters, COUNTER];
+        let keys = [attempt.key.lock().into(), queue, waiters];
         Some(Self::new(&ACQUIRE, &keys, &args[..given]))
     }
 
@@ -123,40 +122,24 @@ impl Ballot {
     /// A renewal of votes, for the ttls that the renewals say.
     pub(crate) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
         let (keys, args) = renewed(renewals);
-        Self::new(&script::EXTEND, &keys, &args)
+        Self::new(&EXTEND, &keys, &args)
     }
 
     pub(crate) fn heal(renewal: Renewal<'_>) -> Arc<Self> {
         let args = [Arg::Text(renewal.token.as_str()), Arg::Millis(renewal.ttl)];
-        Self::new(&HEAL, &[renewal.key.lock().into(), COUNTER], &args)
+        Self::new(&HEAL, &[renewal.key.lock().into()], &args)
     }
 
     /// Raises the counter of each node that has voted for this token.
     pub(crate) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
         let args = [Arg::Text(token.as_str()), Arg::Number(least)];
-        Self::new(&RAISE, &[key.lock().into(), COUNTER], &args)
+        Self::new(&RAISE, &[key.lock().into()], &args)
     }
 
     pub(crate) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
         let (queue, _) = names(key)?;
-        let keys = [key.lock().into(), queue, COUNTER];
-        Some(Self::new(&script::INSPECT, &keys, &[]))
-    }
-
-    fn enlist(what: &Enlist<'_>) -> Arc<Self> {
-        let how = match what.how {
-            Enlisting::Uninformed => "quarantine",
-            Enlisting::Informed => "informed",
-            Enlisting::Trusting => "trust",
-            Enlisting::NewQuorum => "begin",
-            Enlisting::Look => "look",
-        };
-        let mut args = vec![Arg::Text(how), Arg::Text(what.run)];
-        args.push(what.heard_of_another.map_or(Arg::Text(""), Arg::Millis));
-        for (ttl, time) in what.ttls {
-            args.extend([Arg::Millis(*ttl), Arg::Millis(*time)]);
-        }
-        Self::new(&ENLIST, &[COUNTER], &args)
+        let keys = [key.lock().into(), queue];
+        Some(Self::new(&INSPECT, &keys, &[]))
     }
 }
 
@@ -164,66 +147,6 @@ fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
     match key.names() {
         Names::Exclusive { queue, waiters } => Some((queue, waiters)),
         Names::Reentrant { .. } => None,
-    }
-}
-
-/// What a client tells a node.
-pub(crate) struct Enlist<'a> {
-    pub(crate) how: Enlisting,
-    /// The run of the server.
-    pub(crate) run: &'a str,
-    /// Time since the client last heard of another run at this address, if it did.
-    pub(crate) heard_of_another: Option<Duration>,
-    /// Ttls in use, and how long each is known to be in use.
-    pub(crate) ttls: &'a [(Duration, Duration)],
-}
-
-/// What happens to a node whose server has restarted, lost its data or was replaced.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Enlisting {
-    /// It says so: the client has to ask the other nodes which ttls are in use.
-    Uninformed,
-    /// The client has asked them. The node waits until its votes have ended.
-    Informed,
-    /// It votes: it forgets nothing.
-    Trusting,
-    /// No server of the quorum has ever voted.
-    NewQuorum,
-    /// Nothing.
-    Look,
-}
-
-/// What a node answers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Enlisted {
-    Node {
-        /// The rest of its wait; zero if it votes.
-        left: Duration,
-        /// Ttls in use, and how long each is known to be in use.
-        ttls: Vec<(Duration, Duration)>,
-    },
-    /// It belongs to a quorum that is not new.
-    Already,
-    /// It has to wait, and the client is not informed.
-    AskOthers,
-}
-
-impl Enlisted {
-    fn read(value: &Value) -> Result<Self, StoreError> {
-        let Value::Array(parts) = value else {
-            return Err(garbled());
-        };
-        match &parts[..] {
-            [Value::Int(-1)] => Ok(Self::Already),
-            [Value::Int(-2)] => Ok(Self::AskOthers),
-            [left, pairs @ ..] if pairs.len() % 2 == 0 => {
-                let pair = |pair: &[Value]| Ok((millis(&pair[0])?, millis(&pair[1])?));
-                let ttls: Result<_, StoreError> = pairs.chunks(2).map(pair).collect();
-                let left = millis(left)?;
-                Ok(Self::Node { left, ttls: ttls? })
-            }
-            _ => Err(garbled()),
-        }
     }
 }
 
@@ -283,15 +206,20 @@ impl Master {
 
     /// Sends a request without a time limit: the caller sets one. If there is a connection, the first poll of the future puts
     /// the request on its way, behind all earlier ones. If the server does not have the script, its text goes out only if the
-    /// request is still `wanted`.
+    /// request is still `wanted`. A request for votes names the key of the node's counter.
     pub(crate) async fn send_while(
         &self,
         ballot: &Ballot,
+        counter: Option<&str>,
         wanted: impl Fn() -> bool,
     ) -> Result<Value, StoreError> {
         let Ballot { script, command } = ballot;
-        let answer = self.link.request(command).await;
-        let again = || wanted().then(|| self.link.request(by_text(script, command)));
+        let mut command = Cow::Borrowed(command);
+        if let Some(counter) = counter {
+            command.to_mut().arg(counter);
+        }
+        let answer = self.link.request(&*command).await;
+        let again = || wanted().then(|| self.link.request(by_text(script, &command)));
         let answer = script::unless_lost(answer, again).await;
         answer.map_err(classify)
     }
@@ -331,14 +259,15 @@ impl Master {
     }
 
     /// The current run of the server.
-    pub(crate) async fn run(&self) -> Result<String, StoreError> {
-        run_id(self.link.request(info()).await.map_err(classify)?)
+    pub(crate) async fn run(&self) -> Result<Run, StoreError> {
+        Run::read(self.link.request(Run::info()).await.map_err(classify)?)
     }
 
     /// The current run of the server to which the address leads now: on a connection of its own, since an old one may lead to
     /// another server.
-    pub(crate) async fn run_at_address(&self) -> Result<String, StoreError> {
-        run_id(self.link.request_anew(&info()).await.map_err(classify)?)
+    pub(crate) async fn run_at_address(&self) -> Result<Run, StoreError> {
+        let info = self.link.request_anew(&Run::info()).await;
+        Run::read(info.map_err(classify)?)
     }
 
     /// The address leads to another server: the next request makes a new connection.
@@ -346,32 +275,21 @@ impl Master {
         self.link.discard(generation);
     }
 
-    /// Whether the node has a note: it was enlisted before.
-    pub(crate) async fn has_note(&self) -> Result<bool, StoreError> {
-        let mut exists = cmd("EXISTS");
-        exists.arg(NOTE);
-        yes(&self.link.request(exists).await.map_err(classify)?)
+    /// The time before the connection of this generation was made, if it is still in use.
+    pub(crate) fn dialled(&self, generation: u64) -> Option<Moment> {
+        let live = self.link.current();
+        live.filter(|live| live.generation == generation)
+            .map(|live| live.dialled)
     }
 
-    /// Tells the node what the client knows.
-    pub(crate) async fn enlist(&self, what: Enlist<'_>) -> Result<Enlisted, StoreError> {
+    /// Asks the node whether it votes.
+    pub(crate) async fn vet(&self, statement: Statement<'_>) -> Result<Vetted, StoreError> {
+        let args = statement.args();
+        let args = args.each_ref().map(|arg| Arg::Text(arg));
         // By its text: a new server does not know it, and that would cost another round trip.
-        let Ballot { script, command } = &*Ballot::enlist(&what);
-        let answer = self.link.request(by_text(script, command)).await;
-        Enlisted::read(&answer.map_err(classify)?)
+        let answer = self.link.request(VET.by_text(&[NOTE], &args)).await;
+        Vetted::read(&answer.map_err(classify)?)
     }
-}
-
-fn info() -> Cmd {
-    let mut info = cmd("INFO");
-    info.arg("server");
-    info
-}
-
-fn run_id(value: Value) -> Result<String, StoreError> {
-    let answer: String = redis::from_redis_value(value).map_err(|_| garbled())?;
-    let id = answer.lines().find_map(|line| line.strip_prefix("run_id:"));
-    Ok(id.ok_or_else(garbled)?.trim().to_owned())
 }
 
 /// The same call with the text of the script in place of its hash.
@@ -397,7 +315,7 @@ mod tests {
     #[test]
     fn a_call_by_text_has_the_same_keys_and_arguments() {
         let (script, args) = (&*RAISE, [Arg::Text("one"), Arg::Number(7)]);
-        let by_hash = script.by_hash(&[COUNTER], &args);
+        let by_hash = script.by_hash(&[NOTE], &args);
         let words = |command: &Cmd| -> Vec<Vec<u8>> {
             let words = command.args_iter().filter_map(|word| match word {
                 redis::Arg::Simple(word) => Some(word.to_vec()),

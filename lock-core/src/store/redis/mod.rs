@@ -25,6 +25,7 @@ mod target;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod user;
+mod vetting;
 mod vote;
 mod wire;
 
@@ -41,13 +42,14 @@ use self::batch::Batcher;
 pub(super) use self::error::at;
 use self::error::{classify, garbled, no_reply};
 use self::link::Link;
-pub(crate) use self::master::{Ballot, Enlist, Enlisted, Enlisting, Master, yes};
+pub(crate) use self::master::{Ballot, Master, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
 use self::source::Source;
 use self::target::Target;
 pub(crate) use self::user::UserConnection;
-pub(crate) use self::vote::{Abstention, Vote};
+pub(crate) use self::vetting::{Run, Statement, Vetted, Vetting, counter_of};
+pub(crate) use self::vote::{Vote, is_unknown};
 use self::wire::{Arg, CHANNELS};
 use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal,

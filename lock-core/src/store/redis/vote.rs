@@ -27,29 +27,9 @@ pub(crate) enum Vote {
     },
 }
 
-/// Why a node does not vote.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Abstention {
-    /// The node may have forgotten votes, and gives none for that long.
-    Waits { left: Duration },
-    /// The node has no note: it has to be enlisted.
-    Unknown,
-}
-
-impl Abstention {
-    /// `None` for a vote.
-    pub(crate) fn read(value: &Value) -> Result<Option<Self>, StoreError> {
-        let Value::Array(parts) = value else {
-            return Ok(None);
-        };
-        Ok(match (text(parts.first()), &parts[..]) {
-            (Some("waits"), [_, left]) => Some(Self::Waits {
-                left: millis(left)?,
-            }),
-            (Some("unknown"), [_]) => Some(Self::Unknown),
-            _ => None,
-        })
-    }
+/// Whether the node has no counter of the name that the client knows: it has lost data, and has to be vetted.
+pub(crate) fn is_unknown(value: &Value) -> bool {
+    matches!(value, Value::Array(parts) if parts.len() == 1 && text(parts.first()) == Some("unknown"))
 }
 
 impl Vote {
