@@ -35,6 +35,11 @@ impl Masters {
         self.servers.iter().map(TestServer::url).collect()
     }
 
+    /// The names by which the quorum knows them.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = String> {
+        self.servers.iter().map(|server| server.addr().to_string())
+    }
+
     /// A network before each of them, with this delay in each direction.
     pub(crate) fn far_away(&self, delay: Duration) -> Result<Vec<Network>> {
         let servers = self.servers.iter();

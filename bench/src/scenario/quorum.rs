@@ -62,7 +62,10 @@ impl Spec {
             Vec::new()
         };
         let urls = if self.far {
-            networks.iter().map(Network::url).collect()
+            let labels = masters.labels().zip(&networks);
+            labels
+                .map(|(label, network)| format!("{}?node={label}", network.url()))
+                .collect()
         } else {
             masters.urls()
         };

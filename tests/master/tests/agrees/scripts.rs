@@ -7,7 +7,7 @@ use super::data;
 use super::faults::Fault;
 use super::pair::{self, Pair, Words};
 
-const ENLIST: &str = "quorum enlist";
+const VET: &str = "quorum vet";
 
 /// The scripts of each kind of lock by name, and the words of a call, where a small word stands for what
 /// is drawn (see [`Caller::word`]).
@@ -39,18 +39,23 @@ const KINDS: [&[(&str, &str)]; 3] = [
         ("reentrant force_release", "3 L H ch PUBLISH prefix"),
     ],
     &[
-        ("quorum acquire", "4 L Q W F tok ttl vote"),
-        ("quorum acquire", "4 L Q W F tok ttl vote gap"),
+        ("quorum acquire", "3 L Q W tok ttl vote counter"),
+        ("quorum acquire", "3 L Q W tok ttl vote gap counter"),
         ("quorum release", "3 L Q W tok"),
         ("quorum release", "3 L Q W tok undo"),
+        ("quorum extend", "2 L L2 tok tok ttl counter"),
         ("quorum force_release", "3 L Q W prefix client"),
-        ("quorum heal", "2 L F tok ttl"),
-        ("quorum raise", "2 L F tok 8000000000000500"),
-        (ENLIST, "1 F begin run x"),
-        (ENLIST, "1 F trust run x ttl alive"),
-        (ENLIST, "1 F quarantine run x ttl alive ttl alive"),
-        (ENLIST, "1 F informed run ago ttl alive"),
-        (ENLIST, "1 F look run x"),
+        ("quorum heal", "1 L tok ttl counter"),
+        ("quorum raise", "1 L tok 8000000000000500 counter"),
+        ("quorum inspect", "2 L Q"),
+        (VET, "1 note vet label a,b,c 3600000 run replid boot 0"),
+        (VET, "1 note join label a,b,c 3600000 run replid boot 9"),
+        (
+            VET,
+            "1 note new a a,b,c 3600000 run replid boot 8000000000000000",
+        ),
+        (VET, "1 note begin a a,b,c 3600000 run replid boot 0"),
+        (VET, "1 note anew a a,b,c wait run replid boot 0"),
     ],
 ];
 
@@ -117,8 +122,13 @@ impl Caller {
             "tok" => format!("{}:{}:orders-7", self.pick(&CLIENTS), self.rng.u8(0..3)),
             "client" if self.rng.bool() => String::new(),
             "client" => self.pick(&CLIENTS),
+            "counter" => self.pick(&["F", "lock-core:quorum:fence:b"]),
+            "note" => "lock-core:quorum".to_owned(),
+            "label" => self.pick(&["a", "a", "b"]),
+            "boot" => self.pick(&["b", "b", "c"]),
+            "replid" => self.pick(&["", "", "5f0"]),
             // Far from the time of a test: the two clocks are a few milliseconds apart.
-            "ago" => self.pick(&["3600000", "-60000"]),
+            "wait" => self.pick(&["3600000", "7200000"]),
             "ttl" => self.pick(&["70000", "90000", "500000"]),
             "mode" => self.pick(&["try", "wait", "wait", "wait"]),
             "alive" => self.pick(&["60000", "60000", "-20000"]),
