@@ -2,6 +2,7 @@
 
 mod quorum {
     mod begin;
+    mod clean_up;
     mod clock;
     mod contention;
     mod fencing;

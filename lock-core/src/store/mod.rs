@@ -400,6 +400,13 @@ impl AnyStore {
         }
     }
 
+    /// Waits until every node of a quorum has confirmed the releases.
+    pub(crate) async fn cleaned_up(&self) {
+        if let Self::Quorum(store) = self {
+            store.cleaned_up().await;
+        }
+    }
+
     /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         match self {

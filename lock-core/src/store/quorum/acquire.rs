@@ -14,7 +14,6 @@ use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, Store, StoreError};
 use crate::time::{Clock, SystemClock};
-use crate::token::Token;
 
 /// Maximum repetitions of a split vote before the caller gets an answer.
 const SPLITS: u32 = 3;
@@ -82,9 +81,6 @@ impl QuorumStore {
         let members = &self.members;
         let kept = members.kept(attempt.ttl);
         let most = (attempt.ttl / 10).max(Duration::from_millis(1));
-        for node in members.all.iter().filter(|node| !skip.has(node.index)) {
-            node.asked_for(attempt.token);
-        }
         let generation = |node: usize| members.all[node].master.generation();
         let claim = members
             .tokens
@@ -132,10 +128,9 @@ impl QuorumStore {
             claim.won(attempt.ttl);
         } else {
             // For the same reason, a request that is on its way is carried out, and then undone.
-            let sent_on = round.sent_on();
             drop(round);
-            if let Some(left) = claim.lost(self.may_be_left(attempt.token, &tally)) {
-                self.undo(attempt, left, sent_on);
+            if let Some(left) = claim.lost(tally.refused()) {
+                self.undo(attempt, left);
             }
         }
         verdict
@@ -166,15 +161,6 @@ impl QuorumStore {
             node.probe(&members).await;
             node.rtt.end_probe();
         });
-    }
-
-    /// The nodes on which an attempt may have a vote, or may still get one.
-    fn may_be_left(&self, token: &Token, tally: &Tally) -> Nodes {
-        let never = self.members.never_asked_for(token);
-        // A node that refused has no vote of this token, only a place in its queue.
-        let left = |node: &usize| !never.has(*node) && !tally.refused(*node);
-        let nodes = (0..self.members.all.len()).filter(left);
-        nodes.fold(Nodes::default(), Nodes::with)
     }
 
     /// Makes sure that no majority mints a token up to this one again: a majority of nodes that voted for this token must raise

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::causes::{combined, is_waiting};
+use super::clean_up::GivenUp;
 use super::node::NONE;
 use super::nodes::Nodes;
 use super::round::{How, ask};
@@ -123,15 +124,13 @@ impl QuorumStore {
             return;
         };
         let members = &self.members;
-        let others = (0..members.all.len()).filter(|node| !lost.has(*node));
-        let others = others.fold(Nodes::default(), Nodes::with);
+        let others = members.nodes().but(lost);
         for node in members.all.iter().filter(|node| lost.has(node.index)) {
             tracing::debug!(
                 node = node.index,
                 key = renewal.key.name(),
                 "healing a lost vote"
             );
-            node.asked_for(renewal.token);
         }
         let ballot = Ballot::heal(self.kept(renewal));
         let how = How::Vote(*renewal.token);
@@ -142,16 +141,11 @@ impl QuorumStore {
         round.finish(&self.hints, move |_| {
             let _until_healed = &renewing;
             // The lock was released while it was being healed, and the release may have come first.
-            if members.tokens.was_released(&token) {
-                let mut round = ask(
-                    &members,
-                    Arc::clone(&release),
-                    How::Tell,
-                    others,
-                    members.limit,
-                );
-                round.send();
-                round.finish(&hints, |_| ());
+            if members.tokens.was_released(&token)
+                && let Some(sent_on) = members.tokens.release(&token)
+            {
+                let given_up = GivenUp::new(&members, Arc::clone(&release), token, sent_on);
+                given_up.undo(&hints);
             }
         });
     }

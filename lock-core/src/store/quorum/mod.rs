@@ -8,6 +8,7 @@ mod acquire;
 mod admission;
 mod begin;
 mod causes;
+mod clean_up;
 mod editions;
 mod extend;
 mod hints;
@@ -18,10 +19,10 @@ mod nodes;
 mod release;
 mod round;
 mod rtt;
+mod sent_on;
 mod tally;
 mod token_state;
 mod tokens;
-mod undo;
 mod undone;
 mod urls;
 
@@ -107,6 +108,11 @@ impl QuorumStore {
         }
         self.hints.attach(sink, runtime.clone());
         let _ = self.members.runtime.set(runtime);
+    }
+
+    /// Waits until no token that was given up has anything left on a node.
+    pub(crate) async fn cleaned_up(&self) {
+        self.members.under_way.until_over().await;
     }
 
     /// Connects to every node that answers, so that a wrong address or password shows at start-up. A majority is enough.

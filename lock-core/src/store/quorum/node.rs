@@ -2,8 +2,8 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::Rules;
 use super::admission::Admission;
 use super::causes::{Failure, in_doubt, reconnected, unknown};
+use super::clean_up::{CleanUps, UnderWay};
 use super::nodes::{Nodes, majority};
 use super::round::Way;
 use super::rtt::RttEstimator;
@@ -34,8 +35,7 @@ pub(super) struct Node {
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
     pub(super) admission: Admission,
-    /// The latest token that the node was asked for.
-    asked_for: AtomicU64,
+    pub(super) clean_ups: Mutex<CleanUps>,
 }
 
 /// All nodes, and the state that they share.
@@ -55,6 +55,7 @@ pub(super) struct Members {
     pub(super) clock_skew: Duration,
     pub(super) runtime: OnceCell<Handle>,
     pub(super) tokens: Arc<Tokens>,
+    pub(super) under_way: Arc<UnderWay>,
 }
 
 impl Members {
@@ -69,7 +70,7 @@ impl Members {
                 master: node,
                 rtt: RttEstimator::default(),
                 admission: Admission::default(),
-                asked_for: AtomicU64::new(0),
+                clean_ups: Mutex::default(),
             })
         });
         let all: Vec<_> = members.collect();
@@ -84,6 +85,7 @@ impl Members {
             clock_skew: rules.clock_skew,
             runtime: OnceCell::new(),
             tokens,
+            under_way: Arc::default(),
         }
     }
 
@@ -100,22 +102,12 @@ impl Members {
         ttl.saturating_add(self.clock_skew)
     }
 
-    /// The nodes that cannot have anything of this token.
-    pub(super) fn never_asked_for(&self, token: &Token) -> Nodes {
-        let never = self.all.iter().filter(|node| {
-            let latest = node.asked_for.load(Ordering::SeqCst);
-            token.sequence() > latest
-        });
-        never.fold(Nodes::default(), |nodes, node| nodes.with(node.index))
+    pub(super) fn nodes(&self) -> Nodes {
+        Nodes::all(self.all.len())
     }
 }
 
 impl Node {
-    /// The node is about to be asked for this token.
-    pub(super) fn asked_for(&self, token: &Token) {
-        self.asked_for.fetch_max(token.sequence(), Ordering::SeqCst);
-    }
-
     /// The answer of this node to a request for votes, or for their renewal. It does not count if the connection was replaced on the
     /// way. `token` is that of a request for a vote: an undo that may arrive behind it would remove the vote.
     pub(super) async fn vote(
@@ -128,14 +120,12 @@ impl Node {
         way: &Way,
     ) -> Result<redis::Value, StoreError> {
         let (before, counter) = members.admit(self).await?;
-        let may_follow = |token| members.tokens.undo_may_follow(token, self.index, before);
-        if token.is_some_and(may_follow) {
-            return Err(in_doubt());
-        }
         if closed.load(Ordering::SeqCst) {
             return Err(reconnected());
         }
-        way.sent_on.store(before, Ordering::Relaxed);
+        if token.is_some_and(|token| !members.tokens.is_sent(token, self.index, before)) {
+            return Err(in_doubt());
+        }
         let asked = Instant::now();
         let value = self.send_while(ballot, Some(&counter), sent, || true);
         let value = value.await?;

@@ -13,12 +13,12 @@ pub(super) fn majority(nodes: usize) -> usize {
 pub(super) struct Nodes(u16);
 
 impl Nodes {
-    pub(super) fn with(self, index: usize) -> Self {
-        Self(self.0 | 1 << index)
+    pub(super) fn all(count: usize) -> Self {
+        (0..count).fold(Self::default(), Self::with)
     }
 
-    pub(super) fn and(self, others: Self) -> Self {
-        Self(self.0 | others.0)
+    pub(super) fn with(self, index: usize) -> Self {
+        Self(self.0 | 1 << index)
     }
 
     pub(super) fn but(self, others: Self) -> Self {

@@ -1,10 +1,13 @@
 //! Release of a lock, on every node.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::causes::combined;
+use super::clean_up::GivenUp;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
+use super::sent_on::SentOn;
 use super::{QuorumStore, only_exclusive};
 use crate::key::LockKey;
 use crate::store::redis::{Ballot, forced, yes};
@@ -26,8 +29,10 @@ impl QuorumStore {
         let (nodes, majority) = (members.all.len(), members.majority);
         let token = &members.tokens.current(token);
         let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
-        members.tokens.release(token);
-        let spared = members.never_asked_for(token);
+        let sent_on = members.tokens.release(token);
+        let sent_on = sent_on.unwrap_or_else(|| SentOn::unknown(nodes));
+        let spared = members.nodes().but(sent_on.nodes());
+        let given_up = GivenUp::new(members, Arc::clone(&ballot), *token, sent_on);
         let mut round = ask(members, ballot, How::Tell, spared, self.usual());
         // A node that was never asked has nothing of the token.
         let (mut held, mut not_held) = (0, spared.len());
@@ -49,13 +54,17 @@ impl QuorumStore {
                 break Err(combined(nodes, failures.into_iter().flatten().collect()));
             };
             failures[node] = None;
-            match answer.and_then(|value| yes(&value)) {
+            let answered = (node, answer);
+            if !round.is_open(node) {
+                given_up.heard(&answered);
+            }
+            match answered.1.and_then(|value| yes(&value)) {
                 Ok(true) => held += 1,
                 Ok(false) => not_held += 1,
                 Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         };
-        round.finish(&self.hints, |_| ());
+        round.finish(&self.hints, move |answered| given_up.heard(&answered));
         // Some nodes may have released already: the next attempt finds fewer votes than were held, so the outcome is ambiguous.
         match outcome {
             Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),

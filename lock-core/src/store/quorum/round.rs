@@ -3,7 +3,7 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::causes::late;
 use super::hints::Hints;
-use super::node::{Members, NONE};
+use super::node::Members;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use crate::store::StoreError;
 use crate::store::redis::Ballot;
@@ -51,8 +51,6 @@ struct Question {
 /// How a vote was sent.
 #[derive(Debug)]
 pub(super) struct Way {
-    /// The generation of the connection.
-    pub(super) sent_on: AtomicU64,
     /// From the start of the round until the node read its clock, ms.
     pub(super) took: AtomicI64,
 }
@@ -87,7 +85,6 @@ pub(super) fn ask(
         closed: AtomicBool::new(false),
         ways: [const {
             Way {
-                sent_on: AtomicU64::new(NONE),
                 took: AtomicI64::new(0),
             }
         }; MAXIMUM_NODES],
@@ -269,12 +266,6 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         self.finish(hints, |_| ());
     }
 
-    /// The generations of the connections that the votes were sent on.
-    pub(super) fn sent_on(&self) -> [u64; MAXIMUM_NODES] {
-        let ways = &self.question.ways;
-        std::array::from_fn(|node| ways[node].sent_on.load(Ordering::Relaxed))
-    }
-
     /// From the start of the round until a node that has voted read its clock, ms.
     pub(super) fn took(&self, node: usize) -> i64 {
         self.question.ways[node].took.load(Ordering::Relaxed)
@@ -285,7 +276,12 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         self.open = self.open.without(index);
     }
 
-    /// Receives the remaining answers in the background, and passes each to `see`.
+    /// Whether a node has not answered yet: it may have timed out.
+    pub(super) fn is_open(&self, node: usize) -> bool {
+        self.open.has(node)
+    }
+
+    /// Receives the remaining answers in the background, and passes each to `see`, and an error for each node without one.
     pub(super) fn finish(mut self, hints: &Hints, mut see: impl FnMut(Answered) + Send + 'static) {
         if self.pending.is_empty() {
             return;
@@ -310,6 +306,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             for node in members.iter().filter(|node| self.open.has(node.index)) {
                 node.rtt.missed();
                 node.master.went_silent();
+                see((node.index, Err(late(self.question.members.limit))));
             }
         });
     }
@@ -317,6 +314,8 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+
     use super::*;
 
     #[test]

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::causes::{Failure, clocks_apart, combined};
-use super::nodes::majority;
+use super::nodes::{Nodes, majority};
 use crate::rt::HashMap;
 use crate::store::StoreError;
 use crate::store::redis::Vote;
@@ -159,12 +159,16 @@ impl Tally {
         Some(Err(clocks_apart(Duration::from_millis(apart))))
     }
 
-    /// Whether this node has refused its vote.
-    pub(super) fn refused(&self, node: usize) -> bool {
-        matches!(
-            self.votes[node],
-            Some(Ok(Vote::Busy { .. } | Vote::Foreign { .. }))
-        )
+    /// The nodes that have refused their votes.
+    pub(super) fn refused(&self) -> Nodes {
+        let refused = |node: &usize| {
+            matches!(
+                self.votes[*node],
+                Some(Ok(Vote::Busy { .. } | Vote::Foreign { .. }))
+            )
+        };
+        let nodes = (0..self.nodes).filter(refused);
+        nodes.fold(Nodes::default(), Nodes::with)
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::editions::UNUSED;
-use super::nodes::Nodes;
+use super::sent_on::SentOn;
 use super::undone::Undone;
 
 /// The state of one token.
@@ -15,8 +15,8 @@ pub(super) struct TokenState {
     pub(super) attempts: u32,
     /// The end of the lease that an attempt has won, or a renewal has prolonged, until the lock is released.
     pub(super) won: Option<Instant>,
-    /// Nodes on which lost attempts may have left a vote, because another attempt was running or had won.
-    pub(super) left: Nodes,
+    /// Where its votes were requested.
+    pub(super) sent_on: SentOn,
     /// Number of running renewals.
     pub(super) renewals: u32,
     /// Whether it was released since a running renewal began.

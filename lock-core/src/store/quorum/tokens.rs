@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | attempts | each request for votes | its outcome, or its drop |
 //! | won | an attempt with a majority, or a renewal | a release, or the end of the lease |
-//! | left | an attempt that loses during another one: the nodes that may have its vote | the last lost attempt, or a release |
+//! | sent on | each request for a vote | the last lost attempt, or a release |
 //! | renewals | each renewal | its end, and the end of the healing after it |
 //! | released | a release, or an undo, during a renewal | the end of the last renewal |
 //! | undone | each undo that is sent | its answer |
@@ -27,6 +27,7 @@ use tokio::time::Instant;
 
 use super::editions::Editions;
 use super::nodes::Nodes;
+use super::sent_on::SentOn;
 use super::token_state::TokenState;
 use crate::sync::lock;
 use crate::token::Token;
@@ -65,7 +66,8 @@ impl Book {
         if let Entry::Occupied(mut entry) = self.tokens.entry(number) {
             let state = entry.get_mut();
             change(state);
-            let is_over = state.won.is_none() && state.left.is_empty() && state.undone.is_empty();
+            let is_over = state.won.is_none() && state.sent_on.nodes().is_empty();
+            let is_over = is_over && state.undone.is_empty();
             if is_over && !state.is_used() {
                 entry.remove();
             }
@@ -116,12 +118,15 @@ impl Tokens {
         }
     }
 
-    /// The token is about to be released, on all nodes.
-    pub(super) fn release(&self, token: &Token) {
+    /// The token is about to be released. Returns where it was asked for; `None` if that is not known.
+    pub(super) fn release(&self, token: &Token) -> Option<SentOn> {
+        let mut sent_on = None;
         lock(&self.0).change(token.number(), |state| {
-            (state.won, state.left, state.freed) = (None, Nodes::default(), 0);
+            sent_on = Some(std::mem::take(&mut state.sent_on));
+            (state.won, state.freed) = (None, 0);
             state.released = state.renewals > 0;
         });
+        sent_on
     }
 
     /// Votes for the token are about to be removed.
@@ -170,11 +175,15 @@ impl Tokens {
         state.is_none_or(|state| !state.undone.may_follow(node, connection))
     }
 
-    /// Whether an undo may arrive behind a vote for the token that is sent on this connection.
-    pub(super) fn undo_may_follow(&self, token: &Token, node: usize, connection: u64) -> bool {
-        let book = lock(&self.0);
-        let state = book.tokens.get(&token.number());
-        state.is_some_and(|state| state.undone.may_follow(node, connection))
+    /// A vote for the token is about to be requested on this connection. Returns false if an undo may arrive behind it.
+    pub(super) fn is_sent(&self, token: &Token, node: usize, connection: u64) -> bool {
+        let mut book = lock(&self.0);
+        let state = book.tokens.entry(token.number()).or_default();
+        let may_follow = state.undone.may_follow(node, connection);
+        if !may_follow {
+            state.sent_on.sent(node, connection);
+        }
+        !may_follow
     }
 
     /// A renewal of these tokens begins. They may be healed, so their release must be noticed.
@@ -244,17 +253,18 @@ impl Claim {
         }
     }
 
-    /// The attempt may have left votes on these nodes. Returns the nodes on which the votes of all attempts have to be removed
-    /// now; `None` if another attempt is running or has won.
-    pub(super) fn lost(self, left: Nodes) -> Option<Nodes> {
+    /// These nodes have refused. Returns where the votes of all attempts have to be removed now; `None` if another attempt is running
+    /// or has won.
+    pub(super) fn lost(self, refused: Nodes) -> Option<SentOn> {
         let mut book = lock(&self.tokens.0);
         let state = book.tokens.get_mut(&self.token.number())?;
-        state.left = state.left.and(left);
         if state.is_won(Instant::now()) || state.attempts > 1 {
             return None;
         }
         state.won = None;
-        Some(std::mem::take(&mut state.left))
+        let mut left = std::mem::take(&mut state.sent_on);
+        left.forget(refused);
+        Some(left)
     }
 }
 
@@ -289,6 +299,7 @@ mod tests {
     use crate::token::ClientId;
 
     const LEASE: Duration = Duration::from_secs(60);
+    const CONNECTION: u64 = 4;
 
     fn nodes(nodes: &[usize]) -> Nodes {
         let none = Nodes::default();
@@ -299,47 +310,64 @@ mod tests {
         tokens.begin(token, 3, |_| None)
     }
 
+    /// An attempt that asks these nodes.
+    fn asks(tokens: &Arc<Tokens>, token: &Token, asked: &[usize]) -> Claim {
+        let claim = begin(tokens, token);
+        for node in asked {
+            assert!(tokens.is_sent(token, *node, CONNECTION));
+        }
+        claim
+    }
+
+    /// The nodes on which votes have to be removed, after these have refused.
+    fn lost(claim: Claim, refused: &[usize]) -> Option<Nodes> {
+        let sent_on = claim.lost(nodes(refused))?;
+        for node in (0..3).filter(|node| sent_on.nodes().has(*node)) {
+            assert_eq!(sent_on.on(node), CONNECTION);
+        }
+        Some(sent_on.nodes())
+    }
+
     #[test]
     fn the_last_attempt_to_lose_takes_back_what_all_have_left() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let (one, other) = (client.token(1), client.token(2));
-        let first = begin(&tokens, &one);
-        let second = begin(&tokens, &one);
+        let first = asks(&tokens, &one, &[1]);
+        let second = asks(&tokens, &one, &[0, 2]);
         assert!(tokens.is_claimed(&one) && !tokens.is_claimed(&other));
-        assert_eq!(first.lost(nodes(&[1])), None);
+        assert_eq!(lost(first, &[]), None);
         assert!(tokens.is_claimed(&one), "the second goes on");
-        assert_eq!(second.lost(nodes(&[0])), Some(nodes(&[0, 1])));
+        assert_eq!(lost(second, &[2]), Some(nodes(&[0, 1])));
         assert!(lock(&tokens.0).tokens.is_empty());
-        // The second attempt is dropped: the next one takes over.
-        let first = begin(&tokens, &one);
-        let second = begin(&tokens, &one);
-        assert_eq!(first.lost(nodes(&[1])), None);
-        drop(second);
+        // Both attempts are dropped: the next one takes over.
+        drop((asks(&tokens, &one, &[1]), asks(&tokens, &one, &[2])));
         assert!(!tokens.is_claimed(&one));
-        assert_eq!(begin(&tokens, &one).lost(nodes(&[])), Some(nodes(&[1])));
+        assert_eq!(lost(asks(&tokens, &one, &[0]), &[0]), Some(nodes(&[1, 2])));
         assert!(lock(&tokens.0).tokens.is_empty());
     }
 
     #[test]
-    fn who_loses_beside_one_that_has_won_takes_nothing_back() {
+    fn an_attempt_that_loses_beside_one_that_has_won_takes_nothing_back() {
         let (tokens, client) = (Arc::<Tokens>::default(), ClientId::random("test"));
         let token = client.token(1);
         let (first, second) = (begin(&tokens, &token), begin(&tokens, &token));
         second.won(LEASE);
         // It votes in several rounds.
         for round in 0..3 {
-            assert_eq!(begin(&tokens, &token).lost(nodes(&[round])), None);
+            assert_eq!(lost(asks(&tokens, &token, &[round]), &[]), None);
         }
-        assert_eq!(first.lost(nodes(&[0])), None);
+        assert_eq!(lost(first, &[]), None);
         assert!(tokens.is_claimed(&token));
-        tokens.release(&token);
-        tokens.release(&token);
+        let released = tokens.release(&token).unwrap();
+        assert_eq!(released.nodes(), nodes(&[0, 1, 2]));
+        assert_eq!(tokens.release(&token), None);
         assert!(lock(&tokens.0).tokens.is_empty());
         // An attempt goes on behind a release.
-        let late = begin(&tokens, &token);
+        let late = asks(&tokens, &token, &[1]);
         begin(&tokens, &token).won(LEASE);
         tokens.release(&token);
-        assert_eq!(late.lost(nodes(&[2])), Some(nodes(&[2])));
+        assert!(tokens.is_sent(&token, 2, CONNECTION));
+        assert_eq!(lost(late, &[]), Some(nodes(&[2])));
         assert!(lock(&tokens.0).tokens.is_empty());
     }
 
@@ -353,13 +381,11 @@ mod tests {
         tokens.renewed(&token, LEASE);
         drop(renewal);
         tokio::time::advance(LEASE * 3 / 4).await;
-        assert_eq!(begin(&tokens, &token).lost(nodes(&[1])), None, "renewed");
+        assert_eq!(lost(asks(&tokens, &token, &[1]), &[]), None, "renewed");
         tokio::time::advance(LEASE / 4).await;
         assert!(!tokens.is_claimed(&token));
-        assert_eq!(
-            begin(&tokens, &token).lost(nodes(&[2])),
-            Some(nodes(&[1, 2]))
-        );
+        let again = asks(&tokens, &token, &[2]);
+        assert_eq!(lost(again, &[]), Some(nodes(&[1, 2])));
         assert!(lock(&tokens.0).tokens.is_empty());
     }
 
@@ -382,17 +408,18 @@ mod tests {
         let undo = |token: &Token, on| tokens.send_undo(token, 1, || (on, ())).map(|(n, ())| n);
         let first = begin(&tokens, &token);
         assert_eq!(undo(&token, 4), None, "an attempt is running");
-        assert_eq!(first.lost(nodes(&[1])), Some(nodes(&[1])));
+        assert!(tokens.is_sent(&token, 1, CONNECTION));
+        assert_eq!(lost(first, &[]), Some(nodes(&[1])));
         let number = undo(&token, 4).unwrap();
         // On the same connection, and on none, nothing arrives in the wrong order.
         for connection in [None, Some(4)] {
             let claim = tokens.begin(&token, 3, |_| connection);
             assert!(claim.token == token && claim.former.is_none());
         }
-        assert!(tokens.undo_may_follow(&token, 1, 5) && !tokens.undo_may_follow(&token, 0, 5));
+        assert!(!tokens.is_sent(&token, 1, 5) && tokens.is_sent(&token, 0, 5));
         let claim = tokens.begin(&token, 3, |_| Some(5));
         assert!(claim.former == Some(token) && claim.token == token.edition(1));
-        assert!(!tokens.undo_may_follow(&claim.token, 1, 5));
+        assert!(tokens.is_sent(&claim.token, 1, 5));
         claim.won(LEASE);
         tokens.undo_answered(&token, 1, number);
         // The edition is known as long as the lease lasts, or was used a short time ago.
