@@ -7,6 +7,7 @@ mod quorum {
     mod contention;
     mod fencing;
     mod forgets;
+    mod holes;
     mod nodes;
     mod replaced;
     mod restart;
