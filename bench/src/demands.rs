@@ -310,7 +310,7 @@ impl Judge<'_> {
             self.add("i", what, found, AtLeast(least));
         }
         let what = format!("{CROWD} waiters, {two}: longest wait / with all 5");
-        self.add("i", what, longest, AtMost(3.0));
+        self.add("i", what, longest, AtMost(4.0));
     }
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::contest::{PROCESSES, figures, note};
+use super::contest::{figures, note};
 use super::quorum::WEATHERS;
 use super::{Figures, Kind, Step};
 use crate::contestant::Who;
@@ -16,11 +16,13 @@ use crate::worker::Contend;
 /// Waiters, in all processes together.
 pub(crate) const CROWD: usize = 50;
 
+const PROCESSES: usize = 5;
+
 const INSIDE: Duration = Duration::from_millis(1);
 const WARM_UP: Duration = Duration::from_millis(500);
 
 /// Long enough for a contest that stands still to show it.
-const SPAN: Duration = Duration::from_secs(4);
+const SPAN: Duration = Duration::from_secs(6);
 
 pub(super) struct Spec {
     stopped: usize,
@@ -43,7 +45,7 @@ impl Spec {
     ) -> Result<(Figures, Option<String>)> {
         let mut masters = Masters::start().await?;
         let urls = masters.urls();
-        // Before anybody connects: who begins late finds them so.
+        // Before a program connects: one that begins late finds them so.
         masters.stop(self.stopped);
         let works = (0..PROCESSES).map(|process| Contend {
             urls: urls.clone(),

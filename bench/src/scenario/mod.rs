@@ -41,7 +41,7 @@ pub(crate) const ALL: [(&str, &str); 10] = [
     ),
     (
         "i",
-        "one hot key over a quorum of 5 masters, of which some have stopped: 50 tasks in 4 processes, 1 ms inside",
+        "one hot key over a quorum of 5 masters, of which some have stopped: 50 tasks in 5 processes, 1 ms inside",
     ),
 ];
 

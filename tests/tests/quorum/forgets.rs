@@ -82,19 +82,27 @@ async fn a_node_that_restarts_with_old_data_does_not_vote() {
     let used = locks.lock("used").acquire().await.unwrap();
     used.release().await.unwrap();
     let _: redis::Value = command(&quorum.nodes[1], "SAVE").await;
-    let guard = bare_majority(&quorum, &locks, LONG).await;
-    quorum.nodes[1].restart().await;
-    let data = quorum.nodes[1].keys().await;
-    assert!(
-        data.iter()
-            .any(|key| key.starts_with("lock-core:quorum:fence")),
-        "{data:?}"
-    );
-    wakes_up(&quorum).await;
-    // The newcomer first: it knows the node only by its note.
-    is_refused(&quorum.manager().await, "a").await;
-    is_refused(&rival, "a").await;
-    assert!(guard.is_held());
+    for connected_first in [true, false] {
+        let guard = bare_majority(&quorum, &locks, LONG).await;
+        quorum.nodes[1].restart().await;
+        let data = quorum.nodes[1].keys().await;
+        assert!(
+            data.iter()
+                .any(|key| key.starts_with("lock-core:quorum:fence")),
+            "{data:?}"
+        );
+        wakes_up(&quorum).await;
+        // A newcomer knows the node only by its note, and the rival by its connection.
+        if connected_first {
+            is_refused(&rival, "a").await;
+        }
+        is_refused(&quorum.manager().await, "a").await;
+        is_refused(&rival, "a").await;
+        assert!(guard.is_held());
+        let _ = guard.release().await;
+        quorum.begin_anew().await;
+        let _: redis::Value = command(&quorum.nodes[1], "SAVE").await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -262,6 +262,58 @@ async fn replicate(replica: &TestServer, master: &TestServer) {
     .await;
 }
 
+/// What a look has seen may be long ago when its answer comes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_look_counts_from_its_beginning() {
+    let quorum = Quorum::start_with(3, SECOND * 8).await;
+    let proxy = Proxy::start(&quorum.nodes[1]);
+    let locks = quorum.builder().command_deadline(LIMIT);
+    let urls = Trio::urls(&quorum.nodes, &proxy);
+    let locks = locks.connect_quorum(urls).await.unwrap();
+    let lock = locks.lock("a").ttl(SECOND);
+    let take = async || {
+        let limited = tokio::time::timeout(SECOND, lock.try_acquire()).await;
+        matches!(limited, Ok(Ok(Some(_))))
+    };
+    eventually("it votes", LIMIT, async || take().await).await;
+    quorum.nodes[2].kill();
+    let held = proxy.hold_next_request_matching(|request| request.has("INFO"));
+    eventually("it is looked at", LIMIT, async || {
+        take().await;
+        tokio::time::timeout(MS, held.wait()).await.is_ok()
+    })
+    .await;
+    let began = Instant::now();
+    // From now on no other look is possible.
+    proxy.refuse(true);
+    while began.elapsed() < quorum.wait / 2 {
+        take().await;
+    }
+    held.deliver();
+    let end = Instant::now() + SECOND;
+    while Instant::now() < end {
+        assert!(!take().await, "the address was seen half a wait ago");
+    }
+    proxy.refuse(false);
+    eventually("it votes again", LIMIT, async || take().await).await;
+}
+
+/// The replica has an old state of the votes, and the node takes it over.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_has_taken_over_its_own_old_data_does_not_vote_for_a_newcomer() {
+    let (quorum, backup) = (Quorum::start(3).await, TestServer::start().await);
+    let (node, locks) = (&quorum.nodes[1], quorum.manager().await);
+    replicate(&backup, node).await;
+    let () = command(&backup, "REPLICAOF NO ONE").await;
+    let guard = bare_majority(&quorum, &locks, SECOND * 60).await;
+    replicate(node, &backup).await;
+    let () = command(node, "REPLICAOF NO ONE").await;
+    assert!(node.exists(&counter_of(node).await).await);
+    wakes_up(&quorum).await;
+    is_refused(&quorum.manager().await, "a").await;
+    assert!(guard.is_held());
+}
+
 /// Each program looks on new connections, which show it the other server.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn servers_that_were_exchanged_are_not_used() {
@@ -304,16 +356,16 @@ async fn a_node_counts_on_above_what_the_programs_have_seen_on_other_nodes() {
     };
     set(&quorum.nodes[0]).await;
     quorum.nodes[2].kill();
+    // The counter of the second node is raised.
     let before = token(&locks).await;
-    // A newcomer reads the counters of all nodes, and one of its own is gone.
     quorum.nodes[1].restart().await;
+    // A newcomer reads the counter of the first node.
     let newcomer = quorum.manager().await;
-    let after = token(&newcomer).await;
-    assert!(after > before, "{after} after {before}");
+    newcomer.lock("b").try_acquire().await.unwrap_err();
     quorum.nodes[0].kill();
     quorum.nodes[2].restart().await;
-    let last = token(&locks).await;
-    assert!(last > after, "{last} after {after}");
+    let after = token(&newcomer).await;
+    assert!(after > before, "{after} after {before}");
 }
 
 /// A clock that is ahead for a while would leave a counter that every later token has to follow.

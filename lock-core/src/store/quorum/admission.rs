@@ -56,8 +56,8 @@ struct Connection {
 enum Note {
     #[default]
     Unknown,
-    /// It had none at this time.
-    Blank(Moment),
+    /// It had none at this time, or one of a quorum that has not begun.
+    New(Moment),
     Read,
 }
 
@@ -211,13 +211,13 @@ impl Members {
                     left,
                     boot,
                     counted,
-                    ..
+                    is_new,
                 } => {
                     self.has_minted(counted);
                     let now = SystemClock.now();
                     let mut state = lock(&node.admission.state);
                     let is_news = state.waits(&boot, left, now);
-                    state.note = Note::Read;
+                    state.note = if is_new { Note::New(now) } else { Note::Read };
                     state.looks.seen(seen, self.wait);
                     state.vetted = Some(Connection {
                         generation,
@@ -282,10 +282,10 @@ impl Members {
         self.minted.fetch_max(counter, Ordering::Relaxed);
     }
 
-    /// The node has no note. It gets one only after the note of another node was read, or all nodes have said that they have none:
+    /// The node has no note. It gets one only after the note of another node was read, or all nodes have said that they are new:
     /// else a client with a wrong list, or a wrong wait, could begin a second quorum on nodes that have lost their data.
     async fn how_to_begin(&self, node: &Node, end: Instant) -> Result<Vetting<'_>, StoreError> {
-        lock(&node.admission.state).note = Note::Blank(SystemClock.now());
+        lock(&node.admission.state).note = Note::New(SystemClock.now());
         self.noted.notify_waiters();
         loop {
             let news = self.noted.notified();
@@ -297,14 +297,14 @@ impl Members {
                 return Ok(Vetting::Join);
             }
             let now = SystemClock.now();
-            let is_blank =
-                |note: &Note| matches!(note, Note::Blank(at) if at.until(now) < self.wait / 4);
-            if notes.iter().all(is_blank) {
+            let is_new =
+                |note: &Note| matches!(note, Note::New(at) if at.until(now) < self.wait / 4);
+            if notes.iter().all(is_new) {
                 return Ok(Vetting::New);
             }
             if timeout_at(end, news).await.is_err() {
                 let missing = self.all.iter().zip(&notes);
-                let missing = missing.filter(|(_, note)| !is_blank(note));
+                let missing = missing.filter(|(_, note)| !is_new(note));
                 let missing = missing.map(|(node, _)| Arc::clone(&node.address));
                 return Err(no_note(Missing(missing.collect())));
             }

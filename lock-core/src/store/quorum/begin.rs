@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::QuorumStore;
 use super::causes::{Failure, late};
@@ -22,6 +22,11 @@ struct NotBegun {
     why: String,
 }
 
+/// Pause before the nodes are looked at again.
+const AGAIN: Duration = Duration::from_millis(20);
+
+const HAS_BEGUN: &str = "other nodes vote already, and this one has no note: it was replaced or has lost its data, and joins by itself";
+
 /// What was found of the note of a node.
 enum Found {
     Blank,
@@ -29,50 +34,49 @@ enum Found {
     /// No node had a note when this one was written, and it has not voted since.
     New {
         boot: String,
+        left: Duration,
     },
     Waits(Duration),
 }
 
 impl QuorumStore {
     /// Writes the note of every node, then ends their waits. All nodes have to answer before a note is written, and all need a note
-    /// before a wait ends. It may be repeated, by several programs at once: what others have begun is continued.
+    /// before a wait ends. It may be repeated, by several programs at once.
     pub(crate) async fn begin(&self) -> Result<(), StoreError> {
-        let nodes = &self.members.all;
         let runs = self.runs().await?;
-        let looks = nodes.iter().zip(&runs);
-        let looks = looks.map(|(node, run)| self.found(node, run, Vetting::Look));
-        let found = try_join_all(looks).await?;
-        let votes = found.iter().any(|found| matches!(found, Found::Votes));
-        for (node, found) in nodes.iter().zip(&found) {
-            match found {
-                Found::Blank if votes => {
-                    let joins = "other nodes vote already, and this one has no note: it was replaced or has lost its data, and joins by itself";
-                    return Err(wrong(node, joins.to_owned()));
-                }
-                Found::Waits(left) => return Err(wrong(node, not_new(*left))),
-                Found::Blank | Found::New { .. } | Found::Votes => {}
+        let end = Instant::now() + self.members.limit;
+        loop {
+            let found = self.found_on_all(&runs, Vetting::Look).await?;
+            let votes = found.iter().any(|found| matches!(found, Found::Votes));
+            let other = self.members.all.iter().zip(&found);
+            let mut other = other.filter_map(|(node, found)| match found {
+                Found::Blank if votes => Some((node, HAS_BEGUN.to_owned())),
+                Found::New { left, .. } if votes => Some((node, not_new(*left))),
+                Found::Waits(left) => Some((node, not_new(*left))),
+                Found::Blank | Found::New { .. } | Found::Votes => None,
+            });
+            match other.next() {
+                None if votes => return Ok(()),
+                None => break,
+                // Another program may be ending the waits at this moment.
+                Some(_) if votes && Instant::now() < end => sleep(AGAIN).await,
+                Some((node, why)) => return Err(wrong(node, why)),
             }
         }
-        let noted = nodes.iter().zip(&runs);
-        let noted = noted.map(|(node, run)| self.found(node, run, Vetting::New));
-        let noted = try_join_all(noted).await?;
-        for ((node, run), found) in nodes.iter().zip(&runs).zip(noted) {
-            let left = match found {
-                Found::Votes => continue,
-                Found::New { boot } => {
-                    let how = Vetting::Begin { boot: &boot };
-                    match self.found(node, run, how).await? {
-                        Found::Votes => continue,
-                        Found::Waits(left) => left,
-                        Found::Blank | Found::New { .. } => Duration::ZERO,
-                    }
-                }
-                Found::Waits(left) => left,
-                Found::Blank => Duration::ZERO,
+        let noted = self.found_on_all(&runs, Vetting::New).await?;
+        let nodes = self.members.all.iter().zip(&runs).zip(&noted);
+        let begun = nodes.map(async |((node, run), noted)| {
+            let how = match noted {
+                Found::New { boot, .. } => Vetting::Begin { boot },
+                _ => Vetting::Look,
             };
-            return Err(wrong(node, not_new(left)));
-        }
-        Ok(())
+            match self.found(node, run, how).await? {
+                Found::Votes => Ok(()),
+                Found::Waits(left) | Found::New { left, .. } => Err(wrong(node, not_new(left))),
+                Found::Blank => Err(wrong(node, HAS_BEGUN.to_owned())),
+            }
+        });
+        try_join_all(begun).await.map(drop)
     }
 
     /// As [`begin`](Self::begin), whatever the nodes have: no program runs, and no lock is held.
@@ -96,6 +100,11 @@ impl QuorumStore {
         .await
     }
 
+    async fn found_on_all(&self, runs: &[Run], how: Vetting<'_>) -> Result<Vec<Found>, StoreError> {
+        let nodes = self.members.all.iter().zip(runs);
+        try_join_all(nodes.map(|(node, run)| self.found(node, run, how))).await
+    }
+
     async fn found(&self, node: &Node, run: &Run, how: Vetting<'_>) -> Result<Found, StoreError> {
         let members = &self.members;
         let vetted = node.master.vet(members.statement(node, how, run));
@@ -106,7 +115,9 @@ impl QuorumStore {
                 members.has_minted(counted);
                 Found::Votes
             }
-            Vetted::Note { boot, is_new, .. } if is_new => Found::New { boot },
+            Vetted::Note {
+                boot, left, is_new, ..
+            } if is_new => Found::New { boot, left },
             Vetted::Note { left, .. } => Found::Waits(left),
             other @ Vetted::Other { .. } => {
                 let error = members.is_other(node, other);
