@@ -276,7 +276,7 @@ fn cases() -> Vec<Case> {
             "vote, free",
             VOTE,
             &KEYS,
-            &[A, "60000", "wait 5000 push", FENCE],
+            &[A, "60000", "wait 5000 push 7", FENCE],
             &[],
         ),
         case(
@@ -286,7 +286,7 @@ fn cases() -> Vec<Case> {
             &[
                 "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:1",
                 "60000",
-                "wait 5000 poll",
+                "wait 5000 poll 7",
                 FENCE,
             ],
             &BUSY,
@@ -295,7 +295,7 @@ fn cases() -> Vec<Case> {
             "vote, free and queued for",
             VOTE,
             &KEYS,
-            &[C, "60000", "wait 5000 poll", FENCE],
+            &[C, "60000", "wait 5000 poll 7", FENCE],
             &QUEUED,
         ),
         case("vote taken back, alone", UNVOTE, &KEYS, &[A], &[HELD]),

@@ -8,7 +8,6 @@ use super::alternate::FAR;
 use super::{Figures, Kind, Step};
 use crate::contestant::Who;
 use crate::masters::Masters;
-use crate::network::Network;
 use crate::options::Options;
 use crate::stage::Stage;
 use crate::stats::Sorted;

@@ -185,6 +185,7 @@ static TABLE: &[Command] = &[
     server("info", -1, 0, ServerCommand::Info),
     data("keys", 2, 0, keys::keys),
     data("lindex", 3, 0, lists::lindex),
+    data("linsert", 5, WRITE | GROWS, lists::linsert),
     data("llen", 2, 0, lists::llen),
     data("lpop", -2, WRITE, lists::lpop),
     data("lpush", -3, WRITE | GROWS, lists::lpush),

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use crate::keyspace::Keyspace;
 use crate::number;
-use crate::reply::{Answer, NO_INTEGER, Reply, wrong_arity};
+use crate::reply::{Answer, NO_INTEGER, Reply, SYNTAX, wrong_arity};
 
 type List = VecDeque<Vec<u8>>;
 
@@ -72,6 +72,23 @@ fn pop(
 pub(crate) fn llen(keyspace: &mut Keyspace, words: &[&[u8]]) -> Answer {
     let list = keyspace.read::<List>(words[1])?;
     Ok(Reply::count(list.map_or(0, VecDeque::len)))
+}
+
+/// LINSERT.
+pub(crate) fn linsert(keyspace: &mut Keyspace, words: &[&[u8]]) -> Answer {
+    let behind = match &words[2].to_ascii_uppercase()[..] {
+        b"BEFORE" => 0,
+        b"AFTER" => 1,
+        _ => return Err(SYNTAX),
+    };
+    let Some(list) = keyspace.change::<List>(words[1])? else {
+        return Ok(Reply::Int(0));
+    };
+    let Some(place) = list.iter().position(|item| item == words[3]) else {
+        return Ok(Reply::Int(-1));
+    };
+    list.insert(place + behind, words[4].to_vec());
+    Ok(Reply::count(list.len()))
 }
 
 /// LINDEX. A key that is not there needs no number.

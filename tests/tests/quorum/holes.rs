@@ -207,6 +207,20 @@ async fn a_node_that_was_a_replica_meanwhile_does_not_vote() {
     assert!(guard.is_held());
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_whose_counter_was_deleted_has_lost_data_and_waits() {
+    let quorum = Quorum::start(3).await;
+    let (locks, rival) = (quorum.manager().await, quorum.manager().await);
+    let guard = bare_majority(&quorum, &locks, SECOND * 60).await;
+    let node = &quorum.nodes[1];
+    let counter = counter_of(node).await;
+    let _: u64 = command(node, &format!("DEL lock:a {counter}")).await;
+    wakes_up(&quorum).await;
+    is_refused(&rival, "a").await;
+    is_refused(&quorum.manager().await, "a").await;
+    assert!(guard.is_held());
+}
+
 /// The replica has the note and the counter of the node, and an old state of its votes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_promoted_replica_behind_the_address_of_a_node_does_not_vote() {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager};
-use lock_tests::{Child, eventually};
+use lock_tests::{Child, Proxy, eventually};
 use tokio::time::timeout;
 
-use super::rig::{DEFAULT, LIMIT, LONG, Quorum};
+use super::rig::{DEFAULT, LIMIT, LONG, Quorum, behind};
 
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 const NO_ENV: [(&str, &str); 0] = [];
@@ -28,9 +28,8 @@ async fn get_used(locks: &LockManager) {
 }
 
 /// Grants to each of ten processes that take the same lock again and again, one task each.
-async fn contest(quorum: &Quorum) -> Vec<usize> {
-    let nodes = quorum.nodes.iter().map(|node| node.addr().to_string());
-    let url = format!("redis+quorum://{}", nodes.collect::<Vec<_>>().join(","));
+async fn contest(urls: &[String]) -> Vec<usize> {
+    let url = format!("redis+quorum://{}", urls.join(","));
     let mut racers: Vec<_> = (0..10)
         .map(|_| Child::spawn(env!("CARGO_BIN_EXE_contender"), [&url, "current"], NO_ENV))
         .collect();
@@ -59,19 +58,60 @@ async fn contest(quorum: &Quorum) -> Vec<usize> {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_two_of_five_stopped_contenders_do_not_stand_still() {
     let quorum = Quorum::start_with(5, DEFAULT).await;
-    let healthy = contest(&quorum).await;
+    let healthy = contest(&quorum.urls()).await;
     for node in [1, 4] {
         quorum.nodes[node].stop();
     }
-    let stopped = contest(&quorum).await;
+    let stopped = contest(&quorum.urls()).await;
     println!("healthy {healthy:?}, with two stopped {stopped:?}");
     let sum = |grants: &[usize]| grants.iter().sum::<usize>();
     assert!(
-        sum(&stopped) * 6 > sum(&healthy),
+        sum(&stopped) * 2 > sum(&healthy),
         "{stopped:?} of {healthy:?}"
     );
     let least = stopped.iter().min().copied().unwrap_or_default();
     assert!(least * 40 > sum(&stopped), "one starves: {stopped:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contenders_are_as_fast_after_a_node_has_stopped_for_a_second() {
+    let quorum = Quorum::start_with(5, DEFAULT).await;
+    let healthy = contest(&quorum.urls()).await;
+    let stop = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        quorum.nodes[1].stop();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        quorum.nodes[1].cont();
+    };
+    let urls = quorum.urls();
+    let (during, ()) = tokio::join!(contest(&urls), stop);
+    let after = contest(&urls).await;
+    println!("healthy {healthy:?}, during {during:?}, after {after:?}");
+    let sum = |grants: &[usize]| grants.iter().sum::<usize>();
+    assert!(
+        sum(&during) * 2 > sum(&healthy),
+        "{during:?} of {healthy:?}"
+    );
+    assert!(sum(&after) * 2 > sum(&healthy), "{after:?} of {healthy:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn contenders_do_not_wait_for_two_nodes_that_are_far_away() {
+    let quorum = Quorum::start_with(5, DEFAULT).await;
+    let healthy = contest(&quorum.urls()).await;
+    let (near, far) = (
+        Proxy::start(&quorum.nodes[0]),
+        Proxy::start(&quorum.nodes[3]),
+    );
+    let mut urls = quorum.urls();
+    urls[0] = behind(&near, &quorum.nodes[0]);
+    urls[3] = behind(&far, &quorum.nodes[3]);
+    near.delay(Duration::from_millis(50));
+    far.delay(Duration::from_millis(200));
+    let apart = contest(&urls).await;
+    println!("healthy {healthy:?}, apart {apart:?}");
+    let sum = |grants: &[usize]| grants.iter().sum::<usize>();
+    assert!(sum(&apart) * 3 > sum(&healthy), "{apart:?} of {healthy:?}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,8 +3,9 @@
 --
 -- KEYS  1 lock  2 queue  3 waiters
 -- ARGV  1 token  2 ttl, ms
---       3 '<try|wait> <alive for, ms> <push|poll>': with push the node sends a message when the lock is free, with poll the
---         client repeats its request
+--       3 '<try|wait> <alive for, ms> <push|poll> <ticket>': with push the node sends a message when the lock is free, with poll
+--         the client repeats its request; the ticket is the time of the request by the clock of the client, so that the queues
+--         of all nodes have the same order
 --       4 number of fencing tokens; 1 if left out
 --       last: the key of the counter, with the boot of the node (see vet)
 -- Each argument costs a node as much as a command. So the parts that only a held lock needs are one argument, and the channel of
@@ -19,9 +20,12 @@
 -- replica, refuses it.
 local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl = ARGV[1], ARGV[2]
-local mode, alive_for, hears = string.match(ARGV[3], '^(%a+) (%d+) (%a+)$')
+local mode, alive_for, hears, ticket = string.match(ARGV[3], '^(%a+) (%d+) (%a+) (%d+)$')
 local client = string.sub(token, 1, ID)
 local channel = hears == 'push' and CHANNELS .. client or ''
+
+-- Maximum waiters that one with an earlier ticket overtakes.
+local LONGEST = 100
 
 if not counts(last) then
   redis.call('DEL', fence)
@@ -57,8 +61,17 @@ if mode == 'wait' then
   -- A waiters hash without a queue (evicted, deleted) is stale.
   local begins = redis.call('EXISTS', queue) == 0
   if begins then redis.call('DEL', waiters) end
-  if redis.call('HSETNX', waiters, token, '1') == 1 then
-    local pushed = redis.pcall('RPUSH', queue, token)
+  if redis.call('HEXISTS', waiters, token) == 0 then
+    -- Behind all with an earlier ticket: usually at the end.
+    local before
+    for i = -1, -LONGEST, -1 do
+      local other = redis.call('LINDEX', queue, i)
+      if not other or (tonumber(redis.call('HGET', waiters, other)) or 0) <= tonumber(ticket) then break end
+      before = other
+    end
+    redis.call('HSET', waiters, token, ticket)
+    local pushed
+    if before then pushed = redis.pcall('LINSERT', queue, 'BEFORE', before, token) else pushed = redis.pcall('RPUSH', queue, token) end
     -- The waiters hash must not name a token without a place in the queue.
     if type(pushed) == 'table' then
       if begins then redis.call('DEL', waiters) else redis.call('HDEL', waiters, token) end

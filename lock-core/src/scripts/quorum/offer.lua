@@ -2,7 +2,7 @@
 -- ttl, is long enough for a message and a request on a busy machine, and short enough for a waiter that does not answer. The
 -- other nodes do the same, so the first waiter usually gets a majority. If their queues differ, the offers expire.
 --
--- The waiters hash has one field for each queued token, "1", and one for each client (the first 36 characters of its tokens),
+-- The waiters hash has one field for each queued token, its ticket, and one for each client (the first 36 characters of its tokens),
 -- "<alive until, ms> <channel>".
 local function offer(lock, queue, waiters)
   local head = redis.call('LINDEX', queue, 0)

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::causes::{not_ours, silent};
 use super::node::{Members, Node};
 use super::nodes::Nodes;
-use super::round::{How, ask};
+use super::round::{How, Progress, ask};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
@@ -66,10 +66,8 @@ impl QuorumStore {
 
     /// Full jitter over a few round trips. Each try doubles the range.
     fn jitter(&self, tries: u32) -> Duration {
-        let slowest = self.members.all.iter().map(|node| node.rtt.usual()).max();
-        let unit = slowest
-            .unwrap_or_default()
-            .clamp(Duration::from_millis(1), Duration::from_millis(100));
+        let usual = self.members.in_a_majority(|node| node.rtt.usual());
+        let unit = usual.clamp(Duration::from_millis(1), Duration::from_millis(100));
         (unit * 2_u32.pow(tries)).mul_f64(fastrand::f64())
     }
 
@@ -95,21 +93,30 @@ impl QuorumStore {
             self.give_up(attempt, former);
         }
         let mut round = ask(members, ballot, How::Vote(token), skip, most);
+        let soon = Instant::now() + self.usual() * 2;
         let mut tally = Tally::new(members.all.len(), members.clock_skew / 2);
         for node in members.all.iter().filter(|node| skip.has(node.index)) {
             tally.count(node.index, Err(node.failed(silent())));
         }
         let verdict = loop {
             let verdict = tally.verdict();
-            // A waiter needs a place in every queue, and time matters less, so all nodes that answer in time are counted.
+            // A waiter needs a place in every queue, and time matters less, so all nodes that answer soon are counted.
             let lingers =
                 attempt.mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
-            if let Some(verdict) = verdict.filter(|_| !lingers || round.is_over()) {
+            let is_final = !lingers || round.is_over() || Instant::now() >= soon;
+            if let Some(verdict) = verdict.filter(|_| is_final) {
                 break verdict;
             }
+            // The other nodes may be far away. A minority of votes that waits for them keeps all others from a majority.
+            if tally.has_heard_a_majority() && Instant::now() >= soon {
+                break Ok(Verdict::Split);
+            }
+            let end = tally.has_heard_a_majority().then_some(soon);
             // Every node answers or times out in the end, and then the tally has a verdict.
-            let Some((node, answer)) = round.next().await else {
-                break Err(silent());
+            let (node, answer) = match round.next_until(end).await {
+                Progress::Answered(answered) => answered,
+                Progress::TimeIsUp => continue,
+                Progress::Over => break Err(silent()),
             };
             let mut vote = answer.and_then(|value| Vote::read(&value));
             if let Ok(Vote::Granted { clock, .. }) = &mut vote {

@@ -39,13 +39,13 @@ const MOST: usize = 16_384;
 
 /// The clean-ups that a node has not confirmed.
 #[derive(Default)]
-pub(super) struct CleanUps {
-    entries: HashMap<u64, CleanUp>,
+pub(super) struct Leftovers {
+    entries: HashMap<u64, Leftover>,
     /// Whether a task sends them.
     running: bool,
 }
 
-struct CleanUp {
+struct Leftover {
     ballot: Arc<Ballot>,
     token: Token,
     /// The end of the vote, if the node has it.
@@ -58,7 +58,7 @@ struct CleanUp {
     answered: bool,
 }
 
-impl CleanUp {
+impl Leftover {
     /// Whether an answer on this connection confirms the clean-up.
     fn is_confirmed_on(&self, connection: Option<u64>, asked: Instant) -> bool {
         connection == Some(self.sent_on) || self.ended_at.is_some_and(|at| asked >= at + LATE)
@@ -161,7 +161,7 @@ impl GivenUp {
     /// A node has answered, or has not done so in time.
     pub(super) fn heard(&self, (index, answer): &Answered) {
         let node = &self.members.all[*index];
-        let clean_up = CleanUp {
+        let leftover = Leftover {
             ballot: Arc::clone(&self.ballot),
             token: self.token,
             end: Instant::now() + self.ttl,
@@ -170,9 +170,9 @@ impl GivenUp {
             answered: answer.is_ok(),
         };
         let is_confirmed =
-            answer.is_ok() && clean_up.is_confirmed_on(node.master.generation(), Instant::now());
+            answer.is_ok() && leftover.is_confirmed_on(node.master.generation(), Instant::now());
         if !is_confirmed && !is_not_sent(answer) {
-            self.members.remember(node, clean_up);
+            self.members.remember(node, leftover);
         }
     }
 }
@@ -206,12 +206,12 @@ impl QuorumStore {
 }
 
 impl Members {
-    fn remember(self: &Arc<Self>, node: &Node, clean_up: CleanUp) {
-        let mut left = lock(&node.clean_ups);
+    fn remember(self: &Arc<Self>, node: &Node, leftover: Leftover) {
+        let mut left = lock(&node.leftovers);
         if left.entries.len() >= MOST {
             return;
         }
-        left.entries.insert(clean_up.token.number(), clean_up);
+        left.entries.insert(leftover.token.number(), leftover);
         if !std::mem::replace(&mut left.running, true) {
             let busy = self.under_way.begin();
             self.spawn(clean_up_on(Arc::downgrade(self), node.index, busy));
@@ -224,8 +224,8 @@ impl Members {
         let connection = connected.ok().and_then(Result::ok);
         let asked = Instant::now();
         let due: Vec<_> = {
-            let mut left = lock(&node.clean_ups);
-            left.entries.retain(|_, clean_up| asked < clean_up.end);
+            let mut left = lock(&node.leftovers);
+            left.entries.retain(|_, leftover| asked < leftover.end);
             if left.entries.is_empty() {
                 left.running = false;
                 return true;
@@ -246,13 +246,13 @@ impl Members {
         });
         let answers = join_all(answers).await;
         let now_on = node.master.generation();
-        let mut left = lock(&node.clean_ups);
+        let mut left = lock(&node.leftovers);
         for (number, answer) in answers {
-            let (Ok(answer), Some(clean_up)) = (answer, left.entries.get_mut(&number)) else {
+            let (Ok(answer), Some(leftover)) = (answer, left.entries.get_mut(&number)) else {
                 continue;
             };
-            clean_up.answered |= answer.is_ok();
-            let is_confirmed = answer.is_ok() && clean_up.is_confirmed_on(now_on, asked);
+            leftover.answered |= answer.is_ok();
+            let is_confirmed = answer.is_ok() && leftover.is_confirmed_on(now_on, asked);
             if is_confirmed || is_not_sent(&answer) {
                 left.entries.remove(&number);
             }
@@ -289,7 +289,7 @@ mod tests {
             ClientId::random("test").token(1),
         );
         let now = Instant::now();
-        let mut clean_up = CleanUp {
+        let mut leftover = Leftover {
             ballot: Ballot::release(&key, &token, false).unwrap(),
             token,
             end: now + LATE * 60,
@@ -297,13 +297,13 @@ mod tests {
             ended_at: None,
             answered: false,
         };
-        assert!(clean_up.is_due(Some(4), now) && clean_up.is_confirmed_on(Some(4), now));
-        assert!(clean_up.is_due(Some(5), now), "the vote is removed soon");
-        assert!(!clean_up.is_confirmed_on(Some(5), now));
-        clean_up.answered = true;
-        assert!(!clean_up.is_due(Some(5), now + LATE / 2));
-        assert!(clean_up.is_due(Some(5), now + LATE));
-        assert!(clean_up.is_confirmed_on(Some(5), now + LATE));
-        assert!(!clean_up.is_confirmed_on(Some(5), now + LATE / 2));
+        assert!(leftover.is_due(Some(4), now) && leftover.is_confirmed_on(Some(4), now));
+        assert!(leftover.is_due(Some(5), now), "the vote is removed soon");
+        assert!(!leftover.is_confirmed_on(Some(5), now));
+        leftover.answered = true;
+        assert!(!leftover.is_due(Some(5), now + LATE / 2));
+        assert!(leftover.is_due(Some(5), now + LATE));
+        assert!(leftover.is_confirmed_on(Some(5), now + LATE));
+        assert!(!leftover.is_confirmed_on(Some(5), now + LATE / 2));
     }
 }

@@ -14,8 +14,8 @@ use tokio::time::{Instant, timeout};
 use super::Rules;
 use super::admission::Admission;
 use super::causes::{Failure, in_doubt, reconnected, unknown};
-use super::clean_up::{CleanUps, UnderWay};
-use super::nodes::{Nodes, majority};
+use super::clean_up::{Leftovers, UnderWay};
+use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::round::Way;
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
@@ -35,7 +35,7 @@ pub(super) struct Node {
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
     pub(super) admission: Admission,
-    pub(super) clean_ups: Mutex<CleanUps>,
+    pub(super) leftovers: Mutex<Leftovers>,
 }
 
 /// All nodes, and the state that they share.
@@ -70,7 +70,7 @@ impl Members {
                 master: node,
                 rtt: RttEstimator::default(),
                 admission: Admission::default(),
-                clean_ups: Mutex::default(),
+                leftovers: Mutex::default(),
             })
         });
         let all: Vec<_> = members.collect();
@@ -100,6 +100,16 @@ impl Members {
     /// For how long the nodes keep a vote for a lock of this ttl.
     pub(super) fn kept(&self, ttl: Duration) -> Duration {
         ttl.saturating_add(self.clock_skew)
+    }
+
+    /// The time of the slowest node of the fastest majority.
+    pub(super) fn in_a_majority(&self, time: impl Fn(&Node) -> Duration) -> Duration {
+        let mut times = [Duration::MAX; MAXIMUM_NODES];
+        for (known, node) in times.iter_mut().zip(&self.all) {
+            *known = time(node);
+        }
+        times.sort_unstable();
+        times[self.majority - 1]
     }
 
     pub(super) fn nodes(&self) -> Nodes {

@@ -125,13 +125,8 @@ impl QuorumStore {
     }
 
     /// The time in which a majority usually answers.
-    fn usual(&self) -> Duration {
-        let nodes = self.members.all.len();
-        let mut limits = [Duration::ZERO; MAXIMUM_NODES];
-        for (limit, node) in limits.iter_mut().zip(&self.members.all) {
-            *limit = node.rtt.limit(self.members.limit);
-        }
-        limits[..nodes].sort_unstable();
-        limits[self.members.majority - 1]
+    pub(super) fn usual(&self) -> Duration {
+        let limit = self.members.limit;
+        self.members.in_a_majority(|node| node.rtt.limit(limit))
     }
 }

@@ -23,6 +23,13 @@ use crate::token::Token;
 /// The answer of one node.
 pub(super) type Answered = (usize, Result<Value, StoreError>);
 
+/// What comes next of a round.
+pub(super) enum Progress {
+    Answered(Answered),
+    TimeIsUp,
+    Over,
+}
+
 /// The kind of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
@@ -185,14 +192,27 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     /// The next answer, or a node that has timed out. `None` when every node has answered or timed out. A node that timed out
     /// may still answer while others are awaited.
     pub(super) async fn next(&mut self) -> Option<Answered> {
-        let (until, node) = self.next_time_out()?;
-        let answered = self.answer_until(until).await;
-        if let Some((index, _)) = answered {
+        match self.next_until(None).await {
+            Progress::Answered(answered) => Some(answered),
+            Progress::TimeIsUp | Progress::Over => None,
+        }
+    }
+
+    /// As [`next`](Self::next), at most until `end`.
+    pub(super) async fn next_until(&mut self, end: Option<Instant>) -> Progress {
+        let Some((until, node)) = self.next_time_out() else {
+            return Progress::Over;
+        };
+        let end = end.filter(|end| *end < until);
+        if let Some((index, answer)) = self.answer_until(end.unwrap_or(until)).await {
             self.heard_of(index);
-            return answered;
+            return Progress::Answered((index, answer));
+        }
+        if end.is_some() {
+            return Progress::TimeIsUp;
         }
         self.times_out(node);
-        Some((node, Err(late(until - self.question.sent))))
+        Progress::Answered((node, Err(late(until - self.question.sent))))
     }
 
     /// The node whose time ends first, and when.

@@ -159,6 +159,12 @@ impl Tally {
         Some(Err(clocks_apart(Duration::from_millis(apart))))
     }
 
+    /// Whether a majority has answered.
+    pub(super) fn has_heard_a_majority(&self) -> bool {
+        let heard = self.votes.iter().flatten().filter(|vote| vote.is_ok());
+        heard.count() >= majority(self.nodes)
+    }
+
     /// The nodes that have refused their votes.
     pub(super) fn refused(&self) -> Nodes {
         let refused = |node: &usize| {

@@ -24,7 +24,7 @@ use crate::LockError;
 use crate::config::Config;
 use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
-use crate::rt::Handle;
+use crate::rt::{self, Handle};
 use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
 use crate::time::Moment;
 use crate::token::{ClientId, Token};
@@ -90,7 +90,8 @@ impl Ballot {
             Mode::Wait => "wait",
         };
         let hears = if pushes { "push" } else { "poll" };
-        let waiter = format!("{mode} {} {hears}", attempt.alive_for.as_millis());
+        let ticket = rt::unix_time().as_micros();
+        let waiter = format!("{mode} {} {hears} {ticket}", attempt.alive_for.as_millis());
         let args = [
             Arg::Text(attempt.token.as_str()),
             Arg::Millis(kept),

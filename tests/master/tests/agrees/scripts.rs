@@ -138,7 +138,7 @@ impl Caller {
             "run" => self.pick(&["one", "one", "other"]),
             "prefix" => "lock-core:client:".to_owned(),
             "owner" | "other" => self.pick(&["owner", "other"]),
-            "vote" => self.pick(&["wait 60000 push", "wait 60000 poll", "try 60000 push"]),
+            "vote" => self.pick(&["wait 60000 push 5", "wait 60000 poll 7", "try 60000 push 9"]),
             "dead" => format!("1000 lock-core:client:{}", self.pick(&CLIENTS)),
             "poor" => "9000000000000 ".to_owned(),
             "good" => "70000 7".to_owned(),
