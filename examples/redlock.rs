@@ -34,7 +34,7 @@ async fn run() -> Outcome {
     }
     let urls: Vec<String> = servers.iter().map(PrivateServer::url).collect();
 
-    // Once, before the first lock: nobody has anything to forget.
+    // Once, before the first lock: no node has votes to forget. Without it, a new quorum waits for 60 s.
     LockManager::builder().begin_quorum(&urls).await?;
     println!("\nAll five are there.");
     work(&urls).await?;

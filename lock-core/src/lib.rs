@@ -15,7 +15,7 @@
 //! | functions that take one lock and call each other | [`ReentrantLock`], or the argument `reentrant` of the attribute |
 //! | many holders at once, each with a part of limited stock | [`LockManager::segmented_lock`] |
 //! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`] |
-//! | a lock that survives the loss of a minority of servers (Redlock) | [`LockManager::connect_quorum`] |
+//! | a lock that survives the loss of a minority of servers (Redlock) | [`LockManager::connect_quorum`], begun once with [`LockManagerBuilder::begin_quorum`] |
 //!
 //! Start with a [`LockManager`]: create one for each program and server; it is cheap to clone. A [`Lock`] is a cheap handle. A [`LockGuard`] is the proof that
 //! the lock is held.

@@ -101,12 +101,20 @@ impl Node {
         lock(&self.admission.state).vetted = None;
     }
 
-    /// `None` if the node has to be vetted first.
-    fn admitted(&self, fresh_for: Duration) -> Result<Option<Admitted>, StoreError> {
-        let Some(generation) = self.master.generation() else {
+    /// `None` if the node has to be vetted first. From now on its address is looked at: `watch` is called where no task does so.
+    fn admitted(
+        &self,
+        fresh_for: Duration,
+        watch: impl FnOnce(),
+    ) -> Result<Option<Admitted>, StoreError> {
+        let generation = self.master.generation();
+        let (mut state, now) = (lock(&self.admission.state), SystemClock.now());
+        if state.looks.is_used(now) {
+            watch();
+        }
+        let Some(generation) = generation else {
             return Ok(None);
         };
-        let (state, now) = (lock(&self.admission.state), SystemClock.now());
         let vetted = state.vetted.as_ref();
         let vetted = vetted.filter(|vetted| vetted.generation == generation);
         let Some(vetted) = vetted.filter(|_| state.looks.is_fresh(fresh_for, now)) else {
@@ -131,13 +139,12 @@ impl Members {
 
     /// Whether this node may vote on its current connection.
     pub(super) async fn admit(self: &Arc<Self>, node: &Arc<Node>) -> Result<Admitted, StoreError> {
-        self.uses(node);
-        if let Some(admitted) = node.admitted(self.fresh_for())? {
+        let admitted = || node.admitted(self.fresh_for(), || self.watch(node));
+        if let Some(admitted) = admitted()? {
             return Ok(admitted);
         }
         Box::pin(self.vetted(node)).await?;
-        let admitted = node.admitted(self.fresh_for())?;
-        admitted.ok_or_else(reconnected)
+        admitted()?.ok_or_else(reconnected)
     }
 
     /// Waits for the vetting of the connection. The vetting runs by itself: the caller may have its majority, and

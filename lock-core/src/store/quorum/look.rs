@@ -26,7 +26,7 @@ pub(super) struct Looks {
     /// When to look again.
     look_at: Option<Instant>,
     /// When the server was last asked for a vote, or a renewal.
-    used_at: Option<Instant>,
+    used_at: Option<Moment>,
     /// Whether a task looks when it is time.
     watched: bool,
     /// Whether the user was warned of looks that prove nothing.
@@ -47,25 +47,23 @@ impl Looks {
     }
 
     /// The server is asked for a vote, or a renewal. Returns whether a task has to begin to look.
-    fn is_used(&mut self, now: Instant) -> bool {
+    pub(super) fn is_used(&mut self, now: Moment) -> bool {
         self.used_at = Some(now);
         !std::mem::replace(&mut self.watched, true)
     }
 
     /// The next look, unless each lease with a vote of the server has ended.
-    fn next(&mut self, now: Instant, wait: Duration) -> Option<Instant> {
+    fn next(&mut self, now: Moment, wait: Duration) -> Option<Instant> {
         self.watched = self.used_at.is_some_and(|used| now < used + wait / 2);
-        self.watched.then(|| self.look_at.unwrap_or(now))
+        self.watched
+            .then(|| self.look_at.unwrap_or_else(Instant::now))
     }
 }
 
 impl Members {
-    /// A node is asked for a vote, or a renewal: its address is looked at until the lease has ended.
-    pub(super) fn uses(self: &Arc<Self>, node: &Node) {
-        let begins = lock(&node.admission.state).looks.is_used(Instant::now());
-        if begins {
-            self.spawn(watch(Arc::downgrade(self), node.index));
-        }
+    /// Looks at the address of a node from now on, until the last lease with its vote has ended.
+    pub(super) fn watch(self: &Arc<Self>, node: &Node) {
+        self.spawn(watch(Arc::downgrade(self), node.index));
     }
 
     /// Looks on a new connection whether the address of a node still leads to the known server.
@@ -100,7 +98,10 @@ async fn watch(members: Weak<Members>, index: usize) {
             return;
         };
         let (node, wait) = (&members.all[index], members.wait);
-        let Some(at) = lock(&node.admission.state).looks.next(now, wait) else {
+        let Some(at) = lock(&node.admission.state)
+            .looks
+            .next(SystemClock.now(), wait)
+        else {
             return;
         };
         if at <= now {
@@ -136,12 +137,12 @@ mod tests {
 
     #[test]
     fn an_address_is_looked_at_until_the_last_lease_has_ended() {
-        let (mut looks, now) = (Looks::default(), Instant::now());
+        let (mut looks, now) = (Looks::default(), SystemClock.now());
         let second = Duration::from_secs(1);
-        looks.look_at = Some(now + second);
+        looks.look_at = Some(Instant::now() + second);
         assert!(looks.is_used(now));
         assert!(!looks.is_used(now + second), "one task is enough");
-        assert_eq!(looks.next(now, WAIT), Some(now + second));
+        assert_eq!(looks.next(now, WAIT), looks.look_at);
         assert!(looks.next(now + second * 30, WAIT).is_some());
         assert_eq!(looks.next(now + second * 31, WAIT), None);
         assert!(looks.is_used(now + second * 40), "another task begins");
