@@ -83,6 +83,8 @@ impl LockManagerBuilder {
     /// by the same host and port: the nodes keep this list, and a program with another one does not use them. A program that
     /// reaches a node by another name appends the common one to its URL: `redis://localhost:7001?node=10.0.0.1:6379`.
     ///
+    /// A ttl is at most half of the [wait](Self::quorum_wait) of the quorum: 30 s, unless you lengthen it in all programs.
+    ///
     /// Every operation sends its request to all nodes at once and is done when a majority has decided. A node that does not answer
     /// costs only its vote. [Begin](Self::begin_quorum) a new quorum once, before its first lock. Waiters of different processes get the lock in approximate, not strict, FIFO order.
     /// [Reentrant locks](crate::ReentrantLock) do not work over a quorum: acquiring one is

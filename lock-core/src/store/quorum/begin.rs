@@ -141,7 +141,7 @@ impl QuorumStore {
 
 fn not_new(left: Duration) -> String {
     format!(
-        "it belongs to this quorum already, and votes in {left:?}: wait, or begin the quorum `anew` if no program runs and no lock is held"
+        "it belongs to this quorum already, and votes in {left:.1?}: wait, or begin the quorum `anew` if no program runs and no lock is held"
     )
 }
 

@@ -154,7 +154,7 @@ struct ClocksApart(Duration);
 struct Silent;
 
 #[derive(Debug, thiserror::Error)]
-#[error("it is new or has restarted, and votes in {0:?}")]
+#[error("it is new or has restarted, and votes in {0:.1?}")]
 struct Waits(Duration);
 
 /// The nodes without an answer, while others have no note.
