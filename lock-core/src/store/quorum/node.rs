@@ -2,7 +2,7 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::Poll;
 use std::time::Duration;
@@ -16,7 +16,6 @@ use super::admission::Admission;
 use super::causes::{Failure, in_doubt, reconnected, unknown};
 use super::clean_up::{Leftovers, UnderWay};
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
-use super::round::Way;
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
 use crate::rt::{self, Handle};
@@ -127,7 +126,7 @@ impl Node {
         token: Option<&Token>,
         sent: Instant,
         closed: &AtomicBool,
-        way: &Way,
+        took: &AtomicI64,
     ) -> Result<redis::Value, StoreError> {
         let (before, counter) = members.admit(self).await?;
         if closed.load(Ordering::SeqCst) {
@@ -144,7 +143,7 @@ impl Node {
         }
         // The node read its clock about halfway.
         let middle = (asked + asked.elapsed() / 2).saturating_duration_since(sent);
-        way.took.store(middle.as_millis() as i64, Ordering::Relaxed);
+        took.store(middle.as_millis() as i64, Ordering::Relaxed);
         if is_unknown(&value) {
             self.is_unknown();
             return Err(unknown());

@@ -51,15 +51,8 @@ struct Question {
     sent: Instant,
     /// Nothing more is sent: a request that has not been sent by now would arrive behind a release.
     closed: AtomicBool,
-    /// How each vote was sent.
-    ways: [Way; MAXIMUM_NODES],
-}
-
-/// How a vote was sent.
-#[derive(Debug)]
-pub(super) struct Way {
-    /// From the start of the round until the node read its clock, ms.
-    pub(super) took: AtomicI64,
+    /// For each node, the time from the start of the round until it read its clock, ms.
+    took: [AtomicI64; MAXIMUM_NODES],
 }
 
 pub(super) struct Round<F> {
@@ -90,11 +83,7 @@ pub(super) fn ask(
         how,
         sent,
         closed: AtomicBool::new(false),
-        ways: [const {
-            Way {
-                took: AtomicI64::new(0),
-            }
-        }; MAXIMUM_NODES],
+        took: [const { AtomicI64::new(0) }; MAXIMUM_NODES],
     });
     let mut pending = Pending([const { Expected::Nothing }; MAXIMUM_NODES]);
     let (mut until, mut open) = ([None; MAXIMUM_NODES], Nodes::default());
@@ -170,7 +159,7 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
         how,
         sent,
         closed,
-        ways,
+        took,
     } = &*question;
     let node = &members.all[index];
     let answer = match how {
@@ -179,7 +168,7 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
                 How::Vote(token) => Some(token),
                 _ => None,
             };
-            let vote = node.vote(members, ballot, token, *sent, closed, &ways[index]);
+            let vote = node.vote(members, ballot, token, *sent, closed, &took[index]);
             vote.await
         }
         How::Tell => node.send(ballot, *sent).await,
@@ -288,7 +277,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
 
     /// From the start of the round until a node that has voted read its clock, ms.
     pub(super) fn took(&self, node: usize) -> i64 {
-        self.question.ways[node].took.load(Ordering::Relaxed)
+        self.question.took[node].load(Ordering::Relaxed)
     }
 
     fn heard_of(&mut self, index: usize) {
