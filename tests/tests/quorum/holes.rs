@@ -195,11 +195,12 @@ async fn a_program_with_a_shorter_wait_begins_nothing_while_a_node_is_silent() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_that_was_a_replica_meanwhile_does_not_vote() {
-    let (quorum, other) = (Quorum::start(3).await, TestServer::start().await);
+    // The data that it takes over are those of a node that votes, of another quorum.
+    let (quorum, other) = (Quorum::start(3).await, Quorum::start(3).await);
     let (locks, rival) = (quorum.manager().await, quorum.manager().await);
     let guard = bare_majority(&quorum, &locks, SECOND * 60).await;
     let node = &quorum.nodes[1];
-    replicate(node, &other).await;
+    replicate(node, &other.nodes[0]).await;
     let () = command(node, "REPLICAOF NO ONE").await;
     wakes_up(&quorum).await;
     is_refused(&rival, "a").await;
