@@ -82,6 +82,7 @@ async fn a_node_that_restarts_with_old_data_does_not_vote() {
     let used = locks.lock("used").acquire().await.unwrap();
     used.release().await.unwrap();
     let _: redis::Value = command(&quorum.nodes[1], "SAVE").await;
+    let _in_use = rival.lock("x").acquire().await.unwrap();
     for connected_first in [true, false] {
         let guard = bare_majority(&quorum, &locks, LONG).await;
         quorum.nodes[1].restart().await;
@@ -92,8 +93,13 @@ async fn a_node_that_restarts_with_old_data_does_not_vote() {
             "{data:?}"
         );
         wakes_up(&quorum).await;
-        // A newcomer knows the node only by its note, and the rival by its connection.
+        // A newcomer knows the node only by its note. The rival has a lock, and so it connects again by itself.
         if connected_first {
+            lock_tests::eventually("both are connected", LIMIT, async || {
+                let channels: Vec<String> = command(&quorum.nodes[1], "PUBSUB CHANNELS").await;
+                channels.len() >= 2
+            })
+            .await;
             is_refused(&rival, "a").await;
         }
         is_refused(&quorum.manager().await, "a").await;
