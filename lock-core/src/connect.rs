@@ -125,13 +125,14 @@ impl LockManagerBuilder {
     ///
     /// A server without data may have lost it, with votes for locks that are still held. So a node that belongs to no quorum yet
     /// votes only after the [wait](Self::quorum_wait) of the quorum. Without this call a new quorum also waits for that time. With
-    /// this call the operator asserts that none of the servers was a node before, and skips the wait. It may be repeated, and several
-    /// programs may call it at once.
+    /// this call the operator asserts that none of the servers was a node before, and skips the wait. **Do not call it whenever a
+    /// program starts**: if all nodes have lost their data, a call ends their waits, and two clients may hold one lock. Several
+    /// programs may call it at once, and a call that was interrupted may be repeated.
     ///
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) if a node does not answer: all of them must;
-    /// [`InvalidConfig`](LockError::InvalidConfig) if a node has lost its data or has restarted since the quorum began, if it belongs
+    /// [`InvalidConfig`](LockError::InvalidConfig) if some nodes have lost their data or have restarted since the quorum began, if one belongs
     /// to another quorum, or as for [`connect_quorum`](Self::connect_quorum).
     ///
     /// # Cancel safety

@@ -136,7 +136,7 @@ impl QuorumStore {
         } else {
             // For the same reason, a request that is on its way is carried out, and then undone.
             drop(round);
-            if let Some(left) = claim.lost(tally.refused()) {
+            if let Some(left) = claim.lost(tally.refused(), attempt.mode == Mode::Wait) {
                 self.undo(attempt, left);
             }
         }

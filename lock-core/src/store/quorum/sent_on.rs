@@ -33,6 +33,15 @@ impl SentOn {
         self.connections[node] = connection;
     }
 
+    /// These nodes of `other` were asked, too.
+    pub(super) fn add(&mut self, other: &Self, nodes: Nodes) {
+        for node in (0..MAXIMUM_NODES).filter(|node| nodes.has(*node) && other.nodes.has(*node)) {
+            if !self.nodes.has(node) {
+                self.sent(node, other.connections[node]);
+            }
+        }
+    }
+
     /// These nodes have no vote.
     pub(super) fn forget(&mut self, nodes: Nodes) {
         self.nodes = self.nodes.but(nodes);

@@ -17,6 +17,8 @@ pub(super) struct TokenState {
     pub(super) won: Option<Instant>,
     /// Where its votes were requested.
     pub(super) sent_on: SentOn,
+    /// Where it may have a place in the queue.
+    pub(super) places: SentOn,
     /// Number of running renewals.
     pub(super) renewals: u32,
     /// Whether it was released since a running renewal began.
@@ -30,6 +32,26 @@ pub(super) struct TokenState {
 }
 
 impl TokenState {
+    pub(super) fn is_over(&self) -> bool {
+        let is_done = self.won.is_none() && self.undone.is_empty();
+        is_done && self.is_asked_nowhere() && !self.is_used()
+    }
+
+    /// Whether no request of it is known that may have left a vote or a place.
+    pub(super) fn is_asked_nowhere(&self) -> bool {
+        self.sent_on.nodes().is_empty() && self.places.nodes().is_empty()
+    }
+
+    /// Where it may have a vote or a place.
+    pub(super) fn take_asked(&mut self) -> SentOn {
+        let (mut asked, places) = (
+            std::mem::take(&mut self.sent_on),
+            std::mem::take(&mut self.places),
+        );
+        asked.add(&places, places.nodes());
+        asked
+    }
+
     pub(super) fn is_won(&self, now: Instant) -> bool {
         self.won.is_some_and(|until| now < until)
     }

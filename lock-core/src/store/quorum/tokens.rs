@@ -66,9 +66,7 @@ impl Book {
         if let Entry::Occupied(mut entry) = self.tokens.entry(number) {
             let state = entry.get_mut();
             change(state);
-            let is_over = state.won.is_none() && state.sent_on.nodes().is_empty();
-            let is_over = is_over && state.undone.is_empty();
-            if is_over && !state.is_used() {
+            if state.is_over() {
                 entry.remove();
             }
         }
@@ -122,7 +120,8 @@ impl Tokens {
     pub(super) fn release(&self, token: &Token) -> Option<SentOn> {
         let mut sent_on = None;
         lock(&self.0).change(token.number(), |state| {
-            sent_on = Some(std::mem::take(&mut state.sent_on));
+            // A state that knows of no request may be younger than the first one.
+            sent_on = (!state.is_asked_nowhere()).then(|| state.take_asked());
             (state.won, state.freed) = (None, 0);
             state.released = state.renewals > 0;
         });
@@ -253,11 +252,14 @@ impl Claim {
         }
     }
 
-    /// These nodes have refused. Returns where the votes of all attempts have to be removed now; `None` if another attempt is running
-    /// or has won.
-    pub(super) fn lost(self, refused: Nodes) -> Option<SentOn> {
+    /// These nodes have refused, and may have queued it if it waits. Returns where the votes of all attempts have to be removed
+    /// now; `None` if another attempt is running or has won.
+    pub(super) fn lost(self, refused: Nodes, waits: bool) -> Option<SentOn> {
         let mut book = lock(&self.tokens.0);
         let state = book.tokens.get_mut(&self.token.number())?;
+        if waits {
+            state.places.add(&state.sent_on, refused);
+        }
         if state.is_won(Instant::now()) || state.attempts > 1 {
             return None;
         }
@@ -321,7 +323,7 @@ mod tests {
 
     /// The nodes on which votes have to be removed, after these have refused.
     fn lost(claim: Claim, refused: &[usize]) -> Option<Nodes> {
-        let sent_on = claim.lost(nodes(refused))?;
+        let sent_on = claim.lost(nodes(refused), false)?;
         for node in (0..3).filter(|node| sent_on.nodes().has(*node)) {
             assert_eq!(sent_on.on(node), CONNECTION);
         }
@@ -344,6 +346,17 @@ mod tests {
         assert!(!tokens.is_claimed(&one));
         assert_eq!(lost(asks(&tokens, &one, &[0]), &[0]), Some(nodes(&[1, 2])));
         assert!(lock(&tokens.0).tokens.is_empty());
+    }
+
+    #[test]
+    fn a_release_goes_to_every_node_that_has_queued_the_token() {
+        let (tokens, token) = (Arc::default(), ClientId::random("test").token(1));
+        let left = asks(&tokens, &token, &[0, 1, 2]).lost(nodes(&[0, 2]), true);
+        assert_eq!(left.unwrap().nodes(), nodes(&[1]));
+        tokens.freed(token.number());
+        assert_eq!(tokens.release(&token).unwrap().nodes(), nodes(&[0, 2]));
+        tokens.freed(token.number());
+        assert_eq!(tokens.release(&token), None);
     }
 
     #[test]
