@@ -3,9 +3,13 @@
 use std::time::Duration;
 
 use lock_core::LockManager;
+use lock_tests::kit::command;
 use lock_tests::{Proxy, eventually};
 
 use super::rig::{LIMIT, Quorum, behind};
+
+/// A ttl that is longer than the test, and shorter than that of its lock, ms.
+const SHORT: i64 = 600_000;
 
 /// Three nodes, of which two are behind proxies.
 struct Away {
@@ -67,6 +71,33 @@ async fn nodes_that_were_away_during_two_releases_do_not_keep_the_lock() {
     away.release_without(2).await;
     away.come_back();
     let guard = other.lock("a").acquire_within(LIMIT).await.unwrap();
+    guard.release().await.unwrap();
+    away.quorum.no_votes("a", &[0, 1, 2]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_vote_that_only_a_renewal_finds_is_released() {
+    let away = Away::start().await;
+    let (proxy, node) = (&away.proxies[0], &away.quorum.nodes[1]);
+    proxy.refuse(true);
+    proxy.reset();
+    eventually("it is away", LIMIT, async || {
+        let other = away.locks.lock("b").acquire_within(LIMIT).await.unwrap();
+        other.release().await.unwrap();
+        proxy.refused_connections() > 0
+    })
+    .await;
+    let guard = away.locks.lock("a").acquire_within(LIMIT).await.unwrap();
+    // An earlier attempt had the vote of that node, and its undo was lost.
+    let token: String = command(&away.quorum.nodes[0], "GET lock:a").await;
+    let () = command(node, &format!("SET lock:a {token} PX {SHORT}")).await;
+    proxy.refuse(false);
+    eventually("the vote is renewed", LIMIT, async || {
+        guard.extend(away.quorum.wait / 2).await.unwrap();
+        let left: i64 = command(node, "PTTL lock:a").await;
+        left > SHORT
+    })
+    .await;
     guard.release().await.unwrap();
     away.quorum.no_votes("a", &[0, 1, 2]).await;
 }

@@ -6,7 +6,7 @@ use lock_core::{LockError, LockGuard, LockManager};
 use lock_tests::kit::command;
 use lock_tests::{Proxy, TestServer};
 
-use super::rig::{LIMIT, LONG, Quorum, Trio, behind};
+use super::rig::{DEFAULT, LIMIT, LONG, Quorum, Trio, behind};
 
 /// Long enough for a client to be granted a lock that it should not have.
 const SOON: Duration = Duration::from_secs(1);
@@ -150,15 +150,45 @@ async fn one_server_under_two_names_is_refused() {
         format!("redis://localhost:{port}"),
         quorum.nodes[2].url(),
     ];
-    for said in ["name the same nodes", "same server"] {
+    for _ in 0..2 {
         match LockManager::connect_quorum(&twice).await {
-            Err(LockError::InvalidConfig { reason }) => assert!(reason.contains(said), "{reason}"),
+            Err(LockError::InvalidConfig { reason }) => {
+                let is_said = reason.contains("same server") || reason.contains("the same nodes");
+                assert!(is_said, "{reason}");
+            }
             other => panic!("{other:?}"),
         }
         // Also of a new quorum.
         for node in &quorum.nodes {
             node.flushall().await;
         }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_databases_of_one_server_are_one_node() {
+    let quorum = Quorum::blank(2, DEFAULT).await;
+    let server = quorum.nodes[0].url();
+    let urls = [
+        format!("{server}/0?node=a"),
+        format!("{server}/1?node=b"),
+        quorum.nodes[1].url(),
+    ];
+    let is_refused = |outcome: Result<(), LockError>| match outcome {
+        Err(LockError::InvalidConfig { reason }) => {
+            assert!(reason.contains("same server"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    };
+    for _ in 0..3 {
+        let builder = LockManager::builder().begin_quorum(&urls);
+        is_refused(builder.await);
+        is_refused(LockManager::builder().begin_quorum(&urls).anew().await);
+        is_refused(LockManager::connect_quorum(&urls).await.map(drop));
+    }
+    // Nothing was written.
+    for node in &quorum.nodes {
+        assert!(!node.exists("lock-core:quorum").await);
     }
 }
 

@@ -4,8 +4,8 @@
 -- KEYS  1 lock  2 queue  3 waiters
 -- ARGV  1 token  2 ttl, ms
 --       3 '<try|wait> <alive for, ms> <push|poll> <ticket>': with push the node sends a message when the lock is free, with poll
---         the client repeats its request; the ticket is the time of the request by the clock of the client, so that the queues
---         of all nodes have the same order
+--         the client repeats its request; the ticket is the time of the first request by the clock of the client, so that
+--         the queues of all nodes have the same order
 --       4 number of fencing tokens; 1 if left out
 --       last: the key of the counter, with the boot of the node (see vet)
 -- Each argument costs a node as much as a command. So the parts that only a held lock needs are one argument, and the channel of

@@ -88,7 +88,8 @@ impl QuorumStore {
             token: &token,
             ..attempt
         };
-        let ballot = Ballot::acquire(attempt, kept, self.pushes()).ok_or_else(only_exclusive)?;
+        let ballot = Ballot::acquire(attempt, kept, self.pushes(), claim.ticket);
+        let ballot = ballot.ok_or_else(only_exclusive)?;
         if let Some(former) = &claim.former {
             self.give_up(attempt, former);
         }

@@ -32,6 +32,8 @@ pub(super) struct Admission {
 #[derive(Default)]
 pub(super) struct AdmissionState {
     vetted: Option<Connection>,
+    /// The run of the server, and the connection on which it said so.
+    run_id: Option<(u64, String)>,
     /// The error of the last vetting, if it failed.
     refused: Option<StoreError>,
     note: Note,
@@ -195,6 +197,7 @@ impl Members {
         let (loaded, run, looked) = join3(node.master.load(), node.master.run(), look).await;
         loaded?;
         let run = run?;
+        self.is_alone(node, generation, &run)?;
         let seen = match looked.transpose()? {
             Some(other) if !run.is(&other) => {
                 node.master.leave(generation);
@@ -261,6 +264,22 @@ impl Members {
             wait: self.wait,
             run,
             counted: self.minted.load(Ordering::Relaxed),
+        }
+    }
+
+    /// No other node may be on the same server, in another database. Each node says its run before it looks for others.
+    fn is_alone(&self, node: &Node, generation: u64, run: &Run) -> Result<(), StoreError> {
+        lock(&node.admission.state).run_id = Some((generation, run.id.clone()));
+        let has_it = |other: &Node| {
+            let generation = other.master.generation();
+            let state = lock(&other.admission.state);
+            let known = state.run_id.as_ref();
+            known.is_some_and(|(on, id)| Some(*on) == generation && *id == run.id)
+        };
+        let mut others = self.all.iter().filter(|other| other.index != node.index);
+        match others.find(|other| has_it(other)) {
+            Some(other) => Err(twice(&other.address, &node.address)),
+            None => Ok(()),
         }
     }
 

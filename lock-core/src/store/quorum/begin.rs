@@ -7,7 +7,7 @@ use futures_util::future::try_join_all;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::QuorumStore;
-use super::causes::{Failure, late};
+use super::causes::{Failure, late, twice};
 use super::node::Node;
 use crate::error::Cause;
 use crate::store::StoreError;
@@ -88,16 +88,23 @@ impl QuorumStore {
         Ok(())
     }
 
-    /// The runs of all nodes.
+    /// The runs of all nodes, each on a server of its own.
     async fn runs(&self) -> Result<Vec<Run>, StoreError> {
-        let nodes = self.members.all.iter();
-        try_join_all(nodes.map(|node| {
+        let nodes = &self.members.all;
+        let runs = nodes.iter().map(|node| {
             self.on(node, async {
                 node.master.ready().await?;
                 node.master.run().await
             })
-        }))
-        .await
+        });
+        let runs = try_join_all(runs).await?;
+        for (node, run) in nodes.iter().zip(&runs) {
+            let mut earlier = nodes.iter().zip(&runs).take(node.index);
+            if let Some((other, _)) = earlier.find(|(_, other)| other.id == run.id) {
+                return Err(twice(&other.address, &node.address));
+            }
+        }
+        Ok(runs)
     }
 
     async fn found_on_all(&self, runs: &[Run], how: Vetting<'_>) -> Result<Vec<Found>, StoreError> {

@@ -37,6 +37,26 @@ const BATCH: usize = 64;
 /// Maximum clean-ups of one node that are kept. What is beyond ends with its ttl.
 const MOST: usize = 16_384;
 
+/// What a pass of the clean-up of one node came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Pass {
+    /// Nothing is left.
+    Over,
+    /// Some of what is left was removed.
+    Removed,
+    Nothing,
+}
+
+impl Pass {
+    /// The pause before the next pass.
+    fn pause_after(self, pause: Duration) -> Duration {
+        match self {
+            Self::Over | Self::Removed => PAUSE.0,
+            Self::Nothing => PAUSE.1.min(pause * 2),
+        }
+    }
+}
+
 /// The clean-ups that a node has not confirmed.
 #[derive(Default)]
 pub(super) struct Leftovers {
@@ -218,8 +238,8 @@ impl Members {
         }
     }
 
-    /// Sends what is due. Returns whether nothing is left.
-    async fn clean_up(self: &Arc<Self>, node: &Arc<Node>) -> bool {
+    /// Sends what is due.
+    async fn clean_up(self: &Arc<Self>, node: &Arc<Node>) -> Pass {
         let connected = timeout(self.limit, node.master.ready()).await;
         let connection = connected.ok().and_then(Result::ok);
         let asked = Instant::now();
@@ -228,10 +248,10 @@ impl Members {
             left.entries.retain(|_, leftover| asked < leftover.end);
             if left.entries.is_empty() {
                 left.running = false;
-                return true;
+                return Pass::Over;
             }
             if connection.is_none() {
-                return false;
+                return Pass::Nothing;
             }
             let due = left.entries.values_mut();
             let due = due.filter_map(|it| {
@@ -247,6 +267,7 @@ impl Members {
         let answers = join_all(answers).await;
         let now_on = node.master.generation();
         let mut left = lock(&node.leftovers);
+        let before = left.entries.len();
         for (number, answer) in answers {
             let (Ok(answer), Some(leftover)) = (answer, left.entries.get_mut(&number)) else {
                 continue;
@@ -257,21 +278,25 @@ impl Members {
                 left.entries.remove(&number);
             }
         }
-        false
+        if left.entries.len() < before {
+            Pass::Removed
+        } else {
+            Pass::Nothing
+        }
     }
 }
 
 /// Cleans up on a node until nothing is left. Does not keep the store alive.
 async fn clean_up_on(members: Weak<Members>, index: usize, _busy: Busy) {
-    let (mut pause, longest) = PAUSE;
+    let mut pause = PAUSE.0;
     loop {
         sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
-        pause = longest.min(pause * 2);
         let Some(members) = members.upgrade() else {
             return;
         };
-        if members.clean_up(&members.all[index]).await {
-            return;
+        match members.clean_up(&members.all[index]).await {
+            Pass::Over => return,
+            pass => pause = pass.pause_after(pause),
         }
     }
 }
@@ -281,6 +306,16 @@ mod tests {
     use super::*;
     use crate::key::LockKey;
     use crate::token::ClientId;
+
+    #[test]
+    fn a_pass_that_removes_something_is_followed_by_the_next_one_soon() {
+        let mut pause = PAUSE.0;
+        for _ in 0..20 {
+            pause = Pass::Nothing.pause_after(pause);
+        }
+        assert_eq!(pause, PAUSE.1);
+        assert_eq!(Pass::Removed.pause_after(pause), PAUSE.0);
+    }
 
     #[test]
     fn an_answer_confirms_on_the_connection_of_the_vote_or_a_second_after_its_end() {

@@ -69,8 +69,8 @@ impl QuorumStore {
                     let on = members.all[node].master.generation().unwrap_or(NONE);
                     for (n, flag) in flags.into_iter().enumerate() {
                         // A vote that a late undo may remove does not count.
-                        let counts = members.tokens.counts(renewals[n].token, node, on);
-                        let side = if flag && counts {
+                        let counts = || members.tokens.renewed_on(renewals[n].token, node, on);
+                        let side = if flag && counts() {
                             &mut held[n]
                         } else {
                             &mut not_held[n]

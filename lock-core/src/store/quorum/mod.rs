@@ -7,6 +7,7 @@
 mod acquire;
 mod admission;
 mod begin;
+mod book;
 mod causes;
 mod clean_up;
 mod editions;

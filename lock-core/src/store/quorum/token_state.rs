@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use super::editions::UNUSED;
 use super::sent_on::SentOn;
 use super::undone::Undone;
+use crate::rt;
 
 /// The state of one token.
 #[derive(Debug, Default)]
@@ -19,6 +20,9 @@ pub(super) struct TokenState {
     pub(super) sent_on: SentOn,
     /// Where it may have a place in the queue.
     pub(super) places: SentOn,
+    /// The time of its first attempt, µs since 1970: its place in the queues. A later time in some of them would put them in
+    /// different orders, and their offers would go to different waiters.
+    pub(super) ticket: Option<u64>,
     /// Number of running renewals.
     pub(super) renewals: u32,
     /// Whether it was released since a running renewal began.
@@ -32,6 +36,16 @@ pub(super) struct TokenState {
 }
 
 impl TokenState {
+    /// An attempt begins. Returns the ticket: the given one, of an earlier edition, if there is none yet.
+    pub(super) fn begins(&mut self, earlier: Option<u64>) -> u64 {
+        self.attempts += 1;
+        self.freed = 0;
+        self.asked = Some(Instant::now());
+        let now = || rt::unix_time().as_micros() as u64;
+        let first = self.ticket.or(earlier).unwrap_or_else(now);
+        *self.ticket.insert(first)
+    }
+
     pub(super) fn is_over(&self) -> bool {
         let is_done = self.won.is_none() && self.undone.is_empty();
         is_done && self.is_asked_nowhere() && !self.is_used()
@@ -72,5 +86,18 @@ impl TokenState {
 
     pub(super) fn was_asked_for(&self, now: Instant) -> bool {
         self.asked.is_some_and(|asked| now < asked + UNUSED)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_attempts_of_a_token_and_its_later_editions_have_the_ticket_of_the_first() {
+        let mut state = TokenState::default();
+        assert_eq!(state.begins(Some(7)), 7);
+        assert_eq!(state.begins(None), 7);
+        assert_eq!(state.begins(Some(9)), 7);
     }
 }

@@ -18,60 +18,20 @@
 //! that attempt goes on with another edition of the token (see `editions`), and gives up the votes and places of the former
 //! edition.
 
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::editions::Editions;
-use super::nodes::Nodes;
+use super::book::Book;
+use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::sent_on::SentOn;
 use super::token_state::TokenState;
 use crate::sync::lock;
 use crate::token::Token;
 
-/// Minimum number of tokens before old ones are looked for.
-const FEW: usize = 64;
-
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Mutex<Book>);
-
-#[derive(Debug, Default)]
-struct Book {
-    tokens: HashMap<u64, TokenState>,
-    editions: Editions,
-    /// Number of undos so far.
-    undos: u64,
-    /// The number of tokens at which old ones are looked for next.
-    look_at: usize,
-}
-
-impl Book {
-    /// Forgets old tokens. This is rare, so the cost for each token is small.
-    fn tidy(&mut self, now: Instant) {
-        self.tokens.retain(|_, state| {
-            let may_follow = !state.undone.is_empty() && state.was_asked_for(now);
-            state.is_used() || state.is_won(now) || may_follow
-        });
-        let tokens = &self.tokens;
-        self.editions
-            .forget(now, |token| !tokens.contains_key(&token.number()));
-        self.look_at = self.tokens.len() * 2;
-    }
-
-    /// Changes the state of a known token, and forgets a state that has become empty.
-    fn change(&mut self, number: u64, change: impl FnOnce(&mut TokenState)) {
-        if let Entry::Occupied(mut entry) = self.tokens.entry(number) {
-            let state = entry.get_mut();
-            change(state);
-            if state.is_over() {
-                entry.remove();
-            }
-        }
-    }
-}
 
 impl Tokens {
     /// The token of an acquisition on the nodes.
@@ -87,31 +47,29 @@ impl Tokens {
         connection: impl Fn(usize) -> Option<u64>,
     ) -> Claim {
         let mut book = lock(&self.0);
-        if book.tokens.len() >= book.look_at.max(FEW) {
+        if book.is_due() {
             book.tidy(Instant::now());
         }
         let (mut token, mut former) = (book.editions.current(token), None);
-        if let Some(state) = book.tokens.get(&token.number())
+        let known = book.tokens.get(&token.number());
+        let ticket = known.and_then(|state| state.ticket);
+        if let Some(state) = known
             && !state.is_claimed()
             && !state.undone.is_empty()
         {
-            let may_follow = |node| match connection(node) {
-                Some(connection) => state.undone.may_follow(node, connection),
-                None => false,
-            };
-            if (0..nodes).any(may_follow) {
+            let follows = |node, on| state.undone.may_follow(node, on);
+            if (0..nodes).any(|node| connection(node).is_some_and(|on| follows(node, on))) {
                 former = Some(token);
                 token = book.editions.next(&token);
             }
         }
         let state = book.tokens.entry(token.number()).or_default();
-        state.attempts += 1;
-        state.freed = 0;
-        state.asked = Some(Instant::now());
+        let ticket = state.begins(ticket);
         drop(book);
         Claim {
             tokens: Arc::clone(self),
             token,
+            ticket,
             former,
         }
     }
@@ -167,11 +125,17 @@ impl Tokens {
         lock(&self.0).change(token.number(), |state| state.undone.answered(node, number));
     }
 
-    /// Whether a vote that a node has renewed on this connection counts.
-    pub(super) fn counts(&self, token: &Token, node: usize, connection: u64) -> bool {
-        let book = lock(&self.0);
-        let state = book.tokens.get(&token.number());
-        state.is_none_or(|state| !state.undone.may_follow(node, connection))
+    /// A node has renewed a vote on this connection. Returns whether it counts. It may be of an attempt that lost, and whose undo
+    /// was lost, too: the release has to remove it.
+    pub(super) fn renewed_on(&self, token: &Token, node: usize, connection: u64) -> bool {
+        let mut book = lock(&self.0);
+        book.tokens.get_mut(&token.number()).is_none_or(|state| {
+            if state.won.is_some() {
+                let any = SentOn::unknown(MAXIMUM_NODES);
+                state.sent_on.add(&any, Nodes::default().with(node));
+            }
+            !state.undone.may_follow(node, connection)
+        })
     }
 
     /// A vote for the token is about to be requested on this connection. Returns false if an undo may arrive behind it.
@@ -240,6 +204,8 @@ pub(super) struct Claim {
     tokens: Arc<Tokens>,
     /// The token that the nodes are asked for.
     pub(super) token: Token,
+    /// Its place in the queues.
+    pub(super) ticket: u64,
     /// The token of the former edition, which is given up.
     pub(super) former: Option<Token>,
 }

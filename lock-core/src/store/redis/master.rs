@@ -24,7 +24,7 @@ use crate::LockError;
 use crate::config::Config;
 use crate::error::Cause;
 use crate::key::{LockKey, Name, Names};
-use crate::rt::{self, Handle};
+use crate::rt::Handle;
 use crate::store::{Attempt, EventSink, Mode, Renewal, StoreError};
 use crate::time::Moment;
 use crate::token::{ClientId, Token};
@@ -81,16 +81,20 @@ impl Ballot {
         Arc::new(Self { script, command })
     }
 
-    /// A request for the votes for a lock, which the nodes keep for `kept`, by a client that receives messages or polls. `None`
-    /// for a kind without a quorum.
-    pub(crate) fn acquire(attempt: Attempt<'_>, kept: Duration, pushes: bool) -> Option<Arc<Self>> {
+    /// A request for the votes for a lock, which the nodes keep for `kept`, by a client that receives messages or polls. Waiters
+    /// are queued in the order of their tickets. `None` for a kind without a quorum.
+    pub(crate) fn acquire(
+        attempt: Attempt<'_>,
+        kept: Duration,
+        pushes: bool,
+        ticket: u64,
+    ) -> Option<Arc<Self>> {
         let (queue, waiters) = names(attempt.key)?;
         let mode = match attempt.mode {
             Mode::Try => "try",
             Mode::Wait => "wait",
         };
         let hears = if pushes { "push" } else { "poll" };
-        let ticket = rt::unix_time().as_micros();
         let waiter = format!("{mode} {} {hears} {ticket}", attempt.alive_for.as_millis());
         let args = [
             Arg::Text(attempt.token.as_str()),

@@ -15,7 +15,7 @@ const COUNTER: &str = "lock-core:quorum:fence:";
 /// A run of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Run {
-    pub(super) id: String,
+    pub(crate) id: String,
     /// The id of the replication that the server took part in before it became a master; empty for none. Never the id of the
     /// current replication: a backup begins another one.
     pub(super) replication: String,
