@@ -1,10 +1,11 @@
 //! Settings for a manager.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(feature = "tls-rustls")]
 use crate::config::SentinelTls;
-use crate::config::{Config, ENDLESS};
+use crate::config::{ClusterAddresses, Config, ENDLESS};
 
 /// Sets up a [`LockManager`](crate::LockManager). Made by [`LockManager::builder`](crate::LockManager::builder).
 ///
@@ -404,6 +405,27 @@ impl LockManagerBuilder {
     #[cfg(feature = "tls-rustls")]
     pub fn sentinel_tls(mut self, tls: impl Into<Option<crate::Tls>>) -> Self {
         self.config.sentinel.tls = tls.into().map_or(SentinelTls::Without, SentinelTls::With);
+        self
+    }
+
+    /// Where the nodes of a cluster are for this program, if that is not where the cluster says: behind NAT, or a forwarded port.
+    /// Called with the host and the port that the cluster names; returns those to connect to. Default: no change.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .cluster_addresses(|_host, port| ("127.0.0.1".to_owned(), port + 10_000))
+    ///     .connect("redis+cluster://127.0.0.1:17000,127.0.0.1:17001")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn cluster_addresses(
+        mut self,
+        addresses: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
+    ) -> Self {
+        self.config.cluster_addresses = Some(ClusterAddresses(Arc::new(addresses)));
         self
     }
 }

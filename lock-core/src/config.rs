@@ -1,6 +1,7 @@
 //! The settings of a manager, and their checks.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::LockError;
@@ -41,6 +42,25 @@ pub(crate) struct Config {
     #[cfg(feature = "tls-rustls")]
     pub(crate) tls: Option<crate::tls::Tls>,
     pub(crate) sentinel: SentinelConfig,
+    pub(crate) cluster_addresses: Option<ClusterAddresses>,
+}
+
+/// Where the nodes of a cluster are for this client, by the host and port that the cluster names.
+#[derive(Clone)]
+pub(crate) struct ClusterAddresses(pub(crate) Arc<AddressOf>);
+
+type AddressOf = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
+
+impl ClusterAddresses {
+    pub(crate) fn of(&self, host: &str, port: u16) -> (String, u16) {
+        (self.0)(host, port)
+    }
+}
+
+impl fmt::Debug for ClusterAddresses {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterAddresses").finish_non_exhaustive()
+    }
 }
 
 /// The settings for sentinels, if they differ from the settings for servers.
@@ -127,6 +147,7 @@ impl Default for Config {
             #[cfg(feature = "tls-rustls")]
             tls: None,
             sentinel: SentinelConfig::default(),
+            cluster_addresses: None,
         }
     }
 }

@@ -8,7 +8,7 @@ use redis::{FromRedisValue, ToRedisArgs};
 use crate::LockError;
 use crate::error::LossReason;
 use crate::guard::LockGuard;
-use crate::slot::slot;
+use crate::slot::slot_of;
 use crate::store::{GuardedCall, Store, StoreError};
 
 /// A Lua script that runs only while a lock is held: see [`LockGuard::guarded`].
@@ -127,7 +127,7 @@ impl Guarded<'_> {
             _ => return lost(view.lost().await),
         };
         let lock = acquisition.key.lock();
-        if let Some(stray) = self.keys.iter().find(|key| slot(key) != slot(lock)) {
+        if let Some(stray) = self.keys.iter().find(|key| slot_of(key) != slot_of(lock)) {
             return Err(LockError::InvalidKey {
                 key: stray.chars().take(64).collect(),
                 reason: "it is not in the hash slot of the lock: give both the same `{tag}`",

@@ -9,6 +9,7 @@
 //! - [`TestServer`]: a real server of your own, which can be paused, killed
 //!   and started again.
 //! - [`ShiftedClock`]: the wall clock of such a server, which jumps on command.
+//! - [`TestCluster`]: a cluster, whose slots move and whose masters fail.
 //! - [`AclServer`]: one with a user who may do some things only.
 //! - [`servers`]: every server the contract suite has to run on.
 //! - [`Proxy`]: a network between client and server that loses, delays and
@@ -25,6 +26,7 @@ mod admin;
 pub mod binary;
 pub mod capture;
 pub mod clock;
+pub mod cluster;
 pub mod history;
 pub mod kit;
 mod port;
@@ -43,6 +45,7 @@ pub use acl::{AclServer, Rights, rights};
 pub use binary::{ServerBinary, servers};
 pub use capture::{Capture, Said};
 pub use clock::{boottime_now, monotonic_now};
+pub use cluster::{ClusterNode, TestCluster};
 pub use history::{History, Hold, Violation};
 pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};

@@ -192,6 +192,9 @@ mod contract {
         force { force_release_tells_the_holder }
         server { nothing_stays_on_the_server }
     }
+    suite_with_a_queue! { cluster:
+        force { force_release_tells_the_holder }
+    }
     suite! { quorum_3:
         force { force_release_tells_the_holder }
     }

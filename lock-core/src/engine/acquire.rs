@@ -226,7 +226,7 @@ impl Waiter<'_> {
 
     /// Sends one request for the line, and passes the answer on to the line.
     async fn ask(&mut self, acquisition: &Arc<Acquisition>, reserve: u64) -> Result<(), LockError> {
-        if let Some(connecting) = self.shared.store.connecting() {
+        if let Some(connecting) = self.shared.store.connecting(&acquisition.key) {
             // A waiter that gives up before a connection exists leaves nothing on the server.
             let connected = match within(self.patience.end(), connecting).await {
                 Some(Ok(())) => Ok(()),
@@ -298,7 +298,7 @@ impl Waiter<'_> {
     async fn subscribe(&self, acquisition: &Arc<Acquisition>) -> Result<(), LockError> {
         let line = &self.place.line;
         let now = self.shared.now();
-        if !(self.shared.store.pushes() && line.needs_subscription(now)) {
+        if !(self.shared.store.pushes(&acquisition.key) && line.needs_subscription(now)) {
             return Ok(());
         }
         let subscribing = Box::pin(self.shared.store.subscribe(&acquisition.key));

@@ -112,7 +112,7 @@ async fn try_once(
     end: Option<Instant>,
 ) -> Option<(Moment, Result<Answer, StoreError>)> {
     // A client that gives up before a connection exists leaves nothing on the server.
-    if let Some(connecting) = shared.store.connecting()
+    if let Some(connecting) = shared.store.connecting(&acquisition.key)
         && let Err(error) = within(end, connecting).await?
     {
         return Some((shared.now(), Err(error)));

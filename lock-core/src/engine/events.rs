@@ -7,7 +7,7 @@ use super::acquisition::Acquisition;
 use super::shared::{Command, Shared};
 use super::state::{Action, State};
 use crate::key::LockKey;
-use crate::store::{Events, Grant};
+use crate::store::{Concerned, Events, Grant};
 use crate::sync::lock;
 
 impl Shared {
@@ -71,12 +71,13 @@ impl Events for Shared {
         }
     }
 
-    fn interrupted(&self) {
+    fn interrupted(&self, of: Concerned<'_>) {
         let registry = lock(&self.registry);
-        for line in registry.lines() {
+        for line in registry.lines().filter(|line| of(&line.key)) {
             line.interrupted();
         }
-        for acquisition in registry.acquisitions.values() {
+        let acquisitions = registry.acquisitions.values();
+        for acquisition in acquisitions.filter(|acquisition| of(&acquisition.key)) {
             acquisition.life().state.interrupted();
         }
     }
@@ -84,10 +85,11 @@ impl Events for Shared {
     /// The waiters were told when the connection broke. A holder may have missed a revocation, or that another process waits:
     /// every lease is confirmed, and every turn is limited as if another process waited. The server may be another one, which has
     /// not heard of the last releases: they are repeated.
-    fn reconnected(&self) {
+    fn reconnected(&self, of: Concerned<'_>) {
         let now = self.now();
         let registry = lock(&self.registry);
-        for acquisition in registry.acquisitions.values() {
+        let acquisitions = registry.acquisitions.values();
+        for acquisition in acquisitions.filter(|acquisition| of(&acquisition.key)) {
             acquisition.life().state.contended();
             if let Some(lease) = acquisition.lease() {
                 lease.confirm_at(now);
@@ -96,10 +98,11 @@ impl Events for Shared {
                 line.contended(acquisition, now);
             }
         }
-        for line in registry.lines() {
+        for line in registry.lines().filter(|line| of(&line.key)) {
             line.reconnected();
         }
-        let released = registry.last_releases(now);
+        let mut released = registry.last_releases(now);
+        released.retain(|released| of(&released.key));
         drop(registry);
         self.reconnected.notify_waiters();
         self.lease_due_at(now);

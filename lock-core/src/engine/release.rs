@@ -314,8 +314,8 @@ async fn let_go(
             ttl: left,
             owner: acquisition.owner(),
         };
-        let kept = Box::pin(shared.store.extend(&[keep])).await?;
-        return Ok(if kept == [true] {
+        let kept = Box::pin(shared.store.extend(&[keep])).await.pop();
+        return Ok(if kept.transpose()? == Some(true) {
             lock(&shared.registry).keep(acquisition.sequence, now, now + left);
             Released::Kept
         } else {

@@ -218,7 +218,7 @@ impl Shared {
         Limits {
             handovers: self.config.handover_limit,
             time: self.config.handover_time,
-            always: line.key.kind() == Kind::Reentrant || !self.store.pushes(),
+            always: line.key.kind() == Kind::Reentrant || !self.store.pushes(&line.key),
         }
     }
 
@@ -323,7 +323,7 @@ impl Shared {
     /// holder's lease, which no message announces. The spread separates processes that wait for the same lease.
     pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
         let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
-        let interval = if self.store.pushes() && line.is_told() {
+        let interval = if self.store.pushes(&line.key) && line.is_told() {
             terms.third().min(REFRESH)
         } else {
             self.config.poll_interval.mul_f64(0.5 + fastrand::f64())

@@ -248,8 +248,8 @@ async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     while under_way.next().await.is_some() {}
 }
 
-/// Renews a batch. An unconfirmed renewal changes no deadline. A batch that is refused may be so for one key of it, so its halves
-/// are renewed apart.
+/// Renews a batch. An unconfirmed renewal changes no deadline. Locks that are refused together may be so for one key of them, so
+/// their halves are renewed apart.
 async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
     let span = tracing::debug_span!(
         "lock.renew",
@@ -265,49 +265,49 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
             return;
         }
         let sent_at = shared.now();
-        let answer = extend(&shared, &batch).await;
+        let answers = extend(&shared, &batch).await;
         let now = shared.now();
-        let mut next = Moment::NEVER;
-        match answer {
-            Ok(held) => {
-                let lost = held.iter().filter(|held| !**held).count();
-                span.record("outcome", if lost == 0 { "renewed" } else { "some lost" });
-                for (due, held) in batch.iter().zip(held) {
-                    let acquisition = &due.acquisition;
-                    let Some(lease) = acquisition.lease() else {
-                        continue;
-                    };
-                    if held && due.prolongs {
-                        next = next
-                            .min(lease.renewed(now, sent_at, due.terms))
-                            .min(lease.end());
-                    } else if held {
-                        next = next.min(lease.confirmed(now)).min(lease.end());
-                    } else if acquisition.is_over() {
-                        // The acquisition was released in between; other acquisitions of the same owner may still use the lease.
-                        next = next.min(lease.not_renewed(now));
-                    } else if lease.lose(LossReason::Gone) {
+        let (mut next, mut lost, mut failed) = (Moment::NEVER, 0, None);
+        let (many, mut refused) = (batch.len() > 1, Vec::new());
+        for (due, answer) in batch.into_iter().zip(answers) {
+            if many && matches!(answer, Err(StoreError::Misconfigured(_))) {
+                refused.push(due);
+                continue;
+            }
+            let acquisition = &due.acquisition;
+            let Some(lease) = acquisition.lease() else {
+                continue;
+            };
+            match answer {
+                Ok(true) if due.prolongs => {
+                    next = next
+                        .min(lease.renewed(now, sent_at, due.terms))
+                        .min(lease.end());
+                }
+                Ok(true) => next = next.min(lease.confirmed(now)).min(lease.end()),
+                // The acquisition was released in between; other acquisitions of the same owner may still use the lease.
+                Ok(false) if acquisition.is_over() => next = next.min(lease.not_renewed(now)),
+                Ok(false) => {
+                    lost += 1;
+                    if lease.lose(LossReason::Gone) {
                         next = now;
                     }
                 }
-            }
-            Err(StoreError::Misconfigured(_)) if batch.len() > 1 => {
-                span.record("outcome", "refused, in halves");
-                let half = batch.split_off(batch.len() / 2);
-                let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
-                Box::pin(async { tokio::join!(renew(one, batch), renew(other, half)) }).await;
-            }
-            Err(error) => {
-                span.record("outcome", "failed");
-                tracing::warn!(
-                    locks = batch.len(),
-                    %error,
-                    "leases could not be renewed: trying again"
-                );
-                for lease in batch.iter().filter_map(|due| due.acquisition.lease()) {
+                Err(error) => {
                     next = next.min(lease.failed(now, &error)).min(lease.end());
+                    let (failures, _) = failed.get_or_insert((0, error));
+                    *failures += 1;
                 }
             }
+        }
+        span.record("outcome", outcome(lost, failed.is_some(), &refused));
+        if let Some((locks, error)) = failed {
+            tracing::warn!(locks, %error, "leases could not be renewed: trying again");
+        }
+        if !refused.is_empty() {
+            let half = refused.split_off(refused.len() / 2);
+            let (one, other) = (Arc::clone(&shared), Arc::clone(&shared));
+            Box::pin(async { tokio::join!(renew(one, refused), renew(other, half)) }).await;
         }
         shared.lease_due_at(next);
     }
@@ -315,7 +315,17 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
     .await;
 }
 
-async fn extend(shared: &Shared, batch: &[Due]) -> Result<Vec<bool>, StoreError> {
+/// The outcome of a batch, for its span.
+fn outcome(lost: usize, failed: bool, refused: &[Due]) -> &'static str {
+    match (lost, failed, refused) {
+        (_, true, _) => "failed",
+        (_, false, [_, ..]) => "refused, in halves",
+        (1.., false, []) => "some lost",
+        (0, false, []) => "renewed",
+    }
+}
+
+async fn extend(shared: &Shared, batch: &[Due]) -> Vec<Result<bool, StoreError>> {
     let token = |due: &Due| shared.token(&due.acquisition);
     let tokens: Vec<Token> = batch.iter().map(token).collect();
     let renewals = batch.iter().zip(&tokens).map(|(due, token)| Renewal {
@@ -350,10 +360,12 @@ async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
         });
         let asked: Vec<_> = asked.collect();
         // After the next reconnect it is asked again.
-        let Ok(held) = shared.store.extend(&asked).await else {
-            return;
-        };
-        for (one, _) in batch.iter().zip(held).filter(|(_, held)| *held) {
+        let held = shared.store.extend(&asked).await;
+        for (one, _) in batch
+            .iter()
+            .zip(held)
+            .filter(|(_, held)| matches!(held, Ok(true)))
+        {
             let ReleasedLately {
                 sequence,
                 key,
@@ -375,7 +387,7 @@ pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, acquisition: A
 }
 
 async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acquisition>) {
-    if shared.store.pushes() && line.needs_subscription(shared.now()) {
+    if shared.store.pushes(&line.key) && line.needs_subscription(shared.now()) {
         // The first waiter asks and subscribes itself.
         acquisition.life().state.interrupted();
         return line.wake_first();

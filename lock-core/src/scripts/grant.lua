@@ -18,6 +18,10 @@ local off, said
 local function grant_next(lock, queue, waiters, fence, head, asking, reserve, caller, joins)
   off, said = head, nil
   if not head then return nil end
+  -- In a cluster the counter is one of the slot. There each node passes a message on to its clients, so a waiter may receive what is
+  -- published here although PUBLISH, which counts the clients of this node, counts none.
+  local in_cluster = string.sub(fence, -1) == '}'
+  if in_cluster then caller = '' end
   local t = redis.call('TIME')
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
   while head do
@@ -31,6 +35,14 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
     local ttl, wanted = string.match(known[1] or '', '^(%d+) (%d+)$')
     local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
     local live = ttl and (head == asking or (alive_until and tonumber(alive_until) > now))
+    if live and in_cluster and head ~= asking and channel ~= '' then
+      local here = redis.pcall('PUBSUB', 'NUMSUB', channel)
+      if here[2] == 0 then
+        -- Dead, or not connected to the node to which the slot has moved: then it asks again there.
+        redis.pcall('PUBLISH', channel, 'free ' .. head)
+        live = false
+      end
+    end
     if live then
       local contended = joins and 1 or others
       local minted, last, reserved = mint(fence, head == asking and reserve or tonumber(wanted), t)
@@ -55,7 +67,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
         if head ~= asking or contended == 1 then
           -- If PUBLISH is refused (an ACL), the waiter may still live: it finds its grant with its next refresh.
           local reached = redis.pcall('PUBLISH', channel, message)
-          live = head == asking or reached ~= 0
+          live = head == asking or in_cluster or reached ~= 0
         end
       end
       if live then
@@ -91,7 +103,13 @@ local function grant_first(lock, queue, waiters, ...)
   local done, grant = pcall(grant_next, lock, queue, waiters, ...)
   if done then return grant end
   if not off then return nil, grant end
-  local waiting = redis.call('RPUSH', queue, off)
+  local waiting = redis.pcall('RPUSH', queue, off)
+  if type(waiting) == 'table' then
+    -- A queue that ended here, in a slot of a cluster that is moving, begins on the other node: the waiter asks again.
+    local channel = string.match(said and said[2] or '', '^%d+ (.+)$')
+    if channel then redis.pcall('PUBLISH', channel, 'free ' .. off) end
+    return nil, grant
+  end
   if waiting == 1 and type(redis.pcall('PEXPIRE', queue, QUEUE_TTL)) == 'table' then
     redis.call('LPOP', queue)
     return nil, grant

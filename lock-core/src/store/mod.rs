@@ -228,6 +228,18 @@ impl StoreError {
     }
 }
 
+impl StoreError {
+    /// The same error, with the name of the server.
+    pub(crate) fn at(self, server: &Arc<str>) -> Self {
+        match self {
+            Self::Ambiguous(cause) => Self::Ambiguous(cause.at(server)),
+            Self::NotNow(cause) => Self::NotNow(cause.at(server)),
+            Self::Misconfigured(reason) => Self::Misconfigured(redis::at(&reason, server)),
+            Self::NotYet(_) => self,
+        }
+    }
+}
+
 impl fmt::Display for StoreError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -254,10 +266,11 @@ pub(crate) trait Events: Send + Sync {
     fn freed(&self, _token: &str) {}
     /// The reentrant lock named `lock`, with a local [subscription](Store::subscribe), was announced free.
     fn unlocked(&self, lock: &str);
-    /// Messages may have been lost: every waiter must ask again.
-    fn interrupted(&self);
-    /// A connection was made after one that broke. The messages in between are lost, so the leases have to be confirmed.
-    fn reconnected(&self) {}
+    /// Messages about these locks may have been lost: their waiters must ask again.
+    fn interrupted(&self, of: Concerned<'_>);
+    /// A connection was made after one that broke. The messages about these locks in between are lost, so the leases have to be
+    /// confirmed.
+    fn reconnected(&self, _of: Concerned<'_>) {}
     /// Whether the engine holds or waits for a lock: then a lost connection has to be made again at once.
     fn is_in_use(&self) -> bool {
         false
@@ -272,6 +285,14 @@ pub(crate) trait Events: Send + Sync {
     }
 }
 
+/// Whether an event concerns a lock: a server may have only some of them.
+pub(crate) type Concerned<'a> = &'a dyn Fn(&LockKey) -> bool;
+
+/// An event that concerns every lock.
+pub(crate) fn every(_: &LockKey) -> bool {
+    true
+}
+
 /// The receiver of a store's events. Weak, because the engine owns the store.
 pub(crate) type EventSink = Weak<dyn Events>;
 
@@ -280,8 +301,8 @@ pub(crate) type EventSink = Weak<dyn Events>;
 ///
 /// Every call has the time limit of the store: it returns, with an error if necessary.
 pub(crate) trait Store: Send + Sync {
-    /// Waits for the connection, if there is none and no request can be sent yet.
-    fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+    /// Waits for the connection of a lock, if there is none and no request can be sent yet.
+    fn connecting(&self, _key: &LockKey) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
         None
     }
 
@@ -304,11 +325,11 @@ pub(crate) trait Store: Send + Sync {
         from: &Token,
     ) -> impl Future<Output = Result<Passed, StoreError>> + Send;
 
-    /// For each renewal, whether its token still held the lock.
+    /// For each renewal, whether its token still held the lock. They may be of different servers, so each has its own answer.
     fn extend(
         &self,
         renewals: &[Renewal<'_>],
-    ) -> impl Future<Output = Result<Vec<bool>, StoreError>> + Send;
+    ) -> impl Future<Output = Vec<Result<bool, StoreError>>> + Send;
 
     fn inspect(&self, key: &LockKey) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
 
@@ -337,8 +358,19 @@ pub(crate) trait Store: Send + Sync {
         call: GuardedCall<'_>,
     ) -> impl Future<Output = Result<Result<Option<::redis::Value>, String>, StoreError>> + Send;
 
-    /// True if grants arrive as messages; false if waiters have to poll.
-    fn pushes(&self) -> bool;
+    /// True if the grants of a lock arrive as messages; false if its waiters have to poll.
+    fn pushes(&self, key: &LockKey) -> bool;
+}
+
+/// The answer to a call for several renewals, as the answer to each.
+pub(crate) fn to_each(
+    answer: Result<Vec<bool>, StoreError>,
+    renewals: usize,
+) -> Vec<Result<bool, StoreError>> {
+    match answer {
+        Ok(held) => held.into_iter().map(Ok).collect(),
+        Err(error) => vec![Err(error); renewals],
+    }
 }
 
 /// The stores of a manager. An enum instead of a trait object: no allocation for each call.
@@ -379,15 +411,9 @@ impl AnyStore {
     }
 
     fn named(&self, error: StoreError) -> StoreError {
-        match (error, self.server()) {
-            (StoreError::Ambiguous(cause), Some(server)) => {
-                StoreError::Ambiguous(cause.at(&server))
-            }
-            (StoreError::NotNow(cause), Some(server)) => StoreError::NotNow(cause.at(&server)),
-            (StoreError::Misconfigured(reason), Some(server)) => {
-                StoreError::Misconfigured(redis::at(&reason, &server))
-            }
-            (error @ StoreError::NotYet(_), _) | (error, None) => error,
+        match self.server() {
+            Some(server) => error.at(&server),
+            None => error,
         }
     }
 
@@ -418,8 +444,8 @@ impl AnyStore {
 }
 
 impl Store for AnyStore {
-    fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
-        let connecting = on_store!(self, store => store.connecting())?;
+    fn connecting(&self, key: &LockKey) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+        let connecting = on_store!(self, store => store.connecting(key))?;
         Some(Box::pin(async {
             connecting.await.map_err(|error| self.named(error))
         }))
@@ -443,8 +469,14 @@ impl Store for AnyStore {
         on_store!(self, store => store.pass(attempt, from).await).map_err(|error| self.named(error))
     }
 
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        on_store!(self, store => store.extend(renewals).await).map_err(|error| self.named(error))
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+        let mut held = on_store!(self, store => Store::extend(store, renewals).await);
+        for answer in &mut held {
+            if let Err(error) = answer {
+                *error = self.named(error.clone());
+            }
+        }
+        held
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
@@ -471,7 +503,7 @@ impl Store for AnyStore {
         on_store!(self, store => store.guarded(call).await).map_err(|error| self.named(error))
     }
 
-    fn pushes(&self) -> bool {
-        on_store!(self, store => store.pushes())
+    fn pushes(&self, key: &LockKey) -> bool {
+        on_store!(self, store => Store::pushes(store, key))
     }
 }

@@ -10,7 +10,7 @@ async fn try_both(first: &LockManager, second: &LockManager, a: &str, b: &str) -
 }
 
 pub(crate) async fn prefixes_separate_managers(rig: &Rig) {
-    let plain = rig.manager().await;
+    let plain = rig.manager_with(|builder| builder.prefix("lock:")).await;
     let shop = rig.manager_with(|builder| builder.prefix("shop:")).await;
     let bare = rig.manager_with(|builder| builder.prefix("")).await;
     assert!(try_both(&plain, &shop, "a", "a").await);

@@ -2,12 +2,14 @@
 
 use std::future::Future;
 use std::io::Write;
-use std::sync::Once;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Once};
 use std::time::Duration;
 
 use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder, Tls};
-use lock_tests::{Authority, LIMIT, Sentinel, TestServer, TlsServer, eventually, servers};
+use lock_tests::{
+    Authority, LIMIT, Sentinel, TestCluster, TestServer, TlsServer, eventually, servers,
+};
 use redis::aio::ConnectionManagerConfig;
 
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
@@ -50,6 +52,11 @@ enum Backend {
     },
     Quorum {
         nodes: Vec<TestServer>,
+    },
+    Cluster {
+        cluster: Arc<TestCluster>,
+        /// The cases share the cluster.
+        prefix: String,
     },
 }
 
@@ -130,6 +137,17 @@ pub(super) async fn sentinel(case: impl AsyncFn(&Rig)) {
     Rig::new(backend, "a master behind a sentinel".to_owned())
         .run(case)
         .await;
+}
+
+/// Runs a case on a cluster of three masters.
+pub(super) async fn cluster(case: impl AsyncFn(&Rig)) {
+    static COUNT: AtomicU64 = AtomicU64::new(0);
+    let backend = Backend::Cluster {
+        cluster: TestCluster::shared().await,
+        prefix: format!("case-{}:", COUNT.fetch_add(1, Ordering::Relaxed)),
+    };
+    let rig = Rig::new(backend, "a cluster".to_owned());
+    rig.run(case).await;
 }
 
 /// Runs a case on three masters of every listed server.
@@ -225,6 +243,10 @@ impl Rig {
             Some(most) => builder.handover_limit(most),
             None => builder,
         };
+        let builder = match &self.backend {
+            Backend::Cluster { prefix, .. } => builder.prefix(prefix),
+            _ => builder,
+        };
         let builder = tweak(builder);
         match &self.backend {
             Backend::Memory { url, .. } => builder.connect(url).await.unwrap(),
@@ -252,6 +274,7 @@ impl Rig {
                 let url = format!("redis+sentinel://{}/mymaster", sentinel.addr());
                 builder.connect(&url).await.unwrap()
             }
+            Backend::Cluster { cluster, .. } => builder.connect(&cluster.url()).await.unwrap(),
             Backend::Quorum { nodes } => {
                 let urls = nodes.iter().map(TestServer::url);
                 builder.connect_quorum(urls).await.unwrap()
@@ -267,7 +290,7 @@ impl Rig {
     /// The server underneath.
     pub(crate) fn server(&self) -> &TestServer {
         match &self.backend {
-            Backend::Memory { .. } | Backend::Quorum { .. } => {
+            Backend::Memory { .. } | Backend::Quorum { .. } | Backend::Cluster { .. } => {
                 panic!("this case needs a server")
             }
             Backend::Url { server, .. } | Backend::Connection { server } => server,

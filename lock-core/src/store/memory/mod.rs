@@ -409,8 +409,8 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        Ok(self.run(|state, now, _| {
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+        self.run(|state, now, _| {
             let renewed = renewals.iter().map(|renewal| {
                 if renewal.key.kind() == Kind::Reentrant {
                     return state.extend_reentrant(now, renewal);
@@ -430,8 +430,8 @@ impl Store for MemoryStore {
                     _ => false,
                 }
             });
-            renewed.collect()
-        }))
+            renewed.map(Ok).collect()
+        })
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
@@ -475,7 +475,7 @@ impl Store for MemoryStore {
         ))
     }
 
-    fn pushes(&self) -> bool {
+    fn pushes(&self, _: &LockKey) -> bool {
         true
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::*;
 use crate::owner::Owner;
 
-use crate::store::{EventSink, Events, Grant, Mode, SnapshotState, Store};
+use crate::store::{Concerned, EventSink, Events, Grant, Mode, SnapshotState, Store};
 use crate::time::Clock;
 use crate::time::manual::ManualClock;
 use crate::token::ClientId;
@@ -32,7 +32,7 @@ impl Events for Told {
     fn unlocked(&self, name: &str) {
         lock(&self.0).push(format!("unlocked {name}"));
     }
-    fn interrupted(&self) {}
+    fn interrupted(&self, _: Concerned<'_>) {}
 }
 
 /// One client of a server that all clients of a name share.
@@ -98,7 +98,7 @@ impl Rig {
             ttl,
             owner: Some(owner.as_str()),
         };
-        self.store.extend(&[renewal]).await.unwrap()[0]
+        matches!(self.store.extend(&[renewal]).await[..], [Ok(true)])
     }
 
     async fn remaining(&self, key: &Arc<LockKey>) -> Option<Duration> {

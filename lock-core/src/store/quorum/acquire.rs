@@ -12,7 +12,7 @@ use super::round::{How, Progress, ask};
 use super::tally::{Tally, Verdict};
 use super::{QuorumStore, only_exclusive};
 use crate::store::redis::{Ballot, Vote, yes};
-use crate::store::{Answer, Attempt, Mode, QueuePlace, Store, StoreError};
+use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 use crate::time::{Clock, SystemClock};
 
 /// Maximum repetitions of a split vote before the caller gets an answer.
@@ -88,7 +88,7 @@ impl QuorumStore {
             token: &token,
             ..attempt
         };
-        let ballot = Ballot::acquire(attempt, kept, self.pushes(), claim.ticket);
+        let ballot = Ballot::acquire(attempt, kept, self.is_pushed_to(), claim.ticket);
         let ballot = ballot.ok_or_else(only_exclusive)?;
         if let Some(former) = &claim.former {
             self.give_up(attempt, former);

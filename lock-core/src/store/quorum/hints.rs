@@ -7,7 +7,7 @@ use once_cell::sync::OnceCell;
 
 use super::tokens::Tokens;
 use crate::rt::{self, Handle};
-use crate::store::{EventSink, Events, Grant};
+use crate::store::{Concerned, EventSink, Events, Grant};
 use crate::token::number_in;
 
 /// Average pause after the first "free" of a node, for the other nodes to send theirs.
@@ -85,12 +85,12 @@ impl Events for Sink {
 
     fn unlocked(&self, _: &str) {}
 
-    fn interrupted(&self) {
-        self.0.tell(|engine| engine.interrupted());
+    fn interrupted(&self, of: Concerned<'_>) {
+        self.0.tell(|engine| engine.interrupted(of));
     }
 
     // A short outage of one node is no reason to doubt a lease: the other nodes send the same messages.
-    fn reconnected(&self) {}
+    fn reconnected(&self, _: Concerned<'_>) {}
 
     fn is_in_use(&self) -> bool {
         let engine = self.0.engine.get().and_then(|(sink, _)| sink.upgrade());

@@ -42,7 +42,7 @@ pub(crate) use self::urls::node_urls;
 use super::redis::Master;
 use super::{
     Answer, Attempt, Cursor, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal,
-    Scanned, Snapshot, Store, StoreError, Subscription,
+    Scanned, Snapshot, Store, StoreError, Subscription, to_each,
 };
 use crate::LockError;
 use crate::config::Config;
@@ -189,6 +189,14 @@ fn only_exclusive() -> StoreError {
 }
 
 // Boxed, so that the futures of other stores, which share a type with these, stay small.
+impl QuorumStore {
+    /// Whether a majority pushes its messages.
+    fn is_pushed_to(&self) -> bool {
+        let pushing = self.members.all.iter().filter(|node| node.master.pushes());
+        pushing.count() >= self.members.majority
+    }
+}
+
 impl Store for QuorumStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         Box::pin(self.acquire(attempt)).await
@@ -218,8 +226,8 @@ impl Store for QuorumStore {
         }
     }
 
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        Box::pin(self.extend(renewals)).await
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+        to_each(Box::pin(self.extend(renewals)).await, renewals.len())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
@@ -250,8 +258,7 @@ impl Store for QuorumStore {
         ))
     }
 
-    fn pushes(&self) -> bool {
-        let pushing = self.members.all.iter().filter(|node| node.master.pushes());
-        pushing.count() >= self.members.majority
+    fn pushes(&self, _: &LockKey) -> bool {
+        self.is_pushed_to()
     }
 }

@@ -21,6 +21,13 @@ use super::wire::{Arg, FENCE};
 use crate::sync::lock;
 use crate::time::{Clock, SystemClock};
 
+/// Sends a request on a connection of its own, which ends with it.
+pub(super) async fn ask_once(target: &Target, command: &Cmd) -> RedisResult<Value> {
+    let (config, settings) = (AsyncConnectionConfig::new(), target.info.redis_settings());
+    let mut socket = socket::connect(target, settings, config, true, || {}).await?;
+    socket.request(command).await?.extract_error()
+}
+
 impl Link {
     /// Makes one attempt to connect.
     pub(super) async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
@@ -31,10 +38,7 @@ impl Link {
 
     /// Sends a request on a connection of its own, which ends with it.
     pub(super) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
-        let (config, target) = (AsyncConnectionConfig::new(), self.source.target().await?);
-        let settings = target.info.redis_settings();
-        let mut socket = socket::connect(&target, settings, config, false, || {}).await?;
-        socket.request(command).await?.extract_error()
+        ask_once(&*self.source.target().await?, command).await
     }
 
     async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
@@ -97,7 +101,8 @@ impl Link {
         let raise = async {
             let events = self.events();
             let largest = events.map_or(0, |events| events.largest_token());
-            if largest > 0 {
+            // In a cluster each slot has a counter.
+            if largest > 0 && !self.source.is_cluster {
                 let raise = RAISE.by_text(&[FENCE], &[Arg::Number(largest)]);
                 // A server that refuses it mints nothing either, or its clock is the floor.
                 let _ = socket.clone().request(&raise).await;
@@ -134,6 +139,7 @@ impl Link {
             at: &target.address,
             user: settings.username().unwrap_or("default"),
             socket: socket.clone(),
+            in_cluster: self.source.is_cluster,
         };
         Box::pin(look.look()).await?;
         self.was_looked_at.store(true, Ordering::Relaxed);

@@ -7,8 +7,9 @@ use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
 use super::batch::Want;
-use super::wire::{Arg, CHANNELS, FENCE, renewed};
-use super::{Conduit, RedisStore, reply, script};
+use super::endpoint::Endpoint;
+use super::wire::{Arg, CHANNELS, renewed};
+use super::{RedisStore, Servers, reply, script};
 use crate::key::{LockKey, Name};
 use crate::store::{
     Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError,
@@ -43,7 +44,12 @@ impl RedisStore {
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Passed, StoreError> {
-        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
+        let keys = [
+            attempt.key.lock().into(),
+            queue,
+            waiters,
+            self.fence(attempt.key),
+        ];
         let [token, ttl, mode, alive_for, channel, reserve] = self.args(attempt);
         let from = Arg::Bytes(from.as_bytes());
         let args = [token, ttl, mode, alive_for, channel, reserve, from];
@@ -58,7 +64,7 @@ impl RedisStore {
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Released, StoreError> {
-        if let Conduit::Link(_, batcher) = &self.conduit
+        if let Servers::One(Endpoint { batcher, .. }) = &self.servers
             && batcher.is_unsettled(token)
         {
             // A clean-up goes behind the request that it cleans up after. Boxed because it is rare.
@@ -77,7 +83,7 @@ impl RedisStore {
         key: &LockKey,
         queue: Name<'_>,
     ) -> Result<Snapshot, StoreError> {
-        let keys = [key.lock().into(), queue, FENCE];
+        let keys = [key.lock().into(), queue, self.fence(key)];
         let value = self.run(&script::INSPECT, &keys, &[]).await?;
         reply::inspected(value)
     }
@@ -88,7 +94,7 @@ impl RedisStore {
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Forced, StoreError> {
-        let keys = [key.lock().into(), queue, waiters, FENCE];
+        let keys = [key.lock().into(), queue, waiters, self.fence(key)];
         let value = self
             .run(&script::FORCE_RELEASE, &keys, &[Arg::Text(CHANNELS)])
             .await?;
@@ -97,7 +103,7 @@ impl RedisStore {
 
     /// The arguments of an attempt.
     fn args<'a>(&'a self, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
-        let channel = self.channel();
+        let channel = self.channel(attempt.key);
         let alive_for = if channel.is_empty() {
             self.polls_for
         } else {
@@ -122,7 +128,12 @@ impl RedisStore {
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Answer, StoreError> {
-        let keys = [attempt.key.lock().into(), queue, waiters, FENCE];
+        let keys = [
+            attempt.key.lock().into(),
+            queue,
+            waiters,
+            self.fence(attempt.key),
+        ];
         let args = self.args(attempt);
         let value = self.run(&script::ACQUIRE, &keys, &args).await?;
         reply::acquired(value, attempt.reserve)
@@ -135,7 +146,7 @@ impl RedisStore {
         queue: Name<'_>,
         waiters: Name<'_>,
     ) -> Result<Released, StoreError> {
-        let keys = [key.lock().into(), queue, waiters, FENCE];
+        let keys = [key.lock().into(), queue, waiters, self.fence(key)];
         let args = [Arg::Bytes(token.as_bytes())];
         let value = self.run(&script::RELEASE, &keys, &args).await?;
         reply::released(&value)
@@ -153,7 +164,7 @@ impl RedisStore {
     }
 
     /// Sends a request in a batch with the others of this moment: see [`batch`](super::batch). `None` for a caller that is
-    /// alone on the connection.
+    /// alone on the connection, and in a cluster, where a call may have the keys of one slot only.
     ///
     /// Boxed, so that the future of a caller that is alone stays small.
     fn batched<'a>(
@@ -163,7 +174,7 @@ impl RedisStore {
         token: &'a Token,
         ttl: Duration,
     ) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
-        let Conduit::Link(link, batcher) = &self.conduit else {
+        let Servers::One(Endpoint { link, batcher, .. }) = &self.servers else {
             return None;
         };
         if !link.is_busy() {

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::key::Name;
 use crate::rt::{self, Handle};
-use crate::store::{EventSink, Events};
+use crate::store::{EventSink, Events, every};
 use crate::sync::lock;
 use crate::time::Moment;
 use crate::token::ClientId;
@@ -59,6 +59,8 @@ pub(super) struct Link {
     silent: Mutex<Option<Socket>>,
     /// Whether the master is elsewhere, and there was no connection to it yet.
     has_moved: AtomicBool,
+    /// Whether the server is no master of the cluster any more.
+    retired: AtomicBool,
     /// False where the server refused RESP3 or the subscription on the last connection.
     pub(super) pushes: AtomicBool,
     /// Time of the last refusal of the subscription.
@@ -99,6 +101,7 @@ impl Link {
             left: AtomicU64::new(0),
             silent: Mutex::default(),
             has_moved: AtomicBool::new(false),
+            retired: AtomicBool::new(false),
             pushes: AtomicBool::new(resp3),
             refused_at: Mutex::default(),
             attached: OnceCell::new(),
@@ -132,6 +135,15 @@ impl Link {
         self: &Arc<Self>,
         command: C,
     ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
+        self.request_after(command, false)
+    }
+
+    /// As [`request`](Self::request); with `asks` behind an `ASKING`.
+    pub(super) fn request_after<C: Borrow<Cmd> + Send + Sync>(
+        self: &Arc<Self>,
+        command: C,
+        asks: bool,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
         let link = Arc::clone(self);
         async move {
             let current = link.current();
@@ -140,7 +152,11 @@ impl Link {
                 // Boxed because it is rare and large: otherwise every request would carry room for it.
                 None => Box::pin(link.connection()).await?,
             };
-            let result = live.socket.request(command.borrow()).await;
+            let result = if asks {
+                Box::pin(live.socket.request_asking(command.borrow())).await
+            } else {
+                live.socket.request(command.borrow()).await
+            };
             if link.has_left(live.generation) {
                 // Carried out or not: the new master may know nothing of it.
                 return Err(io::Error::other("the server is no longer the master").into());
@@ -253,16 +269,24 @@ impl Link {
         }
         let replaces = generation > 0;
         if let Some(events) = self.events().filter(|_| replaces) {
-            events.reconnected();
+            events.reconnected(&every);
         }
     }
 
     /// Whether the engine holds or waits for a lock, or has something to tell a new master.
     pub(super) fn is_in_use(&self) -> bool {
+        if self.retired.load(Ordering::Relaxed) {
+            return false;
+        }
         let has_moved = self.has_moved.load(Ordering::Relaxed);
         let tells = |events: &dyn Events| has_moved && events.has_released_lately();
         self.events()
             .is_some_and(|events| events.is_in_use() || tells(&*events))
+    }
+
+    /// The server is no master of the cluster any more: a connection that ends is not made again.
+    pub(super) fn retire(&self) {
+        self.retired.store(true, Ordering::Relaxed);
     }
 
     /// Runs a task on the engine's runtime.
@@ -313,8 +337,8 @@ impl Link {
                     tracing::info!("the server pushes messages to us again");
                     // A waiter has to name the channel, and a holder may have missed that its lock was taken away.
                     if let Some(events) = link.events() {
-                        events.interrupted();
-                        events.reconnected();
+                        events.interrupted(&every);
+                        events.reconnected(&every);
                     }
                 }
             });
@@ -429,7 +453,7 @@ impl Link {
         tracing::debug!(generation, "lost the connection to the lock server");
         self.dial.lost();
         if let Some(events) = self.events() {
-            events.interrupted();
+            events.interrupted(&every);
             if self.is_in_use() {
                 self.dial();
             }

@@ -24,6 +24,8 @@ pub(super) struct Look<'a> {
     pub(super) at: &'a str,
     pub(super) user: &'a str,
     pub(super) socket: Socket,
+    /// Whether a node of a cluster is meant.
+    pub(super) in_cluster: bool,
 }
 
 impl Look<'_> {
@@ -38,11 +40,16 @@ impl Look<'_> {
             join4(self.hello(), asked.0, asked.1, asked.2).await;
         match text(hello.get("mode")) {
             Some("sentinel") => return Err(self.is_sentinel().await),
-            Some("cluster") => {
+            Some("cluster") if !self.in_cluster => {
                 return Err(misconfigured(format!(
-                    "the server at {} is a node of a Redis Cluster, which is not supported yet: use a server without cluster \
-                     mode, or `redis+quorum://a,b,c` over several",
-                    self.at
+                    "the server at {} is a node of a cluster: write `redis+cluster://{}`, and name other nodes as well",
+                    self.at, self.at
+                )));
+            }
+            Some("standalone") if self.in_cluster => {
+                return Err(misconfigured(format!(
+                    "the server at {} is no node of a cluster: write `redis://{}`",
+                    self.at, self.at
                 )));
             }
             _ => {}

@@ -1,9 +1,11 @@
-//! Locks on one Redis or Valkey master.
+//! Locks on Redis or Valkey: on one master, or on the masters of a cluster.
 
 mod batch;
 mod channels;
+mod cluster;
 mod connecting;
 mod dial;
+mod endpoint;
 mod error;
 mod exclusive;
 mod guarded;
@@ -33,15 +35,15 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, Either};
+use futures_util::future::{BoxFuture, join_all};
 use once_cell::sync::OnceCell;
-use redis::{Cmd, RedisResult, Value};
+use redis::Value;
 use tokio::time::{Instant, timeout};
 
-use self::batch::Batcher;
+use self::cluster::{Cluster, Node};
+use self::endpoint::{Call, Endpoint};
 pub(super) use self::error::at;
 use self::error::{classify, garbled, no_reply};
-use self::link::Link;
 pub(crate) use self::master::{Ballot, Master, yes};
 pub(crate) use self::reply::{extended, forced, inspected};
 use self::script::Script;
@@ -50,10 +52,10 @@ use self::target::Target;
 pub(crate) use self::user::UserConnection;
 pub(crate) use self::vetting::{Run, Statement, Vetted, Vetting, counter_of};
 pub(crate) use self::vote::{Vote, is_unknown};
-use self::wire::{Arg, CHANNELS};
+use self::wire::{Arg, CHANNELS, FENCE};
 use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal,
-    Scanned, Snapshot, Store, StoreError, Subscription,
+    Scanned, Snapshot, Store, StoreError, Subscription, to_each,
 };
 use crate::LockError;
 use crate::config::Config;
@@ -61,9 +63,9 @@ use crate::key::{Kind, LockKey, Name, Names};
 use crate::rt::Handle;
 use crate::token::{ClientId, Token};
 
-/// A lock store on a Redis server.
+/// A lock store on Redis or Valkey.
 pub(crate) struct RedisStore {
-    conduit: Conduit,
+    servers: Servers,
     /// Maximum wait for a reply. A reply that takes longer is an error.
     limit: Duration,
     /// How long a waiter that polls counts as alive after each request.
@@ -72,10 +74,12 @@ pub(crate) struct RedisStore {
     channel: OnceCell<String>,
 }
 
-/// The connection that carries the requests.
-enum Conduit {
-    /// A connection of the library, made again after it breaks. Grants arrive on it.
-    Link(Arc<Link>, Arc<Batcher>),
+/// What carries the requests.
+enum Servers {
+    /// One master. The library makes its connection again after it breaks, and receives the grants on it.
+    One(Endpoint),
+    /// The masters of a cluster, with connections of the same kind.
+    Cluster(Arc<Cluster>),
     /// A connection of the user. The library cannot subscribe on it, so waiters find their grants by polling.
     User(UserConnection),
 }
@@ -90,21 +94,25 @@ impl RedisStore {
     /// Opens a store behind a URL. Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
         let limit = config.command_deadline;
+        if let Some(seeds) = cluster::seeds(url, config) {
+            let cluster = Cluster::new(seeds?, config);
+            return Ok(Self::through(Servers::Cluster(cluster), config));
+        }
         let source = match sentinel_url::source(url, config) {
             Some(source) => source?,
             None => Source::following(Target::parse(url, config)?),
         };
-        Ok(Self {
-            conduit: Conduit::Link(Link::open(source, limit), Arc::default()),
-            limit,
-            polls_for: polls_for(config),
-            channel: OnceCell::new(),
-        })
+        let servers = Servers::One(Endpoint::open(source, limit));
+        Ok(Self::through(servers, config))
     }
 
     pub(crate) fn over(connection: UserConnection, config: &Config) -> Self {
+        Self::through(Servers::User(connection), config)
+    }
+
+    fn through(servers: Servers, config: &Config) -> Self {
         Self {
-            conduit: Conduit::User(connection),
+            servers,
             limit: config.command_deadline,
             polls_for: polls_for(config),
             channel: OnceCell::new(),
@@ -112,40 +120,56 @@ impl RedisStore {
     }
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        if let Conduit::Link(link, _) = &self.conduit {
-            link.attach(client, sink, runtime);
+        match &self.servers {
+            Servers::One(endpoint) => endpoint.link.attach(client, sink, runtime),
+            Servers::Cluster(cluster) => cluster.attach(client, sink, runtime),
+            Servers::User(_) => {}
         }
         let channel = format!("{CHANNELS}{}", client.as_str());
         let _ = self.channel.set(channel);
     }
 
-    /// Whether the library makes and drives the connection.
+    /// Whether the library makes and drives the connections.
     pub(crate) fn is_driven_here(&self) -> bool {
-        matches!(self.conduit, Conduit::Link(..))
+        !matches!(self.servers, Servers::User(_))
     }
 
-    /// Host and port. A connection of the user does not tell.
+    /// Host and port, where there is one server. A connection of the user does not tell.
     pub(crate) fn server(&self) -> Option<Arc<str>> {
-        match &self.conduit {
-            Conduit::Link(link, _) => Some(link.address()),
-            Conduit::User(_) => None,
+        match &self.servers {
+            Servers::One(endpoint) => Some(endpoint.link.address()),
+            Servers::Cluster(_) | Servers::User(_) => None,
         }
     }
 
     /// Makes the first connection, so that a wrong address, password or server shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        let Conduit::Link(link, _) = &self.conduit else {
-            return Ok(());
-        };
-        match timeout(self.limit, link.connection()).await {
-            Ok(Ok(_)) => Ok(()),
-            Ok(Err(error)) => Err(classify(error)),
-            Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
+        match &self.servers {
+            Servers::One(endpoint) => endpoint.ready().await,
+            Servers::Cluster(cluster) => Box::pin(cluster.ready()).await,
+            Servers::User(_) => Ok(()),
         }
     }
 
-    fn channel(&self) -> &str {
-        let pushed = self.pushes();
+    /// The server of a lock, if it is known and the library drives its connection.
+    fn endpoint(&self, key: &LockKey) -> Option<Reached<'_>> {
+        match &self.servers {
+            Servers::One(endpoint) => Some(Reached::Only(endpoint)),
+            Servers::Cluster(cluster) => cluster.owner(key.lock()).map(Reached::Owner),
+            Servers::User(_) => None,
+        }
+    }
+
+    /// The key of the counter of fencing tokens.
+    fn fence(&self, key: &LockKey) -> Name<'static> {
+        match &self.servers {
+            Servers::Cluster(_) => cluster::fence_of(key.lock()),
+            Servers::One(_) | Servers::User(_) => FENCE,
+        }
+    }
+
+    fn channel(&self, key: &LockKey) -> &str {
+        let pushed = self.pushes(key);
         self.channel
             .get()
             .filter(|_| pushed)
@@ -159,12 +183,17 @@ impl RedisStore {
         keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
-        let went_silent = |link: &Arc<Link>| link.went_silent(self.limit);
-        self.run_within(self.limit, went_silent, script, keys, args)
-            .await
+        self.call(Call {
+            script,
+            keys,
+            args,
+            limit: self.limit,
+            renews: false,
+        })
+        .await
     }
 
-    /// Runs a script that renews leases.
+    /// Runs a script that renews leases. A renewal without an answer must leave time for another one.
     async fn run_renewal(
         &self,
         renewals: &[Renewal<'_>],
@@ -172,35 +201,40 @@ impl RedisStore {
         keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
-        let limit = self.renewal_limit(renewals);
-        let went_silent = |link: &Arc<Link>| link.renewal_went_silent(limit);
-        self.run_within(limit, went_silent, script, keys, args)
-            .await
+        let ttls = renewals.iter().map(|renewal| renewal.ttl);
+        let shortest = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
+        self.call(Call {
+            script,
+            keys,
+            args,
+            limit: shortest.map_or(self.limit, |third| third.min(self.limit)),
+            renews: true,
+        })
+        .await
     }
 
-    async fn run_within(
-        &self,
-        limit: Duration,
-        went_silent: impl Fn(&Arc<Link>),
-        script: &Script,
-        keys: &[Name<'_>],
-        args: &[Arg<'_>],
-    ) -> Result<Value, StoreError> {
+    async fn call(&self, call: Call<'_>) -> Result<Value, StoreError> {
         let started = tracing::enabled!(tracing::Level::TRACE).then(Instant::now);
-        let call = script.run(keys, args, |call| self.request(call));
-        let answer = timeout(limit, call).await;
-        let result = if let Ok(answer) = answer {
-            answer.map_err(classify)
-        } else {
-            if let Conduit::Link(link, _) = &self.conduit {
-                went_silent(link);
+        let limit = call.limit;
+        let result = match &self.servers {
+            Servers::One(endpoint) => {
+                let answer = endpoint.run(call, limit, false).await;
+                answer.map_err(|none| none.into_error(limit))
             }
-            Err(StoreError::Ambiguous(no_reply(limit)))
+            Servers::Cluster(cluster) => Box::pin(cluster.run(call)).await,
+            Servers::User(connection) => {
+                let request = |command| connection.request(command);
+                let answer = call.script.run(call.keys, call.args, request);
+                match timeout(limit, answer).await {
+                    Ok(answer) => answer.map_err(classify),
+                    Err(_) => Err(StoreError::Ambiguous(no_reply(limit))),
+                }
+            }
         };
         if let Some(started) = started {
             let micros = started.elapsed().as_micros() as u64;
             tracing::trace!(
-                script = script.name,
+                script = call.script.name,
                 micros,
                 ok = result.is_ok(),
                 "script call"
@@ -209,17 +243,27 @@ impl RedisStore {
         result
     }
 
-    /// A renewal without an answer must leave time for another one.
-    fn renewal_limit(&self, renewals: &[Renewal<'_>]) -> Duration {
-        let ttls = renewals.iter().map(|renewal| renewal.ttl);
-        let shortest = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
-        shortest.map_or(self.limit, |third| third.min(self.limit))
+    async fn extend_together(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+        match renewals.first().map(|renewal| renewal.key.kind()) {
+            Some(Kind::Reentrant) => self.extend_reentrant(renewals).await,
+            _ => self.extend_exclusive(renewals).await,
+        }
     }
+}
 
-    fn request(&self, command: Cmd) -> impl Future<Output = RedisResult<Value>> + Send {
-        match &self.conduit {
-            Conduit::Link(link, _) => Either::Left(link.request(command)),
-            Conduit::User(connection) => Either::Right(connection.request(command)),
+/// The server of a lock.
+enum Reached<'a> {
+    Only(&'a Endpoint),
+    Owner(Arc<Node>),
+}
+
+impl std::ops::Deref for Reached<'_> {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        match self {
+            Self::Only(endpoint) => endpoint,
+            Self::Owner(node) => &node.endpoint,
         }
     }
 }
@@ -231,17 +275,15 @@ fn polls_for(config: &Config) -> Duration {
 }
 
 impl Store for RedisStore {
-    fn connecting(&self) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
-        let Conduit::Link(link, _) = &self.conduit else {
-            return None;
-        };
-        if link.generation().is_some() {
+    fn connecting(&self, key: &LockKey) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+        let endpoint = self.endpoint(key)?;
+        if endpoint.link.generation().is_some() {
             return None;
         }
-        Some(Box::pin(async {
-            match timeout(self.limit, link.connection()).await {
-                Ok(connected) => connected.map(drop).map_err(classify),
-                Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
+        Some(Box::pin(async move {
+            match &self.servers {
+                Servers::Cluster(cluster) => cluster.connected(&endpoint).await,
+                _ => endpoint.ready().await,
             }
         }))
     }
@@ -249,10 +291,10 @@ impl Store for RedisStore {
     // A separate script call is large, so it is boxed. A request in a batch needs no such call.
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         if attempt.mode == Mode::Wait
-            && let Conduit::Link(link, _) = &self.conduit
-            && !link.pushes()
+            && let Some(endpoint) = self.endpoint(attempt.key)
+            && !endpoint.link.pushes()
         {
-            link.subscribe_again();
+            endpoint.link.subscribe_again();
         }
         match attempt.key.names() {
             Names::Exclusive { queue, waiters } => {
@@ -288,11 +330,16 @@ impl Store for RedisStore {
         }
     }
 
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        match renewals.first().map(|renewal| renewal.key.kind()) {
-            Some(Kind::Reentrant) => self.extend_reentrant(renewals).await,
-            _ => self.extend_exclusive(renewals).await,
+    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+        if let Servers::Cluster(_) = &self.servers {
+            // One call each: they may be of different masters, and a slot that moves refuses calls for several keys.
+            let each = renewals.iter().map(async |renewal| {
+                let held = Box::pin(self.extend_together(std::slice::from_ref(renewal))).await?;
+                Ok(held == [true])
+            });
+            return join_all(each).await;
         }
+        to_each(self.extend_together(renewals).await, renewals.len())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
@@ -303,10 +350,19 @@ impl Store for RedisStore {
     }
 
     async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
-        let answer = timeout(self.limit, self.request(list::page(prefix, cursor.on_node))).await;
-        let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
-        let (keys, on_node) = list::scanned(answer.map_err(classify)?)?;
-        let next = (on_node != 0).then_some(Cursor { node: 0, on_node });
+        let page = list::page(prefix, cursor.on_node);
+        let (answer, nodes) = match &self.servers {
+            Servers::One(endpoint) => (endpoint.ask(page).await?, 1),
+            Servers::Cluster(cluster) => cluster.ask_node(cursor.node, page).await?,
+            Servers::User(connection) => {
+                let answer = timeout(self.limit, connection.request(page)).await;
+                let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
+                (answer.map_err(classify)?, 1)
+            }
+        };
+        let (keys, on_node) = list::scanned(answer)?;
+        let node = cursor.node + usize::from(on_node == 0);
+        let next = (node < nodes).then_some(Cursor { node, on_node });
         Ok(Scanned { keys, next })
     }
 
@@ -321,9 +377,10 @@ impl Store for RedisStore {
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        match (key.names(), &self.conduit) {
-            (Names::Reentrant { channel, .. }, Conduit::Link(link, _)) if link.pushes() => {
-                link.listen(&channel.to_string(), key.lock()).await
+        match (key.names(), self.endpoint(key)) {
+            (Names::Reentrant { channel, .. }, Some(endpoint)) if endpoint.link.pushes() => {
+                let channel = channel.to_string();
+                endpoint.link.listen(&channel, key.lock()).await
             }
             _ => Ok(None),
         }
@@ -336,10 +393,8 @@ impl Store for RedisStore {
         self.run_guarded(call).await
     }
 
-    fn pushes(&self) -> bool {
-        match &self.conduit {
-            Conduit::Link(link, _) => link.pushes(),
-            Conduit::User(_) => false,
-        }
+    fn pushes(&self, key: &LockKey) -> bool {
+        self.endpoint(key)
+            .is_some_and(|endpoint| endpoint.link.pushes())
     }
 }

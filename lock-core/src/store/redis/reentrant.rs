@@ -5,7 +5,7 @@ use redis::Value;
 use super::error::garbled;
 use super::reply::{Parsed, lease, number, text, word};
 use super::script::reentrant as script;
-use super::wire::{Arg, CHANNELS, FENCE};
+use super::wire::{Arg, CHANNELS};
 use super::{RedisStore, reply};
 use crate::key::{Name, Names};
 use crate::store::{Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState};
@@ -24,7 +24,7 @@ impl RedisStore {
         let value = self
             .run(
                 &script::ACQUIRE,
-                &[attempt.key.lock().into(), holds, FENCE],
+                &[attempt.key.lock().into(), holds, self.fence(attempt.key)],
                 &[
                     or_token(attempt.owner, attempt.token),
                     Arg::Text(attempt.token.as_str()),

@@ -12,6 +12,9 @@ use crate::key::Name;
 /// Digits of the largest `u64`.
 const LONGEST_NUMBER: usize = 20;
 
+/// The name of each script of the user.
+const OF_USER: &str = "guarded";
+
 /// A Lua script and its hash, computed once.
 pub(super) struct Script {
     pub(super) name: &'static str,
@@ -108,7 +111,12 @@ impl Script {
 
     /// A script of the user.
     pub(super) fn of_user(source: String) -> Self {
-        Self::of("guarded", source.into())
+        Self::of(OF_USER, source.into())
+    }
+
+    /// Whether it is one of the library: then it may be repeated.
+    pub(super) fn is_ours(&self) -> bool {
+        self.name != OF_USER
     }
 
     fn of(name: &'static str, source: Cow<'static, str>) -> Self {

@@ -22,7 +22,8 @@ use futures_util::future::select_ok;
 use redis::ErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, RedisConnectionInfo, RedisError, RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisConnectionInfo, RedisError,
+    RedisResult, Value,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(not(lock_sim))]
@@ -102,6 +103,16 @@ impl Socket {
     pub(super) async fn request(&mut self, command: &Cmd) -> RedisResult<Value> {
         let _counted = Counted::begin(&self.load);
         self.requests.send_packed_command(command).await
+    }
+
+    /// As [`request`](Self::request), to a node of a cluster that is taking over the slot. The word that permits it is spent by the
+    /// next command of the connection, so both go out in one piece.
+    pub(super) async fn request_asking(&mut self, command: &Cmd) -> RedisResult<Value> {
+        let _counted = Counted::begin(&self.load);
+        let mut both = Pipeline::with_capacity(2);
+        both.cmd("ASKING").add_command(command.clone());
+        let mut answers = self.requests.send_packed_commands(&both, 1, 1).await?;
+        Ok(answers.pop().unwrap_or(Value::Nil))
     }
 }
 

@@ -108,6 +108,8 @@ pub(super) struct Source {
     /// Whether a message on [`HELLO`] is followed. Not by a node of a quorum: it is one server.
     pub(super) follows: bool,
     pub(super) sentinels: Option<Arc<Sentinels>>,
+    /// Whether the server is one of the masters of a cluster.
+    pub(super) is_cluster: bool,
 }
 
 struct Course {
@@ -128,6 +130,13 @@ impl Course {
 impl Source {
     pub(super) fn fixed(url: Target) -> Self {
         Self::new(url, false, None)
+    }
+
+    /// A master of a cluster.
+    pub(super) fn of_cluster(url: Target) -> Self {
+        let mut source = Self::new(url, false, None);
+        source.is_cluster = true;
+        source
     }
 
     /// As [`fixed`](Self::fixed), until a message of a sentinel names another server.
@@ -153,6 +162,7 @@ impl Source {
             state: Mutex::new(state),
             follows,
             sentinels,
+            is_cluster: false,
         }
     }
 

@@ -9,7 +9,7 @@ use super::tls::TlsClient;
 use crate::LockError;
 use crate::config::Config;
 
-const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+quorum://a,b,c` or `memory://`";
+const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
 
 /// A server, and how to speak to it.
 pub(super) struct Target {
@@ -36,7 +36,7 @@ impl Target {
         };
         if plain == "redis" && names_several(rest) {
             return Err(wrong(
-                "the URL names several servers: a quorum is `redis+quorum://`, and sentinels are `redis+sentinel://` (Cluster is not supported yet)",
+                "the URL names several servers: a cluster is `redis+cluster://`, a quorum `redis+quorum://`, and sentinels are `redis+sentinel://`",
             ));
         }
         if is_tls && cfg!(not(feature = "tls-rustls")) {
@@ -99,6 +99,13 @@ impl Target {
         })
     }
 
+    pub(super) fn host(&self) -> &str {
+        match self.info.addr() {
+            ConnectionAddr::Tcp(host, _) => host,
+            _ => "",
+        }
+    }
+
     #[cfg(feature = "tls-rustls")]
     pub(super) fn is_tls(&self) -> bool {
         self.tls.is_some()
@@ -119,6 +126,19 @@ fn shown(address: &ConnectionAddr) -> Arc<str> {
     }
 }
 
+/// Host and port of a list, without the brackets of an IPv6 address.
+pub(super) fn host_and_port(text: &str, port: u16) -> Option<(&str, u16)> {
+    let (host, port) = match text.rsplit_once(':') {
+        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
+        _ => (text, port),
+    };
+    let host = host
+        .strip_prefix('[')
+        .and_then(|host| host.strip_suffix(']'))
+        .unwrap_or(host);
+    (port > 0).then_some((host, port))
+}
+
 /// Whether there is a comma between the password and the path.
 fn names_several(rest: &str) -> bool {
     let hosts = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -128,12 +148,11 @@ fn names_several(rest: &str) -> bool {
 
 fn unknown(scheme: &str) -> LockError {
     match scheme {
-        "redis+cluster" | "rediss+cluster" | "cluster" => LockError::config(format!(
-            "Redis Cluster is not supported yet (`{scheme}://`): use a server without cluster mode, or `redis+quorum://a,b,c` over several"
-        )),
         // Anything else may be a part of a password.
-        "sentinel" | "http" | "https" | "tcp" | "tls" | "ssl" | "postgres" | "postgresql"
-        | "mysql" => wrong(&format!("`{scheme}://` is not the scheme of a lock server")),
+        "sentinel" | "cluster" | "http" | "https" | "tcp" | "tls" | "ssl" | "postgres"
+        | "postgresql" | "mysql" => {
+            wrong(&format!("`{scheme}://` is not the scheme of a lock server"))
+        }
         _ => wrong("the URL has an unknown scheme"),
     }
 }
@@ -188,8 +207,8 @@ mod tests {
             (
                 "redis://a,b",
                 &format!(
-                    "lock configuration: the URL names several servers: a quorum is `redis+quorum://`, and sentinels are \
-                     `redis+sentinel://` (Cluster is not supported yet): {schemes}"
+                    "lock configuration: the URL names several servers: a cluster is `redis+cluster://`, a quorum \
+                     `redis+quorum://`, and sentinels are `redis+sentinel://`: {schemes}"
                 ),
             ),
             (
@@ -197,11 +216,6 @@ mod tests {
                 &format!(
                     "lock configuration: `sentinel://` is not the scheme of a lock server: {schemes}"
                 ),
-            ),
-            (
-                "redis+cluster://a,b",
-                "lock configuration: Redis Cluster is not supported yet (`redis+cluster://`): use a server without cluster \
-                 mode, or `redis+quorum://a,b,c` over several",
             ),
             (
                 "redis://h/x",
