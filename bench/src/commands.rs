@@ -32,6 +32,14 @@ impl Snapshot {
         })
     }
 
+    /// Adds what another server has done.
+    pub(crate) fn add(&mut self, other: Self) {
+        self.cpu += other.cpu;
+        for (name, calls) in other.calls {
+            *self.calls.entry(name).or_default() += calls;
+        }
+    }
+
     /// Commands that a client sent from the first snapshot to this one.
     ///
     /// The server counts what a script runs as well; those are left out by name. The scenario with one task counts

@@ -7,11 +7,19 @@ use anyhow::{Context, Result, bail};
 use lock_tests::Child;
 
 use crate::clock;
-use crate::contestant::BEHIND_SENTINEL;
+use crate::contestant::{BEHIND_SENTINEL, OF_CLUSTER};
 use crate::worker::{self, Outcome, Window, Work};
 
 /// How long a worker may take over what it was given before it counts as hung. The harness gives up after 30 s.
 const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The URLs of our locks, beside that of the server.
+#[derive(Debug, Default)]
+pub(crate) struct Urls {
+    /// Empty, or the server and the URL of its sentinel.
+    pub(crate) sentinel: String,
+    pub(crate) cluster: String,
+}
 
 /// Worker processes that begin together; they are ended with this.
 pub(crate) struct Crew(Vec<Child>);
@@ -19,15 +27,19 @@ pub(crate) struct Crew(Vec<Child>);
 impl Crew {
     /// Starts a process for each piece of work, and waits until all are ready.
     ///
-    /// `behind` is what [`url`](crate::contestant::url) needs.
-    pub(crate) async fn start(program: &Path, works: &[Work], behind: &str) -> Result<Self> {
+    /// `urls` is what [`url`](crate::contestant::url) needs.
+    pub(crate) async fn start(program: &Path, works: &[Work], urls: &Urls) -> Result<Self> {
         let mut crew = Vec::new();
         for work in works {
             let args = [worker::ARGUMENT.to_owned(), serde_json::to_string(work)?];
             crew.push(Child::spawn(
                 program,
                 args,
-                [("RUST_BACKTRACE", "0"), (BEHIND_SENTINEL, behind)],
+                [
+                    ("RUST_BACKTRACE", "0"),
+                    (BEHIND_SENTINEL, &*urls.sentinel),
+                    (OF_CLUSTER, &*urls.cluster),
+                ],
             ));
         }
         for child in &mut crew {

@@ -112,8 +112,43 @@ impl Judge<'_> {
             let what = format!("{variant}: lock + release p50, lock-core / floor");
             self.add("a", what, found, AtMost(most));
         }
+        self.cluster();
         let seen = self.rounds("a", "requests", Who::Ours, "requests_seen");
         self.add("a", "requests for lock + release", seen, AtMost(2.0));
+    }
+
+    /// A cluster of three masters, compared with one master.
+    fn cluster(&mut self) {
+        for (scenario, variant, figure, what, most) in [
+            ("a", "multi-thread", "p50_us", "lock + release p50", 1.05),
+            ("a", "current-thread", "p50_us", "lock + release p50", 1.05),
+            ("c", "2 waiters", "hand_over_p50_us", "hand-over p50", 1.2),
+            (
+                "d",
+                "64 waiters",
+                "between_processes_p50_us",
+                "hand-over between processes p50",
+                1.2,
+            ),
+        ] {
+            let of = |who| self.rounds(scenario, variant, who, figure);
+            let found = ratio(&of(Who::OursCluster), &of(Who::Ours));
+            let what = format!("{variant}: {what}, cluster / one master");
+            self.add(scenario, what, found, AtMost(most));
+        }
+        let cpu = |who| {
+            let of = |figure| self.rounds("b", "64 tasks", who, figure);
+            let (server, client) = (
+                of("server_us_per_acquisition"),
+                of("client_us_per_acquisition"),
+            );
+            let both = server.into_iter().zip(client);
+            both.map(|(server, client)| Some(server? + client?))
+                .collect::<Rounds>()
+        };
+        let found = ratio(&cpu(Who::OursCluster), &cpu(Who::Ours));
+        let what = "64 tasks: CPU of a cycle, servers and client, cluster / one master";
+        self.add("b", what, found, AtMost(1.2));
     }
 
     fn apart(&mut self) {

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use lock_tests::{Proxy, Sentinel, TestServer};
+use lock_tests::{Proxy, Sentinel, TestCluster, TestServer};
 use redis::aio::MultiplexedConnection;
 
 use crate::clock;
 use crate::commands::Snapshot;
 use crate::contestant::Who;
-use crate::crew::Crew;
+use crate::crew::{Crew, Urls};
 use crate::grants::{Account, account};
 use crate::network::Network;
 use crate::worker::{Alternate, Contend, Outcome, Window, Work};
@@ -22,9 +22,12 @@ const LEAD: Duration = Duration::from_millis(20);
 pub(crate) struct Stage {
     program: PathBuf,
     server: TestServer,
-    /// What the workers have to be told of it.
-    sentinel: Option<(Sentinel, String)>,
+    _sentinel: Option<Sentinel>,
+    _cluster: TestCluster,
+    urls: Urls,
     admin: MultiplexedConnection,
+    /// Of the masters of the cluster.
+    admins: Vec<MultiplexedConnection>,
 }
 
 /// What a contest came to.
@@ -41,11 +44,20 @@ impl Stage {
     /// With `watched`, our locks find the server through a sentinel.
     pub(crate) async fn open(watched: bool) -> Result<Self> {
         let server = TestServer::builder().in_own_session().start().await;
+        let cluster = TestCluster::start_in_own_sessions(3).await;
+        let mut admins = Vec::new();
+        for node in &cluster.nodes {
+            admins.push(node.server.connection().await);
+        }
+        let mut urls = Urls {
+            cluster: cluster.url(),
+            ..Urls::default()
+        };
         let sentinel = if watched {
             let sentinel = Sentinel::start("mymaster", server.addr()).await;
             let (plain, at) = (server.url(), sentinel.addr());
-            let told = format!("{plain} redis+sentinel://{at}/mymaster");
-            Some((sentinel, told))
+            urls.sentinel = format!("{plain} redis+sentinel://{at}/mymaster");
+            Some(sentinel)
         } else {
             None
         };
@@ -53,13 +65,12 @@ impl Stage {
         Ok(Self {
             program: std::env::current_exe().context("this program has no file")?,
             server,
-            sentinel,
+            _sentinel: sentinel,
+            _cluster: cluster,
+            urls,
             admin,
+            admins,
         })
-    }
-
-    fn behind(&self) -> &str {
-        self.sentinel.as_ref().map_or("", |(_, told)| told)
     }
 
     pub(crate) fn server(&self) -> &TestServer {
@@ -82,7 +93,7 @@ impl Stage {
         then: impl FnOnce(),
     ) -> Result<Vec<Vec<u64>>> {
         self.clear().await?;
-        let crew = Crew::start(&self.program, &[Work::Alternate(work)], self.behind()).await?;
+        let crew = Crew::start(&self.program, &[Work::Alternate(work)], &self.urls).await?;
         then();
         times(crew).await
     }
@@ -92,7 +103,7 @@ impl Stage {
         self.clear().await?;
         let proxy = Proxy::start(&self.server);
         work.urls = vec![proxy.url()];
-        let crew = Crew::start(&self.program, &[Work::Alternate(work)], self.behind()).await?;
+        let crew = Crew::start(&self.program, &[Work::Alternate(work)], &self.urls).await?;
         let first = Snapshot::take(&mut self.admin).await?;
         let seen = proxy.requests().len();
         times(crew).await?;
@@ -111,7 +122,7 @@ impl Stage {
         self.clear().await?;
         let who = works.first().context("nobody contends")?.who;
         let works: Vec<Work> = works.into_iter().map(Work::Contend).collect();
-        let mut crew = Crew::start(&self.program, &works, self.behind()).await?;
+        let mut crew = Crew::start(&self.program, &works, &self.urls).await?;
         let from = clock::now() + nanos(LEAD);
         let window = Window {
             from,
@@ -120,9 +131,9 @@ impl Stage {
         };
         crew.go(window);
         tokio::time::sleep(clock::until(from + nanos(warm_up))).await;
-        let first = Snapshot::take(&mut self.admin).await?;
+        let first = self.snapshot(who).await?;
         tokio::time::sleep(clock::until(first.at + nanos(span))).await;
-        let last = Snapshot::take(&mut self.admin).await?;
+        let last = self.snapshot(who).await?;
         let mut processes = Vec::new();
         let mut cpu = 0;
         for outcome in crew.outcomes(window).await? {
@@ -141,8 +152,23 @@ impl Stage {
         })
     }
 
+    /// What the servers of this contestant have done.
+    async fn snapshot(&mut self, who: Who) -> Result<Snapshot> {
+        if who != Who::OursCluster {
+            return Snapshot::take(&mut self.admin).await;
+        }
+        let mut all = Snapshot::take(&mut self.admins[0]).await?;
+        for admin in &mut self.admins[1..] {
+            all.add(Snapshot::take(admin).await?);
+        }
+        Ok(all)
+    }
+
     /// Nothing is left of those before.
     pub(crate) async fn clear(&mut self) -> Result<()> {
+        for admin in &mut self.admins {
+            redis::cmd("FLUSHALL").exec_async(admin).await?;
+        }
         Ok(redis::cmd("FLUSHALL").exec_async(&mut self.admin).await?)
     }
 }

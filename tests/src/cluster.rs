@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::binary::ServerBinary;
 use crate::kit::{command, try_command};
 use crate::port::Port;
-use crate::server::TestServer;
+use crate::server::{TestServer, TestServerBuilder};
 use crate::wait::{LIMIT, eventually};
 
 /// Number of hash slots.
@@ -54,6 +54,22 @@ impl TestCluster {
         let mut nodes = Vec::new();
         for _ in 0..masters * (1 + replicas) {
             nodes.push(ClusterNode::start(binary, options).await);
+        }
+        let cluster = Self { nodes, masters };
+        cluster.join().await;
+        cluster
+    }
+
+    /// As [`start`](Self::start), each server in a session of its own.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start.
+    pub async fn start_in_own_sessions(masters: usize) -> Self {
+        let mut nodes = Vec::new();
+        for _ in 0..masters {
+            let builder = TestServer::builder().in_own_session();
+            nodes.push(ClusterNode::start_as(builder, &[]).await);
         }
         let cluster = Self { nodes, masters };
         cluster.join().await;
@@ -266,9 +282,13 @@ impl TestCluster {
 
 impl ClusterNode {
     async fn start(binary: &ServerBinary, options: &[(&str, &str)]) -> Self {
+        let builder = TestServer::builder().binary(binary.path());
+        Self::start_as(builder, options).await
+    }
+
+    async fn start_as(builder: TestServerBuilder, options: &[(&str, &str)]) -> Self {
         let bus = Port::free();
-        let mut builder = TestServer::builder()
-            .binary(binary.path())
+        let mut builder = builder
             .arg("--cluster-enabled", "yes")
             .arg("--cluster-port", &bus.number.to_string())
             .arg("--cluster-node-timeout", "500");

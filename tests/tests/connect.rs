@@ -21,7 +21,7 @@ async fn refused(url: &str) -> String {
     }
 }
 
-const SCHEMES: &str = "write `redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+quorum://a,b,c` or `memory://`";
+const SCHEMES: &str = "write `redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
 
 #[tokio::test]
 async fn a_url_of_another_kind_names_its_mistake_and_the_schemes() {
@@ -33,16 +33,11 @@ async fn a_url_of_another_kind_names_its_mistake_and_the_schemes() {
         ),
         (
             "redis://a,b",
-            "the URL names several servers: a quorum is `redis+quorum://`, and sentinels are `redis+sentinel://` (Cluster is not supported yet)",
+            "the URL names several servers: a cluster is `redis+cluster://`, a quorum `redis+quorum://`, and sentinels are `redis+sentinel://`",
         ),
     ] {
         assert_eq!(refused(url).await, format!("{mistake}: {SCHEMES}"));
     }
-    assert_eq!(
-        refused("redis+cluster://a,b").await,
-        "Redis Cluster is not supported yet (`redis+cluster://`): use a server without cluster mode, or \
-         `redis+quorum://a,b,c` over several"
-    );
 }
 
 /// An HTTP server that answers whatever comes.
@@ -96,13 +91,12 @@ async fn a_node_of_a_cluster_is_called_one() {
         .arg("--cluster-enabled", "yes")
         .start()
         .await;
+    let at = node.addr();
     for query in ["", "/?protocol=resp2"] {
         assert_eq!(
             refused(&format!("{}{query}", node.url())).await,
             format!(
-                "the server at {} is a node of a Redis Cluster, which is not supported yet: use a server without cluster mode, or \
-                 `redis+quorum://a,b,c` over several",
-                node.addr()
+                "the server at {at} is a node of a cluster: write `redis+cluster://{at}`, and name other nodes as well"
             )
         );
     }

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::async_redis_lock::AsyncRedisLock;
 pub(crate) use self::floor::Floor;
-pub(crate) use self::ours::{BEHIND_SENTINEL, Ours, url};
+pub(crate) use self::ours::{BEHIND_SENTINEL, OF_CLUSTER, Ours, url};
 pub(crate) use self::quorum_floor::QuorumFloor;
 pub(crate) use self::rslock::Rslock;
 
@@ -38,6 +38,8 @@ pub(crate) enum Who {
     Ours,
     /// lock-core with `handover_limit` 1: first come, first served over all processes.
     OursStrict,
+    /// lock-core on a cluster of three masters.
+    OursCluster,
     Rslock,
     /// rslock that asks again within 10 ms.
     RslockTuned,
@@ -54,6 +56,7 @@ impl Who {
         match self {
             Self::Ours => "lock-core",
             Self::OursStrict => "lock-core, handover_limit 1",
+            Self::OursCluster => "lock-core, cluster",
             Self::Rslock => "rslock",
             Self::RslockTuned => "rslock, 10 ms retry",
             Self::AsyncRedisLock => "async-redis-lock",
@@ -71,6 +74,7 @@ impl Who {
         Ok(match (self, urls) {
             (Self::Ours, _) => Connected::Ours(Ours::connect(urls, None).await?),
             (Self::OursStrict, _) => Connected::Ours(Ours::connect(urls, Some(1)).await?),
+            (Self::OursCluster, _) => Connected::Ours(Ours::on_cluster().await?),
             (Self::Rslock, _) => Connected::Rslock(Rslock::new(urls, None)),
             (Self::RslockTuned, _) => {
                 Connected::Rslock(Rslock::new(urls, Some(Duration::from_millis(10))))

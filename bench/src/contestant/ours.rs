@@ -10,6 +10,9 @@ pub(crate) struct Ours(LockManager);
 /// The variable that tells the workers of a server and of the URL through which our locks find it.
 pub(crate) const BEHIND_SENTINEL: &str = "LOCK_BENCH_SENTINEL";
 
+/// The variable that tells the workers the URL of the cluster.
+pub(crate) const OF_CLUSTER: &str = "LOCK_BENCH_CLUSTER";
+
 /// The URL of our locks for this server.
 pub(crate) fn url(server: &str) -> String {
     let behind = std::env::var(BEHIND_SENTINEL).unwrap_or_default();
@@ -29,6 +32,13 @@ impl Ours {
             [server] => builder.connect(&url(server)).await?,
             urls => builder.connect_quorum(urls).await?,
         }))
+    }
+}
+
+impl Ours {
+    pub(crate) async fn on_cluster() -> Result<Self> {
+        let url = std::env::var(OF_CLUSTER)?;
+        Ok(Self(LockManager::connect(&url).await?))
     }
 }
 

@@ -43,9 +43,11 @@ pub(super) fn steps() -> Vec<Step> {
     let sides: Vec<_> = [Who::Floor, Who::Ours, Who::Rslock, Who::AsyncRedisLock]
         .map(|who| (who.name(), Side::Lock(who)))
         .into();
+    let mut near = sides.clone();
+    near.push((Who::OursCluster.name(), Side::Lock(Who::OursCluster)));
     for flavor in Flavor::ALL {
         let variant = flavor.name().to_owned();
-        steps.push(step("a", variant, flavor, false, sides.clone()));
+        steps.push(step("a", variant, flavor, false, near.clone()));
     }
     let variant = "multi-thread, 0.5 ms away".to_owned();
     steps.push(step("a", variant, Flavor::MultiThread, true, sides.clone()));

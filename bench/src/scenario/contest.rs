@@ -59,9 +59,16 @@ pub(super) fn steps() -> Vec<Step> {
         });
     };
     let waiters = |tasks| format!("{tasks} waiters");
-    let many = [Who::Floor, Who::Ours, Who::Rslock, Who::AsyncRedisLock];
+    let many = [
+        Who::Floor,
+        Who::Ours,
+        Who::OursCluster,
+        Who::Rslock,
+        Who::AsyncRedisLock,
+    ];
     let patient = [
         Who::Ours,
+        Who::OursCluster,
         Who::Rslock,
         Who::RslockTuned,
         Who::AsyncRedisLock,
@@ -69,6 +76,7 @@ pub(super) fn steps() -> Vec<Step> {
     let strict = [
         Who::Ours,
         Who::OursStrict,
+        Who::OursCluster,
         Who::Rslock,
         Who::RslockTuned,
         Who::AsyncRedisLock,

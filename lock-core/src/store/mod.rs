@@ -1,5 +1,6 @@
 //! The stores of locks. A store handles keys, tokens and leases. It does not know guards.
 
+mod any;
 mod memory;
 mod quorum;
 mod redis;
@@ -14,9 +15,9 @@ use futures_util::future::BoxFuture;
 
 use crate::error::{Cause, LockError};
 use crate::key::LockKey;
-use crate::rt::Handle;
-use crate::token::{Bearer, ClientId, Token};
+use crate::token::{Bearer, Token};
 
+pub(crate) use self::any::AnyStore;
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::quorum::{QuorumStore, node_urls};
 pub(crate) use self::redis::{RedisStore, UserConnection};
@@ -370,140 +371,5 @@ pub(crate) fn to_each(
     match answer {
         Ok(held) => held.into_iter().map(Ok).collect(),
         Err(error) => vec![Err(error); renewals],
-    }
-}
-
-/// The stores of a manager. An enum instead of a trait object: no allocation for each call.
-#[derive(Debug)]
-pub(crate) enum AnyStore {
-    Memory(MemoryStore),
-    Redis(RedisStore),
-    Quorum(QuorumStore),
-}
-
-/// Calls the same method on any kind of store.
-macro_rules! on_store {
-    ($self:ident, $store:ident => $call:expr) => {
-        match $self {
-            AnyStore::Memory($store) => $call,
-            AnyStore::Redis($store) => $call,
-            AnyStore::Quorum($store) => $call,
-        }
-    };
-}
-
-impl AnyStore {
-    /// Whether the engine's runtime drives connections of the store, and so I/O.
-    pub(crate) fn is_driven_here(&self) -> bool {
-        match self {
-            Self::Memory(_) => false,
-            Self::Redis(store) => store.is_driven_here(),
-            Self::Quorum(_) => true,
-        }
-    }
-
-    /// Host and port of the server, where there is one and it is known.
-    pub(crate) fn server(&self) -> Option<Arc<str>> {
-        match self {
-            Self::Redis(store) => store.server(),
-            Self::Memory(_) | Self::Quorum(_) => None,
-        }
-    }
-
-    fn named(&self, error: StoreError) -> StoreError {
-        match self.server() {
-            Some(server) => error.at(&server),
-            None => error,
-        }
-    }
-
-    /// Waits for the first connection, and looks whom it leads to.
-    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
-        match self {
-            Self::Memory(_) => Ok(()),
-            Self::Redis(store) => store.ready().await.map_err(|error| self.named(error)),
-            Self::Quorum(store) => store.ready().await,
-        }
-    }
-
-    /// Waits until every node of a quorum has confirmed the releases.
-    pub(crate) async fn cleaned_up(&self) {
-        if let Self::Quorum(store) = self {
-            store.cleaned_up().await;
-        }
-    }
-
-    /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        match self {
-            Self::Memory(store) => store.attach(client, sink),
-            Self::Redis(store) => store.attach(client, sink, runtime),
-            Self::Quorum(store) => store.attach(client, sink, runtime),
-        }
-    }
-}
-
-impl Store for AnyStore {
-    fn connecting(&self, key: &LockKey) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
-        let connecting = on_store!(self, store => store.connecting(key))?;
-        Some(Box::pin(async {
-            connecting.await.map_err(|error| self.named(error))
-        }))
-    }
-
-    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        on_store!(self, store => store.acquire(attempt).await).map_err(|error| self.named(error))
-    }
-
-    async fn release(
-        &self,
-        key: &Arc<LockKey>,
-        token: &Token,
-        owner: Option<&str>,
-    ) -> Result<Released, StoreError> {
-        on_store!(self, store => store.release(key, token, owner).await)
-            .map_err(|error| self.named(error))
-    }
-
-    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        on_store!(self, store => store.pass(attempt, from).await).map_err(|error| self.named(error))
-    }
-
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
-        let mut held = on_store!(self, store => Store::extend(store, renewals).await);
-        for answer in &mut held {
-            if let Err(error) = answer {
-                *error = self.named(error.clone());
-            }
-        }
-        held
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        on_store!(self, store => store.inspect(key).await).map_err(|error| self.named(error))
-    }
-
-    async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
-        on_store!(self, store => store.scan(prefix, cursor).await)
-            .map_err(|error| self.named(error))
-    }
-
-    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        on_store!(self, store => store.force_release(key).await).map_err(|error| self.named(error))
-    }
-
-    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        on_store!(self, store => store.subscribe(key).await).map_err(|error| self.named(error))
-    }
-
-    async fn guarded(
-        &self,
-        call: GuardedCall<'_>,
-    ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
-        on_store!(self, store => store.guarded(call).await).map_err(|error| self.named(error))
-    }
-
-    fn pushes(&self, key: &LockKey) -> bool {
-        on_store!(self, store => Store::pushes(store, key))
     }
 }

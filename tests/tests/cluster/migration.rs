@@ -139,7 +139,7 @@ async fn a_free_lock_in_a_slot_that_is_half_moved_is_granted_when_the_move_ends(
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nobody_loses_or_doubles_a_lock_while_slots_move_to_and_fro() {
+async fn no_lock_is_lost_or_held_twice_while_slots_move_to_and_fro() {
     let cluster = TestCluster::start(2).await;
     let keys: Vec<String> = (0..20).map(|n| format!("key-{n}")).collect();
     let mut slots = Vec::new();

@@ -34,12 +34,12 @@ pub(super) struct Call<'a> {
 }
 
 /// Why a call has no answer.
-pub(super) enum NoAnswer {
+pub(super) enum CallFailure {
     Error(RedisError),
     Silence,
 }
 
-impl NoAnswer {
+impl CallFailure {
     pub(super) fn into_error(self, limit: Duration) -> StoreError {
         match self {
             Self::Error(error) => classify(error),
@@ -73,13 +73,13 @@ impl Endpoint {
         call: Call<'_>,
         left: Duration,
         asks: bool,
-    ) -> Result<Value, NoAnswer> {
+    ) -> Result<Value, CallFailure> {
         let Call {
             script, keys, args, ..
         } = call;
         let request = |command: Cmd| self.link.request_after(command, asks);
         if let Ok(answer) = timeout(left, script.run(keys, args, request)).await {
-            return answer.map_err(NoAnswer::Error);
+            return answer.map_err(CallFailure::Error);
         }
         // A short rest of the limit tells nothing of the connection.
         if left >= call.limit / 2 {
@@ -89,7 +89,7 @@ impl Endpoint {
                 self.link.went_silent(call.limit);
             }
         }
-        Err(NoAnswer::Silence)
+        Err(CallFailure::Silence)
     }
 
     /// Sends one command.

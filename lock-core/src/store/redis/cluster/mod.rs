@@ -20,12 +20,12 @@ use tokio::time::{Instant, sleep};
 
 pub(super) use self::node::Node;
 use self::node::NodeEvents;
-use self::redirect::{Next, Redirections, Said};
+use self::redirect::{NextStep, Redirections, Said};
 use self::refresh::Refresh;
 pub(super) use self::slots::fence_of;
 use self::slots::{Address, Range};
 pub(super) use self::url::seeds;
-use super::endpoint::{Call, Endpoint, NoAnswer};
+use super::endpoint::{Call, CallFailure, Endpoint};
 use super::target::Target;
 use crate::LockError;
 use crate::config::{ClusterAddresses, Config};
@@ -47,11 +47,11 @@ pub(super) struct Cluster {
     addresses: Option<ClusterAddresses>,
     table: Mutex<Table>,
     refresh: Refresh,
-    attached: OnceCell<Attached>,
+    attached: OnceCell<AttachedEngine>,
 }
 
 /// The engine that uses the cluster.
-struct Attached {
+struct AttachedEngine {
     client: ClientId,
     sink: EventSink,
     runtime: Handle,
@@ -84,7 +84,7 @@ impl Cluster {
     }
 
     pub(super) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        let attached = Attached {
+        let attached = AttachedEngine {
             client: client.clone(),
             sink,
             runtime,
@@ -180,23 +180,25 @@ impl Cluster {
                 Err(failure) => failure,
             };
             let said = match &failure {
-                NoAnswer::Error(error) => Said::read(error, &node.address.0, call.script.is_ours()),
-                NoAnswer::Silence => Said::Other,
+                CallFailure::Error(error) => {
+                    Said::read(error, &node.address.0, call.script.is_ours())
+                }
+                CallFailure::Silence => Said::Other,
             };
             if matches!(said, Said::Down | Said::Other) {
                 self.refresh();
             }
             let pause = match redirections.next(said) {
-                Next::Done => return Err(failed(&node, failure, call.limit)),
-                Next::Ask(address) => {
+                NextStep::Done => return Err(failed(&node, failure, call.limit)),
+                NextStep::Ask(address) => {
                     asked = Some(address);
                     continue;
                 }
-                Next::Follow { to, after } => {
+                NextStep::Follow { to, after } => {
                     self.has_moved(slot, &to)?;
                     after
                 }
-                Next::Again { after } => after,
+                NextStep::Again { after } => after,
             };
             let pause = Duration::from_millis(fastrand::u64(pause));
             if Instant::now() + pause >= end {
@@ -280,16 +282,18 @@ impl Cluster {
             };
         }
         // A node that serves nothing may be about to: it stays while it is asked.
-        table.nodes.retain(|address, node| {
-            let stays =
-                ranges.iter().any(|range| range.master == *address) || node.endpoint.link.is_busy();
-            if !stays {
-                node.endpoint.link.retire();
-            }
-            stays
-        });
-        table.owners = owners;
+        let goes = |address: &Address, node: &mut Arc<Node>| {
+            let serves = ranges.iter().any(|range| range.master == *address);
+            !serves && !node.endpoint.link.is_busy()
+        };
+        let gone: Vec<_> = table.nodes.extract_if(goes).collect();
+        let before = std::mem::replace(&mut table.owners, owners);
         drop(table);
+        for (_, node) in &gone {
+            node.endpoint.link.retire();
+        }
+        // Without the lock: the end of a connection wakes its waiters.
+        drop((gone, before));
         if moved.contains(&true) {
             self.have_moved(&|key| moved[slot_of(key.lock())]);
         }
@@ -311,6 +315,6 @@ fn unserved(slot: usize) -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Unserved(slot))))
 }
 
-fn failed(node: &Node, failure: NoAnswer, limit: Duration) -> StoreError {
+fn failed(node: &Node, failure: CallFailure, limit: Duration) -> StoreError {
     failure.into_error(limit).at(&node.endpoint.link.address())
 }

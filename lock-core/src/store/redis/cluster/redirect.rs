@@ -69,7 +69,7 @@ fn was_stopped(error: &RedisError) -> bool {
 
 /// What to do with the request.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum NextStep {
     /// Send it to the node that serves the slot as far as is known, after a pause if there is one.
     Again { after: Pause },
     /// Send it to this node, behind an `ASKING`.
@@ -85,22 +85,22 @@ pub(super) enum Next {
 pub(super) struct Redirections(u32);
 
 impl Redirections {
-    pub(super) fn next(&mut self, said: Said) -> Next {
+    pub(super) fn next(&mut self, said: Said) -> NextStep {
         self.0 += 1;
         let after = if self.0 <= AT_ONCE { NONE } else { HALF_MOVED };
         match said {
-            Said::Moved(to) => Next::Follow { to, after },
-            Said::Ask(_) if self.0 > AT_ONCE => Next::Again { after },
-            Said::Ask(to) => Next::Ask(to),
+            Said::Moved(to) => NextStep::Follow { to, after },
+            Said::Ask(_) if self.0 > AT_ONCE => NextStep::Again { after },
+            Said::Ask(to) => NextStep::Ask(to),
             Said::TryAgain => {
                 self.0 = 0;
-                Next::Again { after: HALF_MOVED }
+                NextStep::Again { after: HALF_MOVED }
             }
             Said::Down => {
                 self.0 = 0;
-                Next::Again { after: DOWN }
+                NextStep::Again { after: DOWN }
             }
-            Said::Other => Next::Done,
+            Said::Other => NextStep::Done,
         }
     }
 }
@@ -118,15 +118,15 @@ mod tests {
         for (said, next) in [
             (
                 Said::Moved(at(1)),
-                Next::Follow {
+                NextStep::Follow {
                     to: at(1),
                     after: NONE,
                 },
             ),
-            (Said::Ask(at(1)), Next::Ask(at(1))),
-            (Said::TryAgain, Next::Again { after: HALF_MOVED }),
-            (Said::Down, Next::Again { after: DOWN }),
-            (Said::Other, Next::Done),
+            (Said::Ask(at(1)), NextStep::Ask(at(1))),
+            (Said::TryAgain, NextStep::Again { after: HALF_MOVED }),
+            (Said::Down, NextStep::Again { after: DOWN }),
+            (Said::Other, NextStep::Done),
         ] {
             assert_eq!(Redirections::default().next(said), next);
         }
@@ -136,23 +136,23 @@ mod tests {
     fn nodes_that_disagree_are_asked_with_pauses() {
         let mut redirections = Redirections::default();
         for _ in 0..AT_ONCE {
-            assert_eq!(redirections.next(Said::Ask(at(1))), Next::Ask(at(1)));
+            assert_eq!(redirections.next(Said::Ask(at(1))), NextStep::Ask(at(1)));
         }
         assert_eq!(
             redirections.next(Said::Ask(at(1))),
-            Next::Again { after: HALF_MOVED }
+            NextStep::Again { after: HALF_MOVED }
         );
         let moved = redirections.next(Said::Moved(at(2)));
         assert_eq!(
             moved,
-            Next::Follow {
+            NextStep::Follow {
                 to: at(2),
                 after: HALF_MOVED
             }
         );
         // A slot that is half moved is no disagreement.
         redirections.next(Said::TryAgain);
-        assert_eq!(redirections.next(Said::Ask(at(1))), Next::Ask(at(1)));
+        assert_eq!(redirections.next(Said::Ask(at(1))), NextStep::Ask(at(1)));
     }
 
     #[test]

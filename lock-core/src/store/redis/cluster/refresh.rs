@@ -41,9 +41,9 @@ struct RefreshState {
 }
 
 /// The running task. Its drop tells those who wait, also if the runtime has ended.
-struct Running(Arc<Cluster>);
+struct RunningRefresh(Arc<Cluster>);
 
-impl Drop for Running {
+impl Drop for RunningRefresh {
     fn drop(&mut self) {
         lock(&self.0.refresh.state).running = false;
         self.0.refresh.over.notify_waiters();
@@ -62,7 +62,7 @@ impl Cluster {
             }
         }
         let task = async move {
-            let running = Running(me);
+            let running = RunningRefresh(me);
             running.0.keep_refreshing().await;
         };
         match self.attached.get() {
