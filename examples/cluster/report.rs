@@ -35,9 +35,9 @@ impl Phase {
     /// The time in which the slot was on its way, or its master dead, between two holds.
     fn own_time(&self, slot: usize, (from, to): (Micros, Micros)) -> Micros {
         let overlap = |one: Micros, other: Micros| other.min(to).saturating_sub(one.max(from));
-        let moves = self.moves.iter().filter(|moved| moved.slot == slot);
-        let moved: Micros = moves.map(|moved| overlap(moved.from, moved.to)).sum();
-        moved
+        let moves = self.moves.iter().filter(|one| one.slot == slot);
+        let on_its_way: Micros = moves.map(|one| overlap(one.from, one.to)).sum();
+        on_its_way
             + self
                 .killed
                 .map_or(0, |(killed, taken_over)| overlap(killed, taken_over))

@@ -265,15 +265,24 @@ impl Stage {
         }
     }
 
+    /// As `redis-cli --cluster reshard` does: the new master first, then the old one, then the others.
     async fn end_move(&self, slot: usize, from: usize, to: usize) -> Outcome {
-        let (source, target) = (&self.nodes[from], &self.nodes[to]);
-        let set = format!("CLUSTER SETSLOT {slot} NODE {}", target.id);
-        // A node that has not heard of the other's epoch may take the slot back: the order is repeated.
-        until("both nodes agree", async || {
-            let _: () = target.ask(&set).await?;
-            let _: () = source.ask(&set).await?;
-            let (there, here) = (target.knows(slot).await?, source.knows(slot).await?);
-            Ok(there.1 && !here.1 && there.0 == here.0)
+        let set = format!("CLUSTER SETSLOT {slot} NODE {}", self.nodes[to].id);
+        let others = (0..MASTERS).filter(|node| *node != to && *node != from);
+        for node in [to, from].into_iter().chain(others) {
+            let _: () = self.nodes[node].ask(&set).await?;
+        }
+        // Where a node has not heard of the other's epoch, the next move could be undone.
+        until("the masters agree", async || {
+            let mut epochs = Vec::new();
+            for (number, node) in self.nodes[..MASTERS].iter().enumerate() {
+                let (epoch, has) = node.knows(slot).await?;
+                if has != (number == to) {
+                    return Ok(false);
+                }
+                epochs.push(epoch);
+            }
+            Ok(epochs.windows(2).all(|pair| pair[0] == pair[1]))
         })
         .await
     }

@@ -54,7 +54,10 @@ impl Log {
                 from: from.parse()?,
                 to: to.parse()?,
             }),
-            ["lost", key, at] => self.lost.push((key.to_owned(), at.parse()?)),
+            ["lost", key, at, ..] => {
+                self.lost.push((key.to_owned(), at.parse()?));
+                self.failed.push(line.to_owned());
+            }
             ["kept"] => self.kept += 1,
             ["failed", ..] => self.failed.push(line.to_owned()),
             _ => return Err(format!("a worker writes `{line}`").into()),
@@ -150,7 +153,7 @@ type Say = tokio::sync::mpsc::UnboundedSender<String>;
 
 async fn hold(guard: lock_core::LockGuard, say: Say, mut over: watch::Receiver<bool>) {
     let line = tokio::select! {
-        _ = guard.lost() => format!("lost {} {}", guard.key(), now()),
+        why = guard.lost() => format!("lost {} {} {why}", guard.key(), now()),
         _ = over.changed() => "kept".to_owned(),
     };
     let _ = say.send(line);
@@ -172,8 +175,10 @@ async fn compete(locks: LockManager, key: String, say: Say, over: watch::Receive
         let to = now();
         let line = match guard.release().await {
             Ok(()) => format!("hold {key} {token} {asked} {from} {to}"),
-            Err(lock_core::LockError::Lost { .. }) => format!("lost {key} {}", now()),
-            Err(error) => format!("failed {key}: {error}"),
+            Err(error @ lock_core::LockError::Lost { .. }) => {
+                format!("lost {key} {} {error}", now())
+            }
+            Err(error) => format!("failed release of {key}: {error}"),
         };
         let _ = say.send(line);
     }
