@@ -1,11 +1,13 @@
 -- Tries each command that a lock needs, on a key of lock-core that does not exist.
 --
+-- ARGV  1 the end of that key: in a cluster a tag, so that the key is in a slot of this node; otherwise left out
+--
 -- Returns the names of the commands that this user may not run. Nothing for a user of the reentrant lock alone: it may run every
 -- command of that lock, and no command that only the exclusive lock needs. Any other refusal (a key outside the user's pattern,
 -- a full server) proves nothing. The text of a refusal does not name the command.
 --
 -- Atomic, so that no other client sees the key. The script removes it.
-local KEY = 'lock-core:probe'
+local KEY = 'lock-core:probe' .. (ARGV[1] or '')
 local refused = {{}, {}}
 -- Number of commands of the exclusive lock alone that were not refused.
 local own = 0

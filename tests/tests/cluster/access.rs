@@ -2,9 +2,9 @@
 
 use std::collections::HashMap;
 
-use lock_core::LockManager;
+use lock_core::{LockError, LockManager};
 use lock_tests::kit::command;
-use lock_tests::{LIMIT, Proxy, ServerBinary, TestCluster};
+use lock_tests::{LIMIT, Proxy, ServerBinary, TestCluster, eventually, rights};
 
 /// Takes and releases locks on every master.
 async fn works(locks: &LockManager) {
@@ -104,5 +104,53 @@ async fn the_locks_of_all_masters_are_listed() {
     assert_eq!(listed.len(), held.len(), "{listed:?}");
     for guard in held {
         guard.release().await.unwrap();
+    }
+}
+
+/// Gives a user these rights on each node.
+async fn permit(cluster: &TestCluster, commands: &[&str], patterns: &str) {
+    for node in &cluster.nodes {
+        let rights = commands.join(" +");
+        let set = format!(
+            "ACL SETUSER app on >secret resetkeys resetchannels {patterns} -@all +{rights}"
+        );
+        let () = command(&node.server, &set).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_on_the_page_for_operators_are_enough_and_a_missing_one_is_named() {
+    let cluster = TestCluster::start(2).await;
+    let [exclusive, _, _, of_cluster] = rights();
+    let mut commands = exclusive.commands.clone();
+    commands.extend(of_cluster.commands);
+    let url = format!("redis+cluster://app:secret@{}", cluster.nodes[0].addr());
+    permit(&cluster, &commands, &exclusive.patterns).await;
+    let (one, other) = (
+        LockManager::connect(&url).await.unwrap(),
+        LockManager::connect(&url).await.unwrap(),
+    );
+    works(&one).await;
+    let guard = one.lock("a").acquire().await.unwrap();
+    let lock = other.lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire_within(LIMIT).await });
+    let observed = one.lock("a");
+    eventually("it is queued", LIMIT, async || {
+        observed.inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    let slot = cluster.slot_of("lock:a").await;
+    let from = cluster.master_of(slot);
+    cluster.move_slot(slot, from, 1 - from).await;
+    guard.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+
+    commands.retain(|command| *command != "lindex");
+    permit(&cluster, &commands, &exclusive.patterns).await;
+    match LockManager::connect(&url).await {
+        Err(LockError::InvalidConfig { reason }) => {
+            assert!(reason.contains("may not run lindex"), "{reason}");
+        }
+        other => panic!("{other:?}"),
     }
 }

@@ -116,7 +116,7 @@ async fn a_user_with_the_listed_permissions_can_do_everything() {
 
 #[test]
 fn the_page_for_operators_names_these_rights() {
-    let [exclusive, reentrant, _] = rights();
+    let [exclusive, reentrant, ..] = rights();
     for pattern in PATTERNS.split(' ') {
         let named = [&exclusive, &reentrant].map(|line| line.patterns.contains(pattern));
         assert!(named.contains(&true), "{pattern}");

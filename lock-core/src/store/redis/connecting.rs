@@ -102,7 +102,7 @@ impl Link {
             let events = self.events();
             let largest = events.map_or(0, |events| events.largest_token());
             // In a cluster each slot has a counter.
-            if largest > 0 && !self.source.is_cluster {
+            if largest > 0 && self.source.in_cluster.is_none() {
                 let raise = RAISE.by_text(&[FENCE], &[Arg::Number(largest)]);
                 // A server that refuses it mints nothing either, or its clock is the floor.
                 let _ = socket.clone().request(&raise).await;
@@ -139,7 +139,7 @@ impl Link {
             at: &target.address,
             user: settings.username().unwrap_or("default"),
             socket: socket.clone(),
-            in_cluster: self.source.is_cluster,
+            in_cluster: self.source.in_cluster,
         };
         Box::pin(look.look()).await?;
         self.was_looked_at.store(true, Ordering::Relaxed);

@@ -15,6 +15,7 @@ use super::error::misconfigured;
 use super::reply::text;
 use super::script::{Script, script};
 use super::socket::Socket;
+use super::wire::Arg;
 
 static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 
@@ -24,8 +25,8 @@ pub(super) struct Look<'a> {
     pub(super) at: &'a str,
     pub(super) user: &'a str,
     pub(super) socket: Socket,
-    /// Whether a node of a cluster is meant.
-    pub(super) in_cluster: bool,
+    /// A tag in a slot of the server, if a master of a cluster is meant.
+    pub(super) in_cluster: Option<&'static str>,
 }
 
 impl Look<'_> {
@@ -34,19 +35,20 @@ impl Look<'_> {
         let (mut memory, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
         memory.arg("memory");
         hash.arg(&PROBE.hash).arg(0);
-        let probe = PROBE.by_text(&[], &[]);
+        let tag = self.in_cluster.map(Arg::Text);
+        let probe = PROBE.by_text(&[], tag.as_slice());
         let asked = (self.ask(&probe), self.ask(&hash), self.ask(&memory));
         let (hello, refused, by_hash, memory) =
             join4(self.hello(), asked.0, asked.1, asked.2).await;
         match text(hello.get("mode")) {
             Some("sentinel") => return Err(self.is_sentinel().await),
-            Some("cluster") if !self.in_cluster => {
+            Some("cluster") if self.in_cluster.is_none() => {
                 return Err(misconfigured(format!(
                     "the server at {} is a node of a cluster: write `redis+cluster://{}`, and name other nodes as well",
                     self.at, self.at
                 )));
             }
-            Some("standalone") if self.in_cluster => {
+            Some("standalone") if self.in_cluster.is_some() => {
                 return Err(misconfigured(format!(
                     "the server at {} is no node of a cluster: write `redis://{}`",
                     self.at, self.at

@@ -108,8 +108,8 @@ pub(super) struct Source {
     /// Whether a message on [`HELLO`] is followed. Not by a node of a quorum: it is one server.
     pub(super) follows: bool,
     pub(super) sentinels: Option<Arc<Sentinels>>,
-    /// Whether the server is one of the masters of a cluster.
-    pub(super) is_cluster: bool,
+    /// A tag in a slot of the server, if it is one of the masters of a cluster.
+    pub(super) in_cluster: Option<&'static str>,
 }
 
 struct Course {
@@ -132,10 +132,10 @@ impl Source {
         Self::new(url, false, None)
     }
 
-    /// A master of a cluster.
-    pub(super) fn of_cluster(url: Target) -> Self {
+    /// A master of a cluster, with a tag in one of its slots.
+    pub(super) fn of_cluster(url: Target, tag: &'static str) -> Self {
         let mut source = Self::new(url, false, None);
-        source.is_cluster = true;
+        source.in_cluster = Some(tag);
         source
     }
 
@@ -162,7 +162,7 @@ impl Source {
             state: Mutex::new(state),
             follows,
             sentinels,
-            is_cluster: false,
+            in_cluster: None,
         }
     }
 

@@ -23,7 +23,7 @@ use self::node::NodeEvents;
 use self::redirect::{NextStep, Redirections, Said};
 use self::refresh::Refresh;
 pub(super) use self::slots::fence_of;
-use self::slots::{Address, Range};
+use self::slots::{Address, Range, tag_of};
 pub(super) use self::url::seeds;
 use super::endpoint::{Call, CallFailure, Endpoint};
 use super::target::Target;
@@ -171,7 +171,7 @@ impl Cluster {
         loop {
             let asks = asked.is_some();
             let node = match asked.take() {
-                Some(address) => self.node(&address)?,
+                Some(address) => self.node(&address, slot)?,
                 None => self.master_of(slot).await?,
             };
             let left = end.saturating_duration_since(Instant::now());
@@ -231,8 +231,8 @@ impl Cluster {
         })
     }
 
-    /// The node at this address. Connects with the first request.
-    fn node(&self, address: &Address) -> Result<Arc<Node>, StoreError> {
+    /// The node at this address, which serves this slot. Connects with the first request.
+    fn node(&self, address: &Address, slot: usize) -> Result<Arc<Node>, StoreError> {
         let mut table = lock(&self.table);
         if let Some(node) = table.nodes.get(address) {
             return Ok(Arc::clone(node));
@@ -247,7 +247,13 @@ impl Cluster {
             address: address.clone(),
             engine,
         };
-        let node = Arc::new(Node::new(address.clone(), target, self.limit, events));
+        let node = Arc::new(Node::new(
+            address.clone(),
+            target,
+            tag_of(slot),
+            self.limit,
+            events,
+        ));
         if let Some(attached) = self.attached.get() {
             node.attach(&attached.client, attached.runtime.clone());
         }
@@ -257,7 +263,7 @@ impl Cluster {
 
     /// A node says that another one serves this slot.
     fn has_moved(&self, slot: usize, to: &Address) -> Result<(), StoreError> {
-        let node = self.node(to)?;
+        let node = self.node(to, slot)?;
         let before = lock(&self.table).owners[slot].replace(node);
         if before.is_some_and(|before| before.address != *to) {
             self.have_moved(&|key| slot_of(key.lock()) == slot);
@@ -271,7 +277,7 @@ impl Cluster {
         let mut moved = vec![false; SLOTS];
         let mut owners = vec![None; SLOTS];
         for range in ranges {
-            let node = self.node(&range.master)?;
+            let node = self.node(&range.master, range.first)?;
             owners[range.first..=range.last].fill(Some(node));
         }
         let mut table = lock(&self.table);

@@ -27,11 +27,12 @@ impl Node {
     pub(super) fn new(
         address: Address,
         target: Target,
+        tag: &'static str,
         limit: Duration,
         events: NodeEvents,
     ) -> Self {
         Self {
-            endpoint: Endpoint::open(Source::of_cluster(target), limit),
+            endpoint: Endpoint::open(Source::of_cluster(target, tag), limit),
             address,
             events: Arc::new(events),
         }

@@ -28,11 +28,16 @@ static TAGS: Lazy<Vec<Box<str>>> = Lazy::new(|| {
     tags.into_iter().flatten().collect()
 });
 
+/// A tag in this slot.
+pub(super) fn tag_of(slot: usize) -> &'static str {
+    &TAGS[slot]
+}
+
 /// The key of the counter in the slot of a lock: all keys of a lock are in one slot.
 pub(in crate::store::redis) fn fence_of(lock: &str) -> Name<'static> {
     Name {
         head: FENCES,
-        tail: &TAGS[slot_of(lock)],
+        tail: tag_of(slot_of(lock)),
     }
 }
 
