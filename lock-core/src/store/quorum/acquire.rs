@@ -5,13 +5,14 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::ballot::{Ballot, yes};
 use super::causes::{not_ours, silent};
 use super::node::{Members, Node};
 use super::nodes::Nodes;
 use super::round::{How, Progress, ask};
 use super::tally::{Tally, Verdict};
+use super::vote::Vote;
 use super::{QuorumStore, only_exclusive};
-use crate::store::redis::{Ballot, Vote, yes};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 use crate::time::{Clock, SystemClock};
 

@@ -15,8 +15,8 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::causes::{Missing, in_wait, late, no_note, reconnected, twice};
 use super::look::Looks;
 use super::node::{Members, Node};
+use super::vetting::{Run, Statement, Vetted, Vetting, counter_of};
 use crate::store::StoreError;
-use crate::store::redis::{Run, Statement, Vetted, Vetting, counter_of};
 use crate::sync::lock;
 use crate::time::{Clock, Moment, SystemClock};
 

@@ -9,9 +9,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::QuorumStore;
 use super::causes::{Failure, late, twice};
 use super::node::Node;
+use super::vetting::{Run, Vetted, Vetting};
 use crate::error::Cause;
 use crate::store::StoreError;
-use crate::store::redis::{Run, Vetted, Vetting};
 
 /// The beginning of a quorum needs every node.
 #[derive(Debug, thiserror::Error)]

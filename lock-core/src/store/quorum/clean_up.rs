@@ -16,11 +16,11 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::QuorumStore;
+use super::ballot::Ballot;
 use super::hints::Hints;
 use super::node::{Members, Node};
 use super::round::{Answered, How, ask};
 use super::sent_on::SentOn;
-use crate::store::redis::Ballot;
 use crate::store::{Attempt, StoreError};
 use crate::sync::lock;
 use crate::token::Token;

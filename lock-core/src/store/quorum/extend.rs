@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::ballot::Ballot;
 use super::causes::{combined, is_waiting};
 use super::clean_up::GivenUp;
 use super::node::NONE;
@@ -13,7 +14,7 @@ use super::round::{How, ask};
 use super::tokens::RunningRenewal;
 use super::{QuorumStore, only_exclusive};
 use crate::key::Kind;
-use crate::store::redis::{Ballot, extended};
+use crate::store::redis::extended;
 use crate::store::{Renewal, StoreError};
 
 impl QuorumStore {

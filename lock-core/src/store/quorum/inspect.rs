@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::ballot::Ballot;
 use super::causes::{Failure, combined};
 use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
@@ -9,7 +10,7 @@ use super::{QuorumStore, only_exclusive};
 use crate::error::Cause;
 use crate::key::LockKey;
 use crate::rt::HashMap;
-use crate::store::redis::{Ballot, inspected};
+use crate::store::redis::inspected;
 use crate::store::{Cursor, NodeSnapshot, Scanned, Snapshot, SnapshotState, StoreError};
 use crate::token::Bearer;
 

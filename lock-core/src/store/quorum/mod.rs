@@ -6,6 +6,7 @@
 
 mod acquire;
 mod admission;
+mod ballot;
 mod begin;
 mod book;
 mod causes;
@@ -15,6 +16,7 @@ mod extend;
 mod hints;
 mod inspect;
 mod look;
+mod master;
 mod node;
 mod nodes;
 mod release;
@@ -26,6 +28,8 @@ mod token_state;
 mod tokens;
 mod undone;
 mod urls;
+mod vetting;
+mod vote;
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,10 +40,10 @@ use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
 
 use self::hints::{Hints, Sink};
+use self::master::Master;
 use self::node::Members;
 use self::nodes::{Nodes, majority};
 pub(crate) use self::urls::node_urls;
-use super::redis::Master;
 use super::{
     Answer, Attempt, Cursor, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal,
     Scanned, Snapshot, Store, StoreError, Subscription, to_each,

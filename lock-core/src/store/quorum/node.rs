@@ -13,14 +13,16 @@ use tokio::time::{Instant, timeout};
 
 use super::Rules;
 use super::admission::Admission;
+use super::ballot::Ballot;
 use super::causes::{Failure, in_doubt, reconnected, unknown};
 use super::clean_up::{Leftovers, UnderWay};
+use super::master::Master;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
+use super::vote::is_unknown;
 use crate::rt::{self, Handle};
 use crate::store::StoreError;
-use crate::store::redis::{Ballot, Master, is_unknown};
 use crate::token::Token;
 
 /// A generation that no connection has.

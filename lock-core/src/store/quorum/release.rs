@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::ballot::{Ballot, yes};
 use super::causes::combined;
 use super::clean_up::GivenUp;
 use super::nodes::{MAXIMUM_NODES, Nodes};
@@ -10,7 +11,7 @@ use super::round::{How, ask};
 use super::sent_on::SentOn;
 use super::{QuorumStore, only_exclusive};
 use crate::key::LockKey;
-use crate::store::redis::{Ballot, forced, yes};
+use crate::store::redis::forced;
 use crate::store::{Forced, Released, SnapshotState, StoreError};
 use crate::token::Token;
 

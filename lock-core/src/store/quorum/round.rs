@@ -12,12 +12,12 @@ use redis::Value;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
+use super::ballot::Ballot;
 use super::causes::late;
 use super::hints::Hints;
 use super::node::Members;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use crate::store::StoreError;
-use crate::store::redis::Ballot;
 use crate::token::Token;
 
 /// The answer of one node.

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use super::causes::{Failure, clocks_apart, combined};
 use super::nodes::{Nodes, majority};
+use super::vote::Vote;
 use crate::rt::HashMap;
 use crate::store::StoreError;
-use crate::store::redis::Vote;
 
 /// The votes for one attempt to acquire a lock.
 #[derive(Debug)]

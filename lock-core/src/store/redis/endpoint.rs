@@ -1,5 +1,6 @@
 //! One master: its connection, its batches, and how a script runs on it.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,12 +12,18 @@ use super::error::{classify, no_reply};
 use super::link::Link;
 use super::script::Script;
 use super::source::Source;
+use super::target::Target;
 use super::wire::Arg;
+use crate::LockError;
+use crate::config::Config;
 use crate::key::Name;
-use crate::store::StoreError;
+use crate::rt::Handle;
+use crate::store::{EventSink, StoreError};
+use crate::time::Moment;
+use crate::token::ClientId;
 
 /// A master of Redis or Valkey.
-pub(super) struct Endpoint {
+pub(in crate::store) struct Endpoint {
     pub(super) link: Arc<Link>,
     pub(super) batcher: Arc<Batcher>,
     limit: Duration,
@@ -58,8 +65,64 @@ impl Endpoint {
         }
     }
 
+    /// The server behind a URL, which stays the same.
+    pub(in crate::store) fn at(url: &str, config: &Config) -> Result<Self, LockError> {
+        let source = Source::fixed(Target::parse(url, config)?);
+        Ok(Self::open(source, config.command_deadline))
+    }
+
+    /// Host and port, without the password.
+    pub(in crate::store) fn address(&self) -> Arc<str> {
+        self.link.address()
+    }
+
+    pub(in crate::store) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        self.link.attach(client, sink, runtime);
+    }
+
+    /// Whether the server sends messages.
+    pub(in crate::store) fn pushes(&self) -> bool {
+        self.link.pushes()
+    }
+
+    /// The generation of the connection in use, if any. It only grows.
+    pub(in crate::store) fn generation(&self) -> Option<u64> {
+        self.link.generation()
+    }
+
+    /// The time before the connection of this generation was made, if it is still in use.
+    pub(in crate::store) fn dialled(&self, generation: u64) -> Option<Moment> {
+        let live = self.link.current();
+        let live = live.filter(|live| live.generation == generation);
+        live.map(|live| live.dialled)
+    }
+
+    /// Sends a command without a time limit. If there is a connection, the first poll of the future puts the command on its way,
+    /// behind all earlier ones.
+    pub(in crate::store) fn request<C: Borrow<Cmd> + Send + Sync>(
+        &self,
+        command: C,
+    ) -> impl Future<Output = RedisResult<Value>> + Send + use<C> {
+        self.link.request(command)
+    }
+
+    /// As [`request`](Self::request), on a connection of its own.
+    pub(in crate::store) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
+        self.link.request_anew(command).await
+    }
+
+    /// A request was not answered within the command deadline.
+    pub(in crate::store) fn went_silent(&self) {
+        self.link.went_silent(self.limit);
+    }
+
+    /// The connection of this generation is not used any more.
+    pub(in crate::store) fn discard(&self, generation: u64) {
+        self.link.discard(generation);
+    }
+
     /// Makes the connection if there is none.
-    pub(super) async fn ready(&self) -> Result<(), StoreError> {
+    pub(in crate::store) async fn ready(&self) -> Result<(), StoreError> {
         match timeout(self.limit, self.link.connection()).await {
             Ok(connected) => connected.map(drop).map_err(classify),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
@@ -93,7 +156,7 @@ impl Endpoint {
     }
 
     /// Sends one command.
-    pub(super) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
+    pub(in crate::store) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
         let answer: Result<RedisResult<Value>, _> =
             timeout(self.limit, self.link.request(command)).await;
         let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;

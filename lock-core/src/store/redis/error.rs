@@ -59,7 +59,7 @@ const RUNNING: [&str; 2] = [", on @user_script:", "Error running script "];
 /// Beginnings of errors that kept a script from running at all.
 const SHUT_OUT: [&str; 2] = ["NOPERM ", "NOAUTH "];
 
-pub(super) fn classify(error: RedisError) -> StoreError {
+pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::Io if error.is_connection_refusal() => StoreError::NotNow(cause(error)),
         // The request may have been sent, and then it may have been carried out.
@@ -167,12 +167,12 @@ fn cause(error: RedisError) -> Cause {
     Cause::shown_as(&shown, Arc::new(error))
 }
 
-pub(super) fn no_reply(limit: Duration) -> Cause {
+pub(in crate::store) fn no_reply(limit: Duration) -> Cause {
     Cause::new(Arc::new(NoReply(limit)))
 }
 
 /// A reply that no script of the library gives: another program answers, or the stream is broken.
-pub(super) fn garbled() -> StoreError {
+pub(in crate::store) fn garbled() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Garbled)))
 }
 

@@ -9,7 +9,7 @@ use super::reply::Parsed;
 const KEYS: u32 = 500;
 
 /// Asks for the strings whose names begin with the prefix, from this cursor on.
-pub(super) fn page(prefix: &str, cursor: u64) -> Cmd {
+pub(in crate::store) fn page(prefix: &str, cursor: u64) -> Cmd {
     let mut pattern = String::with_capacity(prefix.len() + 1);
     for c in prefix.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
@@ -29,7 +29,7 @@ pub(super) fn page(prefix: &str, cursor: u64) -> Cmd {
 }
 
 /// The names, and the next cursor, 0 after the last page. A name that is no text cannot be that of a lock.
-pub(super) fn scanned(answer: Value) -> Parsed<(Vec<String>, u64)> {
+pub(in crate::store) fn scanned(answer: Value) -> Parsed<(Vec<String>, u64)> {
     let (cursor, names): (u64, Vec<Vec<u8>>) = from_redis_value(answer).map_err(|_| garbled())?;
     let names = names
         .into_iter()

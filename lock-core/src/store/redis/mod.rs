@@ -12,7 +12,6 @@ mod guarded;
 mod link;
 mod list;
 mod look;
-mod master;
 mod reentrant;
 mod reply;
 mod script;
@@ -27,8 +26,6 @@ mod target;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod user;
-mod vetting;
-mod vote;
 mod wire;
 
 use std::fmt;
@@ -41,18 +38,18 @@ use redis::Value;
 use tokio::time::{Instant, timeout};
 
 use self::cluster::{Cluster, Node};
-use self::endpoint::{Call, Endpoint};
-pub(super) use self::error::at;
-use self::error::{classify, garbled, no_reply};
-pub(crate) use self::master::{Ballot, Master, yes};
-pub(crate) use self::reply::{extended, forced, inspected};
-use self::script::Script;
+use self::endpoint::Call;
+pub(super) use self::endpoint::Endpoint;
+use self::error::no_reply;
+pub(super) use self::error::{at, classify, garbled};
+pub(super) use self::list::{page, scanned};
+pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
+pub(super) use self::script::{Script, script, unless_lost};
 use self::source::Source;
 use self::target::Target;
 pub(crate) use self::user::UserConnection;
-pub(crate) use self::vetting::{Run, Statement, Vetted, Vetting, counter_of};
-pub(crate) use self::vote::{Vote, is_unknown};
-use self::wire::{Arg, CHANNELS, FENCE};
+use self::wire::FENCE;
+pub(super) use self::wire::{Arg, CHANNELS, renewed};
 use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal,
     Scanned, Snapshot, Store, StoreError, Subscription, to_each,

@@ -110,7 +110,7 @@ pub(crate) fn forced(value: Value) -> Parsed<Forced> {
     }
 }
 
-pub(super) fn text(value: Option<&Value>) -> Option<&str> {
+pub(in crate::store) fn text(value: Option<&Value>) -> Option<&str> {
     match value? {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
         Value::SimpleString(text) => Some(text),
@@ -118,12 +118,12 @@ pub(super) fn text(value: Option<&Value>) -> Option<&str> {
     }
 }
 
-pub(super) fn word(value: &Value) -> Parsed<String> {
+pub(in crate::store) fn word(value: &Value) -> Parsed<String> {
     text(Some(value)).map(str::to_owned).ok_or_else(garbled)
 }
 
 /// The name of a client, unless it is one that people cannot read.
-pub(super) fn name(value: &Value) -> Option<Box<str>> {
+pub(in crate::store) fn name(value: &Value) -> Option<Box<str>> {
     let name = text(Some(value)).filter(|name| is_name(name))?;
     Some(name.into())
 }
@@ -145,7 +145,7 @@ pub(super) fn number(value: &Value) -> Parsed<u64> {
 }
 
 /// A PTTL. It is negative for a key that expired while the script ran (possible before Redis 7.2).
-pub(super) fn millis(value: &Value) -> Parsed<Duration> {
+pub(in crate::store) fn millis(value: &Value) -> Parsed<Duration> {
     match value {
         Value::Int(n) => Ok(Duration::from_millis(u64::try_from(*n).unwrap_or(0))),
         _ => Err(garbled()),

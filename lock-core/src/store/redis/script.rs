@@ -16,18 +16,18 @@ const LONGEST_NUMBER: usize = 20;
 const OF_USER: &str = "guarded";
 
 /// A Lua script and its hash, computed once.
-pub(super) struct Script {
+pub(in crate::store) struct Script {
     pub(super) name: &'static str,
-    pub(super) source: Cow<'static, str>,
+    pub(in crate::store) source: Cow<'static, str>,
     pub(super) hash: String,
 }
 
 macro_rules! script {
     ($name:literal, $($file:literal),+) => {
-        Lazy::new(|| Script::new($name, concat!($(include_str!(concat!("../../scripts/", $file))),+)))
+        Lazy::new(|| $crate::store::redis::Script::new($name, concat!($(include_str!(concat!("../../scripts/", $file))),+)))
     };
 }
-pub(super) use script;
+pub(in crate::store) use script;
 
 pub(super) static ACQUIRE: Lazy<Script> = script!(
     "acquire",
@@ -105,7 +105,7 @@ pub(super) mod reentrant {
 }
 
 impl Script {
-    pub(super) fn new(name: &'static str, source: &'static str) -> Self {
+    pub(in crate::store) fn new(name: &'static str, source: &'static str) -> Self {
         Self::of(name, source.into())
     }
 
@@ -140,19 +140,19 @@ impl Script {
         unless_lost(answer, || Some(request(self.by_text(keys, args)))).await
     }
 
-    pub(super) fn by_hash(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
+    pub(in crate::store) fn by_hash(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVALSHA", &self.hash, keys, args)
     }
 
     /// The text goes to the node of the keys and is kept there. `SCRIPT LOAD` would go to every node of a cluster, and fail on
     /// a dead one just after a failover.
-    pub(super) fn by_text(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
+    pub(in crate::store) fn by_text(&self, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
         call("EVAL", &self.source, keys, args)
     }
 }
 
 /// The answer to a call by hash. If the server has lost the script, the answer to the call by text, if that is still made.
-pub(super) async fn unless_lost<F>(
+pub(in crate::store) async fn unless_lost<F>(
     answer: RedisResult<Value>,
     by_text: impl FnOnce() -> Option<F>,
 ) -> RedisResult<Value>

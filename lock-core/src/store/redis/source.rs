@@ -101,7 +101,7 @@ impl KnownMaster {
 }
 
 /// Where a link connects to.
-pub(super) struct Source {
+pub(in crate::store) struct Source {
     /// As in the URL. With sentinels, its host is a sentinel's.
     url: Arc<Target>,
     state: Mutex<Course>,
@@ -128,7 +128,7 @@ impl Course {
 }
 
 impl Source {
-    pub(super) fn fixed(url: Target) -> Self {
+    pub(in crate::store) fn fixed(url: Target) -> Self {
         Self::new(url, false, None)
     }
 

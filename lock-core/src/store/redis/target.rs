@@ -12,7 +12,7 @@ use crate::config::Config;
 const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
 
 /// A server, and how to speak to it.
-pub(super) struct Target {
+pub(in crate::store) struct Target {
     /// Host and port, or the path of the socket.
     pub(super) address: Arc<str>,
     /// Without TLS, which is beside it.
@@ -24,7 +24,7 @@ pub(super) struct Target {
 }
 
 impl Target {
-    pub(super) fn parse(url: &str, config: &Config) -> Result<Self, LockError> {
+    pub(in crate::store) fn parse(url: &str, config: &Config) -> Result<Self, LockError> {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| wrong("the URL has no scheme"))?;

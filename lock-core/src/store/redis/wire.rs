@@ -9,11 +9,11 @@ use crate::store::{Events, Grant, Renewal};
 pub(super) const FENCE: Name<'static> = Name::fixed("lock-core:fence");
 
 /// Prefix of the channel of every client. The client id follows.
-pub(super) const CHANNELS: &str = "lock-core:client:";
+pub(in crate::store) const CHANNELS: &str = "lock-core:client:";
 
 /// An argument of a script. Numbers are written without an allocation each.
 #[derive(Clone, Copy)]
-pub(super) enum Arg<'a> {
+pub(in crate::store) enum Arg<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
     Millis(Duration),
@@ -21,7 +21,7 @@ pub(super) enum Arg<'a> {
 }
 
 /// The keys and the arguments of `extend`. One call renews hundreds of leases, most of them with the same ttl.
-pub(super) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'a>>) {
+pub(in crate::store) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>, Vec<Arg<'a>>) {
     let keys = renewals.iter().map(|r| r.key.lock().into()).collect();
     let mut args = Vec::with_capacity(renewals.len() + 1);
     args.extend(renewals.iter().map(|r| Arg::Bytes(r.token.as_bytes())));

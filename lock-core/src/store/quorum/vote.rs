@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use redis::Value;
 
-use super::error::garbled;
-use super::reply::{millis, name, text, word};
 use crate::store::StoreError;
+use crate::store::redis::{garbled, millis, name, text, word};
 
 /// The answer of one node to [`Ballot::acquire`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Vote {
+pub(super) enum Vote {
     /// The first of its fencing tokens, and the clock of the node, ms.
     Granted {
         minted: u64,
@@ -28,12 +27,12 @@ pub(crate) enum Vote {
 }
 
 /// Whether the node has no counter of the name that the client knows: it has lost data, and has to be vetted.
-pub(crate) fn is_unknown(value: &Value) -> bool {
+pub(super) fn is_unknown(value: &Value) -> bool {
     matches!(value, Value::Array(parts) if parts.len() == 1 && text(parts.first()) == Some("unknown"))
 }
 
 impl Vote {
-    pub(crate) fn read(value: &Value) -> Result<Self, StoreError> {
+    pub(super) fn read(value: &Value) -> Result<Self, StoreError> {
         match value {
             Value::Array(parts) => match (text(parts.first()), &parts[..]) {
                 (None, [Value::Int(minted @ 1..), Value::Int(clock)]) => Ok(Self::Granted {

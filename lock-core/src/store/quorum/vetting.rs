@@ -4,18 +4,17 @@ use std::time::Duration;
 
 use redis::{Cmd, Value, cmd};
 
-use super::error::garbled;
-use super::reply::{millis, text, word};
 use crate::rt;
 use crate::store::StoreError;
+use crate::store::redis::{garbled, millis, text, word};
 
 /// The prefix of the key of a node's counter of fencing tokens. The boot follows.
 const COUNTER: &str = "lock-core:quorum:fence:";
 
 /// A run of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Run {
-    pub(crate) id: String,
+pub(super) struct Run {
+    pub(super) id: String,
     /// The id of the replication that the server took part in before it became a master; empty for none. Never the id of the
     /// current replication: a backup begins another one.
     pub(super) replication: String,
@@ -41,7 +40,7 @@ impl Run {
     }
 
     /// Whether a later answer is of the same run: no server has restarted, and none has taken over the data of another one.
-    pub(crate) fn is(&self, later: &Self) -> bool {
+    pub(super) fn is(&self, later: &Self) -> bool {
         self.id == later.id
             && (later.replication.is_empty() || later.replication == self.replication)
     }
@@ -49,7 +48,7 @@ impl Run {
 
 /// How a node is vetted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Vetting<'a> {
+pub(super) enum Vetting<'a> {
     /// Without a note it stays without one.
     Look,
     /// Without a note it gets one: the other nodes may have theirs.
@@ -63,14 +62,14 @@ pub(crate) enum Vetting<'a> {
 }
 
 /// What a client states about a node.
-pub(crate) struct Statement<'a> {
-    pub(crate) how: Vetting<'a>,
-    pub(crate) label: &'a str,
-    pub(crate) list: &'a str,
-    pub(crate) wait: Duration,
-    pub(crate) run: &'a Run,
+pub(super) struct Statement<'a> {
+    pub(super) how: Vetting<'a>,
+    pub(super) label: &'a str,
+    pub(super) list: &'a str,
+    pub(super) wait: Duration,
+    pub(super) run: &'a Run,
     /// The largest counter that the client knows of.
-    pub(crate) counted: u64,
+    pub(super) counted: u64,
 }
 
 impl Statement<'_> {
@@ -103,7 +102,7 @@ impl Statement<'_> {
 
 /// The answer of a node.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Vetted {
+pub(super) enum Vetted {
     Note {
         /// The rest of its wait; zero if it votes.
         left: Duration,
@@ -154,7 +153,7 @@ impl Vetted {
 }
 
 /// The key of the counter of a node.
-pub(crate) fn counter_of(boot: &str) -> String {
+pub(super) fn counter_of(boot: &str) -> String {
     format!("{COUNTER}{boot}")
 }
 

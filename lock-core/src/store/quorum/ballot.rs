@@ -1,0 +1,177 @@
+//! What the nodes of a quorum are asked: a request is made once and sent to every node.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use once_cell::sync::Lazy;
+use redis::{Cmd, Value, cmd};
+
+use crate::key::{LockKey, Name, Names};
+use crate::store::redis::{Arg, CHANNELS, Script, garbled, renewed, script};
+use crate::store::{Attempt, Mode, Renewal, StoreError};
+use crate::token::Token;
+
+pub(super) static ACQUIRE: Lazy<Script> = script!(
+    "quorum acquire",
+    "quorum/acquire_free.lua",
+    "prelude.lua",
+    "quorum/counter.lua",
+    "quorum/offer.lua",
+    "quorum/acquire.lua"
+);
+pub(super) static RELEASE: Lazy<Script> = script!(
+    "quorum release",
+    "quorum/release_free.lua",
+    "prelude.lua",
+    "quorum/offer.lua",
+    "quorum/release.lua"
+);
+static FORCE_RELEASE: Lazy<Script> = script!(
+    "quorum force_release",
+    "prelude.lua",
+    "quorum/offer.lua",
+    "quorum/force_release.lua"
+);
+static EXTEND: Lazy<Script> = script!(
+    "quorum extend",
+    "quorum/extend.lua",
+    "prelude.lua",
+    "extend.lua"
+);
+static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
+static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
+static INSPECT: Lazy<Script> = script!(
+    "quorum inspect",
+    "quorum/inspect.lua",
+    "prelude.lua",
+    "inspect.lua"
+);
+
+/// A request to any number of nodes.
+pub(super) struct Ballot {
+    pub(super) script: &'static Script,
+    pub(super) command: Cmd,
+}
+
+impl Ballot {
+    fn new(script: &'static Script, keys: &[Name<'_>], args: &[Arg<'_>]) -> Arc<Self> {
+        let command = script.by_hash(keys, args);
+        Arc::new(Self { script, command })
+    }
+
+    /// A request for the votes for a lock, which the nodes keep for `kept`, by a client that receives messages or polls. Waiters
+    /// are queued in the order of their tickets. `None` for a kind without a quorum.
+    pub(super) fn acquire(
+        attempt: Attempt<'_>,
+        kept: Duration,
+        pushes: bool,
+        ticket: u64,
+    ) -> Option<Arc<Self>> {
+        let (queue, waiters) = names(attempt.key)?;
+        let mode = match attempt.mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        };
+        let hears = if pushes { "push" } else { "poll" };
+        let waiter = format!("{mode} {} {hears} {ticket}", attempt.alive_for.as_millis());
+        let args = [
+            Arg::Text(attempt.token.as_str()),
+            Arg::Millis(kept),
+            Arg::Text(&waiter),
+            Arg::Number(attempt.reserve + 1),
+        ];
+        let given = if attempt.reserve == 0 { 3 } else { 4 };
+        let keys = [attempt.key.lock().into(), queue, waiters];
+        Some(Self::new(&ACQUIRE, &keys, &args[..given]))
+    }
+
+    /// Takes back everything a token has. With `offer`, the lock was held, and its votes are offered to the waiters.
+    pub(super) fn release(key: &LockKey, token: &Token, offer: bool) -> Option<Arc<Self>> {
+        let (queue, waiters) = names(key)?;
+        let args = [Arg::Text(token.as_str()), Arg::Text("undo")];
+        let given = if offer { 1 } else { 2 };
+        let keys = [key.lock().into(), queue, waiters];
+        Some(Self::new(&RELEASE, &keys, &args[..given]))
+    }
+
+    /// Takes the votes from any holder, or only from this client.
+    pub(super) fn force_release(key: &LockKey, client: Option<&str>) -> Option<Arc<Self>> {
+        let (queue, waiters) = names(key)?;
+        let args = [Arg::Text(CHANNELS), Arg::Text(client.unwrap_or_default())];
+        let keys = [key.lock().into(), queue, waiters];
+        Some(Self::new(&FORCE_RELEASE, &keys, &args))
+    }
+
+    /// A renewal of votes, for the ttls that the renewals say.
+    pub(super) fn extend(renewals: &[Renewal<'_>]) -> Arc<Self> {
+        let (keys, args) = renewed(renewals);
+        Self::new(&EXTEND, &keys, &args)
+    }
+
+    pub(super) fn heal(renewal: Renewal<'_>) -> Arc<Self> {
+        let args = [Arg::Text(renewal.token.as_str()), Arg::Millis(renewal.ttl)];
+        Self::new(&HEAL, &[renewal.key.lock().into()], &args)
+    }
+
+    /// Raises the counter of each node that has voted for this token.
+    pub(super) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
+        let args = [Arg::Text(token.as_str()), Arg::Number(least)];
+        Self::new(&RAISE, &[key.lock().into()], &args)
+    }
+
+    pub(super) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
+        let (queue, _) = names(key)?;
+        let keys = [key.lock().into(), queue];
+        Some(Self::new(&INSPECT, &keys, &[]))
+    }
+}
+
+fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
+    match key.names() {
+        Names::Exclusive { queue, waiters } => Some((queue, waiters)),
+        Names::Reentrant { .. } => None,
+    }
+}
+
+/// Reads an answer of yes (1) or no (0).
+pub(super) fn yes(value: &Value) -> Result<bool, StoreError> {
+    match value {
+        Value::Int(0) => Ok(false),
+        Value::Int(1) => Ok(true),
+        _ => Err(garbled()),
+    }
+}
+
+/// The same call with the text of the script in place of its hash.
+pub(super) fn by_text(script: &Script, by_hash: &Cmd) -> Cmd {
+    let mut command = cmd("EVAL");
+    command.arg(&*script.source);
+    for word in by_hash.args_iter().skip(2) {
+        if let redis::Arg::Simple(word) = word {
+            command.arg(word);
+        }
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_by_text_has_the_same_keys_and_arguments() {
+        let (script, args) = (&*RAISE, [Arg::Text("one"), Arg::Number(7)]);
+        let by_hash = script.by_hash(&["a".into()], &args);
+        let words = |command: &Cmd| -> Vec<Vec<u8>> {
+            let words = command.args_iter().filter_map(|word| match word {
+                redis::Arg::Simple(word) => Some(word.to_vec()),
+                _ => None,
+            });
+            words.collect()
+        };
+        let (hash, text) = (words(&by_hash), words(&by_text(script, &by_hash)));
+        assert_eq!((&*hash[0], &*text[0]), (&b"EVALSHA"[..], &b"EVAL"[..]));
+        assert!(text[1].starts_with(b"-- Raises"));
+        assert_eq!(hash[2..], text[2..]);
+    }
+}

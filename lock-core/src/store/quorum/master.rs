@@ -1,0 +1,149 @@
+//! One node of a quorum: the master behind its address.
+//!
+//! The future of a request borrows nothing, so it can end in the background after the other nodes have decided.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use futures_util::future::join;
+use once_cell::sync::Lazy;
+use redis::{Value, cmd};
+
+use super::ballot::{ACQUIRE, Ballot, RELEASE, by_text};
+use super::vetting::{Run, Statement, Vetted};
+use crate::LockError;
+use crate::config::Config;
+use crate::error::Cause;
+use crate::key::Name;
+use crate::rt::Handle;
+use crate::store::redis::{Arg, Endpoint, Script, classify, page, scanned, script, unless_lost};
+use crate::store::{EventSink, StoreError};
+use crate::time::Moment;
+use crate::token::ClientId;
+
+/// Key of the note of a node (see `vet.lua`).
+const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
+
+static VET: Lazy<Script> = script!("quorum vet", "quorum/vet.lua");
+
+/// The connection to one master of a quorum.
+pub(super) struct Master(Endpoint);
+
+impl Master {
+    /// Sends nothing before [`ready`](Self::ready).
+    pub(super) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
+        Ok(Self(Endpoint::at(url, config)?))
+    }
+
+    /// Host and port, without the password.
+    pub(super) fn address(&self) -> Arc<str> {
+        self.0.address()
+    }
+
+    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        self.0.attach(client, sink, runtime);
+    }
+
+    pub(super) fn pushes(&self) -> bool {
+        self.0.pushes()
+    }
+
+    /// Makes the connection if there is none.
+    pub(super) async fn ready(&self) -> Result<u64, StoreError> {
+        self.0.ready().await?;
+        let broke = || StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke)));
+        self.generation().ok_or_else(broke)
+    }
+
+    /// The generation of the connection in use, if any. It only grows.
+    pub(super) fn generation(&self) -> Option<u64> {
+        self.0.generation()
+    }
+
+    /// Sends a request without a time limit: the caller sets one. If there is a connection, the first poll of the future puts
+    /// the request on its way, behind all earlier ones. If the server does not have the script, its text goes out only if the
+    /// request is still `wanted`. A request for votes names the key of the node's counter.
+    pub(super) async fn send_while(
+        &self,
+        ballot: &Ballot,
+        counter: Option<&str>,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Value, StoreError> {
+        let Ballot { script, command } = ballot;
+        let mut command = Cow::Borrowed(command);
+        if let Some(counter) = counter {
+            command.to_mut().arg(counter);
+        }
+        let answer = self.0.request(&*command).await;
+        let again = || wanted().then(|| self.0.request(by_text(script, &command)));
+        let answer = unless_lost(answer, again).await;
+        answer.map_err(classify)
+    }
+
+    /// A request was not answered within the command deadline.
+    pub(super) fn went_silent(&self) {
+        self.0.went_silent();
+    }
+
+    /// Loads the scripts whose order matters, in one go. If the server does not allow that, each text goes out with its first
+    /// call.
+    pub(super) async fn load(&self) -> Result<(), StoreError> {
+        let load = |script: &Script| {
+            let mut load = cmd("SCRIPT");
+            load.arg("LOAD").arg(&*script.source);
+            self.0.request(load)
+        };
+        let (acquire, release) = join(load(&ACQUIRE), load(&RELEASE)).await;
+        for loaded in [acquire, release] {
+            match loaded.map_err(classify) {
+                Ok(_) | Err(StoreError::Misconfigured(_)) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// A page of the names that begin with the prefix, and the next cursor, 0 after the last page.
+    pub(super) async fn scan(
+        &self,
+        prefix: &str,
+        cursor: u64,
+    ) -> Result<(Vec<String>, u64), StoreError> {
+        scanned(self.0.ask(page(prefix, cursor)).await?)
+    }
+
+    /// The current run of the server.
+    pub(super) async fn run(&self) -> Result<Run, StoreError> {
+        Run::read(self.0.request(Run::info()).await.map_err(classify)?)
+    }
+
+    /// The current run of the server to which the address leads now: on a connection of its own, since an old one may lead to
+    /// another server.
+    pub(super) async fn run_at_address(&self) -> Result<Run, StoreError> {
+        let info = self.0.request_anew(&Run::info()).await;
+        Run::read(info.map_err(classify)?)
+    }
+
+    /// The address leads to another server: the next request makes a new connection.
+    pub(super) fn leave(&self, generation: u64) {
+        self.0.discard(generation);
+    }
+
+    /// The time before the connection of this generation was made, if it is still in use.
+    pub(super) fn dialled(&self, generation: u64) -> Option<Moment> {
+        self.0.dialled(generation)
+    }
+
+    /// Asks the node whether it votes.
+    pub(super) async fn vet(&self, statement: Statement<'_>) -> Result<Vetted, StoreError> {
+        let args = statement.args();
+        let args = args.each_ref().map(|arg| Arg::Text(arg));
+        // By its text: a new server does not know it, and that would cost another round trip.
+        let answer = self.0.request(VET.by_text(&[NOTE], &args)).await;
+        Vetted::read(&answer.map_err(classify)?)
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("the connection broke as soon as it was made")]
+struct ConnectionBroke;
