@@ -2,9 +2,11 @@
 
 use std::collections::HashMap;
 
-use lock_core::{LockError, LockManager};
+use lock_core::{LockError, LockManager, Tls};
 use lock_tests::kit::command;
-use lock_tests::{LIMIT, Proxy, ServerBinary, TestCluster, eventually, rights};
+use lock_tests::{
+    Authority, LIMIT, Proxy, ServerBinary, TestCluster, TestServer, TlsServer, eventually, rights,
+};
 
 /// Takes and releases locks on every master.
 async fn works(locks: &LockManager) {
@@ -153,4 +155,55 @@ async fn the_rights_on_the_page_for_operators_are_enough_and_a_missing_one_is_na
         }
         other => panic!("{other:?}"),
     }
+}
+
+/// Two masters that speak TLS to clients and to each other, and their URL.
+async fn with_tls(authority: &Authority) -> (Vec<TlsServer>, String) {
+    let identity = authority.issue("localhost", false);
+    let mut nodes = Vec::new();
+    for _ in 0..2 {
+        let builder = TestServer::builder()
+            .arg("--cluster-enabled", "yes")
+            .arg("--tls-cluster", "yes")
+            .arg("--cluster-announce-hostname", "localhost")
+            .arg("--cluster-preferred-endpoint-type", "hostname");
+        nodes.push(TlsServer::start_with(builder, authority, &identity, false).await);
+    }
+    let slots = ["0 8191", "8192 16383"];
+    for ((number, node), slots) in nodes.iter().enumerate().zip(slots) {
+        let plain = node.plain();
+        let () = command(plain, &format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1)).await;
+        let () = command(plain, &format!("CLUSTER ADDSLOTSRANGE {slots}")).await;
+        let first = nodes[0].port();
+        let () = command(plain, &format!("CLUSTER MEET 127.0.0.1 {first}")).await;
+    }
+    for node in &nodes {
+        eventually("the cluster is complete", LIMIT, async || {
+            let info: String = command(node.plain(), "CLUSTER INFO").await;
+            let slots: String = command(node.plain(), "CLUSTER NODES").await;
+            info.contains("cluster_state:ok") && slots.matches(",localhost").count() == 2
+        })
+        .await;
+    }
+    let url = format!("rediss+cluster://{}", nodes[0].at("localhost"));
+    (nodes, url)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_node_is_reached_over_tls_by_its_name() {
+    let authority = Authority::new();
+    let (nodes, url) = with_tls(&authority).await;
+    let builder = LockManager::builder().tls(Tls::new().ca(authority.pem()));
+    let locks = builder.connect(&url).await.unwrap();
+    works(&locks).await;
+    for node in &nodes {
+        let stats = node.plain().commandstats().await;
+        assert!(stats.contains_key("evalsha"), "{stats:?}");
+    }
+    let stranger = LockManager::builder().tls(Tls::new().ca(Authority::new().pem()));
+    let refused = stranger.connect(&url).await;
+    assert!(
+        matches!(refused, Err(LockError::InvalidConfig { .. })),
+        "{refused:?}"
+    );
 }
