@@ -25,8 +25,8 @@ use report::Phase;
 use stage::{Stage, now};
 use worker::Worker;
 
-/// How long a slot is left half moved: first a while, then longer than the leases in it.
-const HALF_MOVED: [Duration; 2] = [Duration::from_secs(3), Duration::from_secs(8)];
+/// How long a slot is left half moved: first a while, then longer than the leases in it. In a short run as long as that.
+const HALF_MOVED: [u64; 2] = [3, 8];
 
 /// For the last failures to show.
 const REST: Duration = Duration::from_secs(6);
@@ -110,6 +110,7 @@ async fn conduct(stage: &mut Stage, options: &Options) -> Outcome<Vec<Phase>> {
         sleep(Duration::from_secs(1)).await;
     }
     for pause in HALF_MOVED {
+        let pause = Duration::from_secs(pause.min(options.seconds));
         let mut phase = Phase::begin("half moved");
         for key in ["held-0", "hot-0"] {
             let slot = stage.slots_of(key.trim_end_matches("-0"), 1).await?[0];

@@ -395,6 +395,25 @@ fn a_missing_redis_server_is_named() {
 }
 
 #[test]
+fn no_lock_is_lost_in_a_cluster_whose_slots_move_and_whose_master_is_killed() {
+    let mut cluster = command("cluster", None);
+    cluster.args(["--seconds", "1", "--held", "40", "--waited", "10"]);
+    let output = Ended::new(cluster.output().expect("it starts")).success();
+    let rows = |name| output.lines().filter(move |line| line.starts_with(name));
+    assert_eq!(rows("  half moved").count(), 2, "{output}");
+    for row in rows("  moved key by key").chain(rows("  a master is killed")) {
+        let words: Vec<_> = row.split("  ").filter(|word| !word.is_empty()).collect();
+        // Lost locks, two holders, falling tokens.
+        let bad: Vec<_> = words[6..9].iter().map(|word| word.trim()).collect();
+        assert_eq!(bad, ["0", "0", "0"], "{output}");
+    }
+    assert!(
+        output.contains("40 locks were held all the time, 0 were lost"),
+        "{output}"
+    );
+}
+
+#[test]
 fn a_failover_is_followed_by_each_client_and_drawn() {
     let plot = std::env::temp_dir().join(format!("failover-{}.svg", std::process::id()));
     let mut failover = command("failover", None);
