@@ -63,6 +63,12 @@ impl LockHandle {
         self.key = checked(self.name(), key);
     }
 
+    /// Host and port of the server, if known.
+    pub(crate) fn server(&self) -> Option<Arc<str>> {
+        let key = self.key.as_ref().ok()?;
+        self.engine.shared.store.server_of(key)
+    }
+
     fn key(&self) -> Result<&Arc<LockKey>, LockError> {
         self.key.as_ref().map_err(|refused| refused.error.clone())
     }

@@ -81,7 +81,7 @@ impl fmt::Debug for Lock {
 impl Lock {
     /// Host and port of the server, if known.
     pub(crate) fn server(&self) -> Option<Arc<str>> {
-        self.handle.engine.shared.store.server()
+        self.handle.server()
     }
 
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {

@@ -28,6 +28,7 @@ pub struct TestCluster {
     /// First the masters, then the replicas of each in the same order.
     pub nodes: Vec<ClusterNode>,
     masters: usize,
+    replicas: usize,
 }
 
 impl TestCluster {
@@ -55,9 +56,37 @@ impl TestCluster {
         for _ in 0..masters * (1 + replicas) {
             nodes.push(ClusterNode::start(binary, options).await);
         }
-        let cluster = Self { nodes, masters };
+        let cluster = Self {
+            nodes,
+            masters,
+            replicas,
+        };
         cluster.join().await;
         cluster
+    }
+
+    /// As [`start`](Self::start), and one more node, which serves no slots.
+    ///
+    /// # Panics
+    ///
+    /// When they do not start.
+    pub async fn start_with_spare(masters: usize) -> Self {
+        let mut nodes = Vec::new();
+        for _ in 0..=masters {
+            nodes.push(ClusterNode::start(&ServerBinary::find(), &[]).await);
+        }
+        let cluster = Self {
+            nodes,
+            masters,
+            replicas: 0,
+        };
+        cluster.join().await;
+        cluster
+    }
+
+    /// The number of nodes that are no replicas.
+    fn without_replicas(&self) -> usize {
+        self.nodes.len() - self.masters * self.replicas
     }
 
     /// As [`start`](Self::start), each server in a session of its own.
@@ -71,7 +100,11 @@ impl TestCluster {
             let builder = TestServer::builder().in_own_session();
             nodes.push(ClusterNode::start_as(builder, &[]).await);
         }
-        let cluster = Self { nodes, masters };
+        let cluster = Self {
+            nodes,
+            masters,
+            replicas: 0,
+        };
         cluster.join().await;
         cluster
     }
@@ -93,7 +126,7 @@ impl TestCluster {
             )
             .await;
         }
-        for (number, node) in self.nodes.iter().enumerate().skip(self.masters) {
+        for (number, node) in self.nodes.iter().enumerate().skip(self.without_replicas()) {
             let master = &self.nodes[number % self.masters].id;
             eventually("a replica knows its master", LIMIT, async || {
                 let said = format!("CLUSTER REPLICATE {master}");
@@ -109,7 +142,7 @@ impl TestCluster {
             })
             .await;
         }
-        for (number, replica) in self.nodes.iter().enumerate().skip(self.masters) {
+        for (number, replica) in self.nodes.iter().enumerate().skip(self.without_replicas()) {
             let master = &self.nodes[number % self.masters];
             eventually("a replica is in step", LIMIT, async || {
                 let info: String = command(&replica.server, "INFO replication").await;

@@ -381,7 +381,7 @@ impl Waiter<'_> {
         if self.place.line.is_answered() {
             self.out_of_time()
         } else {
-            self.shared.unavailable(NoAnswer)
+            self.shared.unavailable(&self.place.line.key, NoAnswer)
         }
     }
 

@@ -47,7 +47,7 @@ pub(super) async fn alone(
                     holder: None,
                 }
             } else {
-                shared.unavailable(NoAnswer)
+                shared.unavailable(&acquisition.key, NoAnswer)
             });
         };
         *answered = answer.is_ok();
@@ -82,7 +82,7 @@ pub(super) async fn alone(
                     holder,
                 });
             }
-            Ok(Answer::Queued(_)) => return Err(shared.unavailable(Unasked)),
+            Ok(Answer::Queued(_)) => return Err(shared.unavailable(&acquisition.key, Unasked)),
             Ok(Answer::Foreign { kind }) => return Err(foreign(&acquisition, kind)),
             Err(error) => error,
         };

@@ -47,7 +47,7 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
         }
         if Instant::now() >= give_up {
             shared.check_alive()?;
-            return Err(shared.unavailable(NoAnswer));
+            return Err(shared.unavailable(&hold.request.key, NoAnswer));
         }
         let end = Instant::now() + now.until(hold.end());
         let _ = timeout_at(end.min(give_up), changed).await;

@@ -77,12 +77,13 @@ impl Shared {
         self.clock.now()
     }
 
-    /// The error of a server that did not answer.
+    /// The error of a server that did not answer about this lock.
     pub(crate) fn unavailable(
         &self,
+        key: &LockKey,
         cause: impl Into<Box<dyn std::error::Error + Send + Sync>>,
     ) -> LockError {
-        LockError::unavailable(cause, self.store.server().as_ref())
+        LockError::unavailable(cause, self.store.server_of(key).as_ref())
     }
 
     /// Refuses to acquire a lock that no task would renew.

@@ -180,7 +180,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     let is_exclusive = |due: &Due| due.acquisition.key.kind() == Kind::Exclusive;
     let (exclusive, others): (Vec<_>, Vec<_>) = due.into_iter().partition(is_exclusive);
     for due in [exclusive, others] {
-        if !due.is_empty() {
+        for due in of_each_server(shared, due) {
             jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
         }
     }
@@ -231,6 +231,19 @@ struct Due {
     terms: Terms,
     /// False if the renewal only confirms a fixed lease after messages may have been missed.
     prolongs: bool,
+}
+
+/// The leases of each server, apart: one that hangs must not delay the renewals of another one.
+fn of_each_server(shared: &Shared, due: Vec<Due>) -> Vec<Vec<Due>> {
+    let mut parts: Vec<(usize, Vec<Due>)> = Vec::new();
+    for due in due {
+        let part = shared.store.part_of(&due.acquisition.key);
+        match parts.iter_mut().find(|(known, _)| *known == part) {
+            Some((_, dues)) => dues.push(due),
+            None => parts.push((part, vec![due])),
+        }
+    }
+    parts.into_iter().map(|(_, dues)| dues).collect()
 }
 
 /// Renews batch after batch, so that the server serves other clients in between. A batch without an answer does not delay the

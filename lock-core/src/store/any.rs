@@ -49,6 +49,14 @@ impl AnyStore {
         }
     }
 
+    /// Host and port of the server of a lock, where there is one and it is known.
+    pub(crate) fn server_of(&self, key: &LockKey) -> Option<Arc<str>> {
+        match self {
+            Self::Redis(store) => store.server_of(key),
+            Self::Memory(_) | Self::Quorum(_) => None,
+        }
+    }
+
     fn named(&self, error: StoreError) -> StoreError {
         match self.server() {
             Some(server) => error.at(&server),
@@ -106,6 +114,10 @@ impl Store for AnyStore {
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
         on_store!(self, store => store.pass(attempt, from).await).map_err(|error| self.named(error))
+    }
+
+    fn part_of(&self, key: &LockKey) -> usize {
+        on_store!(self, store => store.part_of(key))
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {

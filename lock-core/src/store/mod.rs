@@ -326,6 +326,11 @@ pub(crate) trait Store: Send + Sync {
         from: &Token,
     ) -> impl Future<Output = Result<Passed, StoreError>> + Send;
 
+    /// A number of the server of a lock: a renewal on one of them must not wait for another one.
+    fn part_of(&self, _key: &LockKey) -> usize {
+        0
+    }
+
     /// For each renewal, whether its token still held the lock. They may be of different servers, so each has its own answer.
     fn extend(
         &self,

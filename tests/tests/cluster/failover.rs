@@ -1,12 +1,13 @@
 //! Masters that fail, and replicas that take over.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lock_core::{LockGuard, LockManager};
 use lock_tests::kit::command;
 use lock_tests::{LIMIT, ServerBinary, TestCluster, eventually, in_time};
 
-const TTL: Duration = Duration::from_secs(5);
+/// Longer than a failover whose first election fails.
+const TTL: Duration = Duration::from_secs(15);
 
 /// Three masters with a replica each, and a lock on each master.
 struct Rig {
@@ -33,6 +34,21 @@ impl Rig {
         }
     }
 
+    /// Waits until the replica has all that this master has done so far.
+    async fn in_step(&self, master: usize) {
+        let offset = async |node: usize, name: &str| {
+            let info: String = command(&self.cluster.nodes[node].server, "INFO replication").await;
+            let line = info.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|offset| offset.parse::<u64>().ok())
+                .unwrap_or_default()
+        };
+        let written = offset(master, "master_repl_offset:").await;
+        eventually("the replica is in step", LIMIT, async || {
+            offset(3 + master, "slave_repl_offset:").await >= written
+        })
+        .await;
+    }
+
     /// Waits until the replica of this master has taken over.
     async fn taken_over(&self, master: usize) {
         let replica = &self.cluster.nodes[3 + master].server;
@@ -46,29 +62,25 @@ impl Rig {
 
 /// A key whose lock is on this master.
 async fn key_on(cluster: &TestCluster, master: usize) -> String {
-    for number in 0.. {
-        let key = format!("key-{number}");
-        let slot = cluster.slot_of(&format!("lock:{key}")).await;
-        if cluster.master_of(slot) == master {
-            return key;
-        }
-    }
-    unreachable!()
+    format!("{{{}}}", tag_on(cluster, master).await)
 }
 
 async fn a_killed_master(full_coverage: &str) {
     let rig = Rig::start(full_coverage).await;
     let master = &rig.cluster.nodes[0].server;
-    // The lock has reached the replica.
-    let _: u64 = command(master, "WAIT 1 5000").await;
+    rig.in_step(0).await;
     master.kill();
     rig.taken_over(0).await;
     let key = rig.held[0].key().to_owned();
     let other = LockManager::connect(&rig.cluster.url()).await.unwrap();
     let waiting = tokio::spawn(async move { other.lock(&key).acquire_within(LIMIT).await });
-    tokio::time::sleep(TTL).await;
+    let since = Instant::now();
     for guard in &rig.held {
-        assert!(guard.is_held(), "{guard:?}");
+        eventually("it is renewed", LIMIT, async || {
+            assert!(guard.is_held(), "{guard:?}");
+            guard.remaining() + since.elapsed() > TTL
+        })
+        .await;
     }
     assert!(!waiting.is_finished());
     for guard in rig.held {
@@ -109,4 +121,49 @@ async fn a_failover_by_command_costs_no_lock_and_wakes_the_waiters() {
     }
     let next = in_time("the waiter", waiting).await.unwrap().unwrap();
     next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_master_that_hangs_costs_no_lock_of_another_master() {
+    let options = [("--cluster-require-full-coverage", "no")];
+    let cluster = TestCluster::start_with(&ServerBinary::find(), 3, 0, &options).await;
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    let mut hanging = Vec::new();
+    for number in 0..6 {
+        let key = format!("{{{}}}:{number}", tag_on(&cluster, 0).await);
+        // They are renewed at different times.
+        let lock = locks
+            .lock(key)
+            .ttl(Duration::from_millis(3000 + 400 * number));
+        hanging.push(lock.acquire().await.unwrap());
+    }
+    let key = format!("{{{}}}", tag_on(&cluster, 1).await);
+    let ttl = Duration::from_millis(1500);
+    let guard = locks.lock(key).ttl(ttl).acquire().await.unwrap();
+    cluster.nodes[0].server.stop();
+    let lost = tokio::time::timeout(Duration::from_secs(6), guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    assert!(guard.is_held());
+    let asked = Instant::now();
+    guard.extend(LIMIT).await.unwrap();
+    assert!(
+        asked.elapsed() < Duration::from_millis(500),
+        "{:?}",
+        asked.elapsed()
+    );
+    assert!(!hanging[0].is_held());
+    guard.release().await.unwrap();
+    cluster.nodes[0].server.cont();
+}
+
+/// A tag in a slot of this master.
+async fn tag_on(cluster: &TestCluster, master: usize) -> String {
+    for number in 0.. {
+        let tag = format!("tag-{number}");
+        let slot = cluster.slot_of(&tag).await;
+        if cluster.master_of(slot) == master {
+            return tag;
+        }
+    }
+    unreachable!()
 }

@@ -193,3 +193,18 @@ async fn no_lock_is_lost_or_held_twice_while_slots_move_to_and_fro() {
         guard.release().await.unwrap();
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_has_moved_to_a_master_without_slots_is_listed() {
+    let cluster = TestCluster::start_with_spare(2).await;
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let slot = cluster.slot_of("lock:a").await;
+    cluster.move_slot(slot, cluster.master_of(slot), 2).await;
+    let (mut list, mut listed) = (locks.list(), Vec::new());
+    while let Some(page) = list.next_page().await.unwrap() {
+        listed.extend(page.into_iter().map(|lock| lock.key().to_owned()));
+    }
+    assert!(listed.contains(&"a".to_owned()), "{listed:?}");
+    guard.release().await.unwrap();
+}

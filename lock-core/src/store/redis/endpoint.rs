@@ -47,6 +47,19 @@ pub(super) enum CallFailure {
 }
 
 impl CallFailure {
+    /// Whether the connection broke, or is silent.
+    pub(super) fn is_broken(&self) -> bool {
+        match self {
+            Self::Error(error) => error.is_io_error(),
+            Self::Silence => true,
+        }
+    }
+
+    /// Whether some keys of the request are on another node of the cluster.
+    pub(super) fn is_half_moved(&self) -> bool {
+        matches!(self, Self::Error(error) if error.code() == Some("TRYAGAIN"))
+    }
+
     pub(super) fn into_error(self, limit: Duration) -> StoreError {
         match self {
             Self::Error(error) => classify(error),

@@ -139,6 +139,11 @@ impl RedisStore {
         }
     }
 
+    /// Host and port of the server of a lock, if it is known.
+    pub(crate) fn server_of(&self, key: &LockKey) -> Option<Arc<str>> {
+        self.endpoint(key).map(|endpoint| endpoint.link.address())
+    }
+
     /// Makes the first connection, so that a wrong address, password or server shows at start-up.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         match &self.servers {
@@ -327,6 +332,16 @@ impl Store for RedisStore {
         }
     }
 
+    fn part_of(&self, key: &LockKey) -> usize {
+        match &self.servers {
+            Servers::Cluster(cluster) => {
+                let owner = cluster.owner(key.lock());
+                owner.map_or(0, |node| Arc::as_ptr(&node).addr())
+            }
+            Servers::One(_) | Servers::User(_) => 0,
+        }
+    }
+
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
         if let Servers::Cluster(_) = &self.servers {
             // One call each: they may be of different masters, and a slot that moves refuses calls for several keys.
@@ -350,7 +365,10 @@ impl Store for RedisStore {
         let page = list::page(prefix, cursor.on_node);
         let (answer, nodes) = match &self.servers {
             Servers::One(endpoint) => (endpoint.ask(page).await?, 1),
-            Servers::Cluster(cluster) => cluster.ask_node(cursor.node, page).await?,
+            Servers::Cluster(cluster) => {
+                let is_first = cursor.node == 0 && cursor.on_node == 0;
+                cluster.ask_node(cursor.node, is_first, page).await?
+            }
             Servers::User(connection) => {
                 let answer = timeout(self.limit, connection.request(page)).await;
                 let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;

@@ -9,7 +9,7 @@ mod refresh;
 mod slots;
 mod url;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -61,11 +61,25 @@ struct AttachedEngine {
 struct Table {
     owners: Vec<Option<Arc<Node>>>,
     nodes: HashMap<Address, Arc<Node>>,
+    /// The ids of all nodes, as the last answer gave them.
+    ids: HashSet<Box<str>>,
 }
 
 #[derive(Debug, thiserror::Error)]
 #[error("no node of the cluster serves the slot {0} of this lock")]
 struct Unserved(usize);
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "no node that answers serves any slot: the cluster has to be created, with `redis-cli --cluster create`"
+)]
+struct NoSlots;
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the slot of this lock is half moved to another node: end that with `redis-cli --cluster fix`"
+)]
+struct HalfMoved;
 
 impl Cluster {
     pub(super) fn new(seeds: Vec<Target>, config: &Config) -> Arc<Self> {
@@ -77,6 +91,7 @@ impl Cluster {
             table: Mutex::new(Table {
                 owners: vec![None; SLOTS],
                 nodes: HashMap::new(),
+                ids: HashSet::new(),
             }),
             refresh: Refresh::default(),
             attached: OnceCell::new(),
@@ -108,7 +123,7 @@ impl Cluster {
         if failures.len() < nodes.len() {
             return Ok(());
         }
-        Err(failures.pop().unwrap_or_else(|| unserved(0)))
+        Err(failures.pop().unwrap_or_else(no_slots))
     }
 
     /// Waits for the connection to a master.
@@ -147,12 +162,17 @@ impl Cluster {
         masters
     }
 
-    /// The answer of the master with this number, and how many there are.
+    /// The answer of the master with this number, and how many there are. `is_first` asks for the masters anew: one that is not
+    /// known would be left out.
     pub(super) async fn ask_node(
         &self,
         number: usize,
+        is_first: bool,
         command: Cmd,
     ) -> Result<(Value, usize), StoreError> {
+        if is_first {
+            self.refreshed().await?;
+        }
         let masters = self.masters();
         let Some(node) = masters.get(number) else {
             // There were more of them a moment ago.
@@ -166,6 +186,7 @@ impl Cluster {
 
     /// Runs a script at the master of its first key.
     pub(super) async fn run(&self, call: Call<'_>) -> Result<Value, StoreError> {
+        self.refresh_if_old();
         let (slot, end) = (slot_of(call.keys[0].tail), Instant::now() + call.limit);
         let (mut redirections, mut asked) = (Redirections::default(), None);
         loop {
@@ -185,7 +206,7 @@ impl Cluster {
                 }
                 CallFailure::Silence => Said::Other,
             };
-            if matches!(said, Said::Down | Said::Other) {
+            if said == Said::Down || failure.is_broken() {
                 self.refresh();
             }
             let pause = match redirections.next(said) {
@@ -268,12 +289,20 @@ impl Cluster {
         if before.is_some_and(|before| before.address != *to) {
             self.have_moved(&|key| slot_of(key.lock()) == slot);
         }
-        self.refresh();
+        self.refresh_soon();
         Ok(())
     }
 
-    /// These slots have another master.
-    fn apply(&self, ranges: &[Range]) -> Result<(), StoreError> {
+    /// Whether this is an answer of our cluster: a node may have been given to another one. It names nodes that are known.
+    fn is_ours(&self, ranges: &[Range]) -> bool {
+        let known = &lock(&self.table).ids;
+        let named: HashSet<_> = ranges.iter().flat_map(|range| &range.ids).collect();
+        let shared = named.iter().filter(|id| known.contains(**id)).count();
+        shared >= known.len().min(2)
+    }
+
+    /// The slots are as in this answer. Returns whether that is news.
+    fn apply(&self, ranges: &[Range]) -> Result<bool, StoreError> {
         let mut moved = vec![false; SLOTS];
         let mut owners = vec![None; SLOTS];
         for range in ranges {
@@ -281,7 +310,15 @@ impl Cluster {
             owners[range.first..=range.last].fill(Some(node));
         }
         let mut table = lock(&self.table);
-        for (slot, (before, now)) in table.owners.iter().zip(&owners).enumerate() {
+        table.ids = ranges
+            .iter()
+            .flat_map(|range| range.ids.iter().cloned())
+            .collect();
+        for (slot, (before, now)) in table.owners.iter().zip(&mut owners).enumerate() {
+            // A slot without a master will have one again.
+            if now.is_none() {
+                now.clone_from(before);
+            }
             moved[slot] = match (before, now) {
                 (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
                 _ => false,
@@ -300,10 +337,11 @@ impl Cluster {
         }
         // Without the lock: the end of a connection wakes its waiters.
         drop((gone, before));
-        if moved.contains(&true) {
+        let is_news = moved.contains(&true);
+        if is_news {
             self.have_moved(&|key| moved[slot_of(key.lock())]);
         }
-        Ok(())
+        Ok(is_news)
     }
 
     /// These locks have another master. Its data may be older, and messages may be lost: their waiters ask, and their leases are
@@ -317,10 +355,19 @@ impl Cluster {
     }
 }
 
+fn no_slots() -> StoreError {
+    StoreError::NotNow(Cause::new(Arc::new(NoSlots)))
+}
+
 fn unserved(slot: usize) -> StoreError {
     StoreError::NotNow(Cause::new(Arc::new(Unserved(slot))))
 }
 
 fn failed(node: &Node, failure: CallFailure, limit: Duration) -> StoreError {
-    failure.into_error(limit).at(&node.endpoint.link.address())
+    let error = if failure.is_half_moved() {
+        StoreError::NotNow(Cause::new(Arc::new(HalfMoved)))
+    } else {
+        failure.into_error(limit)
+    };
+    error.at(&node.endpoint.link.address())
 }

@@ -14,8 +14,8 @@ pub(super) type Pause = RangeInclusive<u64>;
 
 const NONE: Pause = 0..=0;
 
-/// Pause before a request is repeated whose slot is half moved.
-const HALF_MOVED: Pause = 5..=20;
+/// Pauses before a request is repeated whose slot is half moved.
+const HALF_MOVED: [Pause; 4] = [5..=20, 10..=40, 20..=80, 40..=160];
 
 /// The same, while the cluster does not serve the slot: a failover takes much longer.
 const DOWN: Pause = 20..=60;
@@ -82,22 +82,33 @@ pub(super) enum NextStep {
 
 /// The redirections of one request.
 #[derive(Debug, Default)]
-pub(super) struct Redirections(u32);
+pub(super) struct Redirections {
+    in_a_row: u32,
+    half_moved: usize,
+}
 
 impl Redirections {
     pub(super) fn next(&mut self, said: Said) -> NextStep {
-        self.0 += 1;
-        let after = if self.0 <= AT_ONCE { NONE } else { HALF_MOVED };
+        self.in_a_row += 1;
+        let after = if self.in_a_row <= AT_ONCE {
+            NONE
+        } else {
+            HALF_MOVED[0].clone()
+        };
         match said {
             Said::Moved(to) => NextStep::Follow { to, after },
-            Said::Ask(_) if self.0 > AT_ONCE => NextStep::Again { after },
+            Said::Ask(_) if self.in_a_row > AT_ONCE => NextStep::Again { after },
             Said::Ask(to) => NextStep::Ask(to),
             Said::TryAgain => {
-                self.0 = 0;
-                NextStep::Again { after: HALF_MOVED }
+                self.in_a_row = 0;
+                let pause = self.half_moved.min(HALF_MOVED.len() - 1);
+                self.half_moved += 1;
+                NextStep::Again {
+                    after: HALF_MOVED[pause].clone(),
+                }
             }
             Said::Down => {
-                self.0 = 0;
+                self.in_a_row = 0;
                 NextStep::Again { after: DOWN }
             }
             Said::Other => NextStep::Done,
@@ -124,7 +135,12 @@ mod tests {
                 },
             ),
             (Said::Ask(at(1)), NextStep::Ask(at(1))),
-            (Said::TryAgain, NextStep::Again { after: HALF_MOVED }),
+            (
+                Said::TryAgain,
+                NextStep::Again {
+                    after: HALF_MOVED[0].clone(),
+                },
+            ),
             (Said::Down, NextStep::Again { after: DOWN }),
             (Said::Other, NextStep::Done),
         ] {
@@ -140,18 +156,23 @@ mod tests {
         }
         assert_eq!(
             redirections.next(Said::Ask(at(1))),
-            NextStep::Again { after: HALF_MOVED }
+            NextStep::Again {
+                after: HALF_MOVED[0].clone()
+            }
         );
         let moved = redirections.next(Said::Moved(at(2)));
         assert_eq!(
             moved,
             NextStep::Follow {
                 to: at(2),
-                after: HALF_MOVED
+                after: HALF_MOVED[0].clone()
             }
         );
-        // A slot that is half moved is no disagreement.
-        redirections.next(Said::TryAgain);
+        // A slot that is half moved is no disagreement. The pauses grow.
+        for pause in [0, 1, 2, 3, 3] {
+            let after = HALF_MOVED[pause].clone();
+            assert_eq!(redirections.next(Said::TryAgain), NextStep::Again { after });
+        }
         assert_eq!(redirections.next(Said::Ask(at(1))), NextStep::Ask(at(1)));
     }
 

@@ -16,8 +16,11 @@ use crate::store::redis::error::{classify, no_reply};
 use crate::store::redis::target::Target;
 use crate::sync::lock;
 
-/// Minimum interval between two of them.
-const EVERY: Duration = Duration::from_millis(100);
+/// Minimum interval between two of them: first, and while they bring no news.
+const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
+
+/// The time after which what is known is old, also without a sign: a node that serves nothing any more says nothing.
+const OLD: Duration = Duration::from_secs(30);
 
 /// Maximum wait for the nodes with a connection, before others are asked.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -32,12 +35,25 @@ pub(super) struct Refresh {
     over: Notify,
 }
 
-#[derive(Default)]
 struct RefreshState {
     running: bool,
     wanted: bool,
     last: Option<Instant>,
+    /// The interval until the next one.
+    pause: Duration,
     error: Option<StoreError>,
+}
+
+impl Default for RefreshState {
+    fn default() -> Self {
+        Self {
+            running: false,
+            wanted: false,
+            last: None,
+            pause: EVERY.0,
+            error: None,
+        }
+    }
 }
 
 /// The running task. Its drop tells those who wait, also if the runtime has ended.
@@ -71,12 +87,26 @@ impl Cluster {
         }
     }
 
-    /// As [`refresh`](Self::refresh), and waits for the outcome.
+    /// As [`refresh`](Self::refresh), without the longer pause after those that brought no news.
+    pub(super) fn refresh_soon(&self) {
+        lock(&self.refresh.state).pause = EVERY.0;
+        self.refresh();
+    }
+
+    /// Asks for the slots if that was a while ago.
+    pub(super) fn refresh_if_old(&self) {
+        let last = lock(&self.refresh.state).last;
+        if last.is_some_and(|last| last.elapsed() >= OLD) {
+            self.refresh_soon();
+        }
+    }
+
+    /// As [`refresh_soon`](Self::refresh_soon), and waits for the outcome.
     pub(super) async fn refreshed(&self) -> Result<(), StoreError> {
         let over = self.refresh.over.notified();
         tokio::pin!(over);
         over.as_mut().enable();
-        self.refresh();
+        self.refresh_soon();
         let limit = self.limit * 2;
         if timeout(limit, over).await.is_err() {
             return Err(StoreError::NotNow(no_reply(limit)));
@@ -86,7 +116,10 @@ impl Cluster {
 
     async fn keep_refreshing(&self) {
         loop {
-            let next = lock(&self.refresh.state).last.map(|last| last + EVERY);
+            let next = {
+                let state = lock(&self.refresh.state);
+                state.last.map(|last| last + state.pause)
+            };
             if let Some(next) = next {
                 sleep_until(next).await;
             }
@@ -97,6 +130,10 @@ impl Cluster {
             }
             let mut state = lock(&self.refresh.state);
             state.last = Some(Instant::now());
+            state.pause = match learned {
+                Ok(true) => EVERY.0,
+                _ => EVERY.1.min(state.pause * 2),
+            };
             state.error = learned.err();
             let goes_on = state.wanted;
             drop(state);
@@ -114,7 +151,12 @@ impl Cluster {
         fastrand::shuffle(&mut connected);
         let asked = connected.iter().take(MOST).map(async |node| {
             let answer = node.endpoint.ask(ask_for_slots()).await?;
-            read_slots(&answer, &node.address.0)
+            let ranges = read_slots(&answer, &node.address.0)?;
+            Ok(if self.is_ours(&ranges) {
+                ranges
+            } else {
+                Vec::new()
+            })
         });
         if let Ok(Ok(ranges)) = timeout(PATIENCE, first_of(asked)).await {
             return Ok(ranges);
@@ -161,5 +203,5 @@ where
             (Err(error), _) => failure = Some(error),
         }
     }
-    Err(failure.unwrap_or_else(|| super::unserved(0)))
+    Err(failure.unwrap_or_else(super::no_slots))
 }

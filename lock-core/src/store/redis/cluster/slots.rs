@@ -44,12 +44,13 @@ pub(in crate::store::redis) fn fence_of(lock: &str) -> Name<'static> {
 /// Host and port of a node, as the cluster names it.
 pub(super) type Address = (Box<str>, u16);
 
-/// The slots from `first` to `last`, and the master that serves them.
+/// The slots from `first` to `last`, the master that serves them, and the ids of the master and its replicas.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) first: usize,
     pub(super) last: usize,
     pub(super) master: Address,
+    pub(super) ids: Vec<Box<str>>,
 }
 
 pub(super) fn ask_for_slots() -> Cmd {
@@ -91,10 +92,15 @@ fn read_range(range: &Value, asked: &str) -> Option<Range> {
         .unwrap_or(asked);
     let (first, last) = (usize::try_from(*first).ok()?, usize::try_from(*last).ok()?);
     let port = u16::try_from(*port).ok()?;
+    let nodes = parts[2..].iter().filter_map(|node| match node {
+        Value::Array(node) => text(node.get(2)).map(Box::from),
+        _ => None,
+    });
     (first <= last && last < SLOTS).then(|| Range {
         first,
         last,
         master: (host.into(), port),
+        ids: nodes.collect(),
     })
 }
 
