@@ -21,6 +21,7 @@ impl LockManagerBuilder {
     /// | `rediss://..` | the same over TLS, with feature `tls-rustls` |
     /// | `redis+unix:///path/to/socket` | over a Unix socket |
     /// | `redis+sentinel://[user:password@]s1:26379,s2:26379/name[/db]` | the master that the sentinels name, also after a failover; user and password are for the servers; `rediss+sentinel://` over TLS |
+    /// | `redis+cluster://[user:password@]h1:6379,h2:6379` | the masters of a cluster, found through these nodes: each lock is on the master of its slot; `rediss+cluster://` over TLS |
     /// | `redis+quorum://a,b,c` | a [quorum](Self::connect_quorum) of independent masters; `rediss+quorum://` over TLS |
     /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
     ///
@@ -28,7 +29,7 @@ impl LockManagerBuilder {
     ///
     /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and without a tokio runtime. `connect`
     /// also examines the server, and the error says what to change: for a refused password or certificate, a port with or without
-    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster, a user without the rights that locks need, a name
+    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster behind another URL, a user without the rights that locks need, a name
     /// that the sentinels do not know. [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, and for a
     /// replica.
     ///
@@ -38,6 +39,9 @@ impl LockManagerBuilder {
     /// after the sentinels name it. Each hold is confirmed there: it continues, or it is lost and its guard is notified. A lock
     /// that was granted just before may be lost, because replication is asynchronous: after the death of the master mostly the
     /// locks of the last milliseconds, at a `SENTINEL FAILOVER` about the locks of the last second.
+    ///
+    /// In a cluster, the client follows slots that move, and the replica that takes over. Each hold is confirmed at the new master of
+    /// its slot. A slot that moves costs no lock; for a failover, the above applies to the locks of the failed master.
     ///
     /// # Cancel safety
     ///
