@@ -12,6 +12,24 @@ use crate::wait::{LIMIT, eventually};
 /// Number of hash slots.
 pub const SLOTS: u16 = 16_384;
 
+/// A free port for the messages between nodes. The usual one may be in use.
+#[derive(Debug)]
+pub struct BusPort(Port);
+
+impl BusPort {
+    /// A port that was free just now, and that no other test gets while this value lives.
+    #[must_use]
+    pub fn free() -> Self {
+        Self(Port::free())
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn number(&self) -> u16 {
+        self.0.number
+    }
+}
+
 /// A node of a cluster.
 #[derive(Debug)]
 pub struct ClusterNode {
@@ -19,7 +37,7 @@ pub struct ClusterNode {
     pub server: TestServer,
     /// Its id in the cluster.
     pub id: String,
-    bus: Port,
+    bus: BusPort,
 }
 
 /// Masters that share the slots, and their replicas, on free loopback ports; ended on drop.
@@ -111,7 +129,7 @@ impl TestCluster {
 
     async fn join(&self) {
         let first = &self.nodes[0];
-        let (at, bus) = (first.server.addr(), first.bus.number);
+        let (at, bus) = (first.server.addr(), first.bus.number());
         for (number, node) in self.nodes.iter().enumerate() {
             let server = &node.server;
             let () = command(server, &format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1)).await;
@@ -312,10 +330,10 @@ impl ClusterNode {
     }
 
     async fn start_as(builder: TestServerBuilder, options: &[(&str, &str)]) -> Self {
-        let bus = Port::free();
+        let bus = BusPort::free();
         let mut builder = builder
             .arg("--cluster-enabled", "yes")
-            .arg("--cluster-port", &bus.number.to_string())
+            .arg("--cluster-port", &bus.number().to_string())
             .arg("--cluster-node-timeout", "500");
         for (name, value) in options {
             builder = builder.arg(name, value);

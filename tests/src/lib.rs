@@ -45,7 +45,7 @@ pub use acl::{AclServer, Rights, rights};
 pub use binary::{ServerBinary, servers};
 pub use capture::{Capture, Said};
 pub use clock::{boottime_now, monotonic_now};
-pub use cluster::{ClusterNode, TestCluster};
+pub use cluster::{BusPort, ClusterNode, TestCluster};
 pub use history::{History, Hold, Violation};
 pub use process::Child;
 pub use proxy::{DropMode, Dropped, Held, Proxy, Request};

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use lock_core::{LockError, LockManager, Tls};
 use lock_tests::kit::command;
 use lock_tests::{
-    Authority, LIMIT, Proxy, ServerBinary, TestCluster, TestServer, TlsServer, eventually, rights,
+    Authority, BusPort, LIMIT, Proxy, ServerBinary, TestCluster, TestServer, TlsServer, eventually,
+    rights,
 };
 
 /// Takes and releases locks on every master.
@@ -41,14 +42,10 @@ async fn each_node_is_reached_with_the_user_and_the_password_of_the_url() {
     );
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn nodes_behind_forwarded_ports_are_reached_through_the_address_map() {
-    let cluster = TestCluster::start(3).await;
-    let proxies: Vec<_> = cluster
-        .nodes
-        .iter()
-        .map(|node| Proxy::start(&node.server))
-        .collect();
+/// A proxy for each node, and a client that reaches the nodes through them.
+async fn behind_proxies(cluster: &TestCluster) -> (Vec<Proxy>, LockManager) {
+    let nodes = cluster.nodes.iter();
+    let proxies: Vec<_> = nodes.map(|node| Proxy::start(&node.server)).collect();
     let ports: HashMap<u16, u16> = cluster
         .nodes
         .iter()
@@ -59,9 +56,42 @@ async fn nodes_behind_forwarded_ports_are_reached_through_the_address_map() {
         .cluster_addresses(move |host, port| (host.to_owned(), *ports.get(&port).unwrap_or(&1)));
     let url = format!("redis+cluster://{}", proxies[0].addr());
     let locks = builder.connect(&url).await.unwrap();
+    (proxies, locks)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_behind_forwarded_ports_are_reached_through_the_address_map() {
+    let cluster = TestCluster::start(3).await;
+    let (proxies, locks) = behind_proxies(&cluster).await;
     works(&locks).await;
     for proxy in &proxies {
         assert!(proxy.connections() > 0);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_gets_the_lock_also_without_the_message_and_after_a_broken_connection() {
+    let cluster = TestCluster::start(3).await;
+    let holder = LockManager::connect(&cluster.url()).await.unwrap();
+    let (proxies, waiter) = behind_proxies(&cluster).await;
+    for breaks in [false, true] {
+        let guard = holder.lock("a").acquire().await.unwrap();
+        let lock = waiter.lock("a");
+        let waiting = tokio::spawn(async move { lock.acquire_within(LIMIT).await });
+        let observed = holder.lock("a");
+        eventually("it is queued", LIMIT, async || {
+            observed.inspect().await.unwrap().waiters() == 1
+        })
+        .await;
+        for proxy in &proxies {
+            proxy.drop_pushes(!breaks);
+            if breaks {
+                proxy.reset();
+            }
+        }
+        guard.release().await.unwrap();
+        let next = waiting.await.unwrap().unwrap();
+        next.release().await.unwrap();
     }
 }
 
@@ -158,26 +188,29 @@ async fn the_rights_on_the_page_for_operators_are_enough_and_a_missing_one_is_na
 }
 
 /// Two masters that speak TLS to clients and to each other, and their URL.
-async fn with_tls(authority: &Authority) -> (Vec<TlsServer>, String) {
+async fn with_tls(authority: &Authority) -> (Vec<(TlsServer, BusPort)>, String) {
     let identity = authority.issue("localhost", false);
     let mut nodes = Vec::new();
     for _ in 0..2 {
+        let bus = BusPort::free();
         let builder = TestServer::builder()
             .arg("--cluster-enabled", "yes")
             .arg("--tls-cluster", "yes")
+            .arg("--cluster-port", &bus.number().to_string())
             .arg("--cluster-announce-hostname", "localhost")
             .arg("--cluster-preferred-endpoint-type", "hostname");
-        nodes.push(TlsServer::start_with(builder, authority, &identity, false).await);
+        let node = TlsServer::start_with(builder, authority, &identity, false).await;
+        nodes.push((node, bus));
     }
     let slots = ["0 8191", "8192 16383"];
-    for ((number, node), slots) in nodes.iter().enumerate().zip(slots) {
+    for ((number, (node, _)), slots) in nodes.iter().enumerate().zip(slots) {
         let plain = node.plain();
         let () = command(plain, &format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1)).await;
         let () = command(plain, &format!("CLUSTER ADDSLOTSRANGE {slots}")).await;
-        let first = nodes[0].port();
-        let () = command(plain, &format!("CLUSTER MEET 127.0.0.1 {first}")).await;
+        let (first, bus) = (nodes[0].0.port(), nodes[0].1.number());
+        let () = command(plain, &format!("CLUSTER MEET 127.0.0.1 {first} {bus}")).await;
     }
-    for node in &nodes {
+    for (node, _) in &nodes {
         eventually("the cluster is complete", LIMIT, async || {
             let info: String = command(node.plain(), "CLUSTER INFO").await;
             let slots: String = command(node.plain(), "CLUSTER NODES").await;
@@ -185,7 +218,7 @@ async fn with_tls(authority: &Authority) -> (Vec<TlsServer>, String) {
         })
         .await;
     }
-    let url = format!("rediss+cluster://{}", nodes[0].at("localhost"));
+    let url = format!("rediss+cluster://{}", nodes[0].0.at("localhost"));
     (nodes, url)
 }
 
@@ -196,7 +229,7 @@ async fn each_node_is_reached_over_tls_by_its_name() {
     let builder = LockManager::builder().tls(Tls::new().ca(authority.pem()));
     let locks = builder.connect(&url).await.unwrap();
     works(&locks).await;
-    for node in &nodes {
+    for (node, _) in &nodes {
         let stats = node.plain().commandstats().await;
         assert!(stats.contains_key("evalsha"), "{stats:?}");
     }

@@ -56,7 +56,7 @@ impl Default for RefreshState {
     }
 }
 
-/// The running task. Its drop tells those who wait, also if the runtime has ended.
+/// The running task. Its drop notifies the waiting callers, also if the runtime has ended.
 struct RunningRefresh(Arc<Cluster>);
 
 impl Drop for RunningRefresh {
