@@ -197,12 +197,7 @@ impl Stage {
             self.move_keys(slot, from, to).await?;
             self.end_move(slot, from, to).await?;
         }
-        self.owners.insert(slot, to);
-        Ok(Move {
-            slot,
-            from: begin,
-            to: now(),
-        })
+        Ok(self.has_moved(slot, to, begin))
     }
 
     /// As [`move_slot`](Self::move_slot) key by key: first this key, then nothing for this time, then the others.
@@ -223,12 +218,16 @@ impl Stage {
         sleep(pause).await;
         self.move_keys(slot, from, to).await?;
         self.end_move(slot, from, to).await?;
+        Ok(self.has_moved(slot, to, begin))
+    }
+
+    fn has_moved(&mut self, slot: usize, to: usize, begin: Micros) -> Move {
         self.owners.insert(slot, to);
-        Ok(Move {
+        Move {
             slot,
             from: begin,
             to: now(),
-        })
+        }
     }
 
     async fn begin_move(&self, slot: usize, from: usize, to: usize) -> Outcome {

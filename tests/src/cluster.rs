@@ -74,13 +74,7 @@ impl TestCluster {
         for _ in 0..masters * (1 + replicas) {
             nodes.push(ClusterNode::start(binary, options).await);
         }
-        let cluster = Self {
-            nodes,
-            masters,
-            replicas,
-        };
-        cluster.join().await;
-        cluster
+        Self::of(nodes, masters, replicas).await
     }
 
     /// As [`start`](Self::start), and one more node, which serves no slots.
@@ -93,13 +87,7 @@ impl TestCluster {
         for _ in 0..=masters {
             nodes.push(ClusterNode::start(&ServerBinary::find(), &[]).await);
         }
-        let cluster = Self {
-            nodes,
-            masters,
-            replicas: 0,
-        };
-        cluster.join().await;
-        cluster
+        Self::of(nodes, masters, 0).await
     }
 
     /// The number of nodes that are no replicas.
@@ -118,10 +106,14 @@ impl TestCluster {
             let builder = TestServer::builder().in_own_session();
             nodes.push(ClusterNode::start_as(builder, &[]).await);
         }
+        Self::of(nodes, masters, 0).await
+    }
+
+    async fn of(nodes: Vec<ClusterNode>, masters: usize, replicas: usize) -> Self {
         let cluster = Self {
             nodes,
             masters,
-            replicas: 0,
+            replicas,
         };
         cluster.join().await;
         cluster

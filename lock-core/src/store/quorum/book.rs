@@ -23,7 +23,7 @@ pub(super) struct Book {
 }
 
 impl Book {
-    /// Whether there are so many tokens that old ones are looked for.
+    /// Whether there are enough tokens for [`tidy`](Self::tidy).
     pub(super) fn is_due(&self) -> bool {
         self.tokens.len() >= self.look_at.max(FEW)
     }
