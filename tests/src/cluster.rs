@@ -163,6 +163,23 @@ impl TestCluster {
         }
     }
 
+    /// Takes a node that belongs to no cluster into this one.
+    ///
+    /// # Panics
+    ///
+    /// When it does not become a node.
+    pub async fn meet(&self, node: &ClusterNode) {
+        let first = &self.nodes[0];
+        let (at, bus) = (first.server.addr(), first.bus.number());
+        let meet = format!("CLUSTER MEET {} {} {bus}", at.ip(), at.port());
+        let () = command(&node.server, &meet).await;
+        eventually("the node knows the cluster", LIMIT, async || {
+            let slots: String = command(&node.server, "CLUSTER NODES").await;
+            self.masters().iter().all(|one| slots.contains(&one.id))
+        })
+        .await;
+    }
+
     /// A URL that names all nodes.
     #[must_use]
     pub fn url(&self) -> String {
@@ -191,6 +208,71 @@ impl TestCluster {
     /// The slot of a key, as the servers say.
     pub async fn slot_of(&self, key: &str) -> u16 {
         command(&self.nodes[0].server, &format!("CLUSTER KEYSLOT {key}")).await
+    }
+
+    /// A tag in a slot that was this master's at the start.
+    ///
+    /// # Panics
+    ///
+    /// When a server does not answer.
+    pub async fn tag_on(&self, master: usize) -> String {
+        for number in 0.. {
+            let tag = format!("tag-{number}");
+            if self.master_of(self.slot_of(&tag).await) == master {
+                return tag;
+            }
+        }
+        unreachable!("there are more numbers than slots")
+    }
+
+    /// The first replica of a master.
+    #[must_use]
+    pub fn replica_of(&self, master: usize) -> &TestServer {
+        &self.nodes[self.without_replicas() + master].server
+    }
+
+    /// Waits until the replica has all that its master has done so far.
+    pub async fn in_step(&self, master: usize) {
+        let offset = async |server: &TestServer, name: &str| {
+            let info: String = command(server, "INFO replication").await;
+            let line = info.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|offset| offset.parse::<u64>().ok())
+                .unwrap_or_default()
+        };
+        let written = offset(&self.nodes[master].server, "master_repl_offset:").await;
+        eventually("the replica is in step", LIMIT, async || {
+            offset(self.replica_of(master), "slave_repl_offset:").await >= written
+        })
+        .await;
+    }
+
+    /// From now on the replica hears nothing of its master: it is stopped, and its connection is cut.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such connection.
+    pub async fn cut_off(&self, master: usize) {
+        self.in_step(master).await;
+        self.replica_of(master).stop();
+        let cut: u64 = command(&self.nodes[master].server, "CLIENT KILL TYPE replica").await;
+        assert_eq!(cut, 1);
+    }
+
+    /// Waits until the replica of this master has taken over, and another master knows it.
+    pub async fn taken_over(&self, master: usize) {
+        eventually("the replica takes over", LIMIT, async || {
+            let info: String = command(self.replica_of(master), "INFO replication").await;
+            info.contains("role:master")
+        })
+        .await;
+        let id = &self.nodes[self.without_replicas() + master].id;
+        let other = (master + 1) % self.masters;
+        eventually("another master knows it", LIMIT, async || {
+            let nodes: String = command(&self.nodes[other].server, "CLUSTER NODES").await;
+            let new = nodes.lines().find(|line| line.starts_with(id.as_str()));
+            new.is_some_and(|line| line.contains("master") && line.contains(" connected "))
+        })
+        .await;
     }
 
     /// Begins to move a slot in the old way: its keys may be moved one by one from now on.

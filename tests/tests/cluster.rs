@@ -5,4 +5,5 @@ mod cluster {
     mod failover;
     mod migration;
     mod mistakes;
+    mod survivors;
 }

@@ -187,6 +187,9 @@ pub(crate) enum SnapshotState {
 pub(crate) struct Cursor {
     pub(crate) node: usize,
     pub(crate) on_node: u64,
+    /// The number of the walk, and what it started from, where locks can move from node to node.
+    pub(crate) walk: u32,
+    pub(crate) version: u64,
 }
 
 /// A page of the names of locks.

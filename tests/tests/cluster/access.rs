@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use lock_core::{LockError, LockManager, Tls};
+use lock_core::{LockError, LockManager, LockManagerBuilder, Tls};
 use lock_tests::kit::command;
 use lock_tests::{
     Authority, BusPort, LIMIT, Proxy, ServerBinary, TestCluster, TestServer, TlsServer, eventually,
@@ -43,7 +43,10 @@ async fn each_node_is_reached_with_the_user_and_the_password_of_the_url() {
 }
 
 /// A proxy for each node, and a client that reaches the nodes through them.
-async fn behind_proxies(cluster: &TestCluster) -> (Vec<Proxy>, LockManager) {
+pub(super) async fn behind_proxies(
+    cluster: &TestCluster,
+    builder: LockManagerBuilder,
+) -> (Vec<Proxy>, LockManager) {
     let nodes = cluster.nodes.iter();
     let proxies: Vec<_> = nodes.map(|node| Proxy::start(&node.server)).collect();
     let ports: HashMap<u16, u16> = cluster
@@ -52,7 +55,7 @@ async fn behind_proxies(cluster: &TestCluster) -> (Vec<Proxy>, LockManager) {
         .zip(&proxies)
         .map(|(node, proxy)| (node.addr().port(), proxy.addr().port()))
         .collect();
-    let builder = LockManager::builder()
+    let builder = builder
         .cluster_addresses(move |host, port| (host.to_owned(), *ports.get(&port).unwrap_or(&1)));
     let url = format!("redis+cluster://{}", proxies[0].addr());
     let locks = builder.connect(&url).await.unwrap();
@@ -62,7 +65,7 @@ async fn behind_proxies(cluster: &TestCluster) -> (Vec<Proxy>, LockManager) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nodes_behind_forwarded_ports_are_reached_through_the_address_map() {
     let cluster = TestCluster::start(3).await;
-    let (proxies, locks) = behind_proxies(&cluster).await;
+    let (proxies, locks) = behind_proxies(&cluster, LockManager::builder()).await;
     works(&locks).await;
     for proxy in &proxies {
         assert!(proxy.connections() > 0);
@@ -73,7 +76,7 @@ async fn nodes_behind_forwarded_ports_are_reached_through_the_address_map() {
 async fn a_waiter_gets_the_lock_also_without_the_message_and_after_a_broken_connection() {
     let cluster = TestCluster::start(3).await;
     let holder = LockManager::connect(&cluster.url()).await.unwrap();
-    let (proxies, waiter) = behind_proxies(&cluster).await;
+    let (proxies, waiter) = behind_proxies(&cluster, LockManager::builder()).await;
     for breaks in [false, true] {
         let guard = holder.lock("a").acquire().await.unwrap();
         let lock = waiter.lock("a");
@@ -177,13 +180,20 @@ async fn the_rights_on_the_page_for_operators_are_enough_and_a_missing_one_is_na
     guard.release().await.unwrap();
     waiting.await.unwrap().unwrap().release().await.unwrap();
 
-    commands.retain(|command| *command != "lindex");
-    permit(&cluster, &commands, &exclusive.patterns).await;
-    match LockManager::connect(&url).await {
-        Err(LockError::InvalidConfig { reason }) => {
-            assert!(reason.contains("may not run lindex"), "{reason}");
+    for missing in ["lindex", "asking", "cluster|slots"] {
+        let mut others = commands.clone();
+        others.retain(|command| *command != missing);
+        permit(&cluster, &others, &exclusive.patterns).await;
+        match LockManager::connect(&url).await {
+            Err(LockError::InvalidConfig { reason }) => {
+                assert!(
+                    reason.contains(&format!("may not run {missing}, "))
+                        && reason.contains(&format!("`ACL SETUSER app +{missing}`")),
+                    "{reason}"
+                );
+            }
+            other => panic!("{other:?}"),
         }
-        other => panic!("{other:?}"),
     }
 }
 

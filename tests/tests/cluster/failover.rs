@@ -33,44 +33,19 @@ impl Rig {
             held,
         }
     }
-
-    /// Waits until the replica has all that this master has done so far.
-    async fn in_step(&self, master: usize) {
-        let offset = async |node: usize, name: &str| {
-            let info: String = command(&self.cluster.nodes[node].server, "INFO replication").await;
-            let line = info.lines().find_map(|line| line.strip_prefix(name));
-            line.and_then(|offset| offset.parse::<u64>().ok())
-                .unwrap_or_default()
-        };
-        let written = offset(master, "master_repl_offset:").await;
-        eventually("the replica is in step", LIMIT, async || {
-            offset(3 + master, "slave_repl_offset:").await >= written
-        })
-        .await;
-    }
-
-    /// Waits until the replica of this master has taken over.
-    async fn taken_over(&self, master: usize) {
-        let replica = &self.cluster.nodes[3 + master].server;
-        eventually("the replica takes over", LIMIT, async || {
-            let info: String = command(replica, "INFO replication").await;
-            info.contains("role:master")
-        })
-        .await;
-    }
 }
 
 /// A key whose lock is on this master.
 async fn key_on(cluster: &TestCluster, master: usize) -> String {
-    format!("{{{}}}", tag_on(cluster, master).await)
+    format!("{{{}}}", cluster.tag_on(master).await)
 }
 
 async fn a_killed_master(full_coverage: &str) {
     let rig = Rig::start(full_coverage).await;
     let master = &rig.cluster.nodes[0].server;
-    rig.in_step(0).await;
+    rig.cluster.in_step(0).await;
     master.kill();
-    rig.taken_over(0).await;
+    rig.cluster.taken_over(0).await;
     let key = rig.held[0].key().to_owned();
     let other = LockManager::connect(&rig.cluster.url()).await.unwrap();
     let waiting = tokio::spawn(async move { other.lock(&key).acquire_within(LIMIT).await });
@@ -114,7 +89,7 @@ async fn a_failover_by_command_costs_no_lock_and_wakes_the_waiters() {
     })
     .await;
     let () = command(&rig.cluster.nodes[4].server, "CLUSTER FAILOVER").await;
-    rig.taken_over(1).await;
+    rig.cluster.taken_over(1).await;
     for guard in rig.held {
         assert!(guard.is_held());
         guard.release().await.unwrap();
@@ -130,14 +105,14 @@ async fn a_master_that_hangs_costs_no_lock_of_another_master() {
     let locks = LockManager::connect(&cluster.url()).await.unwrap();
     let mut hanging = Vec::new();
     for number in 0..6 {
-        let key = format!("{{{}}}:{number}", tag_on(&cluster, 0).await);
+        let key = format!("{{{}}}:{number}", cluster.tag_on(0).await);
         // They are renewed at different times.
         let lock = locks
             .lock(key)
             .ttl(Duration::from_millis(3000 + 400 * number));
         hanging.push(lock.acquire().await.unwrap());
     }
-    let key = format!("{{{}}}", tag_on(&cluster, 1).await);
+    let key = format!("{{{}}}", cluster.tag_on(1).await);
     let ttl = Duration::from_millis(1500);
     let guard = locks.lock(key).ttl(ttl).acquire().await.unwrap();
     cluster.nodes[0].server.stop();
@@ -154,16 +129,4 @@ async fn a_master_that_hangs_costs_no_lock_of_another_master() {
     assert!(!hanging[0].is_held());
     guard.release().await.unwrap();
     cluster.nodes[0].server.cont();
-}
-
-/// A tag in a slot of this master.
-async fn tag_on(cluster: &TestCluster, master: usize) -> String {
-    for number in 0.. {
-        let tag = format!("tag-{number}");
-        let slot = cluster.slot_of(&tag).await;
-        if cluster.master_of(slot) == master {
-            return tag;
-        }
-    }
-    unreachable!()
 }

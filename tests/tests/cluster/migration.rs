@@ -208,3 +208,44 @@ async fn a_lock_that_has_moved_to_a_master_without_slots_is_listed() {
     assert!(listed.contains(&"a".to_owned()), "{listed:?}");
     guard.release().await.unwrap();
 }
+
+/// The keys of all pages from here on.
+async fn rest_of(list: &mut lock_core::LockList) -> Vec<String> {
+    let mut listed = Vec::new();
+    while let Some(page) = list.next_page().await.unwrap() {
+        listed.extend(page.into_iter().map(|lock| lock.key().to_owned()));
+    }
+    listed
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_that_moves_to_a_master_that_was_read_already_is_listed_once() {
+    let cluster = TestCluster::start(3).await;
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    let mut held = Vec::new();
+    for number in 0..30 {
+        held.push(locks.lock(format!("key-{number}")).acquire().await.unwrap());
+    }
+    let mut list = locks.list();
+    let first = list.next_page().await.unwrap().unwrap();
+    let mut listed: Vec<_> = first
+        .into_iter()
+        .map(|lock| lock.key().to_owned())
+        .collect();
+    let read = cluster.master_of(cluster.slot_of(&format!("lock:{}", listed[0])).await);
+    for guard in &held {
+        let slot = cluster.slot_of(&format!("lock:{}", guard.key())).await;
+        let from = cluster.master_of(slot);
+        if from != read && !cluster.owns(read, slot).await {
+            cluster.move_slot(slot, from, read).await;
+        }
+    }
+    listed.extend(rest_of(&mut list).await);
+    listed.sort();
+    let mut keys: Vec<_> = held.iter().map(|guard| guard.key().to_owned()).collect();
+    keys.sort();
+    assert_eq!(listed, keys);
+    for guard in held {
+        guard.release().await.unwrap();
+    }
+}

@@ -1,7 +1,10 @@
 //! What can be wrong with a cluster, and the sentence for each.
 
+use std::time::Duration;
+
 use lock_core::{GuardedScript, LockError, LockManager};
-use lock_tests::{TestCluster, TestServer};
+use lock_tests::kit::{command, try_command};
+use lock_tests::{LIMIT, TestCluster, TestServer};
 
 async fn refused(url: &str) -> String {
     match LockManager::connect(url).await {
@@ -72,4 +75,109 @@ async fn a_guarded_script_runs_where_its_lock_is() {
         );
         guard.release().await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_url_with_nodes_of_two_clusters_is_refused_and_both_are_named() {
+    let (one, other) = (TestCluster::shared().await, TestCluster::start(2).await);
+    let (one, other) = (one.nodes[0].addr(), other.nodes[1].addr());
+    let said = refused(&format!("redis+cluster://{one},{other}")).await;
+    for at in [one, other] {
+        assert!(said.contains(&at.to_string()), "{said}");
+    }
+    assert!(said.contains("are of different clusters"), "{said}");
+}
+
+/// Takes the spare node out of this cluster, and gives it to the other one.
+async fn give_away(cluster: &TestCluster, to: &TestCluster) {
+    let spare = cluster.nodes.last().unwrap();
+    let () = command(&spare.server, "CLUSTER RESET SOFT").await;
+    for node in cluster.masters() {
+        let () = command(&node.server, &format!("CLUSTER FORGET {}", spare.id)).await;
+    }
+    to.meet(spare).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_of_the_url_that_was_given_to_another_cluster_is_not_believed() {
+    let cluster = TestCluster::start_with_spare(2).await;
+    let other = TestCluster::start(2).await;
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    give_away(&cluster, &other).await;
+    // All other nodes are out of reach, and what was connected is not any more.
+    for node in cluster.masters() {
+        node.server.client_kill_all().await;
+        node.server.stop();
+    }
+    for key in ["a", "b", "c"] {
+        let tried = locks.lock(key).try_acquire().await;
+        assert!(
+            matches!(tried, Err(LockError::Unavailable { .. })),
+            "{tried:?}"
+        );
+    }
+    for node in cluster.masters() {
+        node.server.cont();
+    }
+    let guard = locks.lock("a").acquire_within(LIMIT).await.unwrap();
+    let home = cluster.master_of(cluster.slot_of("lock:a").await);
+    assert!(cluster.nodes[home].server.exists("lock:a").await);
+    guard.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_disagree_about_a_slot_are_not_stormed() {
+    let cluster = TestCluster::start(2).await;
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    let slot = cluster.slot_of("lock:a").await;
+    let home = cluster.master_of(slot);
+    let disagree = format!("CLUSTER SETSLOT {slot} NODE {}", cluster.nodes[1 - home].id);
+    let () = command(&cluster.nodes[home].server, &disagree).await;
+    for node in &cluster.nodes {
+        let moved = try_command::<i64>(&node.server, "EXISTS lock:a").await;
+        let said = moved.unwrap_err().to_string();
+        assert!(said.contains("Moved"), "{said}");
+        node.server.reset_stats().await;
+    }
+    let limit = Duration::from_secs(3);
+    let tried = locks.lock("a").acquire_within(limit).await;
+    assert!(
+        matches!(tried, Err(LockError::Unavailable { .. })),
+        "{tried:?}"
+    );
+    let mut rejected = 0;
+    for node in &cluster.nodes {
+        let errors: String = command(&node.server, "INFO errorstats").await;
+        let moved = errors
+            .lines()
+            .find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
+        rejected += moved.map_or(0, |count| count.trim().parse::<u32>().unwrap());
+    }
+    assert!(rejected < 60, "{rejected} in {limit:?}");
+}
+
+#[tokio::test]
+async fn an_error_that_a_script_raises_is_its_own_whatever_it_says() {
+    let cluster = TestCluster::shared().await;
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    let guard = locks.lock("{raises}:1").acquire().await.unwrap();
+    for said in [
+        "TRYAGAIN later",
+        "CLUSTERDOWN now",
+        "MOVED 1 127.0.0.1:1",
+        "ASK 1 127.0.0.1:1",
+    ] {
+        let text = format!("redis.call('INCR', KEYS[1]); error({{err = '{said}'}})");
+        let script = GuardedScript::new(&text);
+        let key = format!("{{raises}}:{}", &said[..3]);
+        let failed = guard.guarded(&script).key(&key).run::<()>().await;
+        assert!(
+            matches!(failed, Err(LockError::Script { .. })),
+            "{failed:?}"
+        );
+        let home = cluster.master_of(cluster.slot_of(&key).await);
+        let ran = cluster.nodes[home].server.get(&key).await;
+        assert_eq!(ran.as_deref(), Some("1"), "{said}");
+    }
+    guard.release().await.unwrap();
 }

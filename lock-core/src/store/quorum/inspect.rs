@@ -69,7 +69,7 @@ impl QuorumStore {
     /// The nodes one after the other. A node without an answer is left out: a lock is on a majority of them.
     pub(super) async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
         let nodes = &self.members.all;
-        let Cursor { node, on_node } = cursor;
+        let Cursor { node, on_node, .. } = cursor;
         let (keys, on_node) = match nodes[node].master.scan(prefix, on_node).await {
             Ok(page) => page,
             Err(StoreError::Misconfigured(reason)) => {
@@ -77,10 +77,10 @@ impl QuorumStore {
             }
             Err(_) => (Vec::new(), 0),
         };
-        let here = (on_node != 0).then_some(Cursor { node, on_node });
+        let here = (on_node != 0).then_some(Cursor { on_node, ..cursor });
         let there = (node + 1 < nodes.len()).then_some(Cursor {
             node: node + 1,
-            on_node: 0,
+            ..Cursor::default()
         });
         Ok(Scanned {
             keys,

@@ -11,7 +11,8 @@ use redis::{
 use tokio::time::{Instant, timeout};
 
 use super::error::said;
-use super::link::{Link, Live};
+use super::link::Link;
+use super::live::Live;
 use super::look::Look;
 use super::script::RAISE;
 use super::socket::{self, Socket};
@@ -58,7 +59,7 @@ impl Link {
 
     async fn connect_as(self: &Arc<Self>, target: &Target, pushes: bool) -> RedisResult<Live> {
         let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
-        let dialled = SystemClock.now();
+        let (dialled, begun) = (SystemClock.now(), Instant::now());
         let mut config = AsyncConnectionConfig::new();
         let protocol = if pushes {
             config = config.set_push_sender(self.receiver(generation));
@@ -125,6 +126,7 @@ impl Link {
         Ok(Live {
             generation,
             dialled,
+            made_in: begun.elapsed(),
             socket,
         })
     }
@@ -134,10 +136,8 @@ impl Link {
         if self.was_looked_at.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let settings = target.info.redis_settings();
         let look = Look {
-            at: &target.address,
-            user: settings.username().unwrap_or("default"),
+            target,
             socket: socket.clone(),
             in_cluster: self.source.in_cluster,
         };

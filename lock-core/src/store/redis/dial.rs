@@ -12,7 +12,8 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::error::said;
-use super::link::{Link, Live};
+use super::link::Link;
+use super::live::Live;
 use crate::sync::lock;
 
 /// Pause after the first failed attempt. Each further failure doubles it.
@@ -95,6 +96,11 @@ impl Dial {
         drop(state);
         self.hurry.notify_waiters();
         self.elsewhere.notify_waiters();
+    }
+
+    /// Whether a connection is being made.
+    pub(super) fn is_running(&self) -> bool {
+        lock(&self.state).running
     }
 
     /// True for the caller that has to start the task.

@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::batch::Batcher;
-use super::error::{classify, no_reply};
+use super::error::{classify, is_made_up, no_reply};
 use super::link::Link;
 use super::script::Script;
 use super::source::Source;
@@ -55,9 +55,14 @@ impl CallFailure {
         }
     }
 
+    /// Whether there was no connection to send it on.
+    pub(super) fn was_not_sent(&self) -> bool {
+        matches!(self, Self::Error(error) if error.is_connection_refusal())
+    }
+
     /// Whether some keys of the request are on another node of the cluster.
     pub(super) fn is_half_moved(&self) -> bool {
-        matches!(self, Self::Error(error) if error.code() == Some("TRYAGAIN"))
+        matches!(self, Self::Error(error) if error.code() == Some("TRYAGAIN") && !is_made_up(error))
     }
 
     pub(super) fn into_error(self, limit: Duration) -> StoreError {

@@ -26,6 +26,9 @@ const NOT_NOW: [&str; 13] = [
     "UNKILLABLE",
 ];
 
+/// Those of a cluster. They are about the request as a whole, so a script that raises one of them has made it up.
+const OF_A_CLUSTER: [&str; 4] = ["CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
+
 /// First words of replies from a replica.
 const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 
@@ -94,7 +97,16 @@ pub(super) fn is_from_replica(error: &RedisError) -> bool {
     is_reply(error) && begins_with(&REPLICA, error.code().unwrap_or(""), &error.to_string())
 }
 
+/// Whether a script has raised the error itself, in a way that only the server may.
+pub(super) fn is_made_up(error: &RedisError) -> bool {
+    let code = error.code().unwrap_or_default();
+    OF_A_CLUSTER.contains(&code) && said(error).contains(RUNNING[0])
+}
+
 fn not_now(code: &str, text: &str) -> bool {
+    if OF_A_CLUSTER.contains(&code) && text.contains(RUNNING[0]) {
+        return false;
+    }
     begins_with(&NOT_NOW, code, text) || text.contains("max number of clients")
 }
 
@@ -151,7 +163,9 @@ pub(super) fn passed_on(text: &str) -> StoreError {
 /// The fault of a user's script, if a [refusal](StoreError::Misconfigured) is about that: then the author of the script has to
 /// repair it, not the operator of the server.
 pub(super) fn fault_of_script(refusal: &str) -> Option<String> {
-    let said = refusal.strip_prefix(REFUSED)?.rsplit_once("): ")?.0;
+    // In a cluster the refusal names the server.
+    let said = refusal.split_once(" refused (")?.1;
+    let said = said.rsplit_once("): ")?.0;
     if let Some((_, why)) = said.split_once(COMPILING) {
         let why = why.trim_start_matches("(new function): ").trim_end();
         return Some(format!("the server does not understand its Lua ({why})"));

@@ -12,6 +12,7 @@ use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 
 use super::dial::Dial;
 use super::error::is_from_replica;
+use super::live::Live;
 use super::reply::text;
 use super::script::Script;
 use super::sentinels::Sentinels;
@@ -26,7 +27,6 @@ use crate::key::Name;
 use crate::rt::{self, Handle};
 use crate::store::{EventSink, Events, every};
 use crate::sync::lock;
-use crate::time::Moment;
 use crate::token::ClientId;
 
 /// Minimum silence before a connection is replaced, however short the leases are that depend on it.
@@ -76,14 +76,6 @@ pub(super) struct Attached {
     pub(super) name: String,
     sink: EventSink,
     runtime: Handle,
-}
-
-#[derive(Clone)]
-pub(super) struct Live {
-    pub(super) generation: u64,
-    /// The time before it was made.
-    pub(super) dialled: Moment,
-    pub(super) socket: Socket,
 }
 
 impl Link {
@@ -284,9 +276,21 @@ impl Link {
             .is_some_and(|events| events.is_in_use() || tells(&*events))
     }
 
-    /// The server is no master of the cluster any more: a connection that ends is not made again.
-    pub(super) fn retire(&self) {
+    /// The server is no master of the cluster any more.
+    pub(super) fn retire(self: &Arc<Self>) {
         self.retired.store(true, Ordering::Relaxed);
+        self.leave();
+    }
+
+    /// Whether the server may be away: the connection is being made, or does not answer.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        match self.current() {
+            None => self.dial.is_running(),
+            Some(live) => {
+                let silence = &live.socket.silence;
+                live.socket.is_busy() && silence.lasts(Duration::ZERO) > live.late()
+            }
+        }
     }
 
     /// Runs a task on the engine's runtime.
@@ -389,13 +393,12 @@ impl Link {
         news
     }
 
-    /// The master is elsewhere: ends the connection, or the attempt to make one and the pause before it.
-    fn redial(self: &Arc<Self>) {
+    /// The server is not the master any more: ends the connection. What still comes on it does not count.
+    fn leave(self: &Arc<Self>) {
         let live = {
             let live = lock(&self.live);
             let made = self.next_generation.load(Ordering::Relaxed);
             self.left.fetch_max(made, Ordering::SeqCst);
-            self.has_moved.store(true, Ordering::Relaxed);
             live.clone()
         };
         *lock(&self.silent) = None;
@@ -403,6 +406,12 @@ impl Link {
             live.socket.end();
             self.discard(live.generation);
         }
+    }
+
+    /// The master is elsewhere: leaves its connection, or the attempt to make one and the pause before it.
+    fn redial(self: &Arc<Self>) {
+        self.leave();
+        self.has_moved.store(true, Ordering::Relaxed);
         self.dial.elsewhere();
         if self.is_in_use() {
             self.dial();

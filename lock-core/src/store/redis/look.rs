@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 
-use futures_util::future::join4;
+use futures_util::future::join5;
 use once_cell::sync::Lazy;
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
 
@@ -15,21 +15,25 @@ use super::error::misconfigured;
 use super::reply::text;
 use super::script::{Script, script};
 use super::socket::Socket;
+use super::target::Target;
 use super::wire::Arg;
 
 static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 
 /// A look at the server behind a new connection.
 pub(super) struct Look<'a> {
-    /// Host and port.
-    pub(super) at: &'a str,
-    pub(super) user: &'a str,
+    pub(super) target: &'a Target,
     pub(super) socket: Socket,
     /// A tag in a slot of the server, if a master of a cluster is meant.
     pub(super) in_cluster: Option<&'static str>,
 }
 
 impl Look<'_> {
+    /// Host and port.
+    fn at(&self) -> &str {
+        &self.target.address
+    }
+
     /// An error if no lock can work with this server.
     pub(super) async fn look(&self) -> RedisResult<()> {
         let (mut memory, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
@@ -38,20 +42,23 @@ impl Look<'_> {
         let tag = self.in_cluster.map(Arg::Text);
         let probe = PROBE.by_text(&[], tag.as_slice());
         let asked = (self.ask(&probe), self.ask(&hash), self.ask(&memory));
-        let (hello, refused, by_hash, memory) =
-            join4(self.hello(), asked.0, asked.1, asked.2).await;
+        // First, since the next command spends it.
+        let (asking, hello, refused, by_hash, memory) =
+            join5(self.asking(), self.hello(), asked.0, asked.1, asked.2).await;
         match text(hello.get("mode")) {
             Some("sentinel") => return Err(self.is_sentinel().await),
             Some("cluster") if self.in_cluster.is_none() => {
                 return Err(misconfigured(format!(
                     "the server at {} is a node of a cluster: write `redis+cluster://{}`, and name other nodes as well",
-                    self.at, self.at
+                    self.at(),
+                    self.at()
                 )));
             }
             Some("standalone") if self.in_cluster.is_some() => {
                 return Err(misconfigured(format!(
                     "the server at {} is no node of a cluster: write `redis://{}`",
-                    self.at, self.at
+                    self.at(),
+                    self.at()
                 )));
             }
             _ => {}
@@ -70,8 +77,14 @@ impl Look<'_> {
             Err(error) if proves(&error) => return Err(error),
             _ => {}
         }
+        if let Err(error) = asking
+            && is_no_right(&error)
+        {
+            missing.push("asking".to_owned());
+        }
         if !missing.is_empty() {
-            return Err(self.lacks(&missing));
+            let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
+            return Err(lacks(self.target, &missing));
         }
         if let Ok(memory) = memory.and_then(|memory| Ok(from_redis_value::<String>(memory)?)) {
             self.check_memory(&memory);
@@ -91,6 +104,14 @@ impl Look<'_> {
         hello.unwrap_or_default()
     }
 
+    /// The command in front of a request for a slot that moves.
+    async fn asking(&self) -> RedisResult<Value> {
+        match self.in_cluster {
+            Some(_) => self.ask(&cmd("ASKING")).await,
+            None => Ok(Value::Nil),
+        }
+    }
+
     async fn ask(&self, command: &Cmd) -> RedisResult<Value> {
         let mut socket = self.socket.clone();
         socket.request(command).await?.extract_error()
@@ -103,7 +124,7 @@ impl Look<'_> {
         let masters: Vec<HashMap<String, String>> = masters
             .and_then(|masters| Ok(from_redis_value(masters)?))
             .unwrap_or_default();
-        let at = self.at;
+        let at = self.at();
         let names = masters.iter().filter_map(|master| master.get("name"));
         let urls: Vec<_> = names
             .map(|name| format!("`redis+sentinel://{at}/{name}`"))
@@ -132,23 +153,13 @@ impl Look<'_> {
         io::Error::other(why).into()
     }
 
-    fn lacks(&self, missing: &[String]) -> RedisError {
-        let (at, user) = (self.at, self.user);
-        misconfigured(format!(
-            "the user `{user}` of the server at {at} may not run {}, which locks need: an administrator permits it with \
-             `ACL SETUSER {user} +{}`",
-            missing.join(", "),
-            missing.join(" +")
-        ))
-    }
-
     fn check_memory(&self, info: &str) {
         let limited = field(info, "maxmemory").is_some_and(|limit| limit != "0");
         if let Some(policy) =
             field(info, "maxmemory_policy").filter(|policy| limited && *policy != "noeviction")
         {
             tracing::warn!(
-                server = self.at,
+                server = self.at(),
                 "the server deletes keys when its memory is full (maxmemory-policy {policy}), and a lock that is deleted is lost: \
                  set maxmemory-policy to noeviction"
             );
@@ -156,12 +167,24 @@ impl Look<'_> {
     }
 }
 
+/// The error of a user that may not run these commands.
+pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
+    let user = target.info.redis_settings().username().unwrap_or("default");
+    misconfigured(format!(
+        "the user `{user}` of the server at {} may not run {}, which locks need: an administrator permits it with \
+         `ACL SETUSER {user} +{}`",
+        target.address,
+        missing.join(", "),
+        missing.join(" +")
+    ))
+}
+
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
     fields.find_map(|(field, value)| (field == name).then_some(value))
 }
 
-fn is_no_right(error: &RedisError) -> bool {
+pub(super) fn is_no_right(error: &RedisError) -> bool {
     // A key outside the user's pattern has the same code.
     error.code() == Some("NOPERM")
         && error

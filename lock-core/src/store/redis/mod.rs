@@ -11,6 +11,7 @@ mod exclusive;
 mod guarded;
 mod link;
 mod list;
+mod live;
 mod look;
 mod reentrant;
 mod reply;
@@ -282,9 +283,10 @@ impl Store for RedisStore {
         if endpoint.link.generation().is_some() {
             return None;
         }
+        let name = key.lock().to_owned();
         Some(Box::pin(async move {
             match &self.servers {
-                Servers::Cluster(cluster) => cluster.connected(&endpoint).await,
+                Servers::Cluster(cluster) => cluster.connected(&name).await,
                 _ => endpoint.ready().await,
             }
         }))
@@ -363,21 +365,17 @@ impl Store for RedisStore {
 
     async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
         let page = list::page(prefix, cursor.on_node);
-        let (answer, nodes) = match &self.servers {
-            Servers::One(endpoint) => (endpoint.ask(page).await?, 1),
-            Servers::Cluster(cluster) => {
-                let is_first = cursor.node == 0 && cursor.on_node == 0;
-                cluster.ask_node(cursor.node, is_first, page).await?
-            }
+        let answer = match &self.servers {
+            Servers::One(endpoint) => endpoint.ask(page).await?,
+            Servers::Cluster(cluster) => return cluster.scan(prefix, cursor).await,
             Servers::User(connection) => {
                 let answer = timeout(self.limit, connection.request(page)).await;
                 let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
-                (answer.map_err(classify)?, 1)
+                answer.map_err(classify)?
             }
         };
         let (keys, on_node) = list::scanned(answer)?;
-        let node = cursor.node + usize::from(on_node == 0);
-        let next = (node < nodes).then_some(Cursor { node, on_node });
+        let next = (on_node != 0).then_some(Cursor { on_node, ..cursor });
         Ok(Scanned { keys, next })
     }
 

@@ -3,36 +3,42 @@
 //! All keys of a lock are in its slot. A grant is a message on the client's channel, as on one master: the client receives on the
 //! connection to each master, and a master forwards each message to all others. So a waiter is told also when its slot has moved.
 
+mod ask;
 mod node;
 mod redirect;
 mod refresh;
+mod scan;
 mod slots;
+mod table;
 mod url;
 
-use std::collections::{HashMap, HashSet};
+use std::io;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 use once_cell::sync::OnceCell;
-use redis::{Cmd, Value};
-use tokio::time::{Instant, sleep};
+use redis::{RedisError, Value};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 pub(super) use self::node::Node;
 use self::node::NodeEvents;
-use self::redirect::{NextStep, Redirections, Said};
+use self::redirect::{DISPUTED, NextStep, Redirections, Said};
 use self::refresh::Refresh;
 pub(super) use self::slots::fence_of;
 use self::slots::{Address, Range, tag_of};
+use self::table::Table;
 pub(super) use self::url::seeds;
-use super::endpoint::{Call, CallFailure, Endpoint};
+use super::endpoint::{Call, CallFailure};
+use super::script::RAISE;
 use super::target::Target;
+use super::wire::Arg;
 use crate::LockError;
 use crate::config::{ClusterAddresses, Config};
 use crate::error::Cause;
 use crate::key::LockKey;
 use crate::rt::Handle;
-use crate::slot::{SLOTS, slot_of};
+use crate::slot::slot_of;
 use crate::store::{EventSink, StoreError};
 use crate::sync::lock;
 use crate::token::ClientId;
@@ -46,7 +52,7 @@ pub(super) struct Cluster {
     /// Where the nodes are for this client.
     addresses: Option<ClusterAddresses>,
     table: Mutex<Table>,
-    refresh: Refresh,
+    refresh: Arc<Refresh>,
     attached: OnceCell<AttachedEngine>,
 }
 
@@ -57,12 +63,13 @@ struct AttachedEngine {
     runtime: Handle,
 }
 
-/// Which master serves which slot, as far as is known.
-struct Table {
-    owners: Vec<Option<Arc<Node>>>,
-    nodes: HashMap<Address, Arc<Node>>,
-    /// The ids of all nodes, as the last answer gave them.
-    ids: HashSet<Box<str>>,
+/// Where a request goes.
+struct Route {
+    node: Arc<Node>,
+    /// Whether the node got the slot from another one, and its counter may be behind the tokens of this client.
+    is_behind: bool,
+    /// Whether the node is only taking the slot over, so that the request follows an `ASKING`.
+    asks: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -88,12 +95,8 @@ impl Cluster {
             seeds,
             limit: config.command_deadline,
             addresses: config.cluster_addresses.clone(),
-            table: Mutex::new(Table {
-                owners: vec![None; SLOTS],
-                nodes: HashMap::new(),
-                ids: HashSet::new(),
-            }),
-            refresh: Refresh::default(),
+            table: Mutex::new(Table::new()),
+            refresh: Arc::default(),
             attached: OnceCell::new(),
         })
     }
@@ -109,9 +112,9 @@ impl Cluster {
 
     /// Learns the slots, and connects to the masters. Some of them may be away.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
-        self.refreshed().await?;
+        self.refreshed(None).await?;
         let nodes = self.masters();
-        let connected = nodes.iter().map(|node| self.connected(&node.endpoint));
+        let connected = nodes.iter().map(|node| node.ready());
         let mut failures = Vec::new();
         for connected in join_all(connected).await {
             match connected {
@@ -126,80 +129,76 @@ impl Cluster {
         Err(failures.pop().unwrap_or_else(no_slots))
     }
 
-    /// Waits for the connection to a master.
-    pub(super) async fn connected(&self, endpoint: &Endpoint) -> Result<(), StoreError> {
-        let connected = endpoint.ready().await;
-        connected.map_err(|error| {
-            self.refresh();
-            error.at(&endpoint.link.address())
-        })
+    /// Waits for the connection to the master of a lock. If that one is away, another one may have taken its place.
+    pub(super) async fn connected(&self, lock_name: &str) -> Result<(), StoreError> {
+        let Some(node) = self.owner(lock_name) else {
+            // The request itself asks for the slots.
+            return Ok(());
+        };
+        let Err(error) = node.ready().await else {
+            return Ok(());
+        };
+        match self.successor(slot_of(lock_name), &node).await {
+            Some(node) => node.ready().await,
+            None => Err(error),
+        }
+    }
+
+    /// The master that has taken the place of this one, if any.
+    async fn successor(&self, slot: usize, node: &Arc<Node>) -> Option<Arc<Node>> {
+        // The node itself may not know it yet.
+        let _ = self.refreshed(Some(node)).await;
+        let table = lock(&self.table);
+        let owner = table.owner(slot)?;
+        (!Arc::ptr_eq(owner, node)).then(|| Arc::clone(owner))
     }
 
     /// The master of a lock, as far as is known.
     pub(super) fn owner(&self, lock_name: &str) -> Option<Arc<Node>> {
-        lock(&self.table).owners[slot_of(lock_name)].clone()
+        lock(&self.table).owner(slot_of(lock_name)).cloned()
     }
 
     fn is_served_by(&self, slot: usize, address: &Address) -> bool {
-        let table = lock(&self.table);
-        table.owners[slot]
-            .as_ref()
-            .is_some_and(|node| node.address == *address)
+        lock(&self.table).is_served_by(slot, address)
     }
 
-    /// The masters that serve slots, always in the same order.
     fn masters(&self) -> Vec<Arc<Node>> {
-        let table = lock(&self.table);
-        let serves = |node: &&Arc<Node>| {
-            table
-                .owners
-                .iter()
-                .flatten()
-                .any(|owner| Arc::ptr_eq(owner, node))
-        };
-        let mut masters: Vec<_> = table.nodes.values().filter(serves).cloned().collect();
-        masters.sort_by(|one, other| one.address.cmp(&other.address));
-        masters
+        lock(&self.table).masters()
     }
 
-    /// The answer of the master with this number, and how many there are. `is_first` asks for the masters anew: one that is not
-    /// known would be left out.
-    pub(super) async fn ask_node(
-        &self,
-        number: usize,
-        is_first: bool,
-        command: Cmd,
-    ) -> Result<(Value, usize), StoreError> {
-        if is_first {
-            self.refreshed().await?;
-        }
-        let masters = self.masters();
-        let Some(node) = masters.get(number) else {
-            // There were more of them a moment ago.
-            let end = vec![Value::BulkString(b"0".to_vec()), Value::Array(Vec::new())];
-            return Ok((Value::Array(end), 0));
-        };
-        let answer = node.endpoint.ask(command).await;
-        let answer = answer.map_err(|error| error.at(&node.endpoint.link.address()))?;
-        Ok((answer, masters.len()))
+    /// Whether the engine holds or waits for a lock, or has released one that a new master may still have.
+    fn is_in_use(&self) -> bool {
+        let attached = self.attached.get();
+        attached
+            .and_then(|attached| attached.sink.upgrade())
+            .is_some_and(|engine| engine.is_in_use() || engine.has_released_lately())
     }
 
     /// Runs a script at the master of its first key.
     pub(super) async fn run(&self, call: Call<'_>) -> Result<Value, StoreError> {
-        self.refresh_if_old();
+        self.is_used();
         let (slot, end) = (slot_of(call.keys[0].tail), Instant::now() + call.limit);
         let (mut redirections, mut asked) = (Redirections::default(), None);
         loop {
-            let asks = asked.is_some();
-            let node = match asked.take() {
-                Some(address) => self.node(&address, slot)?,
+            let route = match asked.take() {
+                Some(address) => Route {
+                    node: self.node(&address, slot)?,
+                    is_behind: false,
+                    asks: true,
+                },
                 None => self.master_of(slot).await?,
             };
-            let left = end.saturating_duration_since(Instant::now());
-            let failure = match node.endpoint.run(call, left, asks).await {
+            let node = &route.node;
+            let failure = match self.run_at(&route, call, end).await {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
+            if failure.was_not_sent() {
+                let successor = timeout_at(end, self.successor(slot, node)).await;
+                if matches!(successor, Ok(Some(_))) {
+                    continue;
+                }
+            }
             let said = match &failure {
                 CallFailure::Error(error) => {
                     Said::read(error, &node.address.0, call.script.is_ours())
@@ -210,20 +209,23 @@ impl Cluster {
                 self.refresh();
             }
             let pause = match redirections.next(said) {
-                NextStep::Done => return Err(failed(&node, failure, call.limit)),
+                NextStep::Done => return Err(failed(node, failure, call.limit)),
                 NextStep::Ask(address) => {
                     asked = Some(address);
                     continue;
                 }
                 NextStep::Follow { to, after } => {
-                    self.has_moved(slot, &to)?;
-                    after
+                    if self.has_moved(slot, &to)? {
+                        after
+                    } else {
+                        DISPUTED
+                    }
                 }
                 NextStep::Again { after } => after,
             };
             let pause = Duration::from_millis(fastrand::u64(pause));
             if Instant::now() + pause >= end {
-                return Err(failed(&node, failure, call.limit));
+                return Err(failed(node, failure, call.limit));
             }
             if !pause.is_zero() {
                 sleep(pause).await;
@@ -231,12 +233,66 @@ impl Cluster {
         }
     }
 
-    async fn master_of(&self, slot: usize) -> Result<Arc<Node>, StoreError> {
-        let known = || lock(&self.table).owners[slot].clone();
-        if let Some(node) = known() {
-            return Ok(node);
+    /// Runs a script at this node. The answer of a node that is not the master of the slot any more is not believed.
+    async fn run_at(
+        &self,
+        Route {
+            node,
+            is_behind,
+            asks,
+        }: &Route,
+        call: Call<'_>,
+        end: Instant,
+    ) -> Result<Value, CallFailure> {
+        let sent = Instant::now();
+        let left = end.saturating_duration_since(sent);
+        let run = node.endpoint.run(call, left, *asks);
+        let answer = if *is_behind {
+            Box::pin(join(self.raise(node, call.keys[0].tail), run))
+                .await
+                .1?
+        } else {
+            run.await?
+        };
+        if *asks || !node.may_be_replaced(sent.elapsed()) {
+            return Ok(answer);
         }
-        self.refreshed().await?;
+        let slot = slot_of(call.keys[0].tail);
+        match timeout(self.limit, self.refreshed(Some(node))).await {
+            Ok(Ok(())) if self.is_served_by(slot, &node.address) => {
+                node.is_confirmed();
+                Ok(answer)
+            }
+            _ => Err(CallFailure::Error(no_longer_master())),
+        }
+    }
+
+    /// Raises the counter of a slot at its new master, which may have lost the last writes of the old one.
+    async fn raise(&self, node: &Node, lock_name: &str) {
+        let attached = self.attached.get();
+        let engine = attached.and_then(|attached| attached.sink.upgrade());
+        let largest = engine.map_or(0, |engine| engine.largest_token());
+        if largest > 0 {
+            let raise = RAISE.by_text(&[fence_of(lock_name)], &[Arg::Number(largest)]);
+            // A server that refuses it mints nothing either, or its clock is the floor.
+            let _ = node.endpoint.ask(raise).await;
+        }
+    }
+
+    async fn master_of(&self, slot: usize) -> Result<Route, StoreError> {
+        let known = || {
+            let mut table = lock(&self.table);
+            let node = table.owner(slot).cloned()?;
+            Some(Route {
+                node,
+                is_behind: table.is_behind(slot),
+                asks: false,
+            })
+        };
+        if let Some(route) = known() {
+            return Ok(route);
+        }
+        self.refreshed(None).await?;
         known().ok_or_else(|| unserved(slot))
     }
 
@@ -282,66 +338,36 @@ impl Cluster {
         Ok(node)
     }
 
-    /// A node says that another one serves this slot.
-    fn has_moved(&self, slot: usize, to: &Address) -> Result<(), StoreError> {
+    /// A node says that another one serves this slot. False if the nodes disagree about it for a while: then the slot stays where it
+    /// is.
+    fn has_moved(&self, slot: usize, to: &Address) -> Result<bool, StoreError> {
         let node = self.node(to, slot)?;
-        let before = lock(&self.table).owners[slot].replace(node);
-        if before.is_some_and(|before| before.address != *to) {
-            self.have_moved(&|key| slot_of(key.lock()) == slot);
+        let news = lock(&self.table).moves(slot, &node, Instant::now());
+        match news {
+            Some(true) => {
+                self.have_moved(&|key| slot_of(key.lock()) == slot);
+                self.refresh_soon();
+            }
+            Some(false) => {}
+            None => self.refresh(),
         }
-        self.refresh_soon();
-        Ok(())
-    }
-
-    /// Whether this is an answer of our cluster: a node may have been given to another one. It names nodes that are known.
-    fn is_ours(&self, ranges: &[Range]) -> bool {
-        let known = &lock(&self.table).ids;
-        let named: HashSet<_> = ranges.iter().flat_map(|range| &range.ids).collect();
-        let shared = named.iter().filter(|id| known.contains(**id)).count();
-        shared >= known.len().min(2)
+        Ok(news.is_some())
     }
 
     /// The slots are as in this answer. Returns whether that is news.
     fn apply(&self, ranges: &[Range]) -> Result<bool, StoreError> {
-        let mut moved = vec![false; SLOTS];
-        let mut owners = vec![None; SLOTS];
-        for range in ranges {
-            let node = self.node(&range.master, range.first)?;
-            owners[range.first..=range.last].fill(Some(node));
-        }
-        let mut table = lock(&self.table);
-        table.ids = ranges
+        let nodes = ranges
             .iter()
-            .flat_map(|range| range.ids.iter().cloned())
-            .collect();
-        for (slot, (before, now)) in table.owners.iter().zip(&mut owners).enumerate() {
-            // A slot without a master will have one again.
-            if now.is_none() {
-                now.clone_from(before);
-            }
-            moved[slot] = match (before, now) {
-                (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
-                _ => false,
-            };
-        }
-        // A node that serves nothing may be about to: it stays while it is asked.
-        let goes = |address: &Address, node: &mut Arc<Node>| {
-            let serves = ranges.iter().any(|range| range.master == *address);
-            !serves && !node.endpoint.link.is_busy()
-        };
-        let gone: Vec<_> = table.nodes.extract_if(goes).collect();
-        let before = std::mem::replace(&mut table.owners, owners);
-        drop(table);
-        for (_, node) in &gone {
+            .map(|range| self.node(&range.master, range.first));
+        let nodes = nodes.collect::<Result<Vec<_>, _>>()?;
+        let applied = lock(&self.table).apply(ranges, &nodes, Instant::now());
+        for node in &applied.gone {
             node.endpoint.link.retire();
         }
-        // Without the lock: the end of a connection wakes its waiters.
-        drop((gone, before));
-        let is_news = moved.contains(&true);
-        if is_news {
-            self.have_moved(&|key| moved[slot_of(key.lock())]);
+        if applied.is_news() {
+            self.have_moved(&|key| applied.moved[slot_of(key.lock())]);
         }
-        Ok(is_news)
+        Ok(applied.is_news())
     }
 
     /// These locks have another master. Its data may be older, and messages may be lost: their waiters ask, and their leases are
@@ -353,6 +379,10 @@ impl Cluster {
             engine.reconnected(concerned);
         }
     }
+}
+
+fn no_longer_master() -> RedisError {
+    io::Error::other("the server is no longer the master of the slot").into()
 }
 
 fn no_slots() -> StoreError {

@@ -1,5 +1,6 @@
 //! One master of a cluster, and its messages.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use crate::slot::slot_of;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::source::Source;
 use crate::store::redis::target::Target;
-use crate::store::{Concerned, EventSink, Events, Grant};
+use crate::store::{Concerned, EventSink, Events, Grant, StoreError};
 use crate::token::ClientId;
 
 /// A master.
@@ -21,6 +22,8 @@ pub(in crate::store::redis) struct Node {
     pub(super) address: Address,
     /// Keeps the receiver of its messages.
     events: Arc<dyn Events>,
+    /// Connections below this generation were made quickly, or other nodes have confirmed since that this one is a master.
+    confirmed: AtomicU64,
 }
 
 impl Node {
@@ -35,6 +38,33 @@ impl Node {
             endpoint: Endpoint::open(Source::of_cluster(target, tag), limit),
             address,
             events: Arc::new(events),
+            confirmed: AtomicU64::new(0),
+        }
+    }
+
+    /// Waits for the connection.
+    pub(super) async fn ready(&self) -> Result<(), StoreError> {
+        let ready = self.endpoint.ready().await;
+        ready.map_err(|error| error.at(&self.endpoint.address()))
+    }
+
+    pub(super) fn is_connected(&self) -> bool {
+        self.endpoint.generation().is_some()
+    }
+
+    /// Whether another node may have taken its place while it did not answer: after an answer that took this long, or on a connection
+    /// that was made slowly. A master that was stopped and replaced answers what lies in its sockets before it learns of that.
+    pub(super) fn may_be_replaced(&self, took: Duration) -> bool {
+        self.endpoint.link.current().is_none_or(|live| {
+            let is_confirmed = live.generation < self.confirmed.load(Ordering::Relaxed);
+            took > live.late() || (live.was_made_late() && !is_confirmed)
+        })
+    }
+
+    /// Another node says that this one is a master.
+    pub(super) fn is_confirmed(&self) {
+        if let Some(generation) = self.endpoint.generation() {
+            self.confirmed.fetch_max(generation + 1, Ordering::Relaxed);
         }
     }
 

@@ -8,6 +8,7 @@ use std::ops::RangeInclusive;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 
 use super::slots::Address;
+use crate::store::redis::error::is_made_up;
 
 /// A pause, ms: shortest and longest.
 pub(super) type Pause = RangeInclusive<u64>;
@@ -19,6 +20,9 @@ const HALF_MOVED: [Pause; 4] = [5..=20, 10..=40, 20..=80, 40..=160];
 
 /// The same, while the cluster does not serve the slot: a failover takes much longer.
 const DOWN: Pause = 20..=60;
+
+/// The same, while nodes disagree about the slot.
+pub(super) const DISPUTED: Pause = 200..=500;
 
 /// Maximum redirections in a row that are followed at once. Two nodes that disagree send a request to and fro.
 const AT_ONCE: u32 = 5;
@@ -44,6 +48,9 @@ impl Said {
         let ErrorKind::Server(kind) = error.kind() else {
             return Self::Other;
         };
+        if is_made_up(error) {
+            return Self::Other;
+        }
         let to = || {
             let (host_, port) = error.redirect_node()?.0.rsplit_once(':')?;
             let host = if host_.is_empty() { host } else { host_ };
@@ -193,6 +200,8 @@ mod tests {
         assert_eq!(read("MASTERDOWN Link with MASTER is down"), Said::Down);
         let stopped = "ERR Script attempted to access a non local key in a cluster node script: f, on @user_script:1.";
         assert_eq!(read(stopped), Said::TryAgain);
+        let raised = "TRYAGAIN later script: f, on @user_script:1.";
+        assert_eq!(read(raised), Said::Other);
         assert_eq!(read("MOVED 3999"), Said::Other);
         assert_eq!(read("ERR no"), Said::Other);
     }

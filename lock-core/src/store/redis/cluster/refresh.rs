@@ -1,45 +1,56 @@
-//! What is known of the slots is asked for anew: when a reply or a broken connection says that it is out of date.
+//! What is known of the slots is asked for anew: the cluster does not tell its clients of a failover.
+//!
+//! One task asks, round after round, as long as the cluster is used by a manager:
+//!
+//! | Reason | Next round |
+//! |---|---|
+//! | a caller waits for it, or a reply says that the table is out of date | after a pause of 100 to 250 ms |
+//! | a master has no connection or does not answer, and the engine is in use | the same |
+//! | the engine is in use: it holds or waits for a lock, or has released one lately | [`IN_USE`] after the last one |
+//! | none: nodes may be replaced, one after the other | [`IDLE`] after the last one |
 
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Cluster;
-use super::slots::{Range, ask_for_slots, read_slots};
+use super::node::Node;
+use crate::error::Cause;
 use crate::rt;
 use crate::store::StoreError;
-use crate::store::redis::connecting::ask_once;
-use crate::store::redis::error::{classify, no_reply};
-use crate::store::redis::target::Target;
+use crate::store::redis::error::no_reply;
 use crate::sync::lock;
 
-/// Minimum interval between two of them: first, and while they bring no news.
-const EVERY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
+/// Pause after a round: first, and maximum while rounds bring no news. Spread, so that the clients of a cluster do not ask together.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(250));
 
-/// The time after which what is known is old, also without a sign: a node that serves nothing any more says nothing.
-const OLD: Duration = Duration::from_secs(30);
-
-/// Maximum wait for the nodes with a connection, before others are asked.
-const PATIENCE: Duration = Duration::from_millis(500);
-
-/// Maximum nodes that are asked at once.
-const MOST: usize = 3;
+/// Intervals of the rounds while no master is in doubt.
+const IN_USE: Duration = Duration::from_secs(1);
+const IDLE: Duration = Duration::from_secs(30);
 
 #[derive(Default)]
 pub(super) struct Refresh {
     state: Mutex<RefreshState>,
-    /// Notified when one is over.
+    /// Notified when a round is over.
     over: Notify,
+    /// Notified when a round is wanted.
+    hurry: Notify,
 }
 
 struct RefreshState {
+    /// Whether the task runs.
     running: bool,
-    wanted: bool,
+    /// Whether the task found the engine idle.
+    idle: bool,
+    /// Numbers of rounds: the last one that has begun, that is over, and that is wanted.
+    begun: u64,
+    over: u64,
+    wanted: u64,
+    /// Nodes that are not asked in the next round, because their own word is in doubt.
+    doubted: Vec<Arc<Node>>,
     last: Option<Instant>,
-    /// The interval until the next one.
     pause: Duration,
     error: Option<StoreError>,
 }
@@ -48,160 +59,172 @@ impl Default for RefreshState {
     fn default() -> Self {
         Self {
             running: false,
-            wanted: false,
+            idle: false,
+            begun: 0,
+            over: 0,
+            wanted: 0,
+            doubted: Vec::new(),
             last: None,
-            pause: EVERY.0,
+            pause: PAUSE.0,
             error: None,
         }
     }
 }
 
-/// The running task. Its drop notifies the waiting callers, also if the runtime has ended.
-struct RunningRefresh(Arc<Cluster>);
+/// The running task. Between two rounds it does not keep the cluster alive.
+struct RunningRefresh {
+    cluster: Weak<Cluster>,
+    refresh: Arc<Refresh>,
+}
 
+/// The runtime of the task may end: the next round has another task.
 impl Drop for RunningRefresh {
     fn drop(&mut self) {
-        lock(&self.0.refresh.state).running = false;
-        self.0.refresh.over.notify_waiters();
+        let mut state = lock(&self.refresh.state);
+        state.running = false;
+        state.over = state.wanted;
+        let cause = Cause::text("the runtime of the connection has ended".to_owned());
+        state.error = Some(StoreError::NotNow(cause));
+        drop(state);
+        self.refresh.over.notify_waiters();
+    }
+}
+
+/// The cluster is not used any more: ends the task.
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.refresh.hurry.notify_one();
     }
 }
 
 impl Cluster {
-    /// Asks for the slots in the background.
+    /// The table may be out of date: asks for the slots in the background.
     pub(super) fn refresh(&self) {
-        let Some(me) = self.me.upgrade() else { return };
-        {
-            let mut state = lock(&self.refresh.state);
-            state.wanted = true;
-            if std::mem::replace(&mut state.running, true) {
-                return;
-            }
+        self.want(|state| state.wanted = state.wanted.max(state.begun + 1));
+    }
+
+    /// As [`refresh`](Self::refresh), without the longer pause after rounds that brought no news.
+    pub(super) fn refresh_soon(&self) {
+        self.want(|state| {
+            state.pause = PAUSE.0;
+            state.wanted = state.wanted.max(state.begun + 1);
+        });
+    }
+
+    /// A request is made: the table may be as old as the last round of an idle engine.
+    pub(super) fn is_used(&self) {
+        if std::mem::take(&mut lock(&self.refresh.state).idle) {
+            self.refresh.hurry.notify_one();
         }
-        let task = async move {
-            let running = RunningRefresh(me);
-            running.0.keep_refreshing().await;
+    }
+
+    /// Waits for a round that begins after this call. Nodes that are `doubted` are not asked.
+    pub(super) async fn refreshed(&self, doubted: Option<&Arc<Node>>) -> Result<(), StoreError> {
+        let mut round = 0;
+        self.want(|state| {
+            round = state.begun + 1;
+            state.wanted = state.wanted.max(round);
+            state.pause = PAUSE.0;
+            state.doubted.extend(doubted.cloned());
+        });
+        let over = async {
+            loop {
+                let over = self.refresh.over.notified();
+                tokio::pin!(over);
+                over.as_mut().enable();
+                {
+                    let state = lock(&self.refresh.state);
+                    if state.over >= round {
+                        return state.error.clone().map_or(Ok(()), Err);
+                    }
+                }
+                over.await;
+            }
+        };
+        let limit = self.limit * 2;
+        let late = |_| StoreError::NotNow(no_reply(limit));
+        timeout(limit, over).await.map_err(late)?
+    }
+
+    fn want(&self, what: impl FnOnce(&mut RefreshState)) {
+        let runs = {
+            let mut state = lock(&self.refresh.state);
+            what(&mut state);
+            std::mem::replace(&mut state.running, true)
+        };
+        if runs {
+            self.refresh.hurry.notify_one();
+            return;
+        }
+        let task = RunningRefresh {
+            cluster: Weak::clone(&self.me),
+            refresh: Arc::clone(&self.refresh),
         };
         match self.attached.get() {
-            Some(attached) => drop(attached.runtime.spawn(task)),
-            None => drop(rt::spawn(task)),
+            Some(attached) => drop(attached.runtime.spawn(task.run())),
+            None => drop(rt::spawn(task.run())),
         }
     }
 
-    /// As [`refresh`](Self::refresh), without the longer pause after those that brought no news.
-    pub(super) fn refresh_soon(&self) {
-        lock(&self.refresh.state).pause = EVERY.0;
-        self.refresh();
-    }
-
-    /// Asks for the slots if that was a while ago.
-    pub(super) fn refresh_if_old(&self) {
-        let last = lock(&self.refresh.state).last;
-        if last.is_some_and(|last| last.elapsed() >= OLD) {
-            self.refresh_soon();
-        }
-    }
-
-    /// As [`refresh_soon`](Self::refresh_soon), and waits for the outcome.
-    pub(super) async fn refreshed(&self) -> Result<(), StoreError> {
-        let over = self.refresh.over.notified();
-        tokio::pin!(over);
-        over.as_mut().enable();
-        self.refresh_soon();
-        let limit = self.limit * 2;
-        if timeout(limit, over).await.is_err() {
-            return Err(StoreError::NotNow(no_reply(limit)));
-        }
-        lock(&self.refresh.state).error.clone().map_or(Ok(()), Err)
-    }
-
-    async fn keep_refreshing(&self) {
-        loop {
-            let next = {
-                let state = lock(&self.refresh.state);
-                state.last.map(|last| last + state.pause)
-            };
-            if let Some(next) = next {
-                sleep_until(next).await;
-            }
-            lock(&self.refresh.state).wanted = false;
-            let learned = self.slots().await.and_then(|ranges| self.apply(&ranges));
-            if let Err(error) = &learned {
-                tracing::debug!(%error, "the slots of the cluster are not known");
-            }
-            let mut state = lock(&self.refresh.state);
-            state.last = Some(Instant::now());
-            state.pause = match learned {
-                Ok(true) => EVERY.0,
-                _ => EVERY.1.min(state.pause * 2),
-            };
-            state.error = learned.err();
-            let goes_on = state.wanted;
-            drop(state);
-            self.refresh.over.notify_waiters();
-            if !goes_on {
-                return;
-            }
-        }
-    }
-
-    /// The slots, as the first node says that answers.
-    async fn slots(&self) -> Result<Vec<Range>, StoreError> {
-        let mut connected: Vec<_> = lock(&self.table).nodes.values().cloned().collect();
-        connected.retain(|node| node.endpoint.link.generation().is_some());
-        fastrand::shuffle(&mut connected);
-        let asked = connected.iter().take(MOST).map(async |node| {
-            let answer = node.endpoint.ask(ask_for_slots()).await?;
-            let ranges = read_slots(&answer, &node.address.0)?;
-            Ok(if self.is_ours(&ranges) {
-                ranges
-            } else {
-                Vec::new()
-            })
-        });
-        if let Ok(Ok(ranges)) = timeout(PATIENCE, first_of(asked)).await {
-            return Ok(ranges);
-        }
-        let nodes = lock(&self.table).nodes.keys().cloned().collect::<Vec<_>>();
-        let known = nodes.iter().filter_map(|address| self.target(address).ok());
-        let known: Vec<_> = known.collect();
-        let targets = self.seeds.iter().chain(&known);
-        first_of(targets.map(|target| self.ask_at(target))).await
-    }
-
-    async fn ask_at(&self, target: &Target) -> Result<Vec<Range>, StoreError> {
-        let asked = timeout(self.limit, ask_once(target, &ask_for_slots())).await;
-        let answer = match asked {
-            Ok(answer) => answer.map_err(|error| {
-                if error
-                    .detail()
-                    .is_some_and(|detail| detail.contains("cluster support disabled"))
-                {
-                    let at = &target.address;
-                    return StoreError::Misconfigured(format!(
-                        "the server at {at} is no node of a cluster: write `redis://{at}`"
-                    ));
-                }
-                classify(error).at(&target.address)
-            })?,
-            Err(_) => return Err(StoreError::NotNow(no_reply(self.limit)).at(&target.address)),
+    /// The time of the next round.
+    fn next_round(&self) -> Instant {
+        let in_use = self.is_in_use();
+        let is_in_doubt = |node: &Arc<Node>| node.endpoint.link.is_in_doubt();
+        let in_doubt = in_use && self.masters().iter().any(is_in_doubt);
+        let mut state = lock(&self.refresh.state);
+        let Some(last) = state.last else {
+            return Instant::now();
         };
-        read_slots(&answer, target.host())
+        let is_wanted = state.wanted > state.begun;
+        state.idle = !(is_wanted || in_use);
+        last + if is_wanted || in_doubt {
+            state.pause
+        } else if in_use {
+            IN_USE
+        } else {
+            IDLE
+        }
+    }
+
+    async fn round(&self) {
+        let doubted = {
+            let mut state = lock(&self.refresh.state);
+            state.begun += 1;
+            std::mem::take(&mut state.doubted)
+        };
+        let learned = self.slots(&doubted).await;
+        let learned = learned.and_then(|ranges| self.apply(&ranges));
+        if let Err(error) = &learned {
+            tracing::debug!(%error, "the slots of the cluster are not known");
+        }
+        let mut state = lock(&self.refresh.state);
+        state.last = Some(Instant::now());
+        let pause = match learned {
+            Ok(true) => PAUSE.0,
+            _ => PAUSE.1.min(state.pause.mul_f64(1.5)),
+        };
+        state.pause = pause.mul_f64(0.75 + fastrand::f64() / 4.0).max(PAUSE.0);
+        state.error = learned.err();
+        state.over = state.begun;
+        drop(state);
+        self.refresh.over.notify_waiters();
     }
 }
 
-/// The first answer that is no error, or the last error, if one says what is wrong that one.
-async fn first_of<F>(asked: impl Iterator<Item = F>) -> Result<Vec<Range>, StoreError>
-where
-    F: Future<Output = Result<Vec<Range>, StoreError>>,
-{
-    let mut asked: FuturesUnordered<_> = asked.collect();
-    let mut failure = None;
-    while let Some(answer) = asked.next().await {
-        match (answer, &failure) {
-            (Ok(ranges), _) if !ranges.is_empty() => return Ok(ranges),
-            (Ok(_), _) | (Err(_), Some(StoreError::Misconfigured(_))) => {}
-            (Err(error), _) => failure = Some(error),
+impl RunningRefresh {
+    async fn run(self) {
+        while let Some(cluster) = self.cluster.upgrade() {
+            let next = cluster.next_round();
+            if next <= Instant::now() {
+                cluster.round().await;
+                continue;
+            }
+            drop(cluster);
+            tokio::select! {
+                () = sleep_until(next) => {}
+                // The next round may be earlier now.
+                () = self.refresh.hurry.notified() => {}
+            }
         }
     }
-    Err(failure.unwrap_or_else(super::no_slots))
 }

@@ -1,0 +1,190 @@
+//! Which master serves which slot, as far as is known. No I/O.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::node::Node;
+use super::slots::{Address, Range};
+use crate::slot::SLOTS;
+
+/// Two nodes may disagree about a slot for hours, after a move that was interrupted. The slot follows this number of changes within
+/// this time at once, and then rests until the time is over.
+const CHANGES: u32 = 5;
+const REST: Duration = Duration::from_secs(1);
+
+/// Which master serves which slot.
+pub(super) struct Table {
+    owners: Vec<Option<Arc<Node>>>,
+    pub(super) nodes: HashMap<Address, Arc<Node>>,
+    /// The ids of all nodes, as the last answer gave them.
+    ids: HashSet<Box<str>>,
+    /// Slots with a new master, whose counter may be behind the tokens of this client.
+    behind: Vec<bool>,
+    changes: HashMap<usize, SlotChanges>,
+    /// Number of answers that have changed the master of a slot.
+    version: u64,
+}
+
+/// What an answer has changed.
+pub(super) struct Applied {
+    /// For each slot, whether it has another master.
+    pub(super) moved: Vec<bool>,
+    /// Nodes that serve no slot any more.
+    pub(super) gone: Vec<Arc<Node>>,
+    /// The masters before. They are dropped without the lock of the table: the end of a connection wakes its waiters.
+    _before: Vec<Option<Arc<Node>>>,
+}
+
+impl Applied {
+    pub(super) fn is_news(&self) -> bool {
+        self.moved.contains(&true)
+    }
+}
+
+impl Table {
+    pub(super) fn new() -> Self {
+        Self {
+            owners: vec![None; SLOTS],
+            nodes: HashMap::new(),
+            ids: HashSet::new(),
+            behind: vec![false; SLOTS],
+            changes: HashMap::new(),
+            version: 0,
+        }
+    }
+
+    pub(super) fn owner(&self, slot: usize) -> Option<&Arc<Node>> {
+        self.owners[slot].as_ref()
+    }
+
+    pub(super) fn is_served_by(&self, slot: usize, address: &Address) -> bool {
+        self.owner(slot)
+            .is_some_and(|node| node.address == *address)
+    }
+
+    /// The masters that serve slots, always in the same order.
+    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
+        let mut masters = masters_of(&self.owners);
+        masters.sort_by(|one, other| one.address.cmp(&other.address));
+        masters
+    }
+
+    pub(super) fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// True once for a slot with a new master, whose counter may be behind.
+    pub(super) fn is_behind(&mut self, slot: usize) -> bool {
+        std::mem::take(&mut self.behind[slot])
+    }
+
+    /// Whether this is an answer of our cluster: a node may have been given to another one. It names nodes that are known.
+    pub(super) fn is_ours(&self, ranges: &[Range]) -> bool {
+        let named = ids_of(ranges);
+        let shared = named.iter().filter(|id| self.ids.contains(**id)).count();
+        shared >= self.ids.len().min(2)
+    }
+
+    pub(super) fn knows_ids(&self) -> bool {
+        !self.ids.is_empty()
+    }
+
+    /// A node says that this one serves the slot. `None` if the slot rests; else whether that is news.
+    pub(super) fn moves(&mut self, slot: usize, to: &Arc<Node>, now: Instant) -> Option<bool> {
+        if self.owner(slot).is_some_and(|node| Arc::ptr_eq(node, to)) {
+            return Some(false);
+        }
+        self.changes.retain(|_, changes| !changes.are_over(now));
+        if !self.may_change(slot, now) {
+            return None;
+        }
+        let is_news = self.owners[slot].replace(Arc::clone(to)).is_some();
+        self.behind[slot] |= is_news;
+        self.version += 1;
+        Some(is_news)
+    }
+
+    /// The slots are as in this answer, and these are its nodes.
+    pub(super) fn apply(&mut self, ranges: &[Range], nodes: &[Arc<Node>], now: Instant) -> Applied {
+        self.ids = ids_of(ranges).into_iter().map(Box::from).collect();
+        self.changes.retain(|_, changes| !changes.are_over(now));
+        let mut owners = vec![None; SLOTS];
+        for (range, node) in ranges.iter().zip(nodes) {
+            owners[range.first..=range.last].fill(Some(Arc::clone(node)));
+        }
+        let mut moved = vec![false; SLOTS];
+        for (slot, moved) in moved.iter_mut().enumerate() {
+            *moved = match (&self.owners[slot], &owners[slot]) {
+                (Some(before), Some(now)) => !Arc::ptr_eq(before, now),
+                _ => false,
+            };
+            // A slot without a master will have one again.
+            let stays = owners[slot].is_none() || (*moved && !self.may_change(slot, now));
+            if stays {
+                *moved = false;
+                owners[slot].clone_from(&self.owners[slot]);
+            }
+            self.behind[slot] |= *moved;
+        }
+        let before = std::mem::replace(&mut self.owners, owners);
+        let (served, serve) = (masters_of(&before), masters_of(&self.owners));
+        // A node that never served may be about to: it stays while it is asked.
+        let goes = |_: &Address, node: &mut Arc<Node>| {
+            !is_in(&serve, node) && (is_in(&served, node) || !node.endpoint.link.is_busy())
+        };
+        let gone = self.nodes.extract_if(goes).map(|(_, node)| node).collect();
+        self.version += u64::from(moved.contains(&true));
+        Applied {
+            moved,
+            gone,
+            _before: before,
+        }
+    }
+
+    /// Counts a change of the slot.
+    fn may_change(&mut self, slot: usize, now: Instant) -> bool {
+        let first = SlotChanges {
+            since: now,
+            count: 0,
+        };
+        let changes = self.changes.entry(slot).or_insert(first);
+        changes.count += 1;
+        changes.count <= CHANGES
+    }
+}
+
+/// Changes of a slot within [`REST`].
+struct SlotChanges {
+    since: Instant,
+    count: u32,
+}
+
+impl SlotChanges {
+    fn are_over(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) >= REST
+    }
+}
+
+fn is_in(masters: &[Arc<Node>], node: &Arc<Node>) -> bool {
+    masters.iter().any(|one| Arc::ptr_eq(one, node))
+}
+
+fn masters_of(owners: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
+    let mut masters: Vec<Arc<Node>> = Vec::new();
+    for owner in owners.iter().flatten() {
+        // Slots of one master are mostly next to each other.
+        if !is_in(&masters, owner) {
+            masters.push(Arc::clone(owner));
+        }
+    }
+    masters
+}
+
+/// The ids of all nodes that an answer names.
+pub(super) fn ids_of(ranges: &[Range]) -> HashSet<&str> {
+    let ids = ranges.iter().flat_map(|range| &range.ids);
+    ids.map(|id| &**id).collect()
+}
