@@ -31,7 +31,7 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// Maximum lines of a file.
-const LINES: usize = 500;
+const LINES: usize = 600;
 
 /// The files of the engine. Each may use those behind it.
 const ENGINE: [&str; 25] = [

@@ -22,7 +22,7 @@ use crate::error::Cause;
 use crate::place::Place;
 use crate::store::{Answer, Mode, Store, StoreError};
 
-/// Maximum time past its limit that a waiter spends on its own clean-up.
+/// Maximum time past its limit that a waiter spends on its last request, and on its own clean-up.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Maximum interval between a failure and the next request of a waiter that runs.
@@ -108,6 +108,7 @@ async fn once_in_line(
         retries: Retries::new(),
         place,
         warned: false,
+        is_last: false,
     }
     .run()
     .await
@@ -189,6 +190,8 @@ struct Waiter<'a> {
     place: PlaceInLine<'a>,
     /// It was warned that its own task holds the lock.
     warned: bool,
+    /// Its limit is over, and it asks a last time.
+    is_last: bool,
 }
 
 impl Waiter<'_> {
@@ -268,7 +271,7 @@ impl Waiter<'_> {
                     self.shared
                         .check_own_holder(own, acquisition.key.lock(), place.remaining);
                 }
-                line.held_by(place.holder);
+                line.held_by(place.holder, place.is_foreign);
                 // Mark the answer before the check is set: a check that falls due during a request is dropped.
                 line.answered(acquisition, self.place.hold());
                 self.shared.check_line(&line, terms, place.remaining);
@@ -278,7 +281,7 @@ impl Waiter<'_> {
             // Only where the server keeps no queue.
             Ok(Answer::Busy { remaining, holder }) => {
                 self.retries.over();
-                line.held_by(holder);
+                line.held_by(holder, false);
                 parked = Some(remaining);
                 self.subscribe(acquisition).await
             }
@@ -332,6 +335,9 @@ impl Waiter<'_> {
 
     /// Waits for a wake-up, or for the end of the waiter's limit.
     async fn wait(&mut self) -> Result<(), LockError> {
+        if self.is_last {
+            return Err(self.out_of_time());
+        }
         let hold = self.place.hold();
         // A waiter with a limit waits until that limit.
         let patience =
@@ -350,7 +356,10 @@ impl Waiter<'_> {
         let hold = self.place.hold();
         // A hand-over may have come at the last moment.
         if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
-            return Err(self.out_of_time());
+            // The lock may have become free without a message: a client of another kind had it, or its key was deleted.
+            self.is_last = true;
+            self.patience.lengthen(GRACE);
+            self.place.line.ask_again(hold);
         }
         Ok(())
     }

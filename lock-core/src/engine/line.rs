@@ -149,9 +149,21 @@ impl Line {
         lock(&self.state).remove(hold)
     }
 
-    /// The server says that a client of this name holds the lock, or one without a name.
-    pub(crate) fn held_by(&self, name: Option<Box<str>>) {
-        lock(&self.state).holder_name = name;
+    /// The server says that a client of this name holds the lock, or one of another kind.
+    pub(crate) fn held_by(&self, name: Option<Box<str>>, is_foreign: bool) {
+        let mut state = lock(&self.state);
+        (state.holder_name, state.holder_is_foreign) = (name, is_foreign);
+    }
+
+    /// Makes the first waiter ask once more, if no request is under way.
+    pub(crate) fn ask_again(&self, hold: &Arc<Hold>) {
+        let state = lock(&self.state);
+        if let Some(pending) = state.pending.as_ref().filter(|_| state.is_first(hold))
+            && pending.asked_by == AskedBy::NoCaller
+            && !pending.refreshing
+        {
+            pending.acquisition.life().state.interrupted();
+        }
     }
 
     /// The name of the holder's client, as last heard of. `own` if that is this client.
@@ -375,6 +387,11 @@ impl Line {
     /// Whether a message announces a release to this line.
     pub(crate) fn is_told(&self) -> bool {
         self.key.kind() == Kind::Exclusive || lock(&self.state).subscription.is_some()
+    }
+
+    /// Whether the holder is a client of another kind, whose release no message announces.
+    pub(crate) fn is_held_by_foreigner(&self) -> bool {
+        lock(&self.state).holder_is_foreign
     }
 
     /// Whether the line should subscribe to the announcements of the lock now.

@@ -42,6 +42,8 @@ pub(super) struct LineState {
     pub(super) contended: bool,
     /// The name of the client that holds the lock, as the server said last.
     pub(super) holder_name: Option<Box<str>>,
+    /// That client is of another kind, and no message announces its release.
+    pub(super) holder_is_foreign: bool,
     /// Reserved tokens that the holder may still give out.
     pub(super) reserve: Range<u64>,
     /// Number of tokens that were reserved with the last grant.

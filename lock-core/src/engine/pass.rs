@@ -52,7 +52,7 @@ pub(super) async fn replace(
     if let Ok(Answer::Queued(place)) = &answer
         && awaited
     {
-        line.held_by(place.holder.clone());
+        line.held_by(place.holder.clone(), place.is_foreign);
         // Mark the answer before the check is set: a check that falls due during a request is dropped.
         line.release_answered(&acquisition);
         shared.check_line(line, terms, place.remaining);

@@ -54,6 +54,13 @@ impl Patience {
         }
     }
 
+    /// Moves the end of the wait.
+    pub(super) fn lengthen(&mut self, by: Duration) {
+        if let Limit::Within(limit) = &mut self.limit {
+            *limit = limit.saturating_add(by);
+        }
+    }
+
     pub(super) fn waited(self) -> Duration {
         self.started
             .map_or(Duration::ZERO, |started| started.elapsed())

@@ -321,13 +321,18 @@ impl Shared {
     }
 
     /// The acquisition of this line waits. The task asks for it again after the refresh interval, or just after the end of the
-    /// holder's lease, which no message announces. The spread separates processes that wait for the same lease.
+    /// holder's lease, which no message announces. A holder of another kind of client announces no release either. The spread
+    /// separates processes that wait for the same lease.
     pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
         let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
-        let interval = if self.store.pushes(&line.key) && line.is_told() {
+        let poll = self.config.poll_interval;
+        let interval = if line.is_held_by_foreigner() {
+            // Such clients ask often, and have no queue: a waiter that asks less often hardly ever gets the lock.
+            poll.mul_f64(0.25 + fastrand::f64() / 2.0)
+        } else if self.store.pushes(&line.key) && line.is_told() {
             terms.third().min(REFRESH)
         } else {
-            self.config.poll_interval.mul_f64(0.5 + fastrand::f64())
+            poll.mul_f64(0.5 + fastrand::f64())
         };
         let at = self.now() + interval.min(remaining.saturating_add(spread));
         let next = lock(&self.registry).check_at(line, at);

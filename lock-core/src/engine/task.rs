@@ -420,14 +420,14 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acqui
                 shared.check_own_holder(own, acquisition.key.lock(), place.remaining);
             }
             remaining = place.remaining;
-            line.held_by(place.holder);
+            line.held_by(place.holder, place.is_foreign);
         }
         Ok(Answer::Busy {
             remaining: left,
             holder,
         }) => {
             remaining = left;
-            line.held_by(holder);
+            line.held_by(holder, false);
         }
         Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => line.wake_first(),
     }

@@ -81,6 +81,8 @@ pub(crate) struct QueuePlace {
     pub(crate) holder: Option<Box<str>>,
     /// The holder's sequence number, if the holder is an acquisition of the same client.
     pub(crate) own_holder: Option<u64>,
+    /// The holder is a client of another kind, whose release no message announces.
+    pub(crate) is_foreign: bool,
 }
 
 /// The answer to a release.

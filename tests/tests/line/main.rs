@@ -7,6 +7,7 @@ mod bounds;
 mod cancel;
 mod cost;
 mod fencing;
+mod foreign;
 mod lease;
 mod loss;
 mod support;

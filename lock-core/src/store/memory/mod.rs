@@ -352,6 +352,7 @@ fn acquire(
         last_fence,
         holder: name,
         own_holder,
+        is_foreign: false,
     };
     // Each request of the first waiter notifies the holder that the lock is contended.
     if let Some(holder) = &slot.holder

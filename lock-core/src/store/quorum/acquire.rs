@@ -210,6 +210,7 @@ fn wait_or_leave(mode: Mode, remaining: Duration, holder: Option<Box<str>>) -> A
             last_fence: 0,
             holder,
             own_holder: None,
+            is_foreign: false,
         }),
     }
 }

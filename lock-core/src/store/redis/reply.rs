@@ -33,6 +33,8 @@ pub(super) fn acquired(value: Value, reserve: u64) -> Parsed<Answer> {
                 last_fence: number(last)?,
                 holder: name(holder),
                 own_holder: text(Some(own)).and_then(number_in),
+                // Each client of this library has a name.
+                is_foreign: text(Some(holder)) == Some(""),
             })),
             (Some("foreign"), [_, kind]) => Ok(Answer::Foreign { kind: word(kind)? }),
             _ => Err(garbled()),
