@@ -1,19 +1,13 @@
 //! The servers: three masters that share the slots, and a replica of each.
 
 use std::collections::HashMap;
-use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use lock_examples::{Outcome, PrivateServer};
-use redis::FromRedisValue;
-use redis::aio::MultiplexedConnection;
-use tokio::time::{sleep, timeout};
+use lock_examples::{Cluster, Node, Outcome, until};
+use tokio::time::sleep;
 
-const MASTERS: usize = 3;
-const SLOTS: usize = 16_384;
-
-/// Maximum wait for anything that the servers are to do.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MASTERS: usize = Cluster::MASTERS;
+const SLOTS: usize = Cluster::SLOTS;
 
 /// A time in microseconds since 1970: all processes run on one machine.
 pub(crate) type Micros = u64;
@@ -31,118 +25,42 @@ pub(crate) struct Move {
     pub(crate) to: Micros,
 }
 
-struct Node {
-    server: PrivateServer,
-    bus: u16,
-    id: String,
-    connection: MultiplexedConnection,
-}
-
 pub(crate) struct Stage {
-    nodes: Vec<Node>,
+    cluster: Cluster,
     /// The master of each slot that has moved.
     owners: HashMap<usize, usize>,
     slots: HashMap<String, usize>,
 }
 
-impl Node {
-    async fn start() -> Outcome<Self> {
-        let bus = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?
-            .local_addr()?
-            .port();
-        let server = PrivateServer::start_with(&format!(
-            "cluster-enabled yes\ncluster-node-timeout 500\ncluster-port {bus}\nrepl-diskless-sync-delay 0\n"
-        ))?;
-        let client = redis::Client::open(server.url())?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
-        let id = redis::cmd("CLUSTER")
-            .arg("MYID")
-            .query_async(&mut connection)
-            .await?;
-        Ok(Self {
-            server,
-            bus,
-            id,
-            connection,
-        })
-    }
-
-    async fn ask<T: FromRedisValue>(&self, words: &str) -> Outcome<T> {
-        let mut words = words.split(' ');
-        let mut command = redis::cmd(words.next().unwrap_or_default());
-        for word in words {
-            command.arg(word);
-        }
-        Ok(command.query_async(&mut self.connection.clone()).await?)
-    }
-
-    /// The epoch of the cluster as this node knows it, and whether it has the slot.
-    async fn knows(&self, slot: usize) -> Outcome<(u64, bool)> {
-        let info: String = self.ask("CLUSTER INFO").await?;
-        let epoch = info
-            .lines()
-            .find_map(|line| line.strip_prefix("cluster_current_epoch:"));
-        let nodes: String = self.ask("CLUSTER NODES").await?;
-        let own = nodes
-            .lines()
-            .find(|line| line.contains("myself"))
-            .unwrap_or_default();
-        let has = own.split(' ').skip(8).any(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
-        });
-        Ok((epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0), has))
-    }
+/// The epoch of the cluster as a node knows it, and whether it has the slot.
+async fn knows(node: &Node, slot: usize) -> Outcome<(u64, bool)> {
+    let info: String = node.ask("CLUSTER INFO").await?;
+    let epoch = info
+        .lines()
+        .find_map(|line| line.strip_prefix("cluster_current_epoch:"));
+    let nodes: String = node.ask("CLUSTER NODES").await?;
+    let own = nodes
+        .lines()
+        .find(|line| line.contains("myself"))
+        .unwrap_or_default();
+    let has = own.split(' ').skip(8).any(|range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        matches!((first.parse(), last.parse()), (Ok(first), Ok(last)) if (first..=last).contains(&slot))
+    });
+    Ok((epoch.and_then(|epoch| epoch.parse().ok()).unwrap_or(0), has))
 }
 
 impl Stage {
     pub(crate) async fn build() -> Outcome<Self> {
-        let mut nodes = Vec::new();
-        for _ in 0..2 * MASTERS {
-            nodes.push(Node::start().await?);
-        }
-        let (port, bus) = (nodes[0].server.port(), nodes[0].bus);
-        for (number, node) in nodes.iter().enumerate() {
-            let _: () = node
-                .ask(&format!("CLUSTER SET-CONFIG-EPOCH {}", number + 1))
-                .await?;
-            if number < MASTERS {
-                let (first, end) = (SLOTS * number / MASTERS, SLOTS * (number + 1) / MASTERS);
-                let _: () = node
-                    .ask(&format!("CLUSTER ADDSLOTSRANGE {first} {}", end - 1))
-                    .await?;
-            }
-            let _: () = node
-                .ask(&format!("CLUSTER MEET 127.0.0.1 {port} {bus}"))
-                .await?;
-        }
-        for (number, node) in nodes.iter().enumerate().skip(MASTERS) {
-            let replicate = format!("CLUSTER REPLICATE {}", nodes[number - MASTERS].id);
-            until("a replica knows its master", async || {
-                Ok(node.ask::<()>(&replicate).await.is_ok())
-            })
-            .await?;
-        }
-        for (number, node) in nodes.iter().enumerate() {
-            until("the cluster is complete", async || {
-                let info: String = node.ask("CLUSTER INFO").await?;
-                let replication: String = node.ask("INFO replication").await?;
-                let in_step = number < MASTERS || replication.contains("master_link_status:up");
-                Ok(info.contains("cluster_state:ok") && in_step)
-            })
-            .await?;
-        }
         Ok(Self {
-            nodes,
+            cluster: Cluster::build().await?,
             owners: HashMap::new(),
             slots: HashMap::new(),
         })
     }
 
     pub(crate) fn url(&self) -> String {
-        let address = |node: &Node| format!("127.0.0.1:{}", node.server.port());
-        let addresses: Vec<_> = self.nodes.iter().map(address).collect();
-        format!("redis+cluster://{}", addresses.join(","))
+        self.cluster.url()
     }
 
     /// The slots of the keys that were asked for.
@@ -155,7 +73,7 @@ impl Stage {
         let mut slots = Vec::with_capacity(count);
         for number in 0..count {
             let key = format!("{name}-{number}");
-            let slot = self.nodes[0]
+            let slot = self.cluster.nodes[0]
                 .ask(&format!("CLUSTER KEYSLOT lock:{key}"))
                 .await?;
             self.slots.insert(key, slot);
@@ -172,14 +90,14 @@ impl Stage {
     /// Whether the server moves slots at once.
     pub(crate) async fn moves_at_once(&self) -> bool {
         self.is_valkey().await
-            || self.nodes[0]
+            || self.cluster.nodes[0]
                 .ask::<redis::Value>("CLUSTER MIGRATION STATUS ALL")
                 .await
                 .is_ok()
     }
 
     async fn is_valkey(&self) -> bool {
-        self.nodes[0]
+        self.cluster.nodes[0]
             .ask::<redis::Value>("CLUSTER GETSLOTMIGRATIONS")
             .await
             .is_ok()
@@ -211,8 +129,8 @@ impl Stage {
         let to = (from + 1) % MASTERS;
         let begin = now();
         self.begin_move(slot, from, to).await?;
-        let port = self.nodes[to].server.port();
-        let _: String = self.nodes[from]
+        let port = self.cluster.nodes[to].server.port();
+        let _: String = self.cluster.nodes[from]
             .ask(&format!("MIGRATE 127.0.0.1 {port} {key} 0 5000"))
             .await?;
         sleep(pause).await;
@@ -231,7 +149,7 @@ impl Stage {
     }
 
     async fn begin_move(&self, slot: usize, from: usize, to: usize) -> Outcome {
-        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        let (source, target) = (&self.cluster.nodes[from], &self.cluster.nodes[to]);
         let _: () = target
             .ask(&format!("CLUSTER SETSLOT {slot} IMPORTING {}", source.id))
             .await?;
@@ -241,9 +159,9 @@ impl Stage {
     }
 
     async fn move_keys(&self, slot: usize, from: usize, to: usize) -> Outcome {
-        let port = self.nodes[to].server.port().to_string();
+        let port = self.cluster.nodes[to].server.port().to_string();
         loop {
-            let keys: Vec<String> = self.nodes[from]
+            let keys: Vec<String> = self.cluster.nodes[from]
                 .ask(&format!("CLUSTER GETKEYSINSLOT {slot} 100"))
                 .await?;
             if keys.is_empty() {
@@ -259,23 +177,23 @@ impl Stage {
                 .arg("KEYS")
                 .arg(keys);
             let _: String = migrate
-                .query_async(&mut self.nodes[from].connection.clone())
+                .query_async(&mut self.cluster.nodes[from].connection.clone())
                 .await?;
         }
     }
 
     /// As `redis-cli --cluster reshard` does: the new master first, then the old one, then the others.
     async fn end_move(&self, slot: usize, from: usize, to: usize) -> Outcome {
-        let set = format!("CLUSTER SETSLOT {slot} NODE {}", self.nodes[to].id);
+        let set = format!("CLUSTER SETSLOT {slot} NODE {}", self.cluster.nodes[to].id);
         let others = (0..MASTERS).filter(|node| *node != to && *node != from);
         for node in [to, from].into_iter().chain(others) {
-            let _: () = self.nodes[node].ask(&set).await?;
+            let _: () = self.cluster.nodes[node].ask(&set).await?;
         }
         // Where a node has not heard of the other's epoch, the next move could be undone.
         until("the masters agree", async || {
             let mut epochs = Vec::new();
-            for (number, node) in self.nodes[..MASTERS].iter().enumerate() {
-                let (epoch, has) = node.knows(slot).await?;
+            for (number, node) in self.cluster.nodes[..MASTERS].iter().enumerate() {
+                let (epoch, has) = knows(node, slot).await?;
                 if has != (number == to) {
                     return Ok(false);
                 }
@@ -287,7 +205,7 @@ impl Stage {
     }
 
     async fn import(&self, slot: usize, from: usize, to: usize) -> Outcome {
-        let (source, target) = (&self.nodes[from], &self.nodes[to]);
+        let (source, target) = (&self.cluster.nodes[from], &self.cluster.nodes[to]);
         if self.is_valkey().await {
             let order = format!(
                 "CLUSTER MIGRATESLOTS SLOTSRANGE {slot} {slot} NODE {}",
@@ -300,32 +218,14 @@ impl Stage {
                 .await?;
         }
         until("the slot has moved", async || {
-            Ok(target.knows(slot).await?.1 && !source.knows(slot).await?.1)
+            Ok(knows(target, slot).await?.1 && !knows(source, slot).await?.1)
         })
         .await
     }
 
     /// Kills a master, and returns when its replica takes over.
     pub(crate) async fn kill_a_master(&mut self) -> Outcome<Micros> {
-        drop(self.nodes.remove(0));
-        let replica = &self.nodes[MASTERS - 1];
-        until("the replica takes over", async || {
-            let info: String = replica.ask("INFO replication").await?;
-            Ok(info.contains("role:master"))
-        })
-        .await?;
+        self.cluster.kill_a_master().await?;
         Ok(now())
     }
-}
-
-/// Waits until this is so.
-async fn until(what: &str, mut is_so: impl AsyncFnMut() -> Outcome<bool>) -> Outcome {
-    let waited = async {
-        while !is_so().await? {
-            sleep(Duration::from_millis(2)).await;
-        }
-        Ok(())
-    };
-    let waited = timeout(PATIENCE, waited).await;
-    waited.map_err(|_| format!("waited {PATIENCE:?} in vain: {what}"))?
 }

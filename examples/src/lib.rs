@@ -1,5 +1,6 @@
-//! Shared pieces of the example programs: where locks live, a server of one's own, tables.
+//! Shared pieces of the example programs: where locks live, a server or a cluster of one's own, tables.
 
+mod cluster;
 mod http;
 mod server;
 mod table;
@@ -8,6 +9,7 @@ use std::env;
 use std::error::Error;
 use std::process::ExitCode;
 
+pub use cluster::{Cluster, Node, until};
 pub use http::{Answer, ask, post};
 pub use server::PrivateServer;
 pub use table::Table;
