@@ -59,7 +59,7 @@ pub(crate) fn open(path: &Path) -> Outcome<Connection> {
 }
 
 /// How the sale adds up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Balance {
     /// Pieces for which an order was written.
     pub(crate) sold: u64,

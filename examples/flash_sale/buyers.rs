@@ -89,6 +89,8 @@ pub(crate) async fn run(task: &Task, mouth: &Mouth) -> Outcome {
     let mut till = Till::new(url, &task.sale, mouth.clone()).await?;
     let counter = Arc::new(Counter::open(task.strategy, &till).await?);
     let limiter = Arc::new(Limiter::open(&till).await?);
+    // The limiter's keys are not made for a cluster.
+    let limits = task.strategy != Strategy::Cluster;
     let requests = task.requests();
     mouth.say(Line::Ready {
         requests: requests.len() as u64,
@@ -109,7 +111,7 @@ pub(crate) async fn run(task: &Task, mouth: &Mouth) -> Outcome {
         tasks.spawn(async move {
             closed.wait_for(|open| *open).await?;
             let asked = till.now();
-            let answer = if limiter.lets_through(&till, &user).await? {
+            let answer = if !limits || limiter.lets_through(&till, &user).await? {
                 counter.sell(&till, &order).await?
             } else {
                 Answer::Refused

@@ -55,6 +55,8 @@ pub(crate) struct Totals {
     pub(crate) stale_tried: u64,
     /// How many of these were kept from writing.
     pub(crate) stale_refused: u64,
+    /// Purchases that were asked for again, because nobody knew whether they were made.
+    pub(crate) asked_again: u64,
 }
 
 impl std::fmt::Display for Line {
@@ -78,8 +80,8 @@ impl std::fmt::Display for Line {
             Self::InHand => f.write_str("in-hand"),
             Self::Closed(totals) => write!(
                 f,
-                "closed {} {} {}",
-                totals.commands, totals.stale_tried, totals.stale_refused
+                "closed {} {} {} {}",
+                totals.commands, totals.stale_tried, totals.stale_refused, totals.asked_again
             ),
             Self::Stored { claimed, again } => write!(f, "stored {claimed} {again}"),
             Self::Fails(why) => write!(f, "fails {}", why.replace('\n', " ")),
@@ -120,6 +122,7 @@ impl Line {
                 commands: number()?,
                 stale_tried: number()?,
                 stale_refused: number()?,
+                asked_again: number()?,
             })),
             "stored" => Some(Self::Stored {
                 claimed: number()?,

@@ -12,10 +12,11 @@
 //! At the end what was sold, what is stored and what is left must add up (`books.rs`).
 //!
 //! The first process (`sale.rs`) starts this program again for each process of buyers (`buyers.rs`) and each worker, and
-//! hears from them line by line (`line.rs`).
+//! hears from them line by line (`line.rs`). With `--cluster` it sells in a cluster of its own instead (`cluster.rs`).
 
 mod books;
 mod buyers;
+mod cluster;
 mod crew;
 mod limiter;
 mod line;
@@ -101,14 +102,18 @@ fn member<T>(task: Option<T>, run: impl FnOnce(T, &Mouth) -> Outcome) -> ExitCod
 
 /// The first process: one sale after the other, then the report.
 async fn conduct(options: &Options) -> Outcome {
-    let (url, _server) = redis_url_or_own_server("stock is")?;
-
     let style = ProgressStyle::with_template("  {msg:20} {wide_bar} {pos}/{len} requests")?;
     let mut sales = Vec::new();
+    let cluster = options.strategies == [Strategy::Cluster];
+    let own = (!cluster).then(|| redis_url_or_own_server("stock is"));
+    let server = own.transpose()?;
     for strategy in &options.strategies {
         let bar = ProgressBar::no_length().with_style(style.clone());
         bar.set_message(strategy.name());
-        let sale = sale::hold(options, &url, *strategy, &bar).await;
+        let sale = match &server {
+            Some((url, _)) => sale::hold(options, url, *strategy, &bar).await,
+            None => cluster::hold(options, &bar).await,
+        };
         bar.finish_and_clear();
         sales.push(sale.map_err(|error| format!("`{}` was broken off: {error}", strategy.name()))?);
     }

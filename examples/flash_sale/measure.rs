@@ -41,9 +41,40 @@ pub(crate) struct Trouble {
     pub(crate) holders_paused: u64,
     pub(crate) stale_tried: u64,
     pub(crate) stale_refused: u64,
+    /// Purchases that a buyer asked for again, because nobody knew whether they were made.
+    pub(crate) asked_again: u64,
+    pub(crate) failover: Option<Failover>,
+}
+
+/// A master of the cluster was killed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Failover {
+    /// After so many pieces.
+    pub(crate) sold: usize,
+    /// How many segments it had.
+    pub(crate) segments: usize,
+    /// Until its replica took over.
+    pub(crate) took: Duration,
 }
 
 impl Sale {
+    /// A sale of which nothing is known so far.
+    pub(crate) fn new(strategy: Strategy, stock: u64) -> Self {
+        Self {
+            strategy,
+            stock,
+            balance: Balance::default(),
+            waits: Vec::new(),
+            last_sold: 0,
+            answered: 0,
+            refused: 0,
+            commands: 0,
+            left: Vec::new(),
+            holds: Vec::new(),
+            trouble: Trouble::default(),
+        }
+    }
+
     pub(crate) fn oversold(&self) -> u64 {
         self.balance.sold.saturating_sub(self.stock)
     }

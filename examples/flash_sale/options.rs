@@ -16,6 +16,8 @@ Sells the same stock in several ways, and measures them side by side.
   --seed N          which users are greedy and which purchases are slow (default 1)
   --out FILE        where the report goes (default flash_sale.html)
   --chaos           kill one process and pause another while they sell
+  --cluster         instead of the strategies below, sell in segments over the masters of a Redis Cluster of its own, and
+                    kill a master when half is sold; without REDIS_URL, limiter, workers and database
 
 strategies:";
 
@@ -57,6 +59,10 @@ impl Options {
                 options.chaos = true;
                 continue;
             }
+            if name == "--cluster" {
+                options.strategies = vec![Strategy::Cluster];
+                continue;
+            }
             let mut value = || match args.next() {
                 Some(value) => Ok(value.as_str()),
                 None => Err(format!("{name} wants a value: see --help")),
@@ -73,6 +79,9 @@ impl Options {
                 "--out" => options.out = out(value()?)?,
                 unknown => return Err(format!("there is no option `{unknown}`: see --help")),
             }
+        }
+        if options.chaos && options.strategies == [Strategy::Cluster] {
+            return Err("--cluster is without --chaos: it kills a master".to_owned());
         }
         Ok(options)
     }

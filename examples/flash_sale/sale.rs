@@ -7,7 +7,7 @@ use indicatif::ProgressBar;
 use lock_examples::Outcome;
 use redis::aio::MultiplexedConnection;
 use redis::streams::{StreamInfoGroupsReply, StreamInfoStreamReply};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
 use crate::books::{Balance, Books};
@@ -21,7 +21,7 @@ use crate::strategies::Strategy;
 use crate::workers::{self, Fate};
 
 /// No process is silent for so long unless something is wrong.
-const SILENCE: Duration = Duration::from_secs(60);
+pub(crate) const SILENCE: Duration = Duration::from_secs(60);
 /// How long the last orders may take to be stored. What is not there by then is lost.
 const STORING: Duration = Duration::from_secs(60);
 const SAMPLE: Duration = Duration::from_millis(15);
@@ -86,19 +86,63 @@ fn shelf(keys: &Keys, stock: u64, parts: usize) -> Vec<(String, u64)> {
     if parts == 1 {
         return vec![(keys.stock(), stock)];
     }
-    let (each, more) = (stock / parts as u64, stock % parts as u64);
-    (0..parts)
-        .map(|part| (keys.part(part), each + u64::from((part as u64) < more)))
+    let parts = split(stock, parts).enumerate();
+    parts
+        .map(|(part, pieces)| (keys.part(part), pieces))
         .collect()
 }
 
-async fn interrupted() -> Outcome {
+/// The stock in equal parts, of which the first may have one more.
+pub(crate) fn split(stock: u64, parts: usize) -> impl Iterator<Item = u64> {
+    let parts = parts as u64;
+    (0..parts).map(move |part| stock / parts + u64::from(part < stock % parts))
+}
+
+pub(crate) async fn interrupted() -> Outcome {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
         _ = tokio::signal::ctrl_c() => Err("interrupted".into()),
         _ = terminated.recv() => Err("terminated".into()),
     }
+}
+
+/// Starts the processes of buyers.
+pub(crate) fn start_buyers(
+    options: &Options,
+    url: &str,
+    strategy: Strategy,
+    sale: &str,
+    sender: &UnboundedSender<Said>,
+) -> Outcome<Vec<Member>> {
+    let users = split(options.buyers, options.processes).enumerate();
+    users
+        .map(|(process, users)| {
+            let task = buyers::Task {
+                sale: sale.to_owned(),
+                strategy,
+                process,
+                users,
+                work: options.work,
+                seed: options.seed,
+            };
+            Member::start(process, &task.args(), url, sender.clone())
+        })
+        .collect()
+}
+
+/// Waits until every process stands at the doors; how many requests they have.
+pub(crate) async fn all_ready(said: &mut UnboundedReceiver<Said>, members: usize) -> Outcome<u64> {
+    let mut requests = 0;
+    for _ in 0..members {
+        let said = timeout(SILENCE, said.recv()).await;
+        match said.map_err(|_| "a process does not start")? {
+            Some((_, Some(Line::Ready { requests: more }))) => requests += more,
+            Some((_, Some(Line::Fails(why)))) => return Err(why.into()),
+            _ => return Err("a process has ended before the sale".into()),
+        }
+    }
+    Ok(requests)
 }
 
 /// What is planned for whoever has something in hand next.
@@ -146,20 +190,7 @@ impl Running {
         redis: MultiplexedConnection,
     ) -> Outcome<Self> {
         let (sender, said) = unbounded_channel();
-        let mut members = Vec::new();
-        let processes = options.processes as u64;
-        for process in 0..options.processes {
-            let more = u64::from((process as u64) < options.buyers % processes);
-            let task = buyers::Task {
-                sale: keys.sale().to_owned(),
-                strategy,
-                process,
-                users: options.buyers / processes + more,
-                work: options.work,
-                seed: options.seed,
-            };
-            members.push(Member::start(process, &task.args(), url, sender.clone())?);
-        }
+        let mut members = start_buyers(options, url, strategy, keys.sale(), &sender)?;
         for (worker, fate) in FATES.into_iter().enumerate() {
             let task = workers::Task {
                 sale: keys.sale().to_owned(),
@@ -207,7 +238,7 @@ impl Running {
     }
 
     async fn run(&mut self, bar: &ProgressBar, books: &Books) -> Outcome<Sale> {
-        bar.set_length(self.all_ready().await?);
+        bar.set_length(all_ready(&mut self.said, self.members.len()).await?);
         let before = self.scripts_run().await?;
         self.opened = Instant::now();
         let epoch = micros_of_the_day().to_string();
@@ -256,20 +287,6 @@ impl Running {
                 ..self.trouble
             },
         })
-    }
-
-    /// Waits until every process stands at the doors; how many requests they have.
-    async fn all_ready(&mut self) -> Outcome<u64> {
-        let mut requests = 0;
-        for _ in 0..self.members.len() {
-            let said = timeout(SILENCE, self.said.recv()).await;
-            match said.map_err(|_| "a process does not start")? {
-                Some((_, Some(Line::Ready { requests: more }))) => requests += more,
-                Some((_, Some(Line::Fails(why)))) => return Err(why.into()),
-                _ => return Err("a process has ended before the sale".into()),
-            }
-        }
-        Ok(requests)
     }
 
     async fn hear(&mut self, (number, line): Said, bar: &ProgressBar) -> Outcome {

@@ -66,6 +66,17 @@ impl Keys {
     }
 }
 
+/// The URLs of the nodes of a cluster, or of the only server.
+pub(crate) fn nodes_of(url: &str) -> Vec<String> {
+    match url.strip_prefix("redis+cluster://") {
+        Some(nodes) => nodes
+            .split(',')
+            .map(|node| format!("redis://{node}"))
+            .collect(),
+        None => vec![url.to_owned()],
+    }
+}
+
 /// A connection of one's own.
 pub(crate) async fn connect(url: &str) -> Outcome<MultiplexedConnection> {
     let client = redis::Client::open(url)
@@ -100,6 +111,7 @@ pub(crate) struct Order {
 #[derive(Debug)]
 pub(crate) struct Till {
     pub(crate) url: String,
+    /// The server; in a cluster one of them, and unused.
     pub(crate) redis: MultiplexedConnection,
     pub(crate) locks: LockManager,
     pub(crate) keys: Keys,
@@ -112,12 +124,13 @@ pub(crate) struct Till {
     commands: AtomicU64,
     stale_tried: AtomicU64,
     stale_refused: AtomicU64,
+    asked_again: AtomicU64,
 }
 
 impl Till {
     pub(crate) async fn new(url: String, sale: &str, mouth: Mouth) -> Outcome<Self> {
         Ok(Self {
-            redis: connect(&url).await?,
+            redis: connect(&nodes_of(&url)[0]).await?,
             locks: connect_locks(&url).await?,
             keys: Keys::new(sale),
             url,
@@ -128,6 +141,7 @@ impl Till {
             commands: AtomicU64::new(0),
             stale_tried: AtomicU64::new(0),
             stale_refused: AtomicU64::new(0),
+            asked_again: AtomicU64::new(0),
         })
     }
 
@@ -159,12 +173,18 @@ impl Till {
             .fetch_add(u64::from(refused), Ordering::Relaxed);
     }
 
+    /// Counts a purchase of which nobody knows whether it was made.
+    pub(crate) fn asks_again(&self) {
+        self.asked_again.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// What was counted here.
     pub(crate) fn totals(&self) -> Totals {
         Totals {
             commands: self.commands.load(Ordering::Relaxed),
             stale_tried: self.stale_tried.load(Ordering::Relaxed),
             stale_refused: self.stale_refused.load(Ordering::Relaxed),
+            asked_again: self.asked_again.load(Ordering::Relaxed),
         }
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use lock_examples::Table;
 
-use crate::measure::Sale;
+use crate::measure::{Sale, Trouble};
 use crate::options::Options;
-use crate::strategies::Strategy;
+use crate::strategies::{SEGMENTS, Strategy};
 
 pub(crate) const HEADS: [&str; 8] = [
     "strategy",
@@ -29,7 +29,11 @@ pub(crate) fn row(sale: &Sale) -> [String; 8] {
         format!("{:.0}", sale.throughput()),
         milliseconds(sale.wait_at(0.5)),
         milliseconds(sale.wait_at(0.99)),
-        format!("{:.1}", sale.commands_per_purchase()),
+        match sale.strategy {
+            // Nobody counts them on six servers.
+            Strategy::Cluster => "-".to_owned(),
+            _ => format!("{:.1}", sale.commands_per_purchase()),
+        },
     ]
 }
 
@@ -54,16 +58,18 @@ pub(crate) fn headline(options: &Options) -> String {
 pub(crate) fn remarks(sale: &Sale, chaos: bool) -> Vec<String> {
     let (balance, trouble) = (&sale.balance, &sale.trouble);
     let mut remarks = vec![format!(
-        "{} sold, {} stored, {} lost, {} twice; {} workers killed, {} orders claimed by others, {} of them stored before",
-        balance.sold,
-        balance.stored,
-        balance.lost,
-        balance.twice,
-        trouble.workers_killed,
-        trouble.claimed,
-        trouble.again
+        "{} sold, {} stored, {} lost, {} twice",
+        balance.sold, balance.stored, balance.lost, balance.twice,
     )];
-    remarks.push(format!("{} requests refused by the limiter", sale.refused));
+    if sale.strategy == Strategy::Cluster {
+        remarks.push(failover(trouble));
+    } else {
+        remarks.push(format!(
+            "{} workers killed, {} orders claimed by others, {} of them stored before",
+            trouble.workers_killed, trouble.claimed, trouble.again
+        ));
+        remarks.push(format!("{} requests refused by the limiter", sale.refused));
+    }
     if sale.lost_updates() != 0 {
         remarks.push(format!(
             "{} taken from stock: {} updates lost",
@@ -86,6 +92,19 @@ pub(crate) fn remarks(sale: &Sale, chaos: bool) -> Vec<String> {
         ));
     }
     remarks
+}
+
+fn failover(trouble: &Trouble) -> String {
+    let Some(failover) = trouble.failover else {
+        return "no master killed, for half of the stock was not sold".to_owned();
+    };
+    format!(
+        "1 master killed after {} sold, with {} of the {SEGMENTS} segments; its replica took over after {} ms; {} purchases asked for again",
+        failover.sold,
+        failover.segments,
+        failover.took.as_millis(),
+        trouble.asked_again
+    )
 }
 
 /// What the segments are good for, where both were tried.

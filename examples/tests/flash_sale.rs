@@ -94,6 +94,18 @@ fn a_segmented_lock_sells_exactly_the_stock() {
 }
 
 #[test]
+fn a_segmented_lock_in_a_cluster_sells_exactly_the_stock_though_a_master_is_killed() {
+    let folder = Folder::new();
+    let mut command = command("flash_sale", None);
+    command.args("--cluster --stock 60 --buyers 200 --processes 3".split(' '));
+    let output = command.arg("--out").arg(folder.report()).output();
+    let output = Ended::new(output.expect("the example starts")).success();
+    let sold = "\ncluster: 60 sold, 60 stored, 0 lost, 0 twice; 1 master killed after ";
+    assert!(output.contains(sold), "{output}");
+    assert!(folder.report().is_file());
+}
+
+#[test]
 fn where_there_are_fewer_buyers_than_pieces_each_gets_one() {
     let folder = Folder::new();
     let options = "--strategy segmented --stock 50 --buyers 7 --processes 2 --seed 3";
@@ -207,6 +219,7 @@ fn wrong_options_are_one_sentence_and_exit_code_2() {
         ("--out /nonexistent/report.html", "--out"),
         ("--out /", "--out"),
         ("--out /dev/null", "--out"),
+        ("--cluster --chaos", "--cluster"),
     ] {
         let mut command = command("flash_sale", None);
         command.args(options.split(' ')).current_dir(&folder.0);

@@ -2,6 +2,7 @@
 
 mod broken_del;
 mod broken_get_then_set;
+mod cluster;
 mod guarded;
 mod lock;
 mod reentrant;
@@ -26,6 +27,8 @@ pub(crate) enum Strategy {
     Reentrant,
     Guarded,
     Segmented,
+    /// Not one of those on one server: `--cluster`.
+    Cluster,
     BrokenGetThenSet,
     BrokenDel,
 }
@@ -50,6 +53,7 @@ impl Strategy {
             Self::Reentrant => "reentrant",
             Self::Guarded => "guarded",
             Self::Segmented => "segmented",
+            Self::Cluster => "cluster",
             Self::BrokenGetThenSet => "broken-get-then-set",
             Self::BrokenDel => "broken-del",
         }
@@ -67,6 +71,9 @@ impl Strategy {
             Self::Segmented => {
                 "reads, works and writes under one of 20 locks, each with a part of the stock"
             }
+            Self::Cluster => {
+                "the same, and guarded, with the parts spread over the masters of a cluster"
+            }
             Self::BrokenGetThenSet => "wrong: reads, works and writes without a lock",
             Self::BrokenDel => "wrong: SETNX, EXPIRE, and DEL of whoever's lock it is then",
         }
@@ -80,14 +87,15 @@ impl Strategy {
             Self::Lock => "#8e44c9",
             Self::Reentrant => "#c94497",
             Self::Guarded => "#5d8a1f",
-            Self::Segmented => "#e58a00",
+            Self::Segmented | Self::Cluster => "#e58a00",
             Self::BrokenGetThenSet => "#d43d3d",
             Self::BrokenDel => "#a8552d",
         }
     }
 
     pub(crate) fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|known| known.name() == name)
+        let mut all = Self::ALL.into_iter().chain([Self::Cluster]);
+        all.find(|known| known.name() == name)
     }
 
     /// Whether it promises to sell exactly the stock.
@@ -103,7 +111,7 @@ impl Strategy {
     /// How many parts the stock has.
     pub(crate) fn parts(self) -> usize {
         match self {
-            Self::Segmented => SEGMENTS,
+            Self::Segmented | Self::Cluster => SEGMENTS,
             _ => 1,
         }
     }
@@ -117,6 +125,7 @@ pub(crate) enum Counter {
     Reentrant(reentrant::Counter),
     Guarded(guarded::Counter),
     Segmented(segmented::Counter),
+    Cluster(cluster::Counter),
     BrokenGetThenSet,
     BrokenDel(broken_del::Counter),
 }
@@ -130,6 +139,7 @@ impl Counter {
             Strategy::Reentrant => Self::Reentrant(reentrant::Counter::open(till)),
             Strategy::Guarded => Self::Guarded(guarded::Counter::open(till)),
             Strategy::Segmented => Self::Segmented(segmented::Counter::open(till)),
+            Strategy::Cluster => Self::Cluster(cluster::Counter::open(till).await?),
             Strategy::BrokenGetThenSet => Self::BrokenGetThenSet,
             Strategy::BrokenDel => Self::BrokenDel(broken_del::Counter::open(till)),
         })
@@ -143,6 +153,7 @@ impl Counter {
             Self::Reentrant(counter) => counter.sell(till, order).await,
             Self::Guarded(counter) => counter.sell(till, order).await,
             Self::Segmented(counter) => counter.sell(till, order).await,
+            Self::Cluster(counter) => counter.sell(till, order).await,
             Self::BrokenGetThenSet => broken_get_then_set::sell(till, order).await,
             Self::BrokenDel(counter) => counter.sell(till, order).await,
         }
