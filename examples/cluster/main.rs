@@ -7,7 +7,7 @@
 //! It always starts its own servers (`REDIS_SERVER_BIN`, else `redis-server` from `PATH`): three masters with a replica each
 //! (`stage.rs`). One worker process holds 1,000 locks all the time, and two others compete for 100 more (`worker.rs`). Meanwhile
 //! the slots of all these locks move from master to master, in the old way key by key, and where the server can also at once; then one
-//! slot is left half moved for a while, and at the end a master is killed.
+//! slot is left half moved for a while. At the end a master is stopped until its replica has taken over, and another one is killed.
 //!
 //! It prints for each of these what the workers have seen (`report.rs`).
 
@@ -124,6 +124,16 @@ async fn conduct(stage: &mut Stage, options: &Options) -> Outcome<Vec<Phase>> {
         sleep(Duration::from_secs(1)).await;
         phases.push(phase.end());
     }
+    let mut phase = Phase::begin("a master is stopped");
+    let stopped = now();
+    let taken_over = stage.stop_a_master().await?;
+    println!(
+        "A replica took over {} ms after its master was stopped, which then went on.",
+        (taken_over - stopped) / 1000
+    );
+    phase.killed = Some((stopped, taken_over));
+    sleep(REST).await;
+    phases.push(phase.end());
     let mut phase = Phase::begin("a master is killed");
     let killed = now();
     let taken_over = stage.kill_a_master().await?;

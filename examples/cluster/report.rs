@@ -13,7 +13,7 @@ pub(crate) struct Phase {
     from: Micros,
     to: Micros,
     pub(crate) moves: Vec<Move>,
-    /// When a master was killed, and when its replica took over.
+    /// When a master was killed or stopped, and when its replica took over.
     pub(crate) killed: Option<(Micros, Micros)>,
 }
 
@@ -68,6 +68,7 @@ pub(crate) fn table(phases: &[Phase], log: &Log, slots: &HashMap<String, usize>)
         "holds",
         "lost",
         "two holders",
+        "ms at most",
         "falling tokens",
         "free ms p50",
         "p99",
@@ -77,11 +78,14 @@ pub(crate) fn table(phases: &[Phase], log: &Log, slots: &HashMap<String, usize>)
     for phase in phases {
         let is_in = |at: Micros| (phase.from..phase.to).contains(&at);
         let (mut gaps, mut holds, mut doubles, mut falling) = (Vec::new(), 0, 0, 0);
+        let mut longest = 0;
         for (key, all) in &by_key {
             for pair in all.windows(2).filter(|pair| is_in(pair[1].from)) {
                 let [before, after] = [pair[0], pair[1]];
                 holds += 1;
-                doubles += usize::from(after.from < before.to);
+                let both = before.to.min(after.to).saturating_sub(after.from);
+                doubles += usize::from(both > 0);
+                longest = longest.max(both);
                 falling += usize::from(after.token <= before.token);
                 if after.asked < before.to {
                     let all = after.from.saturating_sub(before.to);
@@ -115,6 +119,7 @@ pub(crate) fn table(phases: &[Phase], log: &Log, slots: &HashMap<String, usize>)
             holds.to_string(),
             lost.to_string(),
             doubles.to_string(),
+            ms(longest),
             falling.to_string(),
             ms(gap(0.5)),
             ms(gap(0.99)),

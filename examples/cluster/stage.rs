@@ -223,6 +223,29 @@ impl Stage {
         .await
     }
 
+    /// Stops a master until its replica has taken over, and lets it go on. Returns when its replica took over.
+    pub(crate) async fn stop_a_master(&self) -> Outcome<Micros> {
+        let (master, replica) = (&self.cluster.nodes[1], &self.cluster.nodes[MASTERS + 1]);
+        let is = async |node: &Node, role: &str| {
+            let info: String = node.ask("INFO replication").await?;
+            Ok(info.contains(role))
+        };
+        master.server.signal("STOP")?;
+        until("the replica takes over", async || {
+            is(replica, "role:master").await
+        })
+        .await?;
+        let taken_over = now();
+        // Time for others to take the locks of the new master.
+        sleep(Duration::from_millis(50)).await;
+        master.server.signal("CONT")?;
+        until("the old master knows it", async || {
+            is(master, "role:slave").await
+        })
+        .await?;
+        Ok(taken_over)
+    }
+
     /// Kills a master, and returns when its replica takes over.
     pub(crate) async fn kill_a_master(&mut self) -> Outcome<Micros> {
         self.cluster.kill_a_master().await?;

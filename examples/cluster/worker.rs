@@ -27,7 +27,7 @@ pub(crate) struct Hold {
     pub(crate) asked: Micros,
     /// The client believed in it from here ..
     pub(crate) from: Micros,
-    /// .. to here: just before the release was called.
+    /// .. to here: it was told of the loss, or was about to release.
     pub(crate) to: Micros,
 }
 
@@ -171,10 +171,14 @@ async fn compete(locks: LockManager, key: String, say: Say, over: watch::Receive
             }
         };
         let (token, from) = (guard.fencing_token().get(), now());
-        sleep(WORK).await;
+        tokio::select! {
+            () = sleep(WORK) => {}
+            _ = guard.lost() => {}
+        }
         let to = now();
+        let _ = say.send(format!("hold {key} {token} {asked} {from} {to}"));
         let line = match guard.release().await {
-            Ok(()) => format!("hold {key} {token} {asked} {from} {to}"),
+            Ok(()) => continue,
             Err(error @ lock_core::LockError::Lost { .. }) => {
                 format!("lost {key} {} {error}", now())
             }

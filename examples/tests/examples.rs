@@ -403,9 +403,9 @@ fn no_lock_is_lost_in_a_cluster_whose_slots_move_and_whose_master_is_killed() {
     assert_eq!(rows("  half moved").count(), 2, "{output}");
     for row in rows("  moved key by key").chain(rows("  a master is killed")) {
         let words: Vec<_> = row.split("  ").filter(|word| !word.is_empty()).collect();
-        // Lost locks, two holders, falling tokens.
-        let bad: Vec<_> = words[6..9].iter().map(|word| word.trim()).collect();
-        assert_eq!(bad, ["0", "0", "0"], "{output}");
+        // Lost locks, two holders and for how long, falling tokens.
+        let bad: Vec<_> = words[6..10].iter().map(|word| word.trim()).collect();
+        assert_eq!(bad, ["0", "0", "0.0", "0"], "{output}");
     }
     assert!(
         output.contains("40 locks were held all the time, 0 were lost"),
