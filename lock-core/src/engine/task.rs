@@ -37,6 +37,10 @@ const BATCH: usize = 350;
 /// Maximum pause of a waiter after a failed request, with a margin.
 const MAXIMUM_PAUSE: Duration = Duration::from_millis(600);
 
+/// Maximum number of refreshes under way. After a lost connection all lines are due at once, and more requests than this would
+/// only wait for each other.
+const REFRESHES: usize = 1000;
+
 /// Maximum time that a batch delays the next one.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -49,10 +53,13 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
         BootTimer::Heartbeat
     };
     let mut jobs: FuturesUnordered<Job> = FuturesUnordered::new();
+    let mut refreshes: FuturesUnordered<Job> = FuturesUnordered::new();
     loop {
         let now = shared.now();
-        let next = sweep(&shared, now, &mut jobs);
+        let next = sweep(&shared, now, &mut jobs, &mut refreshes);
         tokio::select! {
+            // Renewals and releases first.
+            biased;
             command = commands.recv() => match command {
                 Some(Command::Release(acquisition)) => release(&shared, acquisition, &mut jobs),
                 Some(Command::ReleaseThen(acquisition, then)) => {
@@ -63,7 +70,8 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
                 }
                 None => break,
             },
-            Some(()) = jobs.next(), if !jobs.is_empty() => {}
+            Some(()) = next_of(&mut jobs), if !jobs.is_empty() => {}
+            Some(()) = next_of(&mut refreshes), if !refreshes.is_empty() => {}
             () = shared.wake.notified() => {}
             () = timer.wait(now, next) => {}
         }
@@ -83,7 +91,14 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
             }));
         }
     }
-    while jobs.next().await.is_some() {}
+    jobs.extend(refreshes);
+    while next_of(&mut jobs).await.is_some() {}
+}
+
+/// The next job that is over. Without the budget of tokio: where many jobs are ready, each poll would use it up on the first ones, and
+/// wake all others in vain.
+async fn next_of(jobs: &mut FuturesUnordered<Job>) -> Option<()> {
+    tokio::task::unconstrained(jobs.next()).await
 }
 
 fn release(shared: &Arc<Shared>, acquisition: Arc<Acquisition>, jobs: &mut FuturesUnordered<Job>) {
@@ -101,14 +116,22 @@ fn release(shared: &Arc<Shared>, acquisition: Arc<Acquisition>, jobs: &mut Futur
 }
 
 /// Starts all work that is due. Returns the moment of the next work.
-fn sweep(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) -> Moment {
+fn sweep(
+    shared: &Arc<Shared>,
+    now: Moment,
+    jobs: &mut FuturesUnordered<Job>,
+    refreshes: &mut FuturesUnordered<Job>,
+) -> Moment {
     if shared.leases_due.load(Ordering::SeqCst) <= now.0 {
         sweep_leases(shared, now, jobs);
     }
     if shared.lines_due.load(Ordering::SeqCst) <= now.0 {
-        sweep_lines(shared, now, jobs);
+        sweep_lines(shared, now, jobs, refreshes);
     }
     let leases = Moment(shared.leases_due.load(Ordering::SeqCst));
+    if refreshes.len() >= REFRESHES {
+        return leases;
+    }
     let lines = Moment(shared.lines_due.load(Ordering::SeqCst));
     leases.min(lines)
 }
@@ -187,12 +210,18 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     shared.leases_due.fetch_min(next.0, Ordering::SeqCst);
 }
 
-fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) {
+fn sweep_lines(
+    shared: &Arc<Shared>,
+    now: Moment,
+    jobs: &mut FuturesUnordered<Job>,
+    refreshes: &mut FuturesUnordered<Job>,
+) {
+    let room = REFRESHES.saturating_sub(refreshes.len());
     shared.lines_due.store(Moment::NEVER.0, Ordering::SeqCst);
     // The time of a request, and of the pause after its failure.
     let limit = shared.config.command_deadline.saturating_add(MAXIMUM_PAUSE);
     let mut registry = lock(&shared.registry);
-    let due = registry.due(now, limit);
+    let due = registry.due(now, limit, room);
     for (line, _) in &due {
         if let Some(terms) = line.wants_check() {
             shared.watch_line(&mut registry, line, terms);
@@ -203,7 +232,7 @@ fn sweep_lines(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Jo
     for (line, what) in due {
         match what {
             Some(LineCheck::Refresh(acquisition)) => {
-                jobs.push(Box::pin(refresh(Arc::clone(shared), line, acquisition)));
+                refreshes.push(Box::pin(refresh(Arc::clone(shared), line, acquisition)));
             }
             Some(LineCheck::PassedOver(left)) => {
                 tracing::debug!(

@@ -6,6 +6,7 @@
 mod bounds;
 mod cancel;
 mod cost;
+mod crowd;
 mod fencing;
 mod foreign;
 mod lease;
