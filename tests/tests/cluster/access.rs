@@ -1,6 +1,7 @@
 //! Ways to the nodes: users, forwarded ports, nodes that name no host.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use lock_core::{LockError, LockManager, LockManagerBuilder, Tls};
 use lock_tests::kit::command;
@@ -70,6 +71,47 @@ async fn nodes_behind_forwarded_ports_are_reached_through_the_address_map() {
     for proxy in &proxies {
         assert!(proxy.connections() > 0);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nodes_that_are_far_away_serve_within_the_default_deadline() {
+    let cluster = TestCluster::start(3).await;
+    let (proxies, locks) = behind_proxies(&cluster, LockManager::builder()).await;
+    for proxy in &proxies {
+        proxy.delay(Duration::from_millis(200));
+    }
+    for number in 0..6 {
+        let lock = locks.lock(format!("key-{number}"));
+        let guard = lock.try_acquire().await.unwrap().expect("it is free");
+        guard.release().await.unwrap();
+    }
+}
+
+/// How often the nodes were asked for the slots.
+async fn asked_for_slots(cluster: &TestCluster) -> u64 {
+    let mut asked = 0;
+    for node in &cluster.nodes {
+        let stats = node.server.commandstats().await;
+        asked += stats.get("cluster|slots").copied().unwrap_or_default();
+    }
+    asked
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_asks_for_the_slots_once_a_second_and_only_while_it_is_used() {
+    let cluster = TestCluster::start(3).await;
+    let locks = LockManager::connect(&cluster.url()).await.unwrap();
+    let span = Duration::from_secs(3);
+    let asked_in_span = async || {
+        let before = asked_for_slots(&cluster).await;
+        tokio::time::sleep(span).await;
+        asked_for_slots(&cluster).await - before
+    };
+    assert_eq!(asked_in_span().await, 0);
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let asked = asked_in_span().await;
+    assert!((2..=5).contains(&asked), "{asked} in {span:?}");
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -161,15 +161,18 @@ async fn an_error_that_a_script_raises_is_its_own_whatever_it_says() {
     let cluster = TestCluster::shared().await;
     let locks = LockManager::connect(&cluster.url()).await.unwrap();
     let guard = locks.lock("{raises}:1").acquire().await.unwrap();
-    for said in [
+    let words = [
         "TRYAGAIN later",
         "CLUSTERDOWN now",
+        "MASTERDOWN as well",
         "MOVED 1 127.0.0.1:1",
         "ASK 1 127.0.0.1:1",
-    ] {
+        "NOSCRIPT here",
+    ];
+    for said in words {
         let text = format!("redis.call('INCR', KEYS[1]); error({{err = '{said}'}})");
         let script = GuardedScript::new(&text);
-        let key = format!("{{raises}}:{}", &said[..3]);
+        let key = format!("{{raises}}:{}", &said[..4].trim());
         let failed = guard.guarded(&script).key(&key).run::<()>().await;
         assert!(
             matches!(failed, Err(LockError::Script { .. })),

@@ -36,8 +36,17 @@ pub(super) struct Call<'a> {
     pub(super) keys: &'a [Name<'a>],
     pub(super) args: &'a [Arg<'a>],
     pub(super) limit: Duration,
-    /// Whether it renews leases: there must be time for another call on a new connection.
-    pub(super) renews: bool,
+    pub(super) purpose: Purpose,
+}
+
+/// What depends on the answer to a script call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// A grant, or the result of a guarded script: the answer of a former master would make a second holder.
+    Grant,
+    /// Leases: there must be time for another call on a new connection.
+    Renewal,
+    Other,
 }
 
 /// Why a call has no answer.
@@ -164,7 +173,7 @@ impl Endpoint {
         }
         // A short rest of the limit tells nothing of the connection.
         if left >= call.limit / 2 {
-            if call.renews {
+            if call.purpose == Purpose::Renewal {
                 self.link.renewal_went_silent(call.limit);
             } else {
                 self.link.went_silent(call.limit);

@@ -26,8 +26,15 @@ const NOT_NOW: [&str; 13] = [
     "UNKILLABLE",
 ];
 
-/// Those of a cluster. They are about the request as a whole, so a script that raises one of them has made it up.
-const OF_A_CLUSTER: [&str; 4] = ["CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK"];
+/// Those about a request as a whole. A script that raises one of them has made it up.
+const OF_A_REQUEST: [&str; 6] = [
+    "CLUSTERDOWN",
+    "MASTERDOWN",
+    "TRYAGAIN",
+    "MOVED",
+    "ASK",
+    "NOSCRIPT",
+];
 
 /// First words of replies from a replica.
 const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
@@ -100,11 +107,11 @@ pub(super) fn is_from_replica(error: &RedisError) -> bool {
 /// Whether a script has raised the error itself, in a way that only the server may.
 pub(super) fn is_made_up(error: &RedisError) -> bool {
     let code = error.code().unwrap_or_default();
-    OF_A_CLUSTER.contains(&code) && said(error).contains(RUNNING[0])
+    OF_A_REQUEST.contains(&code) && said(error).contains(RUNNING[0])
 }
 
 fn not_now(code: &str, text: &str) -> bool {
-    if OF_A_CLUSTER.contains(&code) && text.contains(RUNNING[0]) {
+    if OF_A_REQUEST.contains(&code) && text.contains(RUNNING[0]) {
         return false;
     }
     begins_with(&NOT_NOW, code, text) || text.contains("max number of clients")

@@ -53,7 +53,7 @@ impl RedisStore {
         let [token, ttl, mode, alive_for, channel, reserve] = self.args(attempt);
         let from = Arg::Bytes(from.as_bytes());
         let args = [token, ttl, mode, alive_for, channel, reserve, from];
-        let value = self.run(&script::PASS, &keys, &args).await?;
+        let value = self.run_for_grant(&script::PASS, &keys, &args).await?;
         reply::passed(value, attempt.reserve)
     }
 
@@ -135,7 +135,7 @@ impl RedisStore {
             self.fence(attempt.key),
         ];
         let args = self.args(attempt);
-        let value = self.run(&script::ACQUIRE, &keys, &args).await?;
+        let value = self.run_for_grant(&script::ACQUIRE, &keys, &args).await?;
         reply::acquired(value, attempt.reserve)
     }
 

@@ -56,7 +56,7 @@ impl RedisStore {
         keys.extend(call.keys.iter().map(|key| Name::from(key.as_str())));
         args.extend(call.args.iter().map(|arg| Arg::Bytes(arg)));
         let script = script(call.body, check);
-        match self.run(&script, &keys, &args).await {
+        match self.run_for_grant(&script, &keys, &args).await {
             Ok(Value::Array(parts)) => answer(parts),
             Ok(_) => Err(garbled()),
             Err(StoreError::Misconfigured(refusal)) => match fault_of_script(&refusal) {

@@ -282,14 +282,11 @@ impl Link {
         self.leave();
     }
 
-    /// Whether the server may be away: the connection is being made, or does not answer.
-    pub(super) fn is_in_doubt(&self) -> bool {
+    /// Whether the server may be away: the connection is being made, or an answer takes longer than `late`.
+    pub(super) fn is_in_doubt(&self, late: Duration) -> bool {
         match self.current() {
             None => self.dial.is_running(),
-            Some(live) => {
-                let silence = &live.socket.silence;
-                live.socket.is_busy() && silence.lasts(Duration::ZERO) > live.late()
-            }
+            Some(live) => live.socket.is_busy() && live.socket.silence.lasts(Duration::ZERO) > late,
         }
     }
 

@@ -1,12 +1,9 @@
-//! A connection in use, and when an answer on it is late.
+//! A connection in use.
 
 use std::time::Duration;
 
 use super::socket::Socket;
 use crate::time::Moment;
-
-/// After this time an answer is late: minimum, and maximum where round trips are long. It is shorter than any failover.
-const LATE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(500));
 
 #[derive(Clone)]
 pub(super) struct Live {
@@ -15,15 +12,4 @@ pub(super) struct Live {
     pub(super) dialled: Moment,
     pub(super) made_in: Duration,
     pub(super) socket: Socket,
-}
-
-impl Live {
-    /// The time after which an answer is late.
-    pub(super) fn late(&self) -> Duration {
-        (self.socket.silence.round_trip() * 3).clamp(LATE.0, LATE.1)
-    }
-
-    pub(super) fn was_made_late(&self) -> bool {
-        self.made_in > LATE.0
-    }
 }

@@ -39,8 +39,8 @@ use redis::Value;
 use tokio::time::{Instant, timeout};
 
 use self::cluster::{Cluster, Node};
-use self::endpoint::Call;
 pub(super) use self::endpoint::Endpoint;
+use self::endpoint::{Call, Purpose};
 use self::error::no_reply;
 pub(super) use self::error::{at, classify, garbled};
 pub(super) use self::list::{page, scanned};
@@ -191,7 +191,24 @@ impl RedisStore {
             keys,
             args,
             limit: self.limit,
-            renews: false,
+            purpose: Purpose::Other,
+        })
+        .await
+    }
+
+    /// As [`run`](Self::run), for a script that grants a lock or runs under one.
+    async fn run_for_grant(
+        &self,
+        script: &Script,
+        keys: &[Name<'_>],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
+        self.call(Call {
+            script,
+            keys,
+            args,
+            limit: self.limit,
+            purpose: Purpose::Grant,
         })
         .await
     }
@@ -211,7 +228,7 @@ impl RedisStore {
             keys,
             args,
             limit: shortest.map_or(self.limit, |third| third.min(self.limit)),
-            renews: true,
+            purpose: Purpose::Renewal,
         })
         .await
     }

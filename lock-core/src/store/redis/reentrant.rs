@@ -22,7 +22,7 @@ fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> Arg<'a> {
 impl RedisStore {
     pub(super) async fn reenter(&self, attempt: Attempt<'_>, holds: Name<'_>) -> Parsed<Answer> {
         let value = self
-            .run(
+            .run_for_grant(
                 &script::ACQUIRE,
                 &[attempt.key.lock().into(), holds, self.fence(attempt.key)],
                 &[

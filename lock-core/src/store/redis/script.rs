@@ -6,6 +6,7 @@ use std::io::Write;
 use once_cell::sync::Lazy;
 use redis::{Cmd, RedisResult, RedisWrite, Value};
 
+use super::error::is_made_up;
 use super::wire::Arg;
 use crate::key::Name;
 
@@ -160,7 +161,7 @@ where
     F: Future<Output = RedisResult<Value>>,
 {
     match answer {
-        Err(error) if error.code() == Some("NOSCRIPT") => match by_text() {
+        Err(error) if error.code() == Some("NOSCRIPT") && !is_made_up(&error) => match by_text() {
             // Boxed because it is rare: otherwise every call would carry room for it.
             Some(call) => Box::pin(call).await,
             None => Err(error),

@@ -3,9 +3,11 @@
 //! A node of the URL may have been given to another cluster. So an answer counts only if it names nodes that are known. While nothing
 //! is known, all nodes of the URL are asked, and have to be of one cluster.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::{Either, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::time::{Instant, timeout, timeout_at};
 
@@ -24,8 +26,8 @@ use crate::sync::lock;
 /// Maximum wait for the nodes with a connection before others are asked, and for the other nodes of the URL after the first answer.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// Maximum nodes that are asked at once.
-const MOST: usize = 3;
+/// Number of nodes with a connection that are asked at once while a master is in doubt.
+const IN_DOUBT: usize = 2;
 
 #[derive(Debug, thiserror::Error)]
 #[error("the nodes that answer are of another cluster")]
@@ -33,7 +35,11 @@ struct Foreign;
 
 impl Cluster {
     /// The slots, as the first node of this cluster says that answers. Nodes that are `doubted` are asked only if there are no others.
-    pub(super) async fn slots(&self, doubted: &[Arc<Node>]) -> Result<Vec<Range>, StoreError> {
+    pub(super) async fn slots(
+        &self,
+        doubted: &[Arc<Node>],
+        is_routine: bool,
+    ) -> Result<Vec<Range>, StoreError> {
         let (mut nodes, is_first) = {
             let table = lock(&self.table);
             (table.masters(), !table.knows_ids())
@@ -44,8 +50,10 @@ impl Cluster {
         }
         let mut connected: Vec<_> = nodes.iter().filter(|node| node.is_connected()).collect();
         fastrand::shuffle(&mut connected);
-        let asked = connected.iter().take(MOST).map(|node| self.ask_node(node));
-        if let Ok(Some(ranges)) = timeout(PATIENCE, first_of(asked)).await {
+        connected.truncate(if is_routine { 1 } else { IN_DOUBT });
+        let mut first = pin!(first_of(connected.iter().map(|node| self.ask_node(node))));
+        let in_time = timeout(PATIENCE, &mut first).await;
+        if let Ok(Some(ranges)) = in_time {
             return Ok(ranges);
         }
         let known = nodes
@@ -56,7 +64,16 @@ impl Cluster {
             let is_at = |node: &Arc<Node>| node.endpoint.address() == seed.address;
             !doubted.iter().any(is_at)
         });
-        self.ask_at_all(seeds.chain(&known), is_first).await
+        let others = self.ask_at_all(seeds.chain(&known), is_first);
+        if in_time.is_ok() {
+            return others.await;
+        }
+        // The nodes that were asked first may only be far away.
+        match select(first, pin!(others)).await {
+            Either::Left((Some(ranges), _)) | Either::Right((Ok(ranges), _)) => Ok(ranges),
+            Either::Left((None, others)) => others.await,
+            Either::Right((Err(error), first)) => first.await.ok_or(error),
+        }
     }
 
     /// The answer of a node with a connection, if it is one of this cluster.

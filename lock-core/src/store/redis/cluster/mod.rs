@@ -19,7 +19,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use once_cell::sync::OnceCell;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout_at};
 
 pub(super) use self::node::Node;
 use self::node::NodeEvents;
@@ -29,7 +29,7 @@ pub(super) use self::slots::fence_of;
 use self::slots::{Address, Range, tag_of};
 use self::table::Table;
 pub(super) use self::url::seeds;
-use super::endpoint::{Call, CallFailure};
+use super::endpoint::{Call, CallFailure, Purpose};
 use super::script::RAISE;
 use super::target::Target;
 use super::wire::Arg;
@@ -42,6 +42,9 @@ use crate::slot::slot_of;
 use crate::store::{EventSink, StoreError};
 use crate::sync::lock;
 use crate::token::ClientId;
+
+/// After this time an answer is late: it is shorter than any failover. Or after this number of round trips.
+const LATE: (Duration, u32) = (Duration::from_millis(100), 3);
 
 /// The masters of a cluster.
 pub(super) struct Cluster {
@@ -233,7 +236,7 @@ impl Cluster {
         }
     }
 
-    /// Runs a script at this node. The answer of a node that is not the master of the slot any more is not believed.
+    /// Runs a script at this node. A grant of a node that may not be the master of the slot any more is not believed.
     async fn run_at(
         &self,
         Route {
@@ -254,17 +257,28 @@ impl Cluster {
         } else {
             run.await?
         };
-        if *asks || !node.may_be_replaced(sent.elapsed()) {
+        let is_vital = call.purpose == Purpose::Grant && !*asks;
+        if !is_vital || !node.may_be_replaced(sent.elapsed(), self.late()) {
             return Ok(answer);
         }
         let slot = slot_of(call.keys[0].tail);
-        match timeout(self.limit, self.refreshed(Some(node))).await {
-            Ok(Ok(())) if self.is_served_by(slot, &node.address) => {
+        match self.refreshed(Some(node)).await {
+            Ok(()) if self.is_served_by(slot, &node.address) => {
                 node.is_confirmed();
                 Ok(answer)
             }
-            _ => Err(CallFailure::Error(no_longer_master())),
+            _ => Err(CallFailure::Error(unconfirmed())),
         }
+    }
+
+    /// The time after which an answer is late. The node with the shortest round trip counts: another one may have been stopped when its
+    /// connection was made.
+    fn late(&self) -> Duration {
+        let masters = self.masters();
+        let round_trips = masters.iter().filter_map(|node| node.round_trip());
+        let round_trips = round_trips.filter(|round_trip| !round_trip.is_zero());
+        let round_trip = round_trips.min().unwrap_or_default();
+        LATE.0.max(round_trip * LATE.1)
     }
 
     /// Raises the counter of a slot at its new master, which may have lost the last writes of the old one.
@@ -381,8 +395,9 @@ impl Cluster {
     }
 }
 
-fn no_longer_master() -> RedisError {
-    io::Error::other("the server is no longer the master of the slot").into()
+fn unconfirmed() -> RedisError {
+    io::Error::other("its answer was late, and no other node says that it is still the master")
+        .into()
 }
 
 fn no_slots() -> StoreError {

@@ -52,13 +52,20 @@ impl Node {
         self.endpoint.generation().is_some()
     }
 
+    /// Duration of a round trip, if there is a connection.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        let live = self.endpoint.link.current()?;
+        Some(live.socket.silence.round_trip())
+    }
+
     /// Whether another node may have taken its place while it did not answer: after an answer that took this long, or on a connection
     /// that was made slowly. A master that was stopped and replaced answers what lies in its sockets before it learns of that.
-    pub(super) fn may_be_replaced(&self, took: Duration) -> bool {
-        self.endpoint.link.current().is_none_or(|live| {
-            let is_confirmed = live.generation < self.confirmed.load(Ordering::Relaxed);
-            took > live.late() || (live.was_made_late() && !is_confirmed)
-        })
+    pub(super) fn may_be_replaced(&self, took: Duration, late: Duration) -> bool {
+        took > late
+            || self.endpoint.link.current().is_none_or(|live| {
+                let is_confirmed = live.generation < self.confirmed.load(Ordering::Relaxed);
+                live.made_in > late && !is_confirmed
+            })
     }
 
     /// Another node says that this one is a master.

@@ -4,8 +4,9 @@
 //!
 //! | Reason | Next round |
 //! |---|---|
-//! | a caller waits for it, or a reply says that the table is out of date | after a pause of 100 to 250 ms |
-//! | a master has no connection or does not answer, and the engine is in use | the same |
+//! | a caller waits for it | 25 ms after the last one |
+//! | a reply says that the table is out of date | 100 to 250 ms after the last one |
+//! | a master has no connection or does not answer, and the engine is in use | the same, for [`IN_DOUBT`] |
 //! | the engine is in use: it holds or waits for a lock, or has released one lately | [`IN_USE`] after the last one |
 //! | none: nodes may be replaced, one after the other | [`IDLE`] after the last one |
 
@@ -25,6 +26,12 @@ use crate::sync::lock;
 
 /// Pause after a round: first, and maximum while rounds bring no news. Spread, so that the clients of a cluster do not ask together.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(250));
+
+/// Pause before a round for which a caller waits.
+const HURRY: Duration = Duration::from_millis(25);
+
+/// Maximum time of the short intervals for a master in doubt: longer than a failover takes.
+const IN_DOUBT: Duration = Duration::from_secs(30);
 
 /// Intervals of the rounds while no master is in doubt.
 const IN_USE: Duration = Duration::from_secs(1);
@@ -48,6 +55,10 @@ struct RefreshState {
     begun: u64,
     over: u64,
     wanted: u64,
+    /// The last round that a caller waits for.
+    awaited: u64,
+    /// Since when a master is in doubt.
+    in_doubt: Option<Instant>,
     /// Nodes that are not asked in the next round, because their own word is in doubt.
     doubted: Vec<Arc<Node>>,
     last: Option<Instant>,
@@ -63,6 +74,8 @@ impl Default for RefreshState {
             begun: 0,
             over: 0,
             wanted: 0,
+            awaited: 0,
+            in_doubt: None,
             doubted: Vec::new(),
             last: None,
             pause: PAUSE.0,
@@ -82,7 +95,7 @@ impl Drop for RunningRefresh {
     fn drop(&mut self) {
         let mut state = lock(&self.refresh.state);
         state.running = false;
-        state.over = state.wanted;
+        state.over = state.wanted.max(state.awaited);
         let cause = Cause::text("the runtime of the connection has ended".to_owned());
         state.error = Some(StoreError::NotNow(cause));
         drop(state);
@@ -123,8 +136,7 @@ impl Cluster {
         let mut round = 0;
         self.want(|state| {
             round = state.begun + 1;
-            state.wanted = state.wanted.max(round);
-            state.pause = PAUSE.0;
+            state.awaited = state.awaited.max(round);
             state.doubted.extend(doubted.cloned());
         });
         let over = async {
@@ -168,16 +180,23 @@ impl Cluster {
 
     /// The time of the next round.
     fn next_round(&self) -> Instant {
+        // Before the look at the engine: a request that comes after the look finds it set.
+        lock(&self.refresh.state).idle = true;
         let in_use = self.is_in_use();
-        let is_in_doubt = |node: &Arc<Node>| node.endpoint.link.is_in_doubt();
+        let late = self.late();
+        let is_in_doubt = |node: &Arc<Node>| node.endpoint.link.is_in_doubt(late);
         let in_doubt = in_use && self.masters().iter().any(is_in_doubt);
+        let now = Instant::now();
         let mut state = lock(&self.refresh.state);
         let Some(last) = state.last else {
-            return Instant::now();
+            return now;
         };
-        let is_wanted = state.wanted > state.begun;
-        state.idle = !(is_wanted || in_use);
-        last + if is_wanted || in_doubt {
+        let since = in_doubt.then(|| state.in_doubt.unwrap_or(now));
+        state.in_doubt = since;
+        state.idle &= !in_use;
+        last + if state.awaited > state.begun {
+            HURRY
+        } else if state.wanted > state.begun || since.is_some_and(|at| now < at + IN_DOUBT) {
             state.pause
         } else if in_use {
             IN_USE
@@ -187,12 +206,14 @@ impl Cluster {
     }
 
     async fn round(&self) {
-        let doubted = {
+        let (doubted, is_routine) = {
             let mut state = lock(&self.refresh.state);
+            let is_asked_for = state.awaited.max(state.wanted) > state.begun;
             state.begun += 1;
-            std::mem::take(&mut state.doubted)
+            let is_routine = !is_asked_for && state.in_doubt.is_none();
+            (std::mem::take(&mut state.doubted), is_routine)
         };
-        let learned = self.slots(&doubted).await;
+        let learned = self.slots(&doubted, is_routine).await;
         let learned = learned.and_then(|ranges| self.apply(&ranges));
         if let Err(error) = &learned {
             tracing::debug!(%error, "the slots of the cluster are not known");
