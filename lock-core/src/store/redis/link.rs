@@ -318,6 +318,12 @@ impl Link {
         lock(&self.live).as_ref().map(|live| live.generation)
     }
 
+    /// The generation of the connection in use, and how long it took to make it.
+    pub(super) fn made_in(&self) -> Option<(u64, Duration)> {
+        let live = lock(&self.live);
+        live.as_ref().map(|live| (live.generation, live.made_in))
+    }
+
     pub(super) fn current(&self) -> Option<Live> {
         lock(&self.live).clone()
     }

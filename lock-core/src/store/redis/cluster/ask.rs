@@ -42,7 +42,7 @@ impl Cluster {
     ) -> Result<Vec<Range>, StoreError> {
         let (mut nodes, is_first) = {
             let table = lock(&self.table);
-            (table.masters(), !table.knows_ids())
+            (table.masters().to_vec(), !table.knows_ids())
         };
         let in_doubt = |node: &Arc<Node>| doubted.iter().any(|one| Arc::ptr_eq(one, node));
         if !nodes.iter().all(in_doubt) {

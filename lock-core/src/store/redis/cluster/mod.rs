@@ -166,7 +166,7 @@ impl Cluster {
     }
 
     fn masters(&self) -> Vec<Arc<Node>> {
-        lock(&self.table).masters()
+        lock(&self.table).masters().to_vec()
     }
 
     /// Whether the engine holds or waits for a lock, or has released one that a new master may still have.
@@ -258,7 +258,7 @@ impl Cluster {
             run.await?
         };
         let is_vital = call.purpose == Purpose::Grant && !*asks;
-        if !is_vital || !node.may_be_replaced(sent.elapsed(), self.late()) {
+        if !is_vital || !node.may_be_replaced(sent.elapsed(), || self.late()) {
             return Ok(answer);
         }
         let slot = slot_of(call.keys[0].tail);

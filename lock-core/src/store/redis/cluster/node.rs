@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use super::Cluster;
 use super::slots::Address;
+use super::{Cluster, LATE};
 use crate::key::LockKey;
 use crate::rt::Handle;
 use crate::slot::slot_of;
@@ -60,12 +60,17 @@ impl Node {
 
     /// Whether another node may have taken its place while it did not answer: after an answer that took this long, or on a connection
     /// that was made slowly. A master that was stopped and replaced answers what lies in its sockets before it learns of that.
-    pub(super) fn may_be_replaced(&self, took: Duration, late: Duration) -> bool {
-        took > late
-            || self.endpoint.link.current().is_none_or(|live| {
-                let is_confirmed = live.generation < self.confirmed.load(Ordering::Relaxed);
-                live.made_in > late && !is_confirmed
-            })
+    pub(super) fn may_be_replaced(&self, took: Duration, late: impl FnOnce() -> Duration) -> bool {
+        let Some((generation, made_in)) = self.endpoint.link.made_in() else {
+            return true;
+        };
+        // Almost never longer than this: the rest is looked at only then.
+        if took.max(made_in) <= LATE.0 {
+            return false;
+        }
+        let late = late();
+        let is_confirmed = generation < self.confirmed.load(Ordering::Relaxed);
+        took > late || (made_in > late && !is_confirmed)
     }
 
     /// Another node says that this one is a master.

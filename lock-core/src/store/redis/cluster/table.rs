@@ -18,6 +18,8 @@ const REST: Duration = Duration::from_secs(1);
 /// Which master serves which slot.
 pub(super) struct Table {
     owners: Vec<Option<Arc<Node>>>,
+    /// The masters that serve slots, always in the same order.
+    masters: Vec<Arc<Node>>,
     pub(super) nodes: HashMap<Address, Arc<Node>>,
     /// The ids of all nodes, as the last answer gave them.
     ids: HashSet<Box<str>>,
@@ -48,6 +50,7 @@ impl Table {
     pub(super) fn new() -> Self {
         Self {
             owners: vec![None; SLOTS],
+            masters: Vec::new(),
             nodes: HashMap::new(),
             ids: HashSet::new(),
             behind: vec![false; SLOTS],
@@ -65,11 +68,8 @@ impl Table {
             .is_some_and(|node| node.address == *address)
     }
 
-    /// The masters that serve slots, always in the same order.
-    pub(super) fn masters(&self) -> Vec<Arc<Node>> {
-        let mut masters = masters_of(&self.owners);
-        masters.sort_by(|one, other| one.address.cmp(&other.address));
-        masters
+    pub(super) fn masters(&self) -> &[Arc<Node>] {
+        &self.masters
     }
 
     pub(super) fn version(&self) -> u64 {
@@ -103,6 +103,7 @@ impl Table {
         }
         let is_news = self.owners[slot].replace(Arc::clone(to)).is_some();
         self.behind[slot] |= is_news;
+        self.masters = masters_of(&self.owners);
         self.version += 1;
         Some(is_news)
     }
@@ -130,7 +131,8 @@ impl Table {
             self.behind[slot] |= *moved;
         }
         let before = std::mem::replace(&mut self.owners, owners);
-        let (served, serve) = (masters_of(&before), masters_of(&self.owners));
+        let serve = masters_of(&self.owners);
+        let served = std::mem::replace(&mut self.masters, serve.clone());
         // A node that never served may be about to: it stays while it is asked.
         let goes = |_: &Address, node: &mut Arc<Node>| {
             !is_in(&serve, node) && (is_in(&served, node) || !node.endpoint.link.is_busy())
@@ -180,6 +182,7 @@ fn masters_of(owners: &[Option<Arc<Node>>]) -> Vec<Arc<Node>> {
             masters.push(Arc::clone(owner));
         }
     }
+    masters.sort_by(|one, other| one.address.cmp(&other.address));
     masters
 }
 
