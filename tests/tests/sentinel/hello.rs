@@ -118,6 +118,65 @@ async fn the_first_connection_is_to_the_master_of_the_newest_epoch() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_majority_of_the_sentinels_decides_within_an_epoch() {
+    let (master, other) = (TestServer::start().await, TestServer::start().await);
+    let wrong = Fake::start(7, other.port()).await;
+    let (one, two) = (
+        Fake::start(7, master.port()).await,
+        Fake::start(7, master.port()).await,
+    );
+    let url = format!(
+        "redis+sentinel://{},{},{}/mymaster",
+        wrong.addr, one.addr, two.addr
+    );
+    for _ in 0..10 {
+        let locks = LockManager::connect(&url).await.unwrap();
+        assert!(is_taken_on(&locks, "a", &master).await);
+    }
+    // A connected client moves with the majority.
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.lock("job").ttl(LONG).acquire().await.unwrap();
+    one.names(7, other.port());
+    assert_eq!(guard.lost().await, LossReason::Gone);
+    assert!(is_taken_on(&locks, "b", &other).await);
+}
+
+#[tokio::test]
+async fn sentinels_without_a_majority_are_refused_and_both_masters_are_named() {
+    let (master, other) = (TestServer::start().await, TestServer::start().await);
+    let (one, two) = (
+        Fake::start(7, master.port()).await,
+        Fake::start(7, other.port()).await,
+    );
+    let url = format!("redis+sentinel://{},{}/mymaster", one.addr, two.addr);
+    let said = LockManager::connect(&url).await.unwrap_err().to_string();
+    for (sentinel, named) in [(&one, &master), (&two, &other)] {
+        let says = format!("{} names 127.0.0.1:{}", sentinel.addr, named.port());
+        assert!(said.contains(&says), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lower_epoch_is_followed_if_all_sentinels_name_it_and_the_master_is_gone() {
+    let (master, other) = (TestServer::start().await, TestServer::start().await);
+    let (one, two) = (
+        Fake::start(7, master.port()).await,
+        Fake::start(7, master.port()).await,
+    );
+    let url = format!("redis+sentinel://{},{}/mymaster", one.addr, two.addr);
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.lock("job").ttl(LONG).acquire().await.unwrap();
+    // All sentinels are set up anew, and then there is a failover.
+    one.names(1, other.port());
+    two.names(1, other.port());
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    assert!(guard.is_held(), "the master lives");
+    master.kill();
+    assert_eq!(guard.lost().await, LossReason::Gone);
+    assert!(is_taken_on(&locks, "b", &other).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sentinel_that_was_found_is_found_again_without_the_one_that_named_it() {
     let master = TestServer::start().await;
     let one = Sentinel::start_with("mymaster", master.addr(), 1, "").await;

@@ -17,8 +17,9 @@ use super::reply::text;
 use super::script::Script;
 use super::sentinels::Sentinels;
 use super::socket::Socket;
-use super::source::{HELLO, Named, News, Source};
+use super::source::{By, HELLO, Named, News, Source};
 use super::subscriptions::Subscriptions;
+use super::verdict::Verdict;
 use super::wire::{Arg, CHANNELS, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -382,10 +383,23 @@ impl Link {
         self.source.sentinels.clone()
     }
 
-    /// A sentinel names a master. Goes there if that is news.
-    pub(super) fn follow(self: &Arc<Self>, named: &Named) -> News {
-        let news = self.source.hear(named);
-        if news == News::Moved {
+    /// A sentinel has answered. Goes to the master that the sentinels name together, if that is news. The first one is chosen by the
+    /// attempt to connect.
+    pub(super) fn weigh(self: &Arc<Self>, sentinels: &Sentinels) {
+        if let Verdict::Master(named) = sentinels.verdict()
+            && self.source.is_known()
+        {
+            let by = if self.current().is_none() && sentinels.are_at_one() {
+                By::All
+            } else {
+                By::Majority
+            };
+            self.follow(&named, by);
+        }
+    }
+
+    fn follow(self: &Arc<Self>, named: &Named, by: By) {
+        if self.source.hear(named, by) == News::Moved {
             tracing::info!(
                 master = named.address(),
                 epoch = named.epoch,
@@ -393,7 +407,6 @@ impl Link {
             );
             self.redial();
         }
-        news
     }
 
     /// The server is not the master any more: ends the connection. What still comes on it does not count.
@@ -431,7 +444,7 @@ impl Link {
         if channel == HELLO {
             let named = Named::in_hello(message).filter(|_| !self.has_left(generation));
             if let Some(named) = named {
-                self.follow(&named);
+                self.follow(&named, By::One);
             }
         } else if self.is_discarded(generation) {
             // While an old connection lives beside its successor, both receive the same messages. Late messages of the old one

@@ -27,6 +27,7 @@ mod target;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod user;
+mod verdict;
 mod wire;
 
 use std::fmt;

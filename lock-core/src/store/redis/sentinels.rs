@@ -22,8 +22,9 @@ use tokio::time::{Instant, sleep, timeout};
 use super::error::{is_misconfigured, misconfigured, said};
 use super::link::Link;
 use super::socket::{self, Socket};
-use super::source::{Named, News};
+use super::source::Named;
 use super::target::Target;
+use super::verdict::{Verdict, verdict};
 use crate::sync::lock;
 
 /// Interval of the questions to a sentinel that tells us of failovers, and to one that does not.
@@ -68,8 +69,8 @@ struct Observed {
     task: Option<AbortHandle>,
     /// Named by another sentinel, and not by the URL.
     is_discovered: bool,
-    /// `None` before the first answer.
-    answer: Option<RedisResult<()>>,
+    /// The master that it named, or why it does not answer. `None` before the first answer.
+    answer: Option<RedisResult<Named>>,
     /// Number of answers in a row with an older epoch.
     older: u32,
 }
@@ -143,16 +144,15 @@ impl Sentinels {
         }
     }
 
-    /// A sentinel has answered.
-    fn answered(&self, which: &Target, news: &News, named: &Named) {
+    /// A sentinel has answered. It `lags` if it names a master that was replaced.
+    fn answered(&self, which: &Target, named: &Named, lags: bool) {
         let mut board = lock(&self.board);
         board.answers += 1;
         if let Some(observed) = board.find(which) {
-            let is_back = matches!(observed.answer.replace(Ok(())), Some(Err(_)));
-            let is_older = *news == News::Older;
-            observed.older = if is_older { observed.older + 1 } else { 0 };
+            let before = observed.answer.replace(Ok(named.clone()));
+            observed.older = if lags { observed.older + 1 } else { 0 };
             let (sentinel, master) = (&*which.address, named.address());
-            if is_back {
+            if matches!(before, Some(Err(_))) {
                 tracing::info!(sentinel, "the sentinel answers again");
             }
             if observed.older == LOST {
@@ -163,8 +163,24 @@ impl Sentinels {
                 );
             }
         }
-        drop(board);
-        self.heard.notify_waiters();
+    }
+
+    /// What the sentinels that answer say together.
+    pub(super) fn verdict(&self) -> Verdict {
+        let board = lock(&self.board);
+        verdict(board.votes())
+    }
+
+    /// Whether all sentinels that answer name one master in one epoch, among them most of those in the URL.
+    pub(super) fn are_at_one(&self) -> bool {
+        let board = lock(&self.board);
+        let of_url = board.all.iter().filter(|one| !one.is_discovered);
+        let answer = of_url
+            .clone()
+            .filter(|one| matches!(one.answer, Some(Ok(_))));
+        let mut votes = board.votes().map(|(_, named)| named);
+        let first = votes.next();
+        votes.all(|named| Some(named) == first) && answer.count() * 2 > of_url.count()
     }
 
     /// A sentinel has failed.
@@ -172,7 +188,7 @@ impl Sentinels {
         let mut board = lock(&self.board);
         let (sentinel, why) = (&*which.address, said(&error));
         let before = board.find(which).map(|one| one.answer.replace(Err(error)));
-        if let Some(None | Some(Ok(()))) = before {
+        if let Some(None | Some(Ok(_))) = before {
             tracing::warn!(
                 sentinel,
                 why,
@@ -220,6 +236,16 @@ impl Board {
         all.find(|observed| observed.target.address == target.address)
     }
 
+    /// Who names which master, of those that answer.
+    fn votes(&self) -> impl Iterator<Item = (&str, &Named)> {
+        self.all
+            .iter()
+            .filter_map(|observed| match &observed.answer {
+                Some(Ok(named)) => Some((&*observed.target.address, named)),
+                _ => None,
+            })
+    }
+
     /// Whether one more can be watched, if need be in place of one that fails.
     fn has_room(&mut self) -> bool {
         let fails = |one: &Observed| one.is_discovered && matches!(one.answer, Some(Err(_)));
@@ -237,7 +263,7 @@ impl Board {
         for observed in &self.all {
             match &observed.answer {
                 Some(Err(error)) => failures.push((&observed.target.address, error)),
-                None | Some(Ok(())) => return None,
+                None | Some(Ok(_)) => return None,
             }
         }
         let mut errors = failures.iter().map(|(_, error)| *error);
@@ -320,8 +346,11 @@ impl Watch {
             };
             let (named, others) = asked?;
             self.tell(|link, sentinels| {
-                let news = link.follow(&named);
-                sentinels.answered(&self.target, &news, &named);
+                let lags = link.source.is_replaced(&named);
+                sentinels.answered(&self.target, &named, lags);
+                link.weigh(sentinels);
+                // After that, so that an attempt to connect finds the verdict heeded.
+                sentinels.heard.notify_waiters();
                 if sentinels.discovered(&self.target, &others) {
                     sentinels.watch(link);
                 }

@@ -1,8 +1,9 @@
 //! The address of the master: that of the URL, or the one that its sentinels name.
 //!
-//! Each configuration of a master has an epoch, which grows with each failover. An older epoch is never followed, and within
-//! one epoch the first address counts.
+//! Each configuration of a master has an epoch, which grows with each failover. Within one epoch the first address counts, until a
+//! majority of the sentinels names another one. An older epoch is followed only if all sentinels were set up anew.
 
+use std::cmp::Ordering;
 use std::io;
 use std::sync::{Arc, Mutex};
 
@@ -10,6 +11,7 @@ use redis::{ConnectionAddr, RedisResult};
 
 use super::sentinels::Sentinels;
 use super::target::Target;
+use super::verdict::Verdict;
 use crate::sync::lock;
 
 /// Channel on which each sentinel names the master, on every server of that master.
@@ -44,9 +46,20 @@ impl Named {
         format!("{}:{}", self.host, self.port)
     }
 
-    fn is_at_address_of(&self, other: &Self) -> bool {
+    pub(super) fn is_at_address_of(&self, other: &Self) -> bool {
         (&self.host, self.port) == (&other.host, other.port)
     }
+}
+
+/// Who names a master.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
+pub(super) enum By {
+    /// One sentinel.
+    One,
+    /// The majority in the newest epoch.
+    Majority,
+    /// All that answer, most of those in the URL, while the known master cannot be reached.
+    All,
 }
 
 /// What a message says to a client.
@@ -71,7 +84,7 @@ struct KnownMaster {
 }
 
 impl KnownMaster {
-    fn hear(&mut self, named: &Named) -> News {
+    fn hear(&mut self, named: &Named, by: By) -> News {
         let name = self.name.as_deref();
         let Some(master) = &mut self.master else {
             if name.is_some_and(|name| name != &*named.name) {
@@ -89,7 +102,12 @@ impl KnownMaster {
             return News::None;
         }
         let moved = !master.is_at_address_of(named);
-        if named.epoch > master.epoch {
+        let counts = match named.epoch.cmp(&master.epoch) {
+            Ordering::Greater => true,
+            Ordering::Equal => by >= By::Majority,
+            Ordering::Less => by == By::All,
+        };
+        if counts {
             *master = named.clone();
             if moved { News::Moved } else { News::None }
         } else if moved {
@@ -182,11 +200,19 @@ impl Source {
     /// The target of the next connection. Asks the sentinels first, if there are any.
     pub(super) async fn target(&self) -> RedisResult<Arc<Target>> {
         if let Some(sentinels) = &self.sentinels {
-            let is_known = lock(&self.state).followed.is_some();
+            let is_known = self.is_known();
             let answer = sentinels.ask(is_known).await;
             // Without any sentinel, the last master is tried.
             if !is_known {
                 answer?;
+                match sentinels.verdict() {
+                    Verdict::Master(named) => drop(self.hear(&named, By::Majority)),
+                    Verdict::Split(why) => {
+                        let why = format!("the sentinels contradict each other: {why}");
+                        return Err(io::Error::other(why).into());
+                    }
+                    Verdict::None => {}
+                }
             }
         }
         let state = lock(&self.state);
@@ -196,10 +222,25 @@ impl Source {
         Ok(Arc::clone(state.target(&self.url)))
     }
 
-    /// A sentinel names a master.
-    pub(super) fn hear(&self, named: &Named) -> News {
+    /// Whether the sentinels have named a master.
+    pub(super) fn is_known(&self) -> bool {
+        lock(&self.state).followed.is_some()
+    }
+
+    /// Whether this master has been replaced, as far as is known.
+    pub(super) fn is_replaced(&self, named: &Named) -> bool {
+        let state = lock(&self.state);
+        let known = state.known.master.as_ref();
+        known.is_some_and(|known| {
+            named.epoch < known.epoch
+                || (named.epoch == known.epoch && !named.is_at_address_of(known))
+        })
+    }
+
+    /// A master is named.
+    pub(super) fn hear(&self, named: &Named, by: By) -> News {
         let mut state = lock(&self.state);
-        let news = state.known.hear(named);
+        let news = state.known.hear(named, by);
         if matches!(news, News::First | News::Moved) {
             match self.url.at(&named.host, named.port) {
                 Ok(target) => {
@@ -253,24 +294,36 @@ mod tests {
     #[test]
     fn a_lower_epoch_is_never_followed_and_an_epoch_has_one_master() {
         let mut known = behind_sentinels();
-        assert_eq!(known.hear(&named(3, 1)), News::First);
-        assert_eq!(known.hear(&named(3, 1)), News::None);
-        assert_eq!(known.hear(&named(3, 2)), News::Older);
-        assert_eq!(known.hear(&named(2, 2)), News::Older);
-        assert_eq!(known.hear(&named(2, 1)), News::None);
-        assert_eq!(known.hear(&named(4, 2)), News::Moved);
+        assert_eq!(known.hear(&named(3, 1), By::One), News::First);
+        assert_eq!(known.hear(&named(3, 1), By::One), News::None);
+        assert_eq!(known.hear(&named(3, 2), By::One), News::Older);
+        assert_eq!(known.hear(&named(2, 2), By::One), News::Older);
+        assert_eq!(known.hear(&named(2, 1), By::One), News::None);
+        assert_eq!(known.hear(&named(4, 2), By::One), News::Moved);
         // The same server in a new epoch, then what an old sentinel says.
-        assert_eq!(known.hear(&named(5, 2)), News::None);
-        assert_eq!(known.hear(&named(4, 1)), News::Older);
+        assert_eq!(known.hear(&named(5, 2), By::One), News::None);
+        assert_eq!(known.hear(&named(4, 1), By::One), News::Older);
         assert_eq!(known.master, Some(named(5, 2)));
+    }
+
+    #[test]
+    fn a_majority_and_all_together_count_for_more() {
+        let mut known = behind_sentinels();
+        assert_eq!(known.hear(&named(3, 1), By::Majority), News::First);
+        assert_eq!(known.hear(&named(3, 2), By::Majority), News::Moved);
+        assert_eq!(known.hear(&named(3, 2), By::Majority), News::None);
+        assert_eq!(known.hear(&named(2, 1), By::Majority), News::Older);
+        assert_eq!(known.hear(&named(2, 1), By::All), News::Moved);
+        // From now on that is the epoch.
+        assert_eq!(known.hear(&named(3, 2), By::One), News::Moved);
     }
 
     #[test]
     fn the_first_message_behind_a_plain_url_names_the_server_of_the_url() {
         let mut known = KnownMaster::default();
-        assert_eq!(known.hear(&named(3, 1)), News::None);
-        assert_eq!(known.hear(&named(3, 2)), News::Older);
-        assert_eq!(known.hear(&named(4, 2)), News::Moved);
+        assert_eq!(known.hear(&named(3, 1), By::One), News::None);
+        assert_eq!(known.hear(&named(3, 2), By::One), News::Older);
+        assert_eq!(known.hear(&named(4, 2), By::One), News::Moved);
     }
 
     #[test]
@@ -278,9 +331,9 @@ mod tests {
         let mut known = behind_sentinels();
         let mut other = named(9, 9);
         other.name = "carts".into();
-        assert_eq!(known.hear(&other), News::None);
-        assert_eq!(known.hear(&named(1, 1)), News::First);
-        assert_eq!(known.hear(&other), News::None);
+        assert_eq!(known.hear(&other, By::One), News::None);
+        assert_eq!(known.hear(&named(1, 1), By::One), News::First);
+        assert_eq!(known.hear(&other, By::One), News::None);
     }
 
     #[test]
