@@ -10,6 +10,7 @@ use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 
+use super::agreement::Agreement;
 use super::dial::Dial;
 use super::error::is_from_replica;
 use super::live::Live;
@@ -19,7 +20,6 @@ use super::sentinels::Sentinels;
 use super::socket::Socket;
 use super::source::{By, HELLO, Named, News, Source};
 use super::subscriptions::Subscriptions;
-use super::verdict::Verdict;
 use super::wire::{Arg, CHANNELS, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -386,7 +386,7 @@ impl Link {
     /// A sentinel has answered. Goes to the master that the sentinels name together, if that is news. The first one is chosen by the
     /// attempt to connect.
     pub(super) fn weigh(self: &Arc<Self>, sentinels: &Sentinels) {
-        if let Verdict::Master(named) = sentinels.verdict()
+        if let Agreement::On(named) = sentinels.agreement()
             && self.source.is_known()
         {
             let by = if self.current().is_none() && sentinels.are_at_one() {

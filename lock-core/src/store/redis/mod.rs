@@ -1,5 +1,6 @@
 //! Locks on Redis or Valkey: on one master, or on the masters of a cluster.
 
+mod agreement;
 mod batch;
 mod channels;
 mod cluster;
@@ -27,7 +28,7 @@ mod target;
 #[cfg(feature = "tls-rustls")]
 mod tls;
 mod user;
-mod verdict;
+
 mod wire;
 
 use std::fmt;

@@ -19,12 +19,12 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::agreement::{Agreement, agreement};
 use super::error::{is_misconfigured, misconfigured, said};
 use super::link::Link;
 use super::socket::{self, Socket};
 use super::source::Named;
 use super::target::Target;
-use super::verdict::{Verdict, verdict};
 use crate::sync::lock;
 
 /// Interval of the questions to a sentinel that tells us of failovers, and to one that does not.
@@ -166,9 +166,9 @@ impl Sentinels {
     }
 
     /// What the sentinels that answer say together.
-    pub(super) fn verdict(&self) -> Verdict {
+    pub(super) fn agreement(&self) -> Agreement {
         let board = lock(&self.board);
-        verdict(board.votes())
+        agreement(board.votes())
     }
 
     /// Whether all sentinels that answer name one master in one epoch, among them most of those in the URL.
@@ -349,7 +349,7 @@ impl Watch {
                 let lags = link.source.is_replaced(&named);
                 sentinels.answered(&self.target, &named, lags);
                 link.weigh(sentinels);
-                // After that, so that an attempt to connect finds the verdict heeded.
+                // After that, so that an attempt to connect finds the agreement heeded.
                 sentinels.heard.notify_waiters();
                 if sentinels.discovered(&self.target, &others) {
                     sentinels.watch(link);

@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex};
 
 use redis::{ConnectionAddr, RedisResult};
 
+use super::agreement::Agreement;
 use super::sentinels::Sentinels;
 use super::target::Target;
-use super::verdict::Verdict;
 use crate::sync::lock;
 
 /// Channel on which each sentinel names the master, on every server of that master.
@@ -205,13 +205,13 @@ impl Source {
             // Without any sentinel, the last master is tried.
             if !is_known {
                 answer?;
-                match sentinels.verdict() {
-                    Verdict::Master(named) => drop(self.hear(&named, By::Majority)),
-                    Verdict::Split(why) => {
+                match sentinels.agreement() {
+                    Agreement::On(named) => drop(self.hear(&named, By::Majority)),
+                    Agreement::Split(why) => {
                         let why = format!("the sentinels contradict each other: {why}");
                         return Err(io::Error::other(why).into());
                     }
-                    Verdict::None => {}
+                    Agreement::None => {}
                 }
             }
         }

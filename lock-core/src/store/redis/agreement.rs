@@ -7,19 +7,19 @@ use super::source::Named;
 
 /// What the sentinels say together.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum Agreement {
     /// None has answered.
     None,
-    Master(Named),
+    On(Named),
     /// In the newest epoch no master has a majority. Who names which.
     Split(String),
 }
 
-/// The verdict of these sentinels, each with the master that it names.
-pub(super) fn verdict<'a>(votes: impl Iterator<Item = (&'a str, &'a Named)>) -> Verdict {
+/// The agreement of these sentinels, each with the master that it names.
+pub(super) fn agreement<'a>(votes: impl Iterator<Item = (&'a str, &'a Named)>) -> Agreement {
     let mut votes: Vec<_> = votes.collect();
     let Some(newest) = votes.iter().map(|(_, named)| named.epoch).max() else {
-        return Verdict::None;
+        return Agreement::None;
     };
     votes.retain(|(_, named)| named.epoch == newest);
     let votes_for = |master: &Named| {
@@ -30,11 +30,11 @@ pub(super) fn verdict<'a>(votes: impl Iterator<Item = (&'a str, &'a Named)>) -> 
     };
     let majority = |(_, named): &&(&str, &Named)| votes_for(named) * 2 > votes.len();
     if let Some((_, named)) = votes.iter().find(majority) {
-        return Verdict::Master((*named).clone());
+        return Agreement::On((*named).clone());
     }
     let each = votes.iter();
     let each = each.map(|(sentinel, named)| format!("{sentinel} names {}", named.address()));
-    Verdict::Split(each.collect::<Vec<_>>().join(", "))
+    Agreement::Split(each.collect::<Vec<_>>().join(", "))
 }
 
 #[cfg(test)]
@@ -46,22 +46,22 @@ mod tests {
         Named::in_hello(&hello).unwrap()
     }
 
-    fn of(votes: &[(u64, u16)]) -> Verdict {
+    fn of(votes: &[(u64, u16)]) -> Agreement {
         let votes: Vec<_> = votes
             .iter()
             .map(|(epoch, port)| named(*epoch, *port))
             .collect();
-        verdict(votes.iter().map(|named| ("s", named)))
+        agreement(votes.iter().map(|named| ("s", named)))
     }
 
     #[test]
     fn a_majority_in_the_newest_epoch_decides() {
-        assert_eq!(of(&[]), Verdict::None);
-        assert_eq!(of(&[(3, 1)]), Verdict::Master(named(3, 1)));
-        assert_eq!(of(&[(3, 2), (3, 1), (3, 1)]), Verdict::Master(named(3, 1)));
+        assert_eq!(of(&[]), Agreement::None);
+        assert_eq!(of(&[(3, 1)]), Agreement::On(named(3, 1)));
+        assert_eq!(of(&[(3, 2), (3, 1), (3, 1)]), Agreement::On(named(3, 1)));
         // The leader of a failover is the first to know.
-        assert_eq!(of(&[(3, 1), (3, 1), (4, 2)]), Verdict::Master(named(4, 2)));
-        let split = Verdict::Split("s names 10.0.0.1:1, s names 10.0.0.1:2".to_owned());
+        assert_eq!(of(&[(3, 1), (3, 1), (4, 2)]), Agreement::On(named(4, 2)));
+        let split = Agreement::Split("s names 10.0.0.1:1, s names 10.0.0.1:2".to_owned());
         assert_eq!(of(&[(2, 1), (3, 1), (3, 2)]), split);
     }
 }
