@@ -275,7 +275,9 @@ impl LockGuard {
     /// A live holder does not need it, since the watchdog renews the lease. Use it for a step during which the program may stand
     /// still (a longer ttl), at the end of such a step (a shorter ttl, so that a crash blocks others for a shorter time), and for a
     /// lock with [`renew(false)`](crate::Lock::renew), whose lease it prolongs once. [`max_hold`](crate::Lock::max_hold) still ends
-    /// the hold. Guards of one owner share a lease: while there are several, a shorter ttl has no effect.
+    /// the hold. Guards of one owner share a lease: while there are several, a shorter ttl has no effect. With a
+    /// [reentrant lock](crate::ReentrantLock) a shorter ttl counts for this guard alone: on the server the lease keeps its end, since
+    /// other processes of the owner may rely on it.
     ///
     /// # Errors
     ///

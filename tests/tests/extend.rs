@@ -261,3 +261,38 @@ fn runtime() -> tokio::runtime::Runtime {
     let mut builder = tokio::runtime::Builder::new_current_thread();
     builder.enable_all().build().unwrap()
 }
+
+#[tokio::test]
+async fn a_renewal_that_comes_late_does_not_shorten_a_longer_lease() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = manager(&proxy.url()).await;
+    let lock = locks.lock("a").ttl(SECOND * 3);
+    let guard = lock.acquire().await.unwrap();
+    let late = proxy.hold_next_request_matching(is_extend);
+    late.wait().await;
+    // It is still on its way when its connection breaks.
+    proxy.reset();
+    guard.extend(SECOND * 60).await.unwrap();
+    late.deliver();
+    // It was carried out: the server has counted it.
+    eventually("it arrives", LIMIT, async || {
+        let stats = server.commandstats().await;
+        stats.get("pexpire").copied().unwrap_or_default() >= 2
+    })
+    .await;
+    let on_server = server.pttl("lock:a").await;
+    assert!(on_server > 50_000, "{on_server}");
+    assert!(guard.remaining().as_millis() as i64 <= on_server);
+}
+
+#[tokio::test]
+async fn a_shorter_ttl_of_a_reentrant_lock_counts_for_its_guard_alone() {
+    let server = TestServer::start().await;
+    let locks = manager(&server.url()).await;
+    let guard = locks.reentrant_lock("a").acquire().await.unwrap();
+    guard.extend(SECOND * 5).await.unwrap();
+    assert!(believes(&guard, 5), "{:?}", guard.remaining());
+    assert!(server.pttl("a").await > 20_000);
+    guard.release().await.unwrap();
+}

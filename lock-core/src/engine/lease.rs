@@ -264,6 +264,11 @@ impl Lease {
         Some((users.terms, prolongs))
     }
 
+    /// Whether an extension was asked for that the server has not confirmed yet.
+    pub(crate) fn is_extension_owed(&self) -> bool {
+        self.owed.load(Ordering::SeqCst)
+    }
+
     /// Whether an extension was asked for that no renewal was sent with.
     pub(crate) fn is_extension_wanted(&self) -> bool {
         let extension = self.watched.get().map(|watched| lock(&watched.extension));

@@ -312,6 +312,7 @@ async fn let_go(
             key: &acquisition.key,
             token: &token,
             ttl: left,
+            shortens: true,
             owner: acquisition.owner(),
         };
         let kept = Box::pin(shared.store.extend(&[keep])).await.pop();

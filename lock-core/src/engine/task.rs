@@ -166,6 +166,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
                         acquisition: Arc::clone(acquisition),
                         terms,
                         prolongs,
+                        shortens: lease.is_extension_owed(),
                     });
                 }
                 next = next.min(lease.renew_at()).min(lease.end().min(cap));
@@ -260,6 +261,8 @@ struct Due {
     terms: Terms,
     /// False if the renewal only confirms a fixed lease after messages may have been missed.
     prolongs: bool,
+    /// Whether an extension asks for an earlier end.
+    shortens: bool,
 }
 
 /// The leases of each server, apart: one that hangs must not delay the renewals of another one.
@@ -378,6 +381,7 @@ async fn extend(shared: &Shared, batch: &[Due]) -> Vec<Result<bool, StoreError>>
         } else {
             Duration::ZERO
         },
+        shortens: due.shortens,
         owner: due.acquisition.owner(),
     });
     let renewals: Vec<_> = renewals.collect();
@@ -398,6 +402,7 @@ async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
             key: &one.key,
             token,
             ttl: Duration::ZERO,
+            shortens: false,
             owner: one.owner.as_ref().map(Owner::as_str),
         });
         let asked: Vec<_> = asked.collect();

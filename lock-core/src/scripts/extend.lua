@@ -1,7 +1,8 @@
 -- Renews many leases in one call.
 --
 -- KEYS  the locks
--- ARGV  the token of each lock; then the ttl in ms: one for all of them, or one for each; 0 leaves a lease as it is
+-- ARGV  the token of each lock; then the ttl in ms: one for all of them, or one for each. 0 leaves a lease as it is. A lease never
+--       ends earlier than before, since the call may come late from a broken connection, unless the ttl has a minus
 -- Returns the number of locks if each was still held by its token, and its ttl was set; else for each lock 1 if it was held
 -- by its token, 0 if not
 --
@@ -15,7 +16,7 @@ for i = 1, #KEYS do
   if holder == ARGV[i] then
     local lease = tonumber(each and ARGV[#KEYS + i] or ttl)
     -- Written even if nothing changes: a replica must refuse.
-    if lease == 0 then lease = redis.call('PTTL', KEYS[i]) end
+    lease = lease < 0 and -lease or math.max(lease, redis.call('PTTL', KEYS[i]))
     if lease > 0 then redis.call('PEXPIRE', KEYS[i], lease) end
     renewed[i] = 1
   else

@@ -132,6 +132,8 @@ pub(crate) struct Renewal<'a> {
     pub(crate) token: &'a Token,
     /// Zero if the lease is only confirmed: its end stays as it is.
     pub(crate) ttl: Duration,
+    /// Whether the lease may end earlier than before. Else a renewal that comes late changes nothing.
+    pub(crate) shortens: bool,
     /// As in the [`Attempt`].
     pub(crate) owner: Option<&'a str>,
 }

@@ -423,8 +423,10 @@ impl Store for MemoryStore {
                 });
                 match holder {
                     Some(holder) if holder.token == *renewal.token => {
-                        if !renewal.ttl.is_zero() {
-                            holder.expires = now + renewal.ttl;
+                        let end = now + renewal.ttl;
+                        let is_later = end > holder.expires;
+                        if is_later || (renewal.shortens && !renewal.ttl.is_zero()) {
+                            holder.expires = end;
                         }
                         true
                     }

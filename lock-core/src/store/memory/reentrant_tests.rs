@@ -96,6 +96,7 @@ impl Rig {
             key,
             token: &self.client.token(token),
             ttl,
+            shortens: false,
             owner: Some(owner.as_str()),
         };
         matches!(self.store.extend(&[renewal]).await[..], [Ok(true)])

@@ -176,7 +176,7 @@ fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
     let args_len = args.iter().map(|arg| match arg {
         Arg::Text(text) => text.len(),
         Arg::Bytes(bytes) => bytes.len(),
-        Arg::Millis(_) | Arg::Number(_) => LONGEST_NUMBER,
+        Arg::Millis(_) | Arg::AlsoEarlier(_) | Arg::Number(_) => LONGEST_NUMBER,
     });
     let size = verb.len() + script.len() + LONGEST_NUMBER + texts.chain(args_len).sum::<usize>();
     let mut command = Cmd::with_capacity(3 + keys.len() + args.len(), size);
@@ -193,6 +193,7 @@ fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
             Arg::Text(text) => command.arg(*text),
             Arg::Bytes(bytes) => command.arg(*bytes),
             Arg::Millis(duration) => command.arg(duration.as_millis() as u64),
+            Arg::AlsoEarlier(duration) => command.arg(-(duration.as_millis() as i64)),
             Arg::Number(number) => command.arg(*number),
         };
     }

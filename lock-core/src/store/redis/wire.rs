@@ -17,6 +17,8 @@ pub(in crate::store) enum Arg<'a> {
     Text(&'a str),
     Bytes(&'a [u8]),
     Millis(Duration),
+    /// With a minus: the ttl of a lease that may end earlier than before.
+    AlsoEarlier(Duration),
     Number(u64),
 }
 
@@ -25,12 +27,16 @@ pub(in crate::store) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>,
     let keys = renewals.iter().map(|r| r.key.lock().into()).collect();
     let mut args = Vec::with_capacity(renewals.len() + 1);
     args.extend(renewals.iter().map(|r| Arg::Bytes(r.token.as_bytes())));
-    let mut ttls = renewals.iter().map(|r| r.ttl);
-    let first = ttls.next();
-    if ttls.all(|ttl| Some(ttl) == first) {
-        args.extend(first.map(Arg::Millis));
-    } else {
-        args.extend(renewals.iter().map(|r| Arg::Millis(r.ttl)));
+    let ttl = |renewal: &Renewal<'_>| (renewal.ttl, renewal.shortens);
+    let arg = |renewal: &Renewal<'_>| match ttl(renewal) {
+        (ttl, true) => Arg::AlsoEarlier(ttl),
+        (ttl, false) => Arg::Millis(ttl),
+    };
+    match renewals.split_first() {
+        Some((first, others)) if others.iter().all(|other| ttl(other) == ttl(first)) => {
+            args.push(arg(first));
+        }
+        _ => args.extend(renewals.iter().map(arg)),
     }
     (keys, args)
 }
