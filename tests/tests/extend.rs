@@ -290,7 +290,8 @@ async fn a_renewal_that_comes_late_does_not_shorten_a_longer_lease() {
 async fn a_shorter_ttl_of_a_reentrant_lock_counts_for_its_guard_alone() {
     let server = TestServer::start().await;
     let locks = manager(&server.url()).await;
-    let guard = locks.reentrant_lock("a").acquire().await.unwrap();
+    let lock = locks.reentrant_lock("a").owner(&Owner::new());
+    let guard = lock.acquire().await.unwrap();
     guard.extend(SECOND * 5).await.unwrap();
     assert!(believes(&guard, 5), "{:?}", guard.remaining());
     assert!(server.pttl("a").await > 20_000);
