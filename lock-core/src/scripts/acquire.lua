@@ -24,9 +24,10 @@ if type(holder) == 'table' then
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 if holder == token then
+  -- First, because a server short of memory allows it, and then lets the script finish. Never shorter: a delayed request may be
+  -- older than the grant that its client relies on.
+  redis.call('PEXPIRE', lock, math.max(redis.call('PTTL', lock), tonumber(ttl)))
   local minted, _, reserved = mint(fence, reserve)
-  -- Never shorter: a delayed request may be older than the grant that its client relies on.
-  if redis.call('PTTL', lock) < tonumber(ttl) then redis.call('PEXPIRE', lock, ttl) end
   return granted(minted, reserved, reserve)
 end
 

@@ -70,6 +70,31 @@ async fn a_full_server_refuses_new_locks_but_renews_releases_and_hands_over() {
 }
 
 #[tokio::test]
+async fn a_full_server_confirms_the_grant_of_a_short_lease() {
+    let server = warm_server().await;
+    let (one, other) = (usual(&server).await, usual(&server).await);
+    let ttl = ms(1500);
+    let guard = one.lock(NAME).ttl(ttl).acquire().await.unwrap();
+    let lock = other.lock(NAME).ttl(ttl);
+    let waiting = tokio::spawn(async move { lock.acquire().await });
+    until_queued(&server, 1).await;
+    command::<()>(&server, "CONFIG SET maxmemory 1").await;
+    // The last answer is then older than a third of the ttl, so the grant has to be confirmed.
+    let refused = async || {
+        let errors: String = command(&server, "INFO errorstats").await;
+        errors.contains("errorstat_OOM")
+    };
+    eventually("a refresh is refused", LIMIT, refused).await;
+    guard.release().await.unwrap();
+    let next = tokio::time::timeout(ttl / 2, waiting).await;
+    let next = next.expect("in time").unwrap().unwrap();
+    assert!(renewed(&next).await);
+    next.release().await.unwrap();
+    command::<()>(&server, "CONFIG SET maxmemory 0").await;
+    recovers(&server, &one).await;
+}
+
+#[tokio::test]
 async fn a_server_made_a_replica_refuses_and_works_again_as_a_master() {
     let server = warm_server().await;
     let master = TestServer::start().await;

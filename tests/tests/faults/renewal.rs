@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lock_core::{LockGuard, LossReason};
+use lock_tests::kit::command;
 use lock_tests::{DropMode, LIMIT, Proxy, Request, boottime_now, eventually};
 
 use crate::support::{KEY, LONG, NAME, in_time, is_extend, ms, now_or_never, warm_server};
@@ -191,4 +192,26 @@ async fn a_lock_that_is_to_be_kept_is_not_renewed_by_a_batch_that_was_due_before
         leftovers(&server).await.is_empty()
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_flushed_script_does_not_cost_a_short_lease_far_away() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy, ms(1000)).await;
+    let guard = locks.lock(NAME).ttl(ms(1000)).acquire().await.unwrap();
+    proxy.delay(ms(140));
+    let renewed = async |times| {
+        let before = proxy.count(is_extend);
+        eventually("it is renewed", LIMIT, async || {
+            assert!(guard.is_held());
+            proxy.count(is_extend) >= before + times
+        })
+        .await;
+    };
+    renewed(2).await;
+    let () = command(&server, "SCRIPT FLUSH").await;
+    renewed(4).await;
+    proxy.delay(Duration::ZERO);
+    guard.release().await.unwrap();
 }

@@ -10,7 +10,7 @@ use tokio::time::timeout;
 use super::batch::Batcher;
 use super::error::{classify, is_made_up, no_reply};
 use super::link::Link;
-use super::script::Script;
+use super::script::{Script, is_lost};
 use super::source::Source;
 use super::target::Target;
 use super::wire::Arg;
@@ -156,8 +156,8 @@ impl Endpoint {
         }
     }
 
-    /// Runs a script by its hash, and by its text if the server has lost it. Waits for `left`, a part of the call's limit. With
-    /// `asks`, each request follows an `ASKING`.
+    /// Runs a script by its hash, and by its text if the server has lost it. Waits for `left`, a part of the call's limit, for each of
+    /// the two. With `asks`, each follows an `ASKING`.
     pub(super) async fn run(
         &self,
         call: Call<'_>,
@@ -168,7 +168,15 @@ impl Endpoint {
             script, keys, args, ..
         } = call;
         let request = |command: Cmd| self.link.request_after(command, asks);
-        if let Ok(answer) = timeout(left, script.run(keys, args, request)).await {
+        let mut answer = timeout(left, request(script.by_hash(keys, args))).await;
+        if let Ok(Err(error)) = &answer
+            && is_lost(error)
+        {
+            // With a limit of its own: a renewal far away has no time left. Boxed because it is rare.
+            let by_text = Box::pin(request(script.by_text(keys, args)));
+            answer = timeout(left, by_text).await;
+        }
+        if let Ok(answer) = answer {
             return answer.map_err(CallFailure::Error);
         }
         // A short rest of the limit tells nothing of the connection.

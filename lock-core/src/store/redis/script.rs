@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::io::Write;
 
 use once_cell::sync::Lazy;
-use redis::{Cmd, RedisResult, RedisWrite, Value};
+use redis::{Cmd, RedisError, RedisResult, RedisWrite, Value};
 
 use super::error::is_made_up;
 use super::wire::Arg;
@@ -152,6 +152,11 @@ impl Script {
     }
 }
 
+/// Whether the server does not know the script.
+pub(super) fn is_lost(error: &RedisError) -> bool {
+    error.code() == Some("NOSCRIPT") && !is_made_up(error)
+}
+
 /// The answer to a call by hash. If the server has lost the script, the answer to the call by text, if that is still made.
 pub(in crate::store) async fn unless_lost<F>(
     answer: RedisResult<Value>,
@@ -161,7 +166,7 @@ where
     F: Future<Output = RedisResult<Value>>,
 {
     match answer {
-        Err(error) if error.code() == Some("NOSCRIPT") && !is_made_up(&error) => match by_text() {
+        Err(error) if is_lost(&error) => match by_text() {
             // Boxed because it is rare: otherwise every call would carry room for it.
             Some(call) => Box::pin(call).await,
             None => Err(error),
