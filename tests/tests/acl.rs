@@ -430,7 +430,7 @@ async fn a_key_outside_the_pattern_is_a_matter_of_configuration() {
             assert!(
                 error
                     .to_string()
-                    .contains("check the password, the ACL rules"),
+                    .contains("add a pattern for its keys to the user"),
                 "{error}"
             );
         }

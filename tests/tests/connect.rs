@@ -164,6 +164,60 @@ async fn missing_rights_are_named_with_the_line_that_gives_them() {
 }
 
 #[tokio::test]
+async fn a_missing_pattern_for_the_keys_is_named_with_the_line_that_gives_it() {
+    let mut acl = AclServer::start("~lock:* &lock-core:*").await;
+    acl.allow(["@all"]).await;
+    let at = acl.server().addr();
+    assert_eq!(
+        refused(&acl.url()).await,
+        format!(
+            "the user `app` of the server at {at} may not use the keys `lock-core:*`, which locks need: an administrator permits it \
+             with `ACL SETUSER app ~lock-core:*`"
+        )
+    );
+    let mut acl = AclServer::start("~lock-core:* &lock-core:*").await;
+    acl.allow(["@all"]).await;
+    let locks = connect(&acl.url()).await.unwrap();
+    let said = locks.lock("a").try_acquire().await.unwrap_err().to_string();
+    assert!(said.contains("add a pattern for its keys"), "{said}");
+}
+
+#[tokio::test]
+async fn a_command_that_was_renamed_is_named() {
+    for [one, other] in [["LPOP", "TIME"], ["TIME", "PEXPIRE"]] {
+        let server = TestServer::builder()
+            .arg("--rename-command", one)
+            .arg("ONE", "--rename-command")
+            .arg(other, "OTHER")
+            .start()
+            .await;
+        let at = server.addr();
+        assert_eq!(
+            refused(&server.url()).await,
+            format!(
+                "the server at {at} does not know {}, {}, which locks need: it was renamed or disabled (`rename-command` in its \
+                 settings)",
+                one.to_lowercase(),
+                other.to_lowercase()
+            )
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_list_without_the_right_to_scan_names_it() {
+    let mut acl = AclServer::start("~lock:* ~lock-core:* &lock-core:*").await;
+    acl.allow(["@all"]).await;
+    acl.admin(&["ACL", "SETUSER", "app", "-scan"]).await;
+    let locks = connect(&acl.url()).await.unwrap();
+    let said = locks.list().next_page().await.unwrap_err().to_string();
+    assert!(
+        said.contains("permit it with `ACL SETUSER user +scan`"),
+        "{said}"
+    );
+}
+
+#[tokio::test]
 async fn a_user_that_may_do_all_but_the_list_commands_is_refused() {
     let mut acl = AclServer::start("~* &*").await;
     acl.allow(["@all"]).await;
@@ -190,7 +244,8 @@ async fn a_full_server_says_so() {
 #[tokio::test]
 async fn a_refused_probe_proves_nothing() {
     // No key of the probe, no INFO and no HELLO.
-    let mut acl = AclServer::start("~lock:* &lock-core:*").await;
+    let patterns = "~lock:* ~lock-core:fence ~lock-core:queue:* ~lock-core:waiters:* &lock-core:*";
+    let mut acl = AclServer::start(patterns).await;
     acl.allow(words("eval evalsha exists")).await;
     let error = refused(&acl.url()).await;
     assert!(error.contains("may not run get, llen,"), "{error}");

@@ -2,9 +2,10 @@
 --
 -- ARGV  1 the end of that key: in a cluster a tag, so that the key is in a slot of this node; otherwise left out
 --
--- Returns the names of the commands that this user may not run. Nothing for a user of the reentrant lock alone: it may run every
--- command of that lock, and no command that only the exclusive lock needs. Any other refusal (a key outside the user's pattern,
--- a full server) proves nothing. The text of a refusal does not name the command.
+-- Returns what this user lacks: the names of the commands that it may not run, `?` and the name of each that the server does not
+-- know (it was renamed), and `~` and the pattern if it may not use the counter of fencing tokens, which every lock needs. Nothing
+-- for a user of the reentrant lock alone: it may run every command of that lock, and no command that only the exclusive lock needs.
+-- Any other refusal (a key outside the user's pattern, a full server) proves nothing. The text of a refusal does not name the command.
 --
 -- Atomic, so that no other client sees the key. The script removes it.
 local KEY = 'lock-core:probe' .. (ARGV[1] or '')
@@ -20,13 +21,22 @@ local function try(of, name, ...)
     if of == 1 then own = own + 1 end
     return true
   end
-  if string.find(err, "can't run this command", 1, true) or string.find(err, 'permissions to run', 1, true) then
+  local unknown = string.find(err, 'Unknown Redis', 1, true)
+  if unknown or string.find(err, "can't run this command", 1, true) or string.find(err, 'permissions to run', 1, true) then
     for kind = 1, 2 do
-      if of == kind or of == 3 then table.insert(refused[kind], string.lower(name)) end
+      if of == kind or of == 3 then table.insert(refused[kind], (unknown and '?' or '') .. string.lower(name)) end
     end
   end
   return false
 end
+
+-- Whether an error says that the keys of a command are not the user's.
+local function is_of_keys(reply)
+  local err = type(reply) == 'table' and reply.err or ''
+  return string.find(err, 'one of the keys', 1, true) or string.find(err, 'access a key', 1, true)
+end
+
+if is_of_keys(redis.pcall('EXISTS', 'lock-core:fence' .. (ARGV[1] and ':' .. ARGV[1] or ''))) then return {'~lock-core:*'} end
 
 try(1, 'EXISTS', KEY)
 try(1, 'GET', KEY)

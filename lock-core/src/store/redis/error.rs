@@ -126,7 +126,21 @@ fn begins_with(words: &[&str], code: &str, text: &str) -> bool {
 fn refused(said: &str) -> StoreError {
     let advice = ADVICE.iter().find(|(code, _)| said.starts_with(code));
     let advice = advice.map_or("", |(_, advice)| advice);
+    let right = said.strip_prefix("NOPERM ").and_then(missing_right);
+    let advice = right.as_deref().unwrap_or(advice);
     StoreError::Misconfigured(format!("{REFUSED}{said}): {advice}"))
+}
+
+/// What a refusal says that the user may not do, as advice.
+fn missing_right(refusal: &str) -> Option<String> {
+    if refusal.contains("one of the keys") || refusal.contains("access a key") {
+        return Some(
+            "add a pattern for its keys to the user, as `ACL SETUSER user ~lock:*`".to_owned(),
+        );
+    }
+    let (_, quoted) = refusal.split_once("run the '")?;
+    let (command, _) = quoted.split_once('\'')?;
+    Some(format!("permit it with `ACL SETUSER user +{command}`"))
 }
 
 /// The same reason, with the name of the server.

@@ -167,16 +167,33 @@ impl Look<'_> {
     }
 }
 
-/// The error of a user that may not run these commands.
+/// The error of a user that lacks these rights: commands, `?` and a command that the server does not know, `~` and a pattern of keys.
 pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
     let user = target.info.redis_settings().username().unwrap_or("default");
-    misconfigured(format!(
-        "the user `{user}` of the server at {} may not run {}, which locks need: an administrator permits it with \
-         `ACL SETUSER {user} +{}`",
-        target.address,
-        missing.join(", "),
-        missing.join(" +")
-    ))
+    let at = &target.address;
+    let unknown: Vec<_> = missing
+        .iter()
+        .filter_map(|word| word.strip_prefix('?'))
+        .collect();
+    misconfigured(if !unknown.is_empty() {
+        format!(
+            "the server at {at} does not know {}, which locks need: it was renamed or disabled (`rename-command` in its settings)",
+            unknown.join(", ")
+        )
+    } else if let Some(pattern) = missing.iter().find(|word| word.starts_with('~')) {
+        format!(
+            "the user `{user}` of the server at {at} may not use the keys `{}`, which locks need: an administrator permits it with \
+             `ACL SETUSER {user} {pattern}`",
+            &pattern[1..]
+        )
+    } else {
+        format!(
+            "the user `{user}` of the server at {at} may not run {}, which locks need: an administrator permits it with \
+             `ACL SETUSER {user} +{}`",
+            missing.join(", "),
+            missing.join(" +")
+        )
+    })
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
