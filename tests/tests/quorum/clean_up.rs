@@ -1,10 +1,11 @@
-//! Releases that a node does not hear of at first.
+//! Releases that a node does not hear of at first, and the end of a manager.
 
 use std::time::Duration;
 
 use lock_core::LockManager;
 use lock_tests::kit::command;
 use lock_tests::{Proxy, eventually};
+use tokio::runtime::Handle;
 
 use super::rig::{LIMIT, Quorum, behind};
 
@@ -150,6 +151,22 @@ async fn a_node_that_was_stopped_during_many_releases_keeps_no_vote() {
     eventually("no vote is left", LIMIT, async || {
         let keys = quorum.nodes[1].keys().await;
         keys.iter().all(|key| key.starts_with("lock-core:quorum"))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_task_outlives_the_managers_that_were_shut_down() {
+    let quorum = Quorum::start(3).await;
+    for _ in 0..20 {
+        let locks = quorum.manager().await;
+        let guard = locks.lock("a").acquire().await.unwrap();
+        guard.release().await.unwrap();
+        assert_eq!(locks.shutdown(LIMIT).await, 0);
+    }
+    // Each address would be looked at again after half an hour.
+    eventually("their tasks have ended", LIMIT, async || {
+        Handle::current().metrics().num_alive_tasks() == 0
     })
     .await;
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use redis::Value;
-use tokio::sync::Notify;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::sync::{Notify, watch};
+use tokio::time::{Instant, timeout};
 
 use super::QuorumStore;
 use super::ballot::Ballot;
@@ -234,7 +234,8 @@ impl Members {
         left.entries.insert(leftover.token.number(), leftover);
         if !std::mem::replace(&mut left.running, true) {
             let busy = self.under_way.begin();
-            self.spawn(clean_up_on(Arc::downgrade(self), node.index, busy));
+            let alive = self.alive.subscribe();
+            self.spawn(clean_up_on(Arc::downgrade(self), alive, node.index, busy));
         }
     }
 
@@ -287,10 +288,16 @@ impl Members {
 }
 
 /// Cleans up on a node until nothing is left. Does not keep the store alive.
-async fn clean_up_on(members: Weak<Members>, index: usize, _busy: Busy) {
+async fn clean_up_on(
+    members: Weak<Members>,
+    mut alive: watch::Receiver<()>,
+    index: usize,
+    _busy: Busy,
+) {
     let mut pause = PAUSE.0;
     loop {
-        sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+        let spread = pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+        let _ = timeout(spread, alive.changed()).await;
         let Some(members) = members.upgrade() else {
             return;
         };

@@ -7,7 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::causes::late;
 use super::node::{Members, Node};
@@ -124,8 +124,9 @@ async fn watch(members: Weak<Members>, index: usize) {
             }
             continue;
         }
+        let mut alive = members.alive.subscribe();
         drop(members);
-        sleep_until(at).await;
+        let _ = timeout_at(at, alive.changed()).await;
     }
 }
 

@@ -8,7 +8,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
 use super::Rules;
@@ -57,6 +57,8 @@ pub(super) struct Members {
     pub(super) runtime: OnceCell<Handle>,
     pub(super) tokens: Arc<Tokens>,
     pub(super) under_way: Arc<UnderWay>,
+    /// Dropped with the store: a task that pauses hears of it, and ends.
+    pub(super) alive: watch::Sender<()>,
 }
 
 impl Members {
@@ -87,6 +89,7 @@ impl Members {
             runtime: OnceCell::new(),
             tokens,
             under_way: Arc::default(),
+            alive: watch::Sender::default(),
         }
     }
 
