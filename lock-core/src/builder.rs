@@ -137,7 +137,8 @@ impl LockManagerBuilder {
 
     /// The maximum time for the server's answer to one command; after it the command has failed. Default: 1 s. Not zero.
     ///
-    /// It also limits the time to connect. A renewal gets at most a third of the ttl, whatever this setting is.
+    /// It also limits the time to connect; to connect to a quorum takes at most three times as long, since each node is also asked
+    /// whether it votes. A renewal gets at most a third of the ttl, whatever this setting is.
     ///
     /// # Examples
     ///

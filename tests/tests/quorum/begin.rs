@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager};
-use lock_tests::TestServer;
 use lock_tests::kit::command;
+use lock_tests::{Proxy, TestServer};
 use tokio::time::timeout;
 
 use super::forgets::is_refused;
-use super::rig::{LIMIT, Quorum, WAIT};
+use super::rig::{LIMIT, Quorum, WAIT, behind};
 
 impl Quorum {
     async fn begin_again(&self) -> Result<(), LockError> {
@@ -117,6 +117,22 @@ async fn a_quorum_begins_with_all_its_nodes() {
     quorum.nodes[1].restart().await;
     quorum.begin_again().await.unwrap();
     quorum.votes_now().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_first_program_waits_for_all_steps_of_nodes_that_are_far_away() {
+    for near in [0, 2] {
+        let quorum = Quorum::blank(3, WAIT).await;
+        let proxies: Vec<_> = quorum.nodes.iter().map(Proxy::start).collect();
+        for proxy in &proxies[near..] {
+            proxy.delay(Duration::from_millis(300));
+        }
+        let nodes = proxies.iter().zip(&quorum.nodes);
+        let urls: Vec<_> = nodes.map(|(proxy, node)| behind(proxy, node)).collect();
+        // A step takes 0.6 s, and there are five.
+        let builder = quorum.builder().command_deadline(Duration::from_secs(2));
+        builder.connect_quorum(urls).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

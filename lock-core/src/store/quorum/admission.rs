@@ -149,6 +149,12 @@ impl Members {
         admitted()?.ok_or_else(reconnected)
     }
 
+    /// Maximum time of a vetting. Two of its five round trips make the connection, within one command deadline, so all take at most
+    /// two and a half.
+    pub(super) fn vetting_limit(&self) -> Duration {
+        self.limit * 3
+    }
+
     /// Waits for the vetting of the connection. The vetting runs by itself: the caller may have its majority, and
     /// leave, long before.
     pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), StoreError> {
@@ -158,17 +164,18 @@ impl Members {
         if !node.admission.vetting.swap(true, Ordering::SeqCst) {
             let (members, node) = (Arc::clone(self), Arc::clone(node));
             self.spawn(async move {
-                let limit = members.limit;
-                let vetted = timeout(limit * 2, members.vet(&node)).await;
+                let limit = members.vetting_limit();
+                let vetted = timeout(limit, members.vet(&node)).await;
                 let outcome = vetted.unwrap_or_else(|_| {
                     node.master.went_silent();
-                    Err(late(limit * 2))
+                    Err(late(limit))
                 });
                 if outcome.is_err() {
                     node.rtt.missed();
                 }
                 lock(&node.admission.state).refused = outcome.err();
                 node.admission.vetting.store(false, Ordering::SeqCst);
+                members.noted.notify_waiters();
                 node.admission.vetting_over.notify_waiters();
             });
         }
@@ -328,10 +335,18 @@ impl Members {
             if notes.iter().all(is_new) {
                 return Ok(Vetting::New);
             }
+            let missing = self.all.iter().zip(&notes);
+            let missing = missing.filter(|(_, note)| !is_new(note));
+            let missing: Vec<_> = missing.map(|(node, _)| node).collect();
+            // A node that is far away says so later. Its vetting ends in any case.
+            let is_vetted = |node: &&Arc<Node>| node.admission.vetting.load(Ordering::SeqCst);
+            let end = if missing.iter().any(is_vetted) {
+                end + self.limit * 2
+            } else {
+                end
+            };
             if timeout_at(end, news).await.is_err() {
-                let missing = self.all.iter().zip(&notes);
-                let missing = missing.filter(|(_, note)| !is_new(note));
-                let missing = missing.map(|(node, _)| Arc::clone(&node.address));
+                let missing = missing.iter().map(|node| Arc::clone(&node.address));
                 return Err(no_note(Missing(missing.collect())));
             }
         }

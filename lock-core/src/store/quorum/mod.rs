@@ -129,7 +129,8 @@ impl QuorumStore {
             .iter()
             .map(async |node| (node, Members::vetted(members, node).await))
             .collect();
-        let (mut end, mut admitted) = (began + members.limit, Nodes::default());
+        let limit = members.vetting_limit();
+        let (mut end, mut admitted) = (began + limit, Nodes::default());
         let mut failures = Vec::new();
         while let Ok(Some((node, outcome))) = timeout_at(end, admissions.next()).await {
             match outcome {
@@ -154,7 +155,7 @@ impl QuorumStore {
             .filter(|node| !admitted.has(node.index) && !heard_of(node.index))
             .map(|node| {
                 node.rtt.is_late();
-                node.failed(causes::late(members.limit))
+                node.failed(causes::late(limit))
             })
             .collect();
         failures.extend(late);
