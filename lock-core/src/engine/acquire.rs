@@ -304,6 +304,7 @@ impl Waiter<'_> {
         if !(self.shared.store.pushes(&acquisition.key) && line.needs_subscription(now)) {
             return Ok(());
         }
+        line.asks_on(acquisition, self.place.hold(), now);
         let subscribing = Box::pin(self.shared.store.subscribe(&acquisition.key));
         match within(self.patience.end(), subscribing).await {
             Some(Ok(subscription)) => {

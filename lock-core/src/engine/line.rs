@@ -404,6 +404,15 @@ impl Line {
         self.key.kind() == Kind::Reentrant && due && !state.waiting.is_empty()
     }
 
+    /// The first waiter goes on with a second request: it may take as long as the first one.
+    pub(crate) fn asks_on(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>, now: Moment) {
+        let mut state = lock(&self.state);
+        let is_first = state.is_first(hold);
+        if let Some(pending) = state.pending_of(acquisition).filter(|_| is_first) {
+            pending.asked_at = now;
+        }
+    }
+
     /// Stores the result of subscribing. `None` means that the server refuses; the line does not ask again before `until`.
     pub(crate) fn subscribed(&self, subscription: Option<Subscription>, until: Moment) {
         let mut state = lock(&self.state);

@@ -66,6 +66,7 @@ pub(super) struct LineState {
 pub(super) struct PendingAcquisition {
     pub(super) acquisition: Arc<Acquisition>,
     pub(super) asked_by: AskedBy,
+    /// When the request under way began, or the subscription that follows it.
     pub(super) asked_at: Moment,
     /// The acquisition that the request releases, if a release makes the request.
     pub(super) releases: Option<Arc<Acquisition>>,

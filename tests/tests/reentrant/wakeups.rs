@@ -3,14 +3,15 @@
 use std::time::{Duration, Instant};
 
 use lock_core::{LockManager, Owner};
-use lock_tests::{LIMIT, TestServer};
+use lock_tests::{LIMIT, Proxy, TestServer};
+use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use crate::apart::{Apart, ApartLock};
 use crate::redisson_client::{Redisson, Unlocked};
 use crate::support::{
-    LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager_at, ms, neighbours,
-    until_clean, until_listening, until_parked, woken_by_a_message,
+    LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager, manager_at, ms, neighbours,
+    until_clean, until_listening, until_parked, warm_server, woken_by_a_message,
 };
 
 #[tokio::test]
@@ -188,4 +189,32 @@ async fn the_longest_key_with_a_prefix_is_woken_too() {
         since
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_first_waiter_that_asks_and_subscribes_slowly_is_not_overtaken() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let held = manager(&server).await.lock_apart("order");
+    let held = held.acquire().await.unwrap();
+    let locks = manager_at(&proxy.url(), ms(2_000)).await;
+    // A request takes most of the deadline. Two of them take longer than one may, with the pause after a failure.
+    proxy.delay(ms(800));
+    let (gets, mut order) = mpsc::unbounded_channel();
+    for waiter in 0..3 {
+        let (lock, gets) = (locks.lock_apart("order"), gets.clone());
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            gets.send(waiter).unwrap();
+            guard.release().await.unwrap();
+        });
+    }
+    // Each owner tries. Then the line asks, and once more after its subscription.
+    proxy.on_count(3 + 2, is_acquire).await;
+    proxy.delay(Duration::ZERO);
+    held.release().await.unwrap();
+    for waiter in 0..3 {
+        assert_eq!(in_time("the lock", order.recv()).await, Some(waiter));
+    }
+    until_clean(&server).await;
 }
