@@ -44,18 +44,19 @@ async fn a_waiter_asks_a_last_time_when_its_limit_ends() {
     let server = TestServer::start().await;
     let (one, other) = (connect(&server).await, connect(&server).await);
     let guard = one.lock("a").acquire().await.unwrap();
-    let wait = async |limit| {
+    let wait = |limit| {
         let lock = other.lock("a");
-        let waiting = tokio::spawn(async move { lock.acquire_within(limit).await });
-        queued(&server, 1).await;
-        waiting
+        tokio::spawn(async move { lock.acquire_within(limit).await })
     };
-    let in_vain = wait(ms(200)).await.await.unwrap();
+    let waiting = wait(ms(200));
+    queued(&server, 1).await;
+    let in_vain = waiting.await.unwrap();
     assert!(
         matches!(in_vain, Err(LockError::TimedOut { .. })),
         "{in_vain:?}"
     );
-    let waiting = wait(ms(500)).await;
+    let waiting = wait(ms(500));
+    queued(&server, 1).await;
     let () = command(&server, &format!("DEL {KEY}")).await;
     let next = waiting.await.unwrap().unwrap();
     assert!(guard.is_held(), "it is told at its next renewal");
