@@ -25,6 +25,10 @@ impl LockManagerBuilder {
     /// | `redis+quorum://a,b,c` | a [quorum](Self::connect_quorum) of independent masters; `rediss+quorum://` over TLS |
     /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
     ///
+    /// `?protocol=resp2` at the end of a URL of servers asks for RESP2, for a proxy that does not carry RESP3 and does not refuse it
+    /// either. Then no messages arrive, so a waiter polls every [`poll_interval`](Self::poll_interval). Where HELLO or SUBSCRIBE is
+    /// refused, this happens without the option.
+    ///
     /// # Errors
     ///
     /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and without a tokio runtime. `connect`

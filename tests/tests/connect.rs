@@ -9,6 +9,10 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
+mod connect {
+    mod proxies;
+}
+
 async fn connect(url: &str) -> Result<LockManager, LockError> {
     let builder = LockManager::builder().command_deadline(LIMIT);
     builder.connect(url).await

@@ -52,7 +52,7 @@ fn answer(request: &str, epoch: u64, port: u16) -> String {
     let bulk = |text: &str| format!("${}\r\n{text}\r\n", text.len());
     let (epoch, port) = (epoch.to_string(), port.to_string());
     if request.contains("HELLO") {
-        "-ERR unknown command `HELLO`\r\n".to_owned()
+        "-ERR unknown command 'HELLO', with args beginning with: '3' \r\n".to_owned()
     } else if request.contains("GET-MASTER-ADDR-BY-NAME") {
         format!("*2\r\n{}{}", bulk("127.0.0.1"), bulk(&port))
     } else if request.contains("SENTINELS") {

@@ -10,7 +10,7 @@ use redis::{
 };
 use tokio::time::{Instant, timeout};
 
-use super::error::said;
+use super::error::{is_reply, said};
 use super::link::Link;
 use super::live::Live;
 use super::look::Look;
@@ -48,8 +48,11 @@ impl Link {
         if let Err(error) = &made
             && error.kind() == ErrorKind::RESP3NotSupported
         {
-            self.poll_instead(error);
-            made = self.connect_as(&target, false).await;
+            let with_resp2 = self.connect_as(&target, false).await;
+            if with_resp2.is_ok() {
+                self.poll_instead(error);
+            }
+            made = with_resp2;
         }
         if made.is_err() {
             self.source.failed(&target);
@@ -117,7 +120,7 @@ impl Link {
             None => {}
             Some(Ok(())) => self.pushes.store(true, Ordering::Relaxed),
             // A connection without messages is better than no connection.
-            Some(Err(error)) if error.code() == Some("NOPERM") => {
+            Some(Err(error)) if is_reply(&error) => {
                 *lock(&self.refused_at) = Some(Instant::now());
                 self.poll_instead(&error);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, ProtocolVersion, RedisError};
 
 use crate::error::Cause;
 use crate::store::StoreError;
@@ -38,6 +38,9 @@ const OF_A_REQUEST: [&str; 6] = [
 
 /// First words of replies from a replica.
 const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
+
+/// First words of replies that refuse the client, and not only RESP3.
+const OF_A_CLIENT: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "DENIED"];
 
 const REFUSED: &str = "the server refused (";
 
@@ -92,11 +95,29 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
 }
 
 /// Whether the error is a reply of the server, and not the lack of one.
-fn is_reply(error: &RedisError) -> bool {
+pub(super) fn is_reply(error: &RedisError) -> bool {
     !matches!(
         error.kind(),
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType
     )
+}
+
+/// Whether a server or a proxy without RESP3 refused HELLO, in whatever words. `greeting` is the first reply.
+pub(super) fn refuses_hello(
+    error: &RedisError,
+    protocol: ProtocolVersion,
+    greeting: Option<&[u8]>,
+) -> bool {
+    let is_refused = protocol.supports_resp3()
+        && greeting.is_some_and(|reply| reply.starts_with(b"-"))
+        && is_reply(error);
+    let code = error.code().unwrap_or_default();
+    is_refused && !OF_A_CLIENT.contains(&code) && !not_now(code, &said(error))
+}
+
+/// The refusal of HELLO as the `redis` crate reports the one that it knows.
+pub(super) fn no_resp3(error: &RedisError) -> RedisError {
+    (ErrorKind::RESP3NotSupported, "no RESP3", said(error)).into()
 }
 
 /// Whether the error is that of a replica: then the address does not lead to the master.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(feature = "tls-rustls")]
 use std::time::Duration;
 
-use super::error::misconfigured;
+use super::error::{is_reply, misconfigured, no_resp3, refuses_hello};
 use super::silence::{Heard, Silence};
 use super::stranger::{self, Stranger};
 use super::target::Target;
@@ -22,8 +22,8 @@ use futures_util::future::select_ok;
 use redis::ErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{
-    AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, RedisConnectionInfo, RedisError,
-    RedisResult, Value,
+    AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, ProtocolVersion, RedisConnectionInfo,
+    RedisError, RedisResult, Value, cmd,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(not(lock_sim))]
@@ -130,6 +130,8 @@ pub(super) async fn connect(
         .set_connection_timeout(None)
         .set_response_timeout(None)
         .set_pipeline_buffer_size(REQUESTS_READY);
+    // Some proxies end the connection at `CLIENT SETINFO`.
+    let settings = &settings.clone().set_skip_set_lib_name();
     let silence = Silence::new();
     let made = match target.info.addr() {
         ConnectionAddr::Tcp(host, port) => {
@@ -161,6 +163,9 @@ pub(super) async fn connect(
         _ => unreachable!("a target is TCP or a Unix socket"),
     };
     match made {
+        Err(error) if refuses_hello(&error, settings.protocol(), silence.greeting()) => {
+            Err(no_resp3(&error))
+        }
         Err(error) if first => Err(explained(error, target, &silence).await),
         made => made,
     }
@@ -289,10 +294,18 @@ where
         task: task.abort_handle(),
         is_over,
     };
-    Ok(Socket {
+    let mut socket = Socket {
         requests,
         silence,
         load: Arc::default(),
         driver: Arc::new(driver),
-    })
+    };
+    // Without HELLO nothing may have been sent so far, and what answers is not known. Any reply will do.
+    if settings.protocol() == ProtocolVersion::RESP2
+        && let Err(error) = socket.request(&cmd("PING")).await
+        && !is_reply(&error)
+    {
+        return Err(error);
+    }
+    Ok(socket)
 }

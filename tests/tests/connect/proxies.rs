@@ -1,0 +1,182 @@
+//! Servers and proxies that refuse what only messages need: waiters poll, and one warning says so.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use lock_core::LockManager;
+use lock_tests::resp::{Splitter, parse_request};
+use lock_tests::{Capture, LIMIT, TestServer, eventually};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::AbortHandle;
+
+const POLLS: &str = "the server does not push messages to us: waiting for locks will poll";
+
+/// What becomes of a request.
+enum Verdict {
+    Forward,
+    Refuse(&'static str),
+    End,
+}
+
+type Rule = fn(&str, &'static str) -> Verdict;
+
+/// A proxy in front of a server, which passes on one request after the other.
+struct Strict {
+    addr: SocketAddr,
+    accepting: AbortHandle,
+}
+
+impl Strict {
+    async fn start(server: SocketAddr, rule: Rule, text: &'static str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let addr = listener.local_addr().unwrap();
+        let accepting = tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                let server = TcpStream::connect(server).await.unwrap();
+                tokio::spawn(relay(client, server, rule, text));
+            }
+        });
+        let accepting = accepting.abort_handle();
+        Self { addr, accepting }
+    }
+
+    fn url(&self) -> String {
+        format!("redis://{}", self.addr)
+    }
+}
+
+impl Drop for Strict {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+/// The next whole frame; `None` at the end of the stream.
+async fn frame(stream: &mut TcpStream, splitter: &mut Splitter) -> Option<Vec<u8>> {
+    loop {
+        if let Some(frame) = splitter.next_frame().unwrap() {
+            return Some(frame);
+        }
+        let mut bytes = [0; 4096];
+        match stream.read(&mut bytes).await {
+            Ok(size @ 1..) => splitter.push(&bytes[..size]),
+            _ => return None,
+        }
+    }
+}
+
+async fn relay(mut client: TcpStream, mut server: TcpStream, rule: Rule, text: &'static str) {
+    let (mut requests, mut answers) = (Splitter::default(), Splitter::default());
+    while let Some(request) = frame(&mut client, &mut requests).await {
+        let words = parse_request(&request).unwrap();
+        let words: Vec<_> = words.iter().map(|it| String::from_utf8_lossy(it)).collect();
+        let answer = match rule(&words.join(" ").to_uppercase(), text) {
+            Verdict::End => return,
+            Verdict::Refuse(text) => format!("-{text}\r\n").into_bytes(),
+            Verdict::Forward => {
+                server.write_all(&request).await.unwrap();
+                frame(&mut server, &mut answers).await.unwrap()
+            }
+        };
+        client.write_all(&answer).await.unwrap();
+    }
+}
+
+/// Connects, and waits for a lock that another client holds.
+async fn waits_by_polling(server: &TestServer, url: &str) {
+    let capture = Capture::start();
+    let direct = LockManager::connect(&server.url()).await.unwrap();
+    let held = direct.lock("a").acquire().await.unwrap();
+    let locks = LockManager::builder().poll_interval(Duration::from_millis(20));
+    let locks = locks.connect(url).await;
+    let lock = locks.unwrap_or_else(|error| panic!("{error}")).lock("a");
+    let waiting = tokio::spawn(async move { lock.acquire_within(LIMIT).await });
+    eventually("it waits", LIMIT, async || {
+        direct.lock("a").inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    let events = capture.events();
+    let warnings = events.iter().filter(|event| event.message() == POLLS);
+    assert_eq!(warnings.count(), 1, "{}", capture.text());
+}
+
+#[tokio::test]
+async fn a_refused_hello_means_resp2_whatever_its_text() {
+    let server = TestServer::start().await;
+    for text in [
+        "ERR unsupported command 'hello'",
+        "ERR unknown command 'HELLO', with args beginning with: '3' ",
+        "ERR unknown command `hello`",
+        "ERR invalid request",
+        "NOPROTO sorry, this protocol version is not supported",
+        "NOPROTO unsupported protocol version",
+        "WHATEVER",
+    ] {
+        let refuse: Rule = |request, text| match request {
+            "HELLO 3" => Verdict::Refuse(text),
+            _ => Verdict::Forward,
+        };
+        let proxy = Strict::start(server.addr(), refuse, text).await;
+        waits_by_polling(&server, &proxy.url()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_refused_subscription_means_polling_whatever_its_text() {
+    let server = TestServer::start().await;
+    for text in [
+        "ERR unsupported command 'subscribe'",
+        "ERR unknown command 'SUBSCRIBE', with args beginning with: 'x' ",
+        "ERR invalid request",
+        "WHATEVER",
+    ] {
+        let refuse: Rule = |request, text| {
+            if request.starts_with("SUBSCRIBE") {
+                Verdict::Refuse(text)
+            } else {
+                Verdict::Forward
+            }
+        };
+        let proxy = Strict::start(server.addr(), refuse, text).await;
+        waits_by_polling(&server, &proxy.url()).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_has_renamed_the_commands_is_polled() {
+    for name in ["HELLO", "SUBSCRIBE"] {
+        let (pid, dir) = (std::process::id(), std::env::temp_dir());
+        let file = dir.join(format!("lock-tests-{pid}-{name}.conf"));
+        std::fs::write(&file, format!("rename-command {name} \"\"\n")).unwrap();
+        let server = TestServer::builder().arg("--include", file.to_str().unwrap());
+        let server = server.start().await;
+        std::fs::remove_file(file).unwrap();
+        // The first client of the two warns as well.
+        let capture = Capture::start();
+        LockManager::connect(&server.url()).await.unwrap();
+        let events = capture.events();
+        let warnings = events.iter().filter(|event| event.message() == POLLS);
+        assert_eq!(warnings.count(), 1, "{name}: {}", capture.text());
+    }
+}
+
+#[tokio::test]
+async fn a_proxy_that_ends_at_client_setinfo_is_no_hindrance() {
+    let server = TestServer::start().await;
+    let end: Rule = |request, _| {
+        if request.starts_with("CLIENT SETINFO") {
+            Verdict::End
+        } else {
+            Verdict::Forward
+        }
+    };
+    for query in ["", "/?protocol=resp2"] {
+        let proxy = Strict::start(server.addr(), end, "").await;
+        let locks = LockManager::connect(&format!("{}{query}", proxy.url())).await;
+        let locks = locks.unwrap_or_else(|error| panic!("{error}"));
+        assert!(locks.lock("a").try_acquire().await.unwrap().is_some());
+    }
+}
