@@ -33,7 +33,7 @@ impl LockManagerBuilder {
     ///
     /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and without a tokio runtime. `connect`
     /// also examines the server, and the error says what to change: for a refused password or certificate, a port with or without
-    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster behind another URL, a user without the rights that locks need, a name
+    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster behind another URL, a server older than Redis 6.2, a user without the rights that locks need, a name
     /// that the sentinels do not know. [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, and for a
     /// replica.
     ///

@@ -34,7 +34,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the caller did not want to wait.
-    #[error("lock `{key}` is held by {}: try again{}", Holder(holder), RetryAfter(*retry_after))]
+    #[error("lock `{}` is held by {}: try again{}", Escaped(key), Holder(holder), RetryAfter(*retry_after))]
     Busy {
         /// The key as the caller wrote it.
         key: String,
@@ -46,7 +46,8 @@ pub enum LockError {
     },
     /// The lock did not become free within the time given.
     #[error(
-        "lock `{key}` was not free within {waited:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
+        "lock `{}` was not free within {waited:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
+        Escaped(key),
         Holder(holder)
     )]
     TimedOut {
@@ -61,20 +62,27 @@ pub enum LockError {
     /// The caller already runs under this lock: inside the function under `#[distributed_lock]` or the [`with`](crate::Lock::with)
     /// body that holds it. It would wait for itself, so it gets this error at once.
     #[error(
-        "lock `{key}` is already held by the calling code, which would wait for itself: use its guard (`LockGuard::current`), or a reentrant lock with the same owner"
+        "lock `{}` is already held by the calling code, which would wait for itself: use its guard (`LockGuard::current`), or a reentrant lock with the same owner",
+        Escaped(key)
     )]
     Deadlock {
         /// The key as the caller wrote it.
         key: String,
     },
     /// Every segment of a segmented lock was reported as exhausted: there is nothing left to lock.
-    #[error("all segments of lock `{key}` are exhausted: there is nothing left to lock")]
+    #[error(
+        "all segments of lock `{}` are exhausted: there is nothing left to lock",
+        Escaped(key)
+    )]
     Exhausted {
         /// The key as the caller wrote it.
         key: String,
     },
     /// The lock was held and no longer is: stop touching what it protects.
-    #[error("lock `{key}` was lost ({reason}): stop touching what it protects")]
+    #[error(
+        "lock `{}` was lost ({reason}): stop touching what it protects",
+        Escaped(key)
+    )]
     Lost {
         /// The key as the caller wrote it.
         key: String,
@@ -82,7 +90,7 @@ pub enum LockError {
         reason: LossReason,
     },
     /// The server did not answer, or cannot serve locks now. The lock is not held.
-    #[error("the lock server{} is not available ({cause}): check that it runs and can be reached", At(cause.server()))]
+    #[error("the lock server{} is not available ({cause}): {}", At(cause.server()), cause.remedy())]
     Unavailable {
         /// The error of the connection or the server. It is part of this error's text, so it is not its
         /// [`source`](std::error::Error::source) as well.
@@ -104,7 +112,9 @@ pub enum LockError {
     },
     /// The name is used on the server by something that is not a lock.
     #[error(
-        "`{key}` on the server is a {kind}, not a lock: choose another key or prefix, or delete it there"
+        "`{}` on the server is a {kind}, not a lock: {}choose another key or prefix, or delete it there",
+        Escaped(key),
+        unless_a_lock(kind)
     )]
     NotALock {
         /// The key as the caller wrote it.
@@ -255,6 +265,18 @@ impl Cause {
         }))
     }
 
+    /// What to do about it. Redis 6 and a quorum have the code of the server's reply within their text.
+    fn remedy(&self) -> &'static str {
+        let mut words = self.0.shown.split(' ');
+        let remedy = words.find_map(|word| {
+            let code = word.trim_start_matches('-');
+            REMEDIES.iter().find(|(of, _)| *of == code)
+        });
+        remedy.map_or("check that it runs and can be reached", |(_, remedy)| {
+            remedy
+        })
+    }
+
     /// Host and port of the server, or the path of its socket. `None` if it is not known
     /// ([`from_connection`](crate::LockManager::from_connection)), and for a quorum, whose nodes are named in the text.
     #[must_use]
@@ -281,6 +303,50 @@ impl StdError for Cause {
     }
 }
 
+/// What to do about a server that runs and refuses, by the code of its reply.
+const REMEDIES: [(&str, &str); 4] = [
+    ("OOM", "give the server more memory"),
+    (
+        "BUSY",
+        "a script of another client occupies it, and `SCRIPT KILL` ends the script",
+    ),
+    (
+        "MISCONF",
+        "it cannot save to disk and refuses writes, so free its disk or see its log",
+    ),
+    (
+        "NOREPLICAS",
+        "too few replicas are connected, so connect them or lower `min-replicas-to-write`",
+    ),
+];
+
+/// What to do if the value is a lock after all, by its type.
+fn unless_a_lock(kind: &str) -> &'static str {
+    match kind {
+        "hash" => "if it is a lock of Redisson, use `reentrant_lock`, otherwise ",
+        "string without a ttl" => {
+            "if `PERSIST` has removed the ttl of a lock, set one with `PEXPIRE`, otherwise "
+        }
+        _ => "",
+    }
+}
+
+/// A text of the user or the server on one line, so that it cannot pass for a line of the log.
+struct Escaped<'a>(&'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for letter in self.0.chars() {
+            if letter.is_control() {
+                write!(f, "{}", letter.escape_default())?;
+            } else {
+                write!(f, "{letter}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// " at host:port", or nothing if the server is not known.
 struct At<'a>(Option<&'a str>);
 
@@ -299,7 +365,7 @@ struct Holder<'a>(&'a Option<Box<str>>);
 impl fmt::Display for Holder<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(name) => write!(f, "`{name}`"),
+            Some(name) => write!(f, "`{}`", Escaped(name)),
             None => f.write_str("another"),
         }
     }
@@ -313,6 +379,79 @@ impl fmt::Display for RetryAfter {
         match self.0 {
             Some(after) => write!(f, " later; its lease ends in {after:?} unless renewed"),
             None => f.write_str(" later"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_refusal_of_a_server_has_its_own_advice() {
+        for (said, advice) in [
+            (
+                "OOM command not allowed when used memory > 'maxmemory'.",
+                "more memory",
+            ),
+            (
+                "BUSY Redis is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE.",
+                "`SCRIPT KILL`",
+            ),
+            (
+                "MISCONF Redis is configured to save RDB snapshots, but",
+                "save to disk",
+            ),
+            (
+                "NOREPLICAS Not enough good replicas to write.",
+                "`min-replicas-to-write`",
+            ),
+            (
+                "ERR Error running script (call to f_ab): @user_script:1: -OOM command not allowed",
+                "more memory",
+            ),
+            ("LOADING Redis is loading the dataset in memory", "reached"),
+            ("no reply within 1s", "reached"),
+        ] {
+            let error = LockError::unavailable(said, None).to_string();
+            let (_, shown) = error.rsplit_once("): ").unwrap();
+            assert!(shown.contains(advice), "{error}");
+        }
+    }
+
+    #[test]
+    fn no_text_of_an_error_lets_a_key_begin_a_line() {
+        let key = || "a\n2026 ERROR forged\r\u{1b}[2K".to_owned();
+        let holder = || Some("b\nforged".into());
+        for error in [
+            LockError::Busy {
+                key: key(),
+                retry_after: None,
+                holder: holder(),
+            },
+            LockError::TimedOut {
+                key: key(),
+                waited: Duration::ZERO,
+                holder: holder(),
+            },
+            LockError::Deadlock { key: key() },
+            LockError::Exhausted { key: key() },
+            LockError::Lost {
+                key: key(),
+                reason: LossReason::Gone,
+            },
+            LockError::InvalidKey {
+                key: key(),
+                reason: "it is too long",
+            },
+            LockError::NotALock {
+                key: key(),
+                kind: "list".to_owned(),
+            },
+        ] {
+            let shown = error.to_string();
+            assert!(!shown.contains(char::is_control), "{shown:?}");
+            assert!(shown.contains("a\\n2026 ERROR forged"), "{shown}");
         }
     }
 }

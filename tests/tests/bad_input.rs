@@ -9,6 +9,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use lock_core::{Lock, LockError, LockManager, LockManagerBuilder, Owner, default_manager};
+use lock_tests::kit::command;
 use lock_tests::{LIMIT, TestServer};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpListener;
@@ -536,6 +537,50 @@ async fn something_else_under_the_name_is_told_by_its_kind_and_left_alone() {
         let after: Vec<u8> = dump.query_async(&mut connection).await.unwrap();
         assert_eq!(before, after, "{kind} was touched");
         assert_eq!(server.pttl(&format!("lock:{kind}")).await, -1);
+    }
+}
+
+#[tokio::test]
+async fn a_lock_that_is_none_for_an_exclusive_lock_has_its_own_advice() {
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    // As Redisson keeps it: the owner, and the number of its holds.
+    let _: i64 = command(&server, "HSET lock:a 8743c9c0:1 1").await;
+    let error = locks.lock("a").try_acquire().await.unwrap_err();
+    says(
+        &error,
+        "is a hash, not a lock: if it is a lock of Redisson, use `reentrant_lock`",
+    );
+    let held = locks.lock("b").acquire().await.unwrap();
+    let persisted: i64 = command(&server, "PERSIST lock:b").await;
+    assert_eq!(persisted, 1);
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let error = other.lock("b").try_acquire().await.unwrap_err();
+    says(
+        &error,
+        "if `PERSIST` has removed the ttl of a lock, set one with `PEXPIRE`",
+    );
+    drop(held);
+}
+
+#[tokio::test]
+async fn a_server_that_refuses_writes_is_not_said_to_be_out_of_reach() {
+    for (setting, code, advice) in [
+        ("--maxmemory", "(OOM ", "give the server more memory"),
+        (
+            "--min-replicas-to-write",
+            "(NOREPLICAS ",
+            "too few replicas are connected",
+        ),
+    ] {
+        let server = TestServer::builder().arg(setting, "1").start().await;
+        let locks = LockManager::connect(&server.url()).await.unwrap();
+        let error = locks.lock("a").try_acquire().await.unwrap_err();
+        let error = error.to_string();
+        assert!(
+            error.contains(code) && error.contains(advice) && !error.contains("reached"),
+            "{error}"
+        );
     }
 }
 

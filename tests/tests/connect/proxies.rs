@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lock_core::LockManager;
+use lock_core::{LockError, LockManager};
 use lock_tests::resp::{Splitter, parse_request};
 use lock_tests::{Capture, LIMIT, TestServer, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -16,6 +16,7 @@ const POLLS: &str = "the server does not push messages to us: waiting for locks 
 enum Verdict {
     Forward,
     Refuse(&'static str),
+    Answer(String),
     End,
 }
 
@@ -74,6 +75,7 @@ async fn relay(mut client: TcpStream, mut server: TcpStream, rule: Rule, text: &
         let answer = match rule(&words.join(" ").to_uppercase(), text) {
             Verdict::End => return,
             Verdict::Refuse(text) => format!("-{text}\r\n").into_bytes(),
+            Verdict::Answer(answer) => answer.into_bytes(),
             Verdict::Forward => {
                 server.write_all(&request).await.unwrap();
                 frame(&mut server, &mut answers).await.unwrap()
@@ -178,5 +180,47 @@ async fn a_proxy_that_ends_at_client_setinfo_is_no_hindrance() {
         let locks = LockManager::connect(&format!("{}{query}", proxy.url())).await;
         let locks = locks.unwrap_or_else(|error| panic!("{error}"));
         assert!(locks.lock("a").try_acquire().await.unwrap().is_some());
+    }
+}
+
+/// Says its version as a server with RESP3 does, or in INFO as one of Redis 5.
+async fn refusal_of_version(server: &TestServer, rule: Rule, version: &'static str) -> String {
+    let proxy = Strict::start(server.addr(), rule, version).await;
+    match LockManager::connect(&proxy.url()).await {
+        Err(LockError::InvalidConfig { reason }) => {
+            reason.replace(&proxy.addr.to_string(), "ADDRESS")
+        }
+        Ok(_) => "accepted".to_owned(),
+        Err(other) => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_too_old_is_refused_with_its_version() {
+    let server = TestServer::start().await;
+    let in_hello: Rule = |request, version| match request {
+        "HELLO 3" => Verdict::Answer(format!("%1\r\n+version\r\n+{version}\r\n")),
+        _ => Verdict::Forward,
+    };
+    let in_info: Rule = |request, version| match request {
+        "HELLO" | "HELLO 3" => Verdict::Refuse("ERR unknown command `HELLO`"),
+        "INFO SERVER" => {
+            let info = format!("# Server\r\nredis_version:{version}\r\n");
+            Verdict::Answer(format!("${}\r\n{info}\r\n", info.len()))
+        }
+        _ => Verdict::Forward,
+    };
+    let refused = |version| {
+        format!(
+            "the server at ADDRESS has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server"
+        )
+    };
+    for (rule, version, expected) in [
+        (in_hello, "6.0.16", refused("6.0.16")),
+        (in_hello, "6.2.0", "accepted".to_owned()),
+        (in_info, "5.0.14", refused("5.0.14")),
+        (in_info, "7.2.4", "accepted".to_owned()),
+    ] {
+        assert_eq!(refusal_of_version(&server, rule, version).await, expected);
     }
 }

@@ -20,6 +20,9 @@ use super::wire::Arg;
 
 static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 
+/// The first version of Redis that has all commands of the locks. Valkey counts on from Redis 7.
+const MINIMUM: (u32, u32) = (6, 2);
+
 /// A look at the server behind a new connection.
 pub(super) struct Look<'a> {
     pub(super) target: &'a Target,
@@ -63,6 +66,7 @@ impl Look<'_> {
             }
             _ => {}
         }
+        self.check_version(&hello).await?;
         if matches!(text(hello.get("role")), Some("replica" | "slave")) {
             return Err(self.is_replica().await);
         }
@@ -102,6 +106,26 @@ impl Look<'_> {
         };
         let hello = hello.and_then(|hello| Ok(from_redis_value(hello)?));
         hello.unwrap_or_default()
+    }
+
+    async fn check_version(&self, hello: &HashMap<String, Value>) -> RedisResult<()> {
+        match self.version(hello).await {
+            Some(version) if is_too_old(&version) => Err(misconfigured(format!(
+                "the server at {} has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server",
+                self.at()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// Redis 5 has no HELLO.
+    async fn version(&self, hello: &HashMap<String, Value>) -> Option<String> {
+        if !hello.is_empty() {
+            return text(hello.get("version")).map(str::to_owned);
+        }
+        let info = self.ask(cmd("INFO").arg("server")).await.ok()?;
+        let info: String = from_redis_value(info).ok()?;
+        field(&info, "redis_version").map(str::to_owned)
     }
 
     /// The command in front of a request for a slot that moves.
@@ -167,6 +191,15 @@ impl Look<'_> {
     }
 }
 
+/// A version that cannot be read proves nothing.
+fn is_too_old(version: &str) -> bool {
+    let mut numbers = version.split('.').map(str::parse);
+    match (numbers.next(), numbers.next()) {
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < MINIMUM,
+        _ => false,
+    }
+}
+
 /// The error of a user that lacks these rights: commands, `?` and a command that the server does not know, `~` and a pattern of keys.
 pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
     let user = target.info.redis_settings().username().unwrap_or("default");
@@ -215,4 +248,27 @@ fn proves(error: &RedisError) -> bool {
         || error
             .detail()
             .is_some_and(|detail| detail.contains("unknown command"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_before_six_point_two_is_too_old() {
+        for old in ["2.8.19", "5.0.14", "6.0.16", "6.1.240"] {
+            assert!(is_too_old(old), "{old}");
+        }
+        for new in [
+            "6.2.0",
+            "6.10.0",
+            "7.2.4",
+            "8.0.1",
+            "255.255.255",
+            "",
+            "x.y",
+        ] {
+            assert!(!is_too_old(new), "{new}");
+        }
+    }
 }
