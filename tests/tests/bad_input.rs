@@ -647,7 +647,7 @@ async fn a_server_that_never_answers_is_unavailable_by_the_command_deadline() {
 }
 
 #[tokio::test]
-async fn a_server_that_talks_otherwise_is_unavailable() {
+async fn a_server_that_talks_otherwise_is_a_matter_of_configuration() {
     for greeting in [
         &b"\0\x01\x02\xff\xfe garbage without an end"[..],
         b"220 mail.example ESMTP\r\n",
@@ -655,11 +655,8 @@ async fn a_server_that_talks_otherwise_is_unavailable() {
         let (address, accepting) = stranger(greeting).await;
         let connecting = LockManager::builder().command_deadline(Duration::from_millis(500));
         let result = connecting.connect(&format!("redis://{address}")).await;
-        let error = is_unavailable(result);
-        says(
-            &error,
-            &format!("the lock server at {address} is not available"),
-        );
+        let phrase = format!("the server at {address} is no Redis or Valkey server");
+        is_config(result, &phrase);
         accepting.abort();
     }
 }

@@ -44,16 +44,15 @@ async fn a_url_of_another_kind_names_its_mistake_and_the_schemes() {
     }
 }
 
-/// An HTTP server that answers whatever comes.
-async fn http_server() -> (SocketAddr, AbortHandle) {
+/// A server of another kind, which gives this answer to whatever comes.
+async fn stranger(answer: &'static str) -> (SocketAddr, AbortHandle) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let accepting = tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let mut request = [0; 1024];
             let _ = stream.read(&mut request).await;
-            let answer = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
-            let _ = stream.write_all(answer).await;
+            let _ = stream.write_all(answer.as_bytes()).await;
         }
     });
     (address, accepting.abort_handle())
@@ -61,7 +60,8 @@ async fn http_server() -> (SocketAddr, AbortHandle) {
 
 #[tokio::test]
 async fn an_http_server_is_called_one() {
-    let (address, accepting) = http_server().await;
+    let answer = "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n";
+    let (address, accepting) = stranger(answer).await;
     for query in ["", "/?protocol=resp2"] {
         assert_eq!(
             refused(&format!("redis://{address}{query}")).await,
@@ -71,6 +71,28 @@ async fn an_http_server_is_called_one() {
         );
     }
     accepting.abort();
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_the_protocol_is_no_redis() {
+    for answer in [
+        "<!DOCTYPE HTML>\n<html lang=\"en\">\n    <head>\n",
+        "\r\n<html>",
+        "SSH-2.0-OpenSSH_9.2\r\n",
+        "220 mail.example.com ESMTP\r\n",
+        "\u{4}\0\0\0",
+    ] {
+        let (address, accepting) = stranger(answer).await;
+        for query in ["", "/?protocol=resp2"] {
+            assert_eq!(
+                refused(&format!("redis://{address}{query}")).await,
+                format!(
+                    "the server at {address} is no Redis or Valkey server: name the port of one"
+                )
+            );
+        }
+        accepting.abort();
+    }
 }
 
 #[tokio::test]

@@ -230,6 +230,9 @@ async fn explained(error: RedisError, target: &Target, silence: &Silence) -> Red
         Some(greeting) if greeting.starts_with(stranger::HTTP) => misconfigured(format!(
             "an HTTP server answers at {at}: name the port of the Redis or Valkey server"
         )),
+        Some(greeting) if stranger::is_no_redis(greeting) => misconfigured(format!(
+            "the server at {at} is no Redis or Valkey server: name the port of one"
+        )),
         Some(greeting) if has_ended(&error) => match stranger::refusal(greeting) {
             Some(why) => io::Error::other(why).into(),
             None => error,

@@ -1,7 +1,7 @@
-//! What answers at an address where no connection could be made: a port that speaks TLS, or does not.
+//! What answers at an address where no connection could be made: a port that speaks TLS or does not, or no Redis at all.
 //!
-//! Redis says neither. Its TLS port resets a connection without TLS, and its port without TLS waits for the end of a command
-//! that never comes. So a second connection asks in the other way.
+//! Redis does not say whether it speaks TLS. Its TLS port resets a connection without TLS, and its port without TLS waits for the
+//! end of a command that never comes. So a second connection asks in the other way.
 
 use std::time::Duration;
 
@@ -53,6 +53,12 @@ pub(super) async fn meet(host: &str, port: u16) -> Option<Stranger> {
         0x16 | 0x15 => Some(Stranger::Tls),
         _ => refusal(&answer).map(Stranger::Refusal),
     }
+}
+
+/// Whether an answer begins as no reply of the protocol does, nor an alert of TLS.
+pub(super) fn is_no_redis(answer: &[u8]) -> bool {
+    let kind = answer.first();
+    kind.is_some_and(|kind| !b"+-:$*_,#(!=%~>|\x15".contains(kind))
 }
 
 /// The error with which a server refuses a connection before it ends it.
