@@ -213,7 +213,8 @@ impl LockManager {
     /// [`at_least`](crate::Lock::at_least) keeps a ttl for the rest of that time.
     ///
     /// Returns the number of acquisitions and releases that were not finished, whose locks may stay for their ttl: 0 if nothing is
-    /// left on the server. Lost guards are not counted.
+    /// left on the server. Lost guards are not counted, unless the runtime of the manager has ended: nothing is released then, and what
+    /// its guards had is counted until its ttl ends.
     ///
     /// # Cancel safety
     ///

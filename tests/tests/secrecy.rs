@@ -231,7 +231,7 @@ async fn errors_show_neither_token_nor_password() {
         let events = witness.capture.events();
         events
             .iter()
-            .any(|event| event.message().contains("keeps it until its ttl ends"))
+            .any(|event| event.message().contains("could not be released"))
     })
     .await;
     witness.verdict();

@@ -179,7 +179,7 @@ impl Engine {
         // A node of a quorum that is away would keep its votes until their ttl.
         let patience = Instant::now() + shared.config.command_deadline;
         let _ = timeout_at(end.min(patience), shared.store.cleaned_up()).await;
-        lock(&shared.registry).acquisitions.len()
+        lock(&shared.registry).unfinished(shared.now())
     }
 }
 

@@ -27,6 +27,8 @@ pub(super) struct Registry {
     yields: HashMap<Arc<LockKey>, (Moment, YieldTurn), BuildHasherDefault<OneWord>>,
     /// Tokens that hold a lock without a guard, because the lock must be kept for a while, and until when.
     kept: HashMap<u64, Moment>,
+    /// Tokens whose locks no task releases any more, because its runtime has ended, and until when the locks stay.
+    stranded: HashMap<u64, Moment>,
     /// Locks whose release the task has yet to send or to hear of, and the acquisition that is released.
     releasing: HashMap<Arc<LockKey>, u64, BuildHasherDefault<OneWord>>,
     last_releases: LastReleases,
@@ -269,6 +271,17 @@ impl Registry {
 
     pub(super) fn is_releasing(&self, key: &LockKey) -> bool {
         self.releasing.contains_key(key)
+    }
+
+    /// This token holds its lock until then, and no task is left to release it.
+    pub(super) fn strand(&mut self, sequence: u64, until: Moment) {
+        self.stranded.insert(sequence, until);
+    }
+
+    /// Number of acquisitions whose locks may stay on the server.
+    pub(super) fn unfinished(&self, now: Moment) -> usize {
+        let stranded = self.stranded.values().filter(|until| **until > now);
+        self.acquisitions.len() + stranded.count()
     }
 
     /// This token continues to hold its lock until then.

@@ -84,7 +84,7 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
                 tracing::warn!(
                     key = acquisition.key.name(),
                     %error,
-                    "the lock could not be released: the server keeps it until its ttl ends"
+                    "the lock could not be released: it has ended by its ttl"
                 );
                 break;
             }
@@ -141,10 +141,16 @@ impl Shared {
     pub(super) fn clean_up(&self, acquisition: Arc<Acquisition>) {
         self.release_queued(&acquisition);
         if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
-            tracing::warn!(
-                key = acquisition.key.name(),
-                "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
-            );
+            let now = self.now();
+            let lease = acquisition.lease();
+            let until = lease.map_or_else(|| now + self.lasts(&acquisition), Lease::end);
+            if until > now {
+                tracing::warn!(
+                    key = acquisition.key.name(),
+                    "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
+                );
+                lock(&self.registry).strand(acquisition.sequence, until);
+            }
             acquisition.let_go();
             self.release_tried(&acquisition);
             self.forget(&acquisition);

@@ -366,6 +366,30 @@ fn a_manager_whose_runtime_has_ended_grants_nothing() {
     assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
 }
 
+#[test]
+fn shutdown_counts_what_an_ended_runtime_leaves_until_its_ttl() {
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap()
+    };
+    let (home, other) = (runtime(), runtime());
+    let (rig, [dropped, held]) = home.block_on(async {
+        let rig = Rig::new("", &ManualClock::new());
+        let dropped = rig.take("a", true, Limit::Forever).await.unwrap();
+        let held = rig.take("b", true, Limit::Forever).await.unwrap();
+        (rig, [dropped, held])
+    });
+    drop(home);
+    drop(dropped);
+    let shutdown = || other.block_on(rig.engine.shutdown(Duration::from_millis(100)));
+    assert_eq!(shutdown(), 2);
+    assert!(!held.is_held());
+    rig.clock.advance(TTL);
+    assert_eq!(shutdown(), 0, "the ttl has passed");
+}
+
 #[tokio::test]
 async fn max_hold_is_announced_though_timers_stood_still() {
     let rig = Rig::new("", &ManualClock::new());

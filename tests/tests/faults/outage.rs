@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lock_core::{LockError, LockManager, LossReason};
-use lock_tests::{LIMIT, Proxy, TestServer, boottime_now, eventually};
+use lock_tests::{Capture, LIMIT, Proxy, TestServer, boottime_now, eventually};
 
 use crate::support::{KEY, LONG, NAME, assert_unavailable, connect, in_time, ms, until_queued};
 use crate::support::{behind, until_clean, until_gone, warm_server};
@@ -216,4 +216,28 @@ async fn a_restart_that_keeps_its_data_keeps_the_lock() {
     assert!(next.fencing_token() > fence);
     next.release().await.unwrap();
     until_clean(&server).await;
+}
+
+#[tokio::test]
+async fn a_release_that_never_arrives_is_said_to_have_ended_by_the_ttl() {
+    let server = warm_server().await;
+    let locks = usual(&server).await;
+    let guard = locks.lock(NAME).ttl(ms(500)).acquire().await.unwrap();
+    let capture = Capture::start();
+    server.kill();
+    drop(guard);
+    let mut said = None;
+    eventually("the warning", LIMIT, async || {
+        let events = capture.events();
+        let mut warnings = events
+            .iter()
+            .filter(|event| event.message().contains("could not be released"));
+        said = warnings.next().map(|event| event.message().to_owned());
+        said.is_some()
+    })
+    .await;
+    assert_eq!(
+        said.as_deref(),
+        Some("the lock could not be released: it has ended by its ttl")
+    );
 }
