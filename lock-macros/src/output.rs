@@ -19,6 +19,8 @@ pub(crate) struct Output {
     original: Option<Type>,
     /// By its name a `Result`: `io::Result<()>` and an alias `PayResult` are.
     pub(crate) is_result: bool,
+    /// Perhaps a `Result` by another name, which only the compiler knows.
+    may_be_result: bool,
 }
 
 impl Output {
@@ -29,9 +31,11 @@ impl Output {
                 written: quote_spanned!(function.signature.ident.span()=> ()),
                 original: None,
                 is_result: false,
+                may_be_result: false,
             };
         };
         let original = Some(output.clone());
+        let written = output.to_token_stream().to_string();
         let mut output = output.clone();
         EraseImplTrait.visit_type_mut(&mut output);
         let is_result = match &output {
@@ -42,10 +46,14 @@ impl Output {
                 .is_some_and(|last| last.ident.to_string().ends_with("Result")),
             _ => false,
         };
+        let may_be_result = !is_result
+            && matches!(output, Type::Path(_))
+            && output.to_token_stream().to_string() == written;
         Self {
             written: output.into_token_stream(),
             original,
             is_result,
+            may_be_result,
         }
     }
 
@@ -123,17 +131,39 @@ impl Output {
             OnBusy::Skip => quote_spanned! {located_at(output)=>
                 <#output as __lock_core::Skip>::skip(error, options.function)
             },
-            OnBusy::Return(value) if !self.is_result => quote_spanned! {site()=>
-                __lock_core::trace_swallowed(&error, options.function);
-                #value
-            },
-            OnBusy::Call(function) if !self.is_result => self.called(function),
+            OnBusy::Return(value) if !self.is_result => {
+                let room = self.room();
+                quote_spanned! {site()=>
+                    #room
+                    __lock_core::trace_swallowed(&error, options.function);
+                    #value
+                }
+            }
+            OnBusy::Call(function) if !self.is_result => {
+                let (room, value) = (self.room(), self.called(function));
+                quote_spanned!(site()=> #room #value)
+            }
             OnBusy::Error | OnBusy::Return(_) | OnBusy::Call(_) => {
                 quote_spanned! {located_at(output)=>
                     <#output as __lock_core::FromLockError>::from_lock_error(error)
                 }
             }
         }
+    }
+
+    /// The statements that return an error other than contention, if the type turns out to be a `Result`.
+    fn room(&self) -> Option<TokenStream> {
+        let output = &self.written;
+        self.may_be_result.then(|| {
+            quote_spanned! {site()=>
+                #[allow(unused_imports)]
+                use __lock_core::NoRoom as _;
+                let error = match __lock_core::Room::<#output>(__lock_core::PhantomData).failed(error) {
+                    __lock_core::Result::Ok(output) => return output,
+                    __lock_core::Result::Err(error) => error,
+                };
+            }
+        })
     }
 
     /// What `function` makes of `error`.

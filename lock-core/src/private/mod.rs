@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::task::futures::TaskLocalFuture;
 
+pub use std::marker::PhantomData;
 pub use std::option::Option;
 pub use std::pin::pin;
 pub use std::primitive::bool;
@@ -21,7 +22,7 @@ pub use std::{concat, format_args, module_path, vec};
 
 pub use self::key::{Key, KeyPart, KeyText, Shown, Value};
 pub use self::outcome::{
-    Fallible, FromLockError, NotDue, Skip, called, is_busy, mapped, trace_swallowed,
+    Fallible, FromLockError, NoRoom, NotDue, Room, Skip, called, is_busy, mapped, trace_swallowed,
 };
 pub use self::owner::{NamesOwner, enclosing_owner, owner};
 pub use self::take::{enter, enter_all};

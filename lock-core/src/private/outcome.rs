@@ -1,5 +1,7 @@
 //! Return values of an annotated function whose body did not run, or was cancelled.
 
+use std::marker::PhantomData;
+
 use crate::LockError;
 
 /// The return value of a function that did not get the lock.
@@ -103,6 +105,31 @@ impl<T, E> Fallible for Result<T, E> {
         Err(error)
     }
 }
+
+/// Finds out whether a return type is a `Result` by another name. The method of the type itself comes before that of the trait.
+#[derive(Debug)]
+pub struct Room<R>(pub PhantomData<R>);
+
+impl<R: Fallible + FromLockError> Room<R> {
+    /// The return value for an error to which `on_busy` does not apply. Any other error comes back.
+    pub fn failed(&self, error: LockError) -> Result<R, LockError> {
+        if is_busy(&error) {
+            Err(error)
+        } else {
+            Ok(R::from_lock_error(error))
+        }
+    }
+}
+
+/// A return type without room for an error.
+pub trait NoRoom<R> {
+    /// The error comes back.
+    fn failed(&self, error: LockError) -> Result<R, LockError> {
+        Err(error)
+    }
+}
+
+impl<R> NoRoom<R> for Room<R> {}
 
 /// `map_err = map`
 pub fn mapped<R: Fallible>(error: LockError, map: impl FnOnce(LockError) -> R::Error) -> R {

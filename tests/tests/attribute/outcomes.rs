@@ -22,6 +22,9 @@ impl From<LockError> for AppError {
 
 type AppResult<T> = Result<T, AppError>;
 
+/// A `Result` by another name.
+type Outcome<T> = Result<T, LockError>;
+
 /// Not a `Result`, though it has an error of its own.
 #[derive(Debug, PartialEq)]
 enum Verdict {
@@ -123,6 +126,28 @@ async fn the_value_given_may_use_what_the_body_consumes() {
     assert_eq!(sorted(&locks, vec![2, 1]).await.unwrap(), [2, 1]);
     held.release().await.unwrap();
     assert_eq!(sorted(&locks, vec![2, 1]).await.unwrap(), [1, 2]);
+}
+
+#[tokio::test]
+async fn an_alias_of_a_result_keeps_the_errors_that_are_no_contention() {
+    #[distributed_lock(key = "outcomes:alias", wait = "0s", on_busy = return = Ok(1), client = locks)]
+    async fn value(locks: &LockManager) -> Outcome<u32> {
+        Ok(7)
+    }
+    #[distributed_lock(key = "outcomes:alias", wait = "0s", on_busy = call = |_| Ok(2), client = locks)]
+    async fn call(locks: &LockManager) -> Outcome<u32> {
+        Ok(7)
+    }
+    let locks = memory().await;
+    let held = locks.lock("outcomes:alias").acquire().await.unwrap();
+    assert_eq!(value(&locks).await.unwrap(), 1);
+    assert_eq!(call(&locks).await.unwrap(), 2);
+    held.release().await.unwrap();
+    assert_eq!(value(&locks).await.unwrap(), 7);
+    locks.shutdown(Duration::from_secs(5)).await;
+    for outcome in [value(&locks).await, call(&locks).await] {
+        assert!(matches!(outcome, Err(LockError::ShutDown)), "{outcome:?}");
+    }
 }
 
 #[tokio::test]
