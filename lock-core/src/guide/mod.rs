@@ -7,11 +7,12 @@
 //! | Which HTTP status is a [`LockError`](crate::LockError)? | [`errors_to_http`] |
 //! | How do I test a service that takes locks? | [`testing`] |
 //! | How do I sell limited stock to many buyers? | [`flash_sale`] |
+//! | How do I replace another lock, copy by copy? | [`moving`] |
 //! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!
-//! The last four and `which_lock` are also files in the folder `docs` of the repository.
+//! The last five and `which_lock` are also files in the folder `docs` of the repository.
 
 #[cfg(feature = "macros")]
 pub mod errors_to_http;
@@ -32,6 +33,9 @@ pub mod which_lock {}
 /// [which-lock]: crate::guide::which_lock
 #[doc = include_str!("../../docs/selling-the-last-item.md")]
 pub mod flash_sale {}
+
+#[doc = include_str!("../../docs/moving.md")]
+pub mod moving {}
 
 /// [wire]: crate::guide::wire
 /// [which-lock]: crate::guide::which_lock
