@@ -6,6 +6,9 @@ use std::path::{Path, PathBuf};
 
 use lock_tests::scripts::scripts;
 
+#[path = "source/structure.rs"]
+mod structure;
+
 /// Words that were private to this library, and the words of the field that are used instead.
 const PRIVATE_WORDS: [(&str, &str); 11] = [
     ("contender", "acquisition"),
@@ -29,9 +32,6 @@ const RIDDLES: [&[&str]; 5] = [
     &["is", "at", "it"],
     &["can", "not"],
 ];
-
-/// Maximum lines of a file.
-const LINES: usize = 600;
 
 /// The files of the engine. Each may use those behind it.
 const ENGINE: [&str; 25] = [
@@ -167,40 +167,6 @@ fn no_riddle_is_left_in_source_and_pages() {
         }
     }
     assert!(left.is_empty(), "{}", left.join("\n"));
-}
-
-#[test]
-fn a_type_name_occurs_once() {
-    let mut known: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for (file, text) in files(&["rs"]) {
-        // The simulation's stand-ins have the names of what they stand for.
-        if file == "sim.rs" || file.ends_with("tests.rs") {
-            continue;
-        }
-        let code = text.split("\n#[cfg(test)]\nmod ").next().unwrap();
-        for line in code.lines() {
-            let mut words = line
-                .trim_start_matches("pub")
-                .split(|c: char| !c.is_alphanumeric() && c != '_')
-                .filter(|word| !["", "crate", "super", "in"].contains(word));
-            let is_item = !line.starts_with([' ', '/', '#']);
-            if is_item && matches!(words.next(), Some("struct" | "enum" | "trait" | "type")) {
-                let name = words.next().unwrap().to_owned();
-                known.entry(name).or_default().push(file.clone());
-            }
-        }
-    }
-    assert!(known.contains_key("LockGuard"), "the search finds nothing");
-    known.retain(|_, files| files.len() > 1);
-    assert!(known.is_empty(), "{known:#?}");
-}
-
-#[test]
-fn no_file_is_longer_than_five_hundred_lines() {
-    let mut long = files(&["rs", "lua"]);
-    long.retain(|_, text| text.lines().count() > LINES);
-    let names: Vec<_> = long.keys().collect();
-    assert!(names.is_empty(), "{names:?}");
 }
 
 /// The value of a constant: `const NAME: type = 7;` or `local NAME = 7`.

@@ -3,7 +3,7 @@
 //! Each configuration of a master has an epoch. A sentinel that names an older one only lags behind. In the newest epoch a majority
 //! decides: sentinels that were restored from a copy, or set up by hand, may name two masters in one epoch.
 
-use super::source::Named;
+use super::named::Named;
 
 /// What the sentinels say together.
 #[derive(Debug, PartialEq, Eq)]

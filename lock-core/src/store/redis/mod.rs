@@ -14,6 +14,7 @@ mod link;
 mod list;
 mod live;
 mod look;
+mod named;
 mod reentrant;
 mod reply;
 mod script;

@@ -22,8 +22,8 @@ use tokio::time::{Instant, sleep, timeout};
 use super::agreement::{Agreement, agreement};
 use super::error::{is_misconfigured, misconfigured, said};
 use super::link::Link;
+use super::named::Named;
 use super::socket::{self, Socket};
-use super::source::Named;
 use super::target::Target;
 use crate::sync::lock;
 
