@@ -213,6 +213,36 @@ impl fmt::Debug for ClientId {
     }
 }
 
+/// The default name of a client: the name of the machine, and the number of the process.
+pub(crate) fn client_name() -> String {
+    #[cfg(lock_sim)]
+    return "simulated".to_owned();
+    #[cfg(not(lock_sim))]
+    {
+        #[cfg(target_os = "linux")]
+        let host = rustix::system::uname()
+            .nodename()
+            .to_string_lossy()
+            .into_owned();
+        #[cfg(not(target_os = "linux"))]
+        let host = std::env::var("HOSTNAME")
+            .or_else(|_| std::env::var("COMPUTERNAME"))
+            .unwrap_or_else(|_| "host".to_owned());
+        let pid = std::process::id().to_string();
+        // The end of a long name tells the copies of a service apart.
+        let most = NAME_LEN - 1 - pid.len();
+        let host = host.chars().skip(host.chars().count().saturating_sub(most));
+        let plain = |c: char| {
+            if c.is_ascii_alphanumeric() || c == '.' {
+                c
+            } else {
+                '-'
+            }
+        };
+        format!("{}-{pid}", host.map(plain).collect::<String>())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,7 +28,7 @@
 //!
 //! What is decided at run time is decided in the library, in code that is typed and tested there.
 
-use proc_macro2::{Delimiter, Group, Span, TokenStream};
+use proc_macro2::{Delimiter, Group, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::{Expr, ExprAsync, Result, Token};
@@ -37,7 +37,9 @@ use crate::function::{Function, Rewritten};
 use crate::key::{Keys, Made};
 use crate::output::Output;
 use crate::parse::{Arguments, OnLost};
-use crate::validate::{Kind, Plan, Time, validate};
+use crate::plan::{Kind, Plan, Time};
+use crate::site::{located_at, site};
+use crate::validate::validate;
 
 /// The function with the lock around its body.
 pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenStream> {
@@ -69,11 +71,6 @@ pub(crate) fn expand(arguments: TokenStream, item: TokenStream) -> Result<TokenS
     // The function begins and ends where the user's does: lints judge it as the user's code.
     body.set_span(braces);
     Ok(quote!(#(#attributes)* #visibility #signature #body))
-}
-
-/// Where our own names live: no local of ours meets a parameter of the same name.
-pub(crate) fn site() -> Span {
-    Span::mixed_site()
 }
 
 /// The lock around a body.
@@ -295,10 +292,4 @@ fn time(time: Option<&Time>) -> TokenStream {
             })
         },
     }
-}
-
-/// Our names at the place of the user's tokens: messages point there, names still do not clash.
-pub(crate) fn located_at(tokens: &impl ToTokens) -> Span {
-    let first = tokens.to_token_stream().into_iter().next();
-    first.map_or_else(site, |first| site().located_at(first.span()))
 }

@@ -11,7 +11,7 @@ use syn::{
     braced,
 };
 
-use crate::output::stream;
+use crate::stream::stream;
 
 /// A function and the code that runs under the lock.
 pub(crate) struct Function {

@@ -7,9 +7,9 @@ use syn::parse::{Parse, ParseStream, Parser};
 use syn::punctuated::Punctuated;
 use syn::{Error, Expr, Ident, LitStr, Result, Token};
 
-use crate::expand::{located_at, site};
 use crate::function::Bindings;
 use crate::parse::{self, ungrouped};
+use crate::site::{located_at, site};
 use crate::template::{Piece, Template, counts};
 
 /// Where a key comes from.

@@ -13,6 +13,9 @@ mod function;
 mod key;
 mod output;
 mod parse;
+mod plan;
+mod site;
+mod stream;
 mod template;
 mod validate;
 

@@ -5,51 +5,17 @@ use std::time::Duration;
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::{Error, Expr, Ident, Lit, LitStr, Path, Result, parse_quote};
+use syn::{Error, Expr, Lit, Result, parse_quote};
 
 use crate::duration;
 use crate::function::{Bindings, Function};
 use crate::key::{Key, Keys};
 use crate::output::Output;
 use crate::parse::{self, Arguments, OnBusy, OnLost, ungrouped};
+use crate::plan::{Kind, Plan, Time};
 
 /// The shortest ttl that the library accepts.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
-
-/// What to generate.
-pub(crate) struct Plan {
-    pub(crate) keys: Keys,
-    pub(crate) escape: bool,
-    pub(crate) kind: Kind,
-    pub(crate) ttl: Option<Time>,
-    pub(crate) wait: Option<Time>,
-    pub(crate) renew: bool,
-    pub(crate) max_hold: Option<Time>,
-    pub(crate) at_least: Option<Time>,
-    pub(crate) when: Option<Expr>,
-    pub(crate) on_busy: OnBusy,
-    pub(crate) on_lost: OnLost,
-    pub(crate) map_err: Option<Expr>,
-    pub(crate) client: Option<Expr>,
-    pub(crate) guard: Option<Ident>,
-    pub(crate) name: Option<LitStr>,
-    pub(crate) krate: Path,
-    /// An expression that is evaluated after the lock was asked for uses a parameter.
-    pub(crate) parameters_are_needed: bool,
-}
-
-/// The kind of the lock.
-pub(crate) enum Kind {
-    Exclusive,
-    /// For this owner, or for the one of the enclosing scope.
-    Reentrant(Option<Expr>),
-}
-
-/// A duration.
-pub(crate) enum Time {
-    Literal(Duration),
-    Expr(Expr),
-}
 
 /// Collects errors, so that one build shows them all.
 #[derive(Default)]

@@ -82,11 +82,11 @@ use self::shared::{Command, Shared};
 use crate::LockError;
 use crate::config::Config;
 use crate::error::LossReason;
-use crate::rt::{self, Handle};
+use crate::rt::Handle;
 use crate::store::AnyStore;
 use crate::sync::lock;
 use crate::time::{Clock, Moment};
-use crate::token::ClientId;
+use crate::token::{ClientId, client_name};
 
 /// The handle that managers and guards hold. When the last one is dropped, the task finishes the queued work and ends.
 pub(crate) struct Engine {
@@ -116,7 +116,7 @@ impl Engine {
         let (commands, queued) = unbounded_channel();
         let client = match &config.client_name {
             Some(name) => ClientId::random(name),
-            None => ClientId::random(&rt::client_name()),
+            None => ClientId::random(&client_name()),
         };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
             store.attach(&client, shared.clone(), runtime.clone());
