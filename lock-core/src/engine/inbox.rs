@@ -477,7 +477,7 @@ mod tests {
         assert!(inbox.trouble(T0 + ms(901)).is_none(), "an old one");
         inbox.refreshed(T0 + ms(1001), terms(), 1);
         assert!(inbox.trouble(T0).is_none());
-        inbox.failed(T0, StoreError::Misconfigured(String::new()));
+        inbox.failed(T0, StoreError::Misconfigured("".into()));
         assert!(inbox.hopeless(T0, None).is_some());
     }
 }

@@ -2,6 +2,7 @@
 
 mod any;
 mod memory;
+mod misconfiguration;
 mod quorum;
 mod redis;
 mod subscription;
@@ -19,6 +20,7 @@ use crate::token::{Bearer, Token};
 
 pub(crate) use self::any::AnyStore;
 pub(crate) use self::memory::MemoryStore;
+pub(crate) use self::misconfiguration::Misconfiguration;
 pub(crate) use self::quorum::{QuorumStore, node_urls};
 pub(crate) use self::redis::{RedisStore, UserConnection};
 pub(crate) use self::subscription::{Announcer, Subscription};
@@ -222,7 +224,7 @@ pub(crate) enum StoreError {
     /// As `NotNow`, for a time that is known: a majority of a quorum has to wait. A waiter waits with it.
     NotYet(Cause),
     /// Not carried out, and never will be until the set-up is repaired.
-    Misconfigured(String),
+    Misconfigured(Misconfiguration),
 }
 
 impl StoreError {
@@ -231,7 +233,9 @@ impl StoreError {
             Self::Ambiguous(cause) | Self::NotNow(cause) | Self::NotYet(cause) => {
                 LockError::Unavailable { cause }
             }
-            Self::Misconfigured(reason) => LockError::InvalidConfig { reason },
+            Self::Misconfigured(wrong) => LockError::InvalidConfig {
+                reason: wrong.to_string(),
+            },
         }
     }
 }
@@ -242,7 +246,7 @@ impl StoreError {
         match self {
             Self::Ambiguous(cause) => Self::Ambiguous(cause.at(server)),
             Self::NotNow(cause) => Self::NotNow(cause.at(server)),
-            Self::Misconfigured(reason) => Self::Misconfigured(redis::at(&reason, server)),
+            Self::Misconfigured(wrong) => Self::Misconfigured(wrong.at(server)),
             Self::NotYet(_) => self,
         }
     }
@@ -257,7 +261,7 @@ impl fmt::Display for StoreError {
                     None => write!(f, "{cause}"),
                 }
             }
-            Self::Misconfigured(reason) => f.write_str(reason),
+            Self::Misconfigured(wrong) => wrong.fmt(f),
         }
     }
 }

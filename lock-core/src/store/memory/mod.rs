@@ -474,7 +474,7 @@ impl Store for MemoryStore {
         _: GuardedCall<'_>,
     ) -> Result<Result<Option<redis::Value>, String>, StoreError> {
         Err(StoreError::Misconfigured(
-            "memory:// runs no scripts: use a server for guarded scripts".to_owned(),
+            "memory:// runs no scripts: use a server for guarded scripts".into(),
         ))
     }
 

@@ -297,7 +297,7 @@ impl Members {
         };
         let named = self.all.iter().find(|other| other.label == label);
         let named = named.filter(|named| list == self.list && named.index != node.index);
-        StoreError::Misconfigured(match named {
+        let why = match named {
             Some(named) => return twice(&named.address, &node.address),
             None if list != self.list => format!(
                 "it belongs to the quorum `{list}`, and this program names `{}`: name the same nodes in all programs",
@@ -307,7 +307,8 @@ impl Members {
                 "its quorum waits for {wait} ms, and this program for {:?}: state one `quorum_wait` in all programs",
                 self.wait
             ),
-        })
+        };
+        StoreError::Misconfigured(why.into())
     }
 
     /// A node of the quorum has this counter.

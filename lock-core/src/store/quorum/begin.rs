@@ -153,7 +153,7 @@ fn not_new(left: Duration) -> String {
 }
 
 fn wrong(node: &Node, why: String) -> StoreError {
-    not_begun(&node.failed(StoreError::Misconfigured(why)))
+    not_begun(&node.failed(StoreError::Misconfigured(why.into())))
 }
 
 fn not_begun(failure: &Failure) -> StoreError {
@@ -163,7 +163,7 @@ fn not_begun(failure: &Failure) -> StoreError {
         why: failure.why(),
     };
     match failure.error {
-        StoreError::Misconfigured(_) => StoreError::Misconfigured(not_begun.to_string()),
+        StoreError::Misconfigured(_) => StoreError::Misconfigured(not_begun.to_string().into()),
         _ => StoreError::NotNow(Cause::new(Arc::new(not_begun))),
     }
 }

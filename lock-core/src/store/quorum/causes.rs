@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::nodes::majority;
 use crate::error::Cause;
-use crate::store::StoreError;
+use crate::store::{Misconfiguration, StoreError};
 
 /// The failure of one node.
 #[derive(Debug, Clone)]
@@ -41,7 +41,7 @@ impl Failure {
             StoreError::Ambiguous(cause)
             | StoreError::NotNow(cause)
             | StoreError::NotYet(cause) => cause.to_string(),
-            StoreError::Misconfigured(reason) => reason.clone(),
+            StoreError::Misconfigured(wrong) => wrong.to_string(),
         }
     }
 }
@@ -58,7 +58,7 @@ pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
     let ambiguous = failures.iter().any(ambiguous);
     let no_majority = NoMajority { nodes, failures };
     if hopeless {
-        return StoreError::Misconfigured(no_majority.to_string());
+        return StoreError::Misconfigured(no_majority.to_string().into());
     }
     let cause = Cause::new(Arc::new(no_majority));
     if waits {
@@ -106,15 +106,17 @@ pub(super) fn no_note(missing: Missing) -> StoreError {
 }
 
 /// Two addresses lead to one server.
-pub(super) fn twice(one: &str, other: &str) -> StoreError {
-    StoreError::Misconfigured(format!("{one} and {other} {SAME_SERVER}"))
+pub(super) fn twice(one: &Arc<str>, other: &Arc<str>) -> StoreError {
+    let same = Misconfiguration::SameServer(Arc::clone(one), Arc::clone(other));
+    StoreError::Misconfigured(same)
 }
 
 pub(super) fn is_twice(error: &StoreError) -> bool {
-    matches!(error, StoreError::Misconfigured(reason) if reason.ends_with(SAME_SERVER))
+    matches!(
+        error,
+        StoreError::Misconfigured(Misconfiguration::SameServer(..))
+    )
 }
-
-const SAME_SERVER: &str = "lead to the same server, or were exchanged: a quorum needs a server of its own behind each address";
 
 /// The connection was replaced while the request was on its way: the server may have restarted.
 pub(super) fn reconnected() -> StoreError {
@@ -185,7 +187,7 @@ mod tests {
     #[test]
     fn an_error_names_each_node_and_what_it_said() {
         let late = late(Duration::from_millis(5));
-        let wrong = StoreError::Misconfigured("WRONGPASS".to_owned());
+        let wrong = StoreError::Misconfigured("WRONGPASS".into());
         let error = combined(
             5,
             vec![failure(4, late), failure(1, wrong), failure(2, silent())],
@@ -202,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_set_up_that_makes_a_majority_impossible_is_hopeless() {
-        let wrong = |node| failure(node, StoreError::Misconfigured("no".to_owned()));
+        let wrong = |node| failure(node, StoreError::Misconfigured("no".into()));
         let some = combined(5, vec![wrong(0), wrong(1), failure(2, silent())]);
         assert!(matches!(some, StoreError::NotNow(_)));
         let most = combined(5, vec![wrong(0), wrong(1), wrong(2)]);

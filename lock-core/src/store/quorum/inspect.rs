@@ -72,9 +72,7 @@ impl QuorumStore {
         let Cursor { node, on_node, .. } = cursor;
         let (keys, on_node) = match nodes[node].master.scan(prefix, on_node).await {
             Ok(page) => page,
-            Err(StoreError::Misconfigured(reason)) => {
-                return Err(StoreError::Misconfigured(reason));
-            }
+            Err(error @ StoreError::Misconfigured(_)) => return Err(error),
             Err(_) => (Vec::new(), 0),
         };
         let here = (on_node != 0).then_some(Cursor { on_node, ..cursor });
@@ -94,7 +92,7 @@ fn cause(failure: Failure) -> Cause {
         StoreError::Ambiguous(cause) | StoreError::NotNow(cause) | StoreError::NotYet(cause) => {
             cause
         }
-        StoreError::Misconfigured(reason) => Cause::text(reason),
+        StoreError::Misconfigured(wrong) => Cause::text(wrong.to_string()),
     }
 }
 

@@ -189,7 +189,7 @@ fn only_exclusive() -> StoreError {
     StoreError::Misconfigured(
         "a reentrant lock is not over a quorum: its count would have to be the same on every node; \
          use an exclusive lock, or a manager of one master"
-            .to_owned(),
+            .into(),
     )
 }
 
@@ -259,7 +259,7 @@ impl Store for QuorumStore {
         _: GuardedCall<'_>,
     ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
         Err(StoreError::Misconfigured(
-            "a guarded script runs on one server: use it with a lock on that server, not over a quorum".to_owned(),
+            "a guarded script runs on one server: use it with a lock on that server, not over a quorum".into(),
         ))
     }
 

@@ -376,7 +376,7 @@ mod tests {
         let mut channels = connected();
         let mut listening = channels.listen("c", "a");
         sent(&mut channels, ON);
-        channels.failed("c", StoreError::Misconfigured(String::new()));
+        channels.failed("c", StoreError::Misconfigured("".into()));
         let answer = listening.answer.as_mut().unwrap().try_recv();
         assert!(matches!(answer, Ok(Err(_))));
         assert_eq!(channels.next(), ChannelStep::Rest, "it has no waiter now");
@@ -407,7 +407,7 @@ mod tests {
         let mut late = channels.listen("d", "d");
         channels.adopt(2);
         assert_eq!(sent(&mut channels, 2), ["+b", "+d"]);
-        assert!(channels.failed("b", StoreError::Misconfigured(String::new())));
+        assert!(channels.failed("b", StoreError::Misconfigured("".into())));
         assert_eq!(sent(&mut channels, 2), ["+b"], "it is tried again");
         assert!(channels.subscribed(2, "b"));
         channels.subscribed(2, "d");

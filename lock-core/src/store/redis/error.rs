@@ -6,7 +6,7 @@ use std::time::Duration;
 use redis::{ErrorKind, ProtocolVersion, RedisError};
 
 use crate::error::Cause;
-use crate::store::StoreError;
+use crate::store::{Misconfiguration, StoreError};
 
 /// First words of replies that mean "not carried out, try later". Only the first word is compared: the rest
 /// differs between Redis, Valkey and their versions.
@@ -41,8 +41,6 @@ const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 
 /// First words of replies that refuse the client, and not only RESP3.
 const OF_A_CLIENT: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "DENIED"];
-
-const REFUSED: &str = "the server refused (";
 
 /// What to do about a refusal, by its code; for any other code the last one.
 const ADVICE: [(&str, &str); 5] = [
@@ -80,7 +78,7 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
             StoreError::Ambiguous(cause(error))
         }
         _ if is_misconfigured(&error) => {
-            StoreError::Misconfigured(error.detail().unwrap_or_default().to_owned())
+            StoreError::Misconfigured(error.detail().unwrap_or_default().into())
         }
         ErrorKind::AuthenticationFailed | ErrorKind::InvalidClientConfig => refused(&said(&error)),
         _ => {
@@ -148,8 +146,11 @@ fn refused(said: &str) -> StoreError {
     let advice = ADVICE.iter().find(|(code, _)| said.starts_with(code));
     let advice = advice.map_or("", |(_, advice)| advice);
     let right = said.strip_prefix("NOPERM ").and_then(missing_right);
-    let advice = right.as_deref().unwrap_or(advice);
-    StoreError::Misconfigured(format!("{REFUSED}{said}): {advice}"))
+    StoreError::Misconfigured(Misconfiguration::Refused {
+        server: None,
+        said: said.to_owned(),
+        advice: right.unwrap_or_else(|| advice.to_owned()),
+    })
 }
 
 /// What a refusal says that the user may not do, as advice.
@@ -162,14 +163,6 @@ fn missing_right(refusal: &str) -> Option<String> {
     let (_, quoted) = refusal.split_once("run the '")?;
     let (command, _) = quoted.split_once('\'')?;
     Some(format!("permit it with `ACL SETUSER user +{command}`"))
-}
-
-/// The same reason, with the name of the server.
-pub(in crate::store) fn at(reason: &str, server: &str) -> String {
-    match reason.strip_prefix(REFUSED) {
-        Some(rest) => format!("the server at {server} refused ({rest}"),
-        None => reason.to_owned(),
-    }
 }
 
 /// What the server said, as it said it. The `redis` crate shows the names of its own types instead of the code.
@@ -204,10 +197,10 @@ pub(super) fn passed_on(text: &str) -> StoreError {
 
 /// The fault of a user's script, if a [refusal](StoreError::Misconfigured) is about that: then the author of the script has to
 /// repair it, not the operator of the server.
-pub(super) fn fault_of_script(refusal: &str) -> Option<String> {
-    // In a cluster the refusal names the server.
-    let said = refusal.split_once(" refused (")?.1;
-    let said = said.rsplit_once("): ")?.0;
+pub(super) fn fault_of_script(wrong: &Misconfiguration) -> Option<String> {
+    let Misconfiguration::Refused { said, .. } = wrong else {
+        return None;
+    };
     if let Some((_, why)) = said.split_once(COMPILING) {
         let why = why.trim_start_matches("(new function): ").trim_end();
         return Some(format!("the server does not understand its Lua ({why})"));

@@ -59,9 +59,9 @@ impl RedisStore {
         match self.run_for_grant(&script, &keys, &args).await {
             Ok(Value::Array(parts)) => answer(parts),
             Ok(_) => Err(garbled()),
-            Err(StoreError::Misconfigured(refusal)) => match fault_of_script(&refusal) {
+            Err(StoreError::Misconfigured(wrong)) => match fault_of_script(&wrong) {
                 Some(fault) => Ok(Err(fault)),
-                None => Err(StoreError::Misconfigured(refusal)),
+                None => Err(StoreError::Misconfigured(wrong)),
             },
             Err(error) => Err(error),
         }

@@ -45,7 +45,7 @@ use self::cluster::{Cluster, Node};
 pub(super) use self::endpoint::Endpoint;
 use self::endpoint::{Call, Purpose};
 use self::error::no_reply;
-pub(super) use self::error::{at, classify, garbled};
+pub(super) use self::error::{classify, garbled};
 pub(super) use self::list::{page, scanned};
 pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
 pub(super) use self::script::{Script, script, unless_lost};

@@ -133,9 +133,10 @@ impl Cluster {
             }
             let detail = error.detail().unwrap_or_default();
             if detail.contains("cluster support disabled") {
-                return StoreError::Misconfigured(format!(
-                    "the server at {at} is no node of a cluster: write `redis://{at}`"
-                ));
+                return StoreError::Misconfigured(
+                    format!("the server at {at} is no node of a cluster: write `redis://{at}`")
+                        .into(),
+                );
             }
             classify(error).at(at)
         })?;
@@ -167,10 +168,13 @@ fn one_cluster(mut answers: Vec<(&Target, Vec<Range>)>) -> Result<Option<Vec<Ran
     for (other, others) in &answers {
         let others = ids_of(others);
         if ids.intersection(&others).count() < 2.min(ids.len()).min(others.len()) {
-            return Err(StoreError::Misconfigured(format!(
-                "the nodes {} and {} are of different clusters: name the nodes of one cluster",
-                first.address, other.address
-            )));
+            return Err(StoreError::Misconfigured(
+                format!(
+                    "the nodes {} and {} are of different clusters: name the nodes of one cluster",
+                    first.address, other.address
+                )
+                .into(),
+            ));
         }
     }
     Ok(Some(ranges))

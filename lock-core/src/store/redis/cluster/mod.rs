@@ -317,8 +317,8 @@ impl Cluster {
             None => (host.to_string(), *port),
         };
         self.seeds[0].at(&host, port).map_err(|error| match error {
-            LockError::InvalidConfig { reason } => StoreError::Misconfigured(reason),
-            other => StoreError::Misconfigured(other.to_string()),
+            LockError::InvalidConfig { reason } => StoreError::Misconfigured(reason.into()),
+            other => StoreError::Misconfigured(other.to_string().into()),
         })
     }
 
