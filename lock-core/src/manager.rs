@@ -173,7 +173,7 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub fn segmented_lock(&self, key: impl AsRef<str>, segments: usize) -> SegmentedLock {
-        SegmentedLock::new(self, key.as_ref(), segments)
+        SegmentedLock::new(|key| self.lock(key), key.as_ref(), segments)
     }
 
     /// An iteration over all held locks with this manager's prefix, of all holders: for operators and dashboards.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 pub use self::guard::SegmentGuard;
 use self::seats::{SeatTaken, Seats, Trust};
-use crate::{Lock, LockError, LockManager};
+use crate::{Lock, LockError};
 
 /// Maximum segments. With more of them, a lock is not the right tool.
 const MOST: usize = 1024;
@@ -112,10 +112,11 @@ impl fmt::Debug for SegmentedLock {
 }
 
 impl SegmentedLock {
-    pub(crate) fn new(manager: &LockManager, key: &str, segments: usize) -> Self {
+    /// `lock` makes the lock of a segment from its key.
+    pub(crate) fn new(lock: impl Fn(String) -> Lock, key: &str, segments: usize) -> Self {
         let locks = if (1..=MOST).contains(&segments) {
             Ok((0..segments)
-                .map(|segment| manager.lock(name(key, segment)))
+                .map(|segment| lock(name(key, segment)))
                 .collect())
         } else {
             Err(LockError::config(format!(

@@ -5,6 +5,7 @@ use std::pin::pin;
 use futures_util::FutureExt;
 
 use super::*;
+use crate::LockManager;
 
 const KEY: &str = "stock";
 const SEGMENTS: usize = 4;
