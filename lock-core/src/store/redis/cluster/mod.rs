@@ -5,8 +5,10 @@
 
 mod ask;
 mod node;
+mod node_events;
 mod redirect;
 mod refresh;
+mod rounds;
 mod scan;
 mod slots;
 mod table;
@@ -21,12 +23,12 @@ use once_cell::sync::OnceCell;
 use redis::{RedisError, Value};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use self::node::LATE;
 pub(super) use self::node::Node;
-use self::node::NodeEvents;
 use self::redirect::{DISPUTED, NextStep, Redirections, Said};
-use self::refresh::Refresh;
+use self::rounds::Refresh;
 pub(super) use self::slots::fence_of;
-use self::slots::{Address, Range, tag_of};
+use self::slots::{Address, Range};
 use self::table::Table;
 pub(super) use self::url::seeds;
 use super::endpoint::{Call, CallFailure, Purpose};
@@ -42,9 +44,6 @@ use crate::slot::slot_of;
 use crate::store::{EventSink, StoreError};
 use crate::sync::lock;
 use crate::token::ClientId;
-
-/// After this time an answer is late: it is shorter than any failover. Or after this number of round trips.
-const LATE: (Duration, u32) = (Duration::from_millis(100), 3);
 
 /// The masters of a cluster.
 pub(super) struct Cluster {
@@ -320,36 +319,6 @@ impl Cluster {
             LockError::InvalidConfig { reason } => StoreError::Misconfigured(reason.into()),
             other => StoreError::Misconfigured(other.to_string().into()),
         })
-    }
-
-    /// The node at this address, which serves this slot. Connects with the first request.
-    fn node(&self, address: &Address, slot: usize) -> Result<Arc<Node>, StoreError> {
-        let mut table = lock(&self.table);
-        if let Some(node) = table.nodes.get(address) {
-            return Ok(Arc::clone(node));
-        }
-        let target = self.target(address)?;
-        let engine: EventSink = match self.attached.get() {
-            Some(attached) => Weak::clone(&attached.sink),
-            None => Weak::<NodeEvents>::new(),
-        };
-        let events = NodeEvents {
-            cluster: Weak::clone(&self.me),
-            address: address.clone(),
-            engine,
-        };
-        let node = Arc::new(Node::new(
-            address.clone(),
-            target,
-            tag_of(slot),
-            self.limit,
-            events,
-        ));
-        if let Some(attached) = self.attached.get() {
-            node.attach(&attached.client, attached.runtime.clone());
-        }
-        table.nodes.insert(address.clone(), Arc::clone(&node));
-        Ok(node)
     }
 
     /// A node says that another one serves this slot. False if the nodes disagree about it for a while: then the slot stays where it

@@ -1,19 +1,19 @@
-//! One master of a cluster, and its messages.
+//! One master of a cluster.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use super::slots::Address;
-use super::{Cluster, LATE};
-use crate::key::LockKey;
 use crate::rt::Handle;
-use crate::slot::slot_of;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::source::Source;
 use crate::store::redis::target::Target;
-use crate::store::{Concerned, EventSink, Events, Grant, StoreError};
+use crate::store::{Events, StoreError};
 use crate::token::ClientId;
+
+/// After this time an answer is late: it is shorter than any failover. Or after this number of round trips.
+pub(super) const LATE: (Duration, u32) = (Duration::from_millis(100), 3);
 
 /// A master.
 pub(in crate::store::redis) struct Node {
@@ -32,12 +32,12 @@ impl Node {
         target: Target,
         tag: &'static str,
         limit: Duration,
-        events: NodeEvents,
+        events: Arc<dyn Events>,
     ) -> Self {
         Self {
             endpoint: Endpoint::open(Source::of_cluster(target, tag), limit),
             address,
-            events: Arc::new(events),
+            events,
             confirmed: AtomicU64::new(0),
         }
     }
@@ -83,83 +83,5 @@ impl Node {
     pub(super) fn attach(&self, client: &ClientId, runtime: Handle) {
         let sink = Arc::downgrade(&self.events);
         self.endpoint.link.attach(client, sink, runtime);
-    }
-}
-
-/// Passes the messages of one master on to the engine, for the locks that it serves.
-pub(super) struct NodeEvents {
-    pub(super) cluster: Weak<Cluster>,
-    pub(super) address: Address,
-    pub(super) engine: EventSink,
-}
-
-impl NodeEvents {
-    fn tell(&self, event: impl FnOnce(&dyn Events)) {
-        if let Some(engine) = self.engine.upgrade() {
-            event(&*engine);
-        }
-    }
-
-    /// Whether the master serves this lock, as far as is known.
-    fn serves(&self, lock: &str) -> bool {
-        let cluster = self.cluster.upgrade();
-        cluster.is_some_and(|cluster| cluster.is_served_by(slot_of(lock), &self.address))
-    }
-}
-
-impl Events for NodeEvents {
-    /// Every master receives each message and passes it on to its clients: one of the copies counts.
-    fn granted(&self, token: &str, grant: Grant, lock: &str) {
-        if self.serves(lock) {
-            self.tell(|engine| engine.granted(token, grant, lock));
-        }
-    }
-
-    fn contended(&self, token: &str) {
-        self.tell(|engine| engine.contended(token));
-    }
-
-    fn revoked(&self, token: &str) {
-        self.tell(|engine| engine.revoked(token));
-    }
-
-    fn freed(&self, token: &str) {
-        self.tell(|engine| engine.freed(token));
-    }
-
-    fn unlocked(&self, lock: &str) {
-        self.tell(|engine| engine.unlocked(lock));
-    }
-
-    fn interrupted(&self, of: Concerned<'_>) {
-        let concerned = |key: &LockKey| of(key) && self.serves(key.lock());
-        self.tell(|engine| engine.interrupted(&concerned));
-        // The master may have failed.
-        if let Some(cluster) = self.cluster.upgrade() {
-            cluster.refresh();
-        }
-    }
-
-    fn reconnected(&self, of: Concerned<'_>) {
-        let concerned = |key: &LockKey| of(key) && self.serves(key.lock());
-        self.tell(|engine| engine.reconnected(&concerned));
-    }
-
-    fn is_in_use(&self) -> bool {
-        self.engine
-            .upgrade()
-            .is_some_and(|engine| engine.is_in_use())
-    }
-
-    fn has_released_lately(&self) -> bool {
-        self.engine
-            .upgrade()
-            .is_some_and(|engine| engine.has_released_lately())
-    }
-
-    fn largest_token(&self) -> u64 {
-        self.engine
-            .upgrade()
-            .map_or(0, |engine| engine.largest_token())
     }
 }

@@ -10,22 +10,19 @@
 //! | the engine is in use: it holds or waits for a lock, or has released one lately | [`IN_USE`] after the last one |
 //! | none: nodes may be replaced, one after the other | [`IDLE`] after the last one |
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::Cluster;
 use super::node::Node;
+use super::rounds::{PAUSE, Refresh, RefreshState};
 use crate::error::Cause;
 use crate::rt;
 use crate::store::StoreError;
 use crate::store::redis::error::no_reply;
 use crate::sync::lock;
-
-/// Pause after a round: first, and maximum while rounds bring no news. Spread, so that the clients of a cluster do not ask together.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_millis(250));
 
 /// Pause before a round for which a caller waits.
 const HURRY: Duration = Duration::from_millis(25);
@@ -36,53 +33,6 @@ const IN_DOUBT: Duration = Duration::from_secs(30);
 /// Intervals of the rounds while no master is in doubt.
 const IN_USE: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(30);
-
-#[derive(Default)]
-pub(super) struct Refresh {
-    state: Mutex<RefreshState>,
-    /// Notified when a round is over.
-    over: Notify,
-    /// Notified when a round is wanted.
-    hurry: Notify,
-}
-
-struct RefreshState {
-    /// Whether the task runs.
-    running: bool,
-    /// Whether the task found the engine idle.
-    idle: bool,
-    /// Numbers of rounds: the last one that has begun, that is over, and that is wanted.
-    begun: u64,
-    over: u64,
-    wanted: u64,
-    /// The last round that a caller waits for.
-    awaited: u64,
-    /// Since when a master is in doubt.
-    in_doubt: Option<Instant>,
-    /// Nodes that are not asked in the next round, because their own word is in doubt.
-    doubted: Vec<Arc<Node>>,
-    last: Option<Instant>,
-    pause: Duration,
-    error: Option<StoreError>,
-}
-
-impl Default for RefreshState {
-    fn default() -> Self {
-        Self {
-            running: false,
-            idle: false,
-            begun: 0,
-            over: 0,
-            wanted: 0,
-            awaited: 0,
-            in_doubt: None,
-            doubted: Vec::new(),
-            last: None,
-            pause: PAUSE.0,
-            error: None,
-        }
-    }
-}
 
 /// The running task. Between two rounds it does not keep the cluster alive.
 struct RunningRefresh {

@@ -1,0 +1,61 @@
+//! The rounds in which the slots are asked for: which have begun, which are wanted. Data only.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use super::node::Node;
+use crate::store::StoreError;
+
+/// Pause after a round: first, and maximum while rounds bring no news. Spread, so that the clients of a cluster do not ask together.
+pub(super) const PAUSE: (Duration, Duration) =
+    (Duration::from_millis(100), Duration::from_millis(250));
+
+#[derive(Default)]
+pub(super) struct Refresh {
+    pub(super) state: Mutex<RefreshState>,
+    /// Notified when a round is over.
+    pub(super) over: Notify,
+    /// Notified when a round is wanted.
+    pub(super) hurry: Notify,
+}
+
+pub(super) struct RefreshState {
+    /// Whether the task runs.
+    pub(super) running: bool,
+    /// Whether the task found the engine idle.
+    pub(super) idle: bool,
+    /// Numbers of rounds: the last one that has begun, that is over, and that is wanted.
+    pub(super) begun: u64,
+    pub(super) over: u64,
+    pub(super) wanted: u64,
+    /// The last round that a caller waits for.
+    pub(super) awaited: u64,
+    /// Since when a master is in doubt.
+    pub(super) in_doubt: Option<Instant>,
+    /// Nodes that are not asked in the next round, because their own word is in doubt.
+    pub(super) doubted: Vec<Arc<Node>>,
+    pub(super) last: Option<Instant>,
+    pub(super) pause: Duration,
+    pub(super) error: Option<StoreError>,
+}
+
+impl Default for RefreshState {
+    fn default() -> Self {
+        Self {
+            running: false,
+            idle: false,
+            begun: 0,
+            over: 0,
+            wanted: 0,
+            awaited: 0,
+            in_doubt: None,
+            doubted: Vec::new(),
+            last: None,
+            pause: PAUSE.0,
+            error: None,
+        }
+    }
+}
