@@ -258,7 +258,7 @@ impl TestCluster {
         assert_eq!(cut, 1);
     }
 
-    /// Waits until the replica of this master has taken over, and another master knows it.
+    /// Waits until the replica of this master has taken over, and the other masters know it.
     pub async fn taken_over(&self, master: usize) {
         eventually("the replica takes over", LIMIT, async || {
             let info: String = command(self.replica_of(master), "INFO replication").await;
@@ -266,13 +266,14 @@ impl TestCluster {
         })
         .await;
         let id = &self.nodes[self.without_replicas() + master].id;
-        let other = (master + 1) % self.masters;
-        eventually("another master knows it", LIMIT, async || {
-            let nodes: String = command(&self.nodes[other].server, "CLUSTER NODES").await;
-            let new = nodes.lines().find(|line| line.starts_with(id.as_str()));
-            new.is_some_and(|line| line.contains("master") && line.contains(" connected "))
-        })
-        .await;
+        for other in (0..self.masters).filter(|other| *other != master) {
+            eventually("another master knows it", LIMIT, async || {
+                let nodes: String = command(&self.nodes[other].server, "CLUSTER NODES").await;
+                let new = nodes.lines().find(|line| line.starts_with(id.as_str()));
+                new.is_some_and(|line| line.contains("master") && line.contains(" connected "))
+            })
+            .await;
+        }
     }
 
     /// Begins to move a slot in the old way: its keys may be moved one by one from now on.

@@ -297,3 +297,27 @@ async fn a_shorter_ttl_of_a_reentrant_lock_counts_for_its_guard_alone() {
     assert!(server.pttl("a").await > 20_000);
     guard.release().await.unwrap();
 }
+
+#[tokio::test]
+async fn an_extension_that_comes_late_does_not_shorten_a_longer_one() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = manager(&proxy.url()).await;
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let late = proxy.hold_next_request_matching(is_extend);
+    let first = guard.extend(SECOND * 40).await;
+    assert!(
+        matches!(first, Err(LockError::Unavailable { .. })),
+        "{first:?}"
+    );
+    proxy.reset();
+    guard.extend(SECOND * 90).await.unwrap();
+    late.deliver();
+    eventually("it arrives", LIMIT, async || {
+        let stats = server.commandstats().await;
+        stats.get("pexpire").copied().unwrap_or_default() >= 2
+    })
+    .await;
+    let on_server = server.pttl("lock:a").await;
+    assert!(on_server > 80_000, "{on_server}");
+}

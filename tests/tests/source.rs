@@ -34,11 +34,12 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 25] = [
+const ENGINE: [&str; 26] = [
     "mod",
     "acquire",
     "beside",
     "task",
+    "refreshes",
     "events",
     "extend",
     "release",

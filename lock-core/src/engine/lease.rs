@@ -51,6 +51,8 @@ pub(crate) struct Lease {
     users: Mutex<Users>,
     /// The single renewal of a fixed lease that was granted by a message is still due.
     owed: AtomicBool,
+    /// An extension to an earlier end was sent, and is not confirmed yet.
+    shortens: AtomicBool,
     /// Number of renewals under way.
     under_way: AtomicU8,
     /// Made by the first watcher: few leases have one.
@@ -100,6 +102,7 @@ impl Lease {
                 terms,
             }),
             owed: AtomicBool::new(start.pushed && !start.renew),
+            shortens: AtomicBool::new(false),
             under_way: AtomicU8::new(0),
             watched: OnceLock::new(),
         })
@@ -258,15 +261,17 @@ impl Lease {
             self.owed.store(true, Ordering::SeqCst);
             // Before the server may shorten the lease.
             let deadline = users.terms.deadline(now);
+            self.shortens
+                .fetch_or(deadline < self.end(), Ordering::SeqCst);
             self.deadline.fetch_min(deadline.0, Ordering::SeqCst);
         }
         let prolongs = users.renewing > 0 || self.owed.load(Ordering::SeqCst);
         Some((users.terms, prolongs))
     }
 
-    /// Whether an extension was asked for that the server has not confirmed yet.
-    pub(crate) fn is_extension_owed(&self) -> bool {
-        self.owed.load(Ordering::SeqCst)
+    /// Whether a renewal may make the end on the server earlier.
+    pub(crate) fn shortens(&self) -> bool {
+        self.shortens.load(Ordering::SeqCst)
     }
 
     /// Whether an extension was asked for that no renewal was sent with.
@@ -292,6 +297,7 @@ impl Lease {
     pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, terms: Terms) -> Moment {
         self.prolong(now, terms.deadline(sent_at));
         self.owed.store(false, Ordering::SeqCst);
+        self.shortens.store(false, Ordering::SeqCst);
         let users = lock(&self.users);
         let at = if users.renewing > 0 {
             sent_at + terms.third()

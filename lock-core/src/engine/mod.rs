@@ -49,6 +49,7 @@ mod patience;
 mod phase;
 #[cfg(test)]
 mod reentrant_tests;
+mod refreshes;
 mod registry;
 mod release;
 mod released;

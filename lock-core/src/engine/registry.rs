@@ -230,16 +230,15 @@ impl Registry {
         self.first_check()
     }
 
-    /// Returns the lines whose check is due, the first ones of many, and the work for each.
+    /// Returns the lines whose check is due, and the work for each.
     pub(super) fn due(
         &mut self,
         now: Moment,
         limit: Duration,
-        most: usize,
     ) -> Vec<(Arc<Line>, Option<LineCheck>)> {
         let mut due = Vec::new();
         while let Some(first) = self.checks.first_entry() {
-            if first.key().0 > now || due.len() >= most {
+            if first.key().0 > now {
                 break;
             }
             if let Some(line) = first.remove().upgrade() {

@@ -12,10 +12,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tracing::Instrument;
 
 use super::acquisition::Acquisition;
-use super::line::Line;
 use super::line_state::LineCheck;
-use super::outstanding::{Asker, Outstanding};
 use super::phase::Status;
+use super::refreshes::Refreshes;
 use super::release as releases;
 use super::released::ReleasedLately;
 use super::shared::{Command, Shared};
@@ -23,7 +22,7 @@ use super::state::{Action, Swept};
 use crate::LossReason;
 use crate::key::Kind;
 use crate::owner::Owner;
-use crate::store::{Answer, Mode, Renewal, Store, StoreError};
+use crate::store::{Renewal, Store, StoreError};
 use crate::sync::lock;
 use crate::terms::Terms;
 use crate::time::BootTimer;
@@ -37,10 +36,6 @@ const BATCH: usize = 350;
 /// Maximum pause of a waiter after a failed request, with a margin.
 const MAXIMUM_PAUSE: Duration = Duration::from_millis(600);
 
-/// Maximum number of refreshes under way. After a lost connection all lines are due at once, and more requests than this would
-/// only wait for each other.
-const REFRESHES: usize = 1000;
-
 /// Maximum time that a batch delays the next one.
 const PACE: Duration = Duration::from_millis(20);
 
@@ -53,13 +48,11 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
         BootTimer::Heartbeat
     };
     let mut jobs: FuturesUnordered<Job> = FuturesUnordered::new();
-    let mut refreshes: FuturesUnordered<Job> = FuturesUnordered::new();
+    let mut refreshes = Refreshes::default();
     loop {
         let now = shared.now();
         let next = sweep(&shared, now, &mut jobs, &mut refreshes);
         tokio::select! {
-            // Renewals and releases first.
-            biased;
             command = commands.recv() => match command {
                 Some(Command::Release(acquisition)) => release(&shared, acquisition, &mut jobs),
                 Some(Command::ReleaseThen(acquisition, then)) => {
@@ -71,7 +64,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
                 None => break,
             },
             Some(()) = next_of(&mut jobs), if !jobs.is_empty() => {}
-            Some(()) = next_of(&mut refreshes), if !refreshes.is_empty() => {}
+            () = refreshes.ended(&shared), if !refreshes.is_empty() => {}
             () = shared.wake.notified() => {}
             () = timer.wait(now, next) => {}
         }
@@ -91,8 +84,13 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
             }));
         }
     }
-    jobs.extend(refreshes);
-    while next_of(&mut jobs).await.is_some() {}
+    let rest = async {
+        while !refreshes.is_empty() {
+            refreshes.ended(&shared).await;
+        }
+    };
+    let work = async { while next_of(&mut jobs).await.is_some() {} };
+    tokio::join!(work, rest);
 }
 
 /// The next job that is over. Without the budget of tokio: where many jobs are ready, each poll would use it up on the first ones, and
@@ -120,7 +118,7 @@ fn sweep(
     shared: &Arc<Shared>,
     now: Moment,
     jobs: &mut FuturesUnordered<Job>,
-    refreshes: &mut FuturesUnordered<Job>,
+    refreshes: &mut Refreshes,
 ) -> Moment {
     if shared.leases_due.load(Ordering::SeqCst) <= now.0 {
         sweep_leases(shared, now, jobs);
@@ -129,9 +127,6 @@ fn sweep(
         sweep_lines(shared, now, jobs, refreshes);
     }
     let leases = Moment(shared.leases_due.load(Ordering::SeqCst));
-    if refreshes.len() >= REFRESHES {
-        return leases;
-    }
     let lines = Moment(shared.lines_due.load(Ordering::SeqCst));
     leases.min(lines)
 }
@@ -166,7 +161,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
                         acquisition: Arc::clone(acquisition),
                         terms,
                         prolongs,
-                        shortens: lease.is_extension_owed(),
+                        shortens: lease.shortens(),
                     });
                 }
                 next = next.min(lease.renew_at()).min(lease.end().min(cap));
@@ -215,14 +210,13 @@ fn sweep_lines(
     shared: &Arc<Shared>,
     now: Moment,
     jobs: &mut FuturesUnordered<Job>,
-    refreshes: &mut FuturesUnordered<Job>,
+    refreshes: &mut Refreshes,
 ) {
-    let room = REFRESHES.saturating_sub(refreshes.len());
     shared.lines_due.store(Moment::NEVER.0, Ordering::SeqCst);
     // The time of a request, and of the pause after its failure.
     let limit = shared.config.command_deadline.saturating_add(MAXIMUM_PAUSE);
     let mut registry = lock(&shared.registry);
-    let due = registry.due(now, limit, room);
+    let due = registry.due(now, limit);
     for (line, _) in &due {
         if let Some(terms) = line.wants_check() {
             shared.watch_line(&mut registry, line, terms);
@@ -233,7 +227,7 @@ fn sweep_lines(
     for (line, what) in due {
         match what {
             Some(LineCheck::Refresh(acquisition)) => {
-                refreshes.push(Box::pin(refresh(Arc::clone(shared), line, acquisition)));
+                refreshes.add(shared, line, acquisition);
             }
             Some(LineCheck::PassedOver(left)) => {
                 tracing::debug!(
@@ -423,49 +417,6 @@ async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
             shared.release_again(Acquisition::new(sequence, key, terms, owner));
         }
     }
-}
-
-/// Asks on behalf of all waiters of the line.
-pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, acquisition: Arc<Acquisition>) {
-    if acquisition.status(shared.now()) == Status::Pending {
-        ask_for(&shared, &line, &acquisition).await;
-    }
-    line.refreshed(&acquisition);
-}
-
-async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acquisition>) {
-    if shared.store.pushes(&line.key) && line.needs_subscription(shared.now()) {
-        // The first waiter asks and subscribes itself.
-        acquisition.life().state.interrupted();
-        return line.wake_first();
-    }
-    let reserve = line.reserve(acquisition, shared.limits(line));
-    let terms = acquisition.terms();
-    let request = Outstanding::begin(shared, acquisition, terms, reserve);
-    let token = shared.token(acquisition);
-    let attempt = request.attempt(&token, Mode::Wait);
-    let answer = shared.store.acquire(attempt).await;
-    line.heard(answer.is_ok());
-    request.read(&answer, Asker::Refresh);
-    let mut remaining = Duration::MAX;
-    match answer {
-        Ok(Answer::Queued(place)) => {
-            if let Some(own) = place.own_holder {
-                shared.check_own_holder(own, acquisition.key.lock(), place.remaining);
-            }
-            remaining = place.remaining;
-            line.held_by(place.holder, place.is_foreign);
-        }
-        Ok(Answer::Busy {
-            remaining: left,
-            holder,
-        }) => {
-            remaining = left;
-            line.held_by(holder, false);
-        }
-        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => line.wake_first(),
-    }
-    shared.check_line(line, terms, remaining.min(terms.ttl()));
 }
 
 impl Shared {

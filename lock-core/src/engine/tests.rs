@@ -323,7 +323,7 @@ async fn a_line_that_the_server_forgot_is_put_back() {
     // The next refresh finds that the line has no place in the queue, and gives it one.
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
     let line = shared.line_of(&acquisition).unwrap();
-    super::task::refresh(Arc::clone(shared), line, acquisition).await;
+    super::refreshes::refresh(Arc::clone(shared), line, acquisition).await;
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 1);
     first.release().await.unwrap();
     for waiter in waiting {

@@ -130,3 +130,45 @@ async fn a_master_that_hangs_costs_no_lock_of_another_master() {
     guard.release().await.unwrap();
     cluster.nodes[0].server.cont();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_crowd_at_a_master_that_hangs_delays_no_waiter_of_another_one() {
+    let options = [("--cluster-require-full-coverage", "no")];
+    let cluster = TestCluster::start_with(&ServerBinary::find(), 3, 0, &options).await;
+    let deadline = Duration::from_secs(6);
+    let builder = LockManager::builder().command_deadline(deadline);
+    let locks = builder.connect(&cluster.url()).await.unwrap();
+    let (hangs, works) = (cluster.tag_on(0).await, cluster.tag_on(1).await);
+    let hold = async |node: usize, key: String, px: u64| {
+        let holder = "00000000-0000-4000-8000-000000000000:1:other";
+        let set = format!("SET lock:{key} {holder} PX {px}");
+        let () = command(&cluster.nodes[node].server, &set).await;
+    };
+    // More than are asked for at once.
+    let crowd = 1500;
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..crowd {
+        let key = format!("{{{hangs}}}{number}");
+        hold(0, key.clone(), 3_600_000).await;
+        let lock = locks.lock(key);
+        waiting.spawn(async move { lock.acquire().await.map(drop) });
+    }
+    eventually("all are queued", LIMIT, async || {
+        let keys: usize = command(&cluster.nodes[0].server, "DBSIZE").await;
+        keys >= 3 * crowd
+    })
+    .await;
+    cluster.nodes[0].server.stop();
+    // Their refreshes come after 3 s, and are not answered.
+    for number in 0..6 {
+        let key = format!("{{{works}}}{number}");
+        let px = 1000;
+        hold(1, key.clone(), px).await;
+        let asked = Instant::now();
+        let guard = locks.lock(key).acquire_within(LIMIT).await.unwrap();
+        let late = asked.elapsed().saturating_sub(Duration::from_millis(px));
+        assert!(late < deadline / 4, "{late:?}");
+        guard.release().await.unwrap();
+    }
+    cluster.nodes[0].server.cont();
+}

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{LockManager, LossReason};
 use lock_tests::kit::command;
-use lock_tests::{LIMIT, Sentinel, TestServer, Watched, eventually};
+use lock_tests::{LIMIT, Proxy, Sentinel, TestServer, Watched, eventually};
 
 use super::fake::Fake;
 
@@ -139,6 +139,30 @@ async fn the_majority_of_the_sentinels_decides_within_an_epoch() {
     one.names(7, other.port());
     assert_eq!(guard.lost().await, LossReason::Gone);
     assert!(is_taken_on(&locks, "b", &other).await);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_minority_of_the_sentinels_takes_over_no_connection_that_lives() {
+    let (wrong, master) = (TestServer::start().await, TestServer::start().await);
+    let one = Fake::start(5, wrong.port()).await;
+    let others = [
+        Fake::start(5, master.port()).await,
+        Fake::start(5, master.port()).await,
+    ];
+    let proxies = others.each_ref().map(|fake| Proxy::to(fake.addr));
+    let [two, three] = proxies.each_ref().map(Proxy::addr);
+    let url = format!("redis+sentinel://{},{two},{three}/mymaster", one.addr);
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.lock("job").ttl(LONG).acquire().await.unwrap();
+    assert!(master.exists("lock:job").await);
+    for proxy in &proxies {
+        proxy.refuse(true);
+        proxy.reset();
+    }
+    // Long enough for the other one to be asked alone: it is asked each second.
+    let lost = tokio::time::timeout(Duration::from_millis(2500), guard.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    assert!(is_taken_on(&locks, "b", &master).await);
 }
 
 #[tokio::test]

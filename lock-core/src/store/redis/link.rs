@@ -392,6 +392,8 @@ impl Link {
         {
             let by = if self.current().is_none() && sentinels.are_at_one() {
                 By::All
+            } else if self.current().is_some() && !sentinels.most_name(&named) {
+                By::One
             } else {
                 By::Majority
             };

@@ -171,6 +171,12 @@ impl Sentinels {
         agreement(board.votes())
     }
 
+    /// Whether most of all sentinels, also of those that do not answer, name this master.
+    pub(super) fn most_name(&self, named: &Named) -> bool {
+        let board = lock(&self.board);
+        board.votes().filter(|(_, vote)| *vote == named).count() * 2 > board.all.len()
+    }
+
     /// Whether all sentinels that answer name one master in one epoch, among them most of those in the URL.
     pub(super) fn are_at_one(&self) -> bool {
         let board = lock(&self.board);
