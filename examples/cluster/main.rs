@@ -9,7 +9,8 @@
 //! the slots of all these locks move from master to master, in the old way key by key, and where the server can also at once; then one
 //! slot is left half moved for a while. At the end a master is stopped until its replica has taken over, and another one is killed.
 //!
-//! It prints for each of these what the workers have seen (`report.rs`).
+//! It prints for each of these what the workers have seen (`report.rs`). A master that goes on may grant what lies in its sockets: such
+//! a lock is lost, and two holders may believe in it for some milliseconds.
 
 mod report;
 mod stage;

@@ -131,10 +131,11 @@ pub(crate) fn table(phases: &[Phase], log: &Log, slots: &HashMap<String, usize>)
 }
 
 pub(crate) fn summary(log: &Log) -> String {
+    let held = log.lost.iter().filter(|(key, _)| key.starts_with("held-"));
     let mut text = format!(
-        "{} locks were held all the time, {} were lost, and {} requests failed.",
+        "{} locks were held all the time, {} of these were lost, and {} requests failed.",
         log.kept,
-        log.lost.len(),
+        held.count(),
         log.failed.len()
     );
     if let Some(failed) = log.failed.last() {

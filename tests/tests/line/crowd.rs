@@ -40,7 +40,7 @@ async fn renewals_do_not_wait_behind_the_refreshes_of_a_crowd() {
         })
         .await;
     }
-    let short = Duration::from_secs(3);
+    let short = Duration::from_secs(8);
     let mut held = Vec::new();
     for number in 0..50 {
         let lock = locks.lock(format!("held-{number}")).ttl(short);
@@ -57,7 +57,4 @@ async fn renewals_do_not_wait_behind_the_refreshes_of_a_crowd() {
         script_calls(&server).await - before >= 4 * WAITERS as u64
     })
     .await;
-    for guard in held {
-        guard.release().await.unwrap();
-    }
 }
