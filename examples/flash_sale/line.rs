@@ -55,7 +55,7 @@ pub(crate) struct Totals {
     pub(crate) stale_tried: u64,
     /// How many of these were kept from writing.
     pub(crate) stale_refused: u64,
-    /// Purchases that were asked for again, because nobody knew whether they were made.
+    /// Purchases that were asked for again, because the first answer did not come.
     pub(crate) asked_again: u64,
 }
 

@@ -41,7 +41,7 @@ pub(crate) struct Trouble {
     pub(crate) holders_paused: u64,
     pub(crate) stale_tried: u64,
     pub(crate) stale_refused: u64,
-    /// Purchases that a buyer asked for again, because nobody knew whether they were made.
+    /// Purchases that a buyer asked for again, because the first answer did not come.
     pub(crate) asked_again: u64,
     pub(crate) failover: Option<Failover>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct Trouble {
 /// A master of the cluster was killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Failover {
-    /// After so many pieces.
+    /// Number of pieces that were sold before.
     pub(crate) sold: usize,
     /// How many segments it had.
     pub(crate) segments: usize,

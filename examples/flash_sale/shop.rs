@@ -173,7 +173,7 @@ impl Till {
             .fetch_add(u64::from(refused), Ordering::Relaxed);
     }
 
-    /// Counts a purchase of which nobody knows whether it was made.
+    /// Counts a purchase without an answer, which may have been made.
     pub(crate) fn asks_again(&self) {
         self.asked_again.fetch_add(1, Ordering::Relaxed);
     }

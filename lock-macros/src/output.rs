@@ -156,7 +156,7 @@ impl Output {
         let output = &self.written;
         self.may_be_result.then(|| {
             quote_spanned! {site()=>
-                #[allow(unused_imports)]
+                #[allow(unused_imports, reason = "only for a type that is no `Result`")]
                 use __lock_core::NoRoom as _;
                 let error = match __lock_core::Room::<#output>(__lock_core::PhantomData).failed(error) {
                     __lock_core::Result::Ok(output) => return output,

@@ -262,6 +262,15 @@ fn runtime() -> tokio::runtime::Runtime {
     builder.enable_all().build().unwrap()
 }
 
+/// Waits until the server has carried out two renewals.
+async fn both_are_carried_out(server: &TestServer) {
+    eventually("the late one arrives", LIMIT, async || {
+        let stats = server.commandstats().await;
+        stats.get("pexpire").copied().unwrap_or_default() >= 2
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_renewal_that_comes_late_does_not_shorten_a_longer_lease() {
     let server = warm_server().await;
@@ -275,12 +284,7 @@ async fn a_renewal_that_comes_late_does_not_shorten_a_longer_lease() {
     proxy.reset();
     guard.extend(SECOND * 60).await.unwrap();
     late.deliver();
-    // It was carried out: the server has counted it.
-    eventually("it arrives", LIMIT, async || {
-        let stats = server.commandstats().await;
-        stats.get("pexpire").copied().unwrap_or_default() >= 2
-    })
-    .await;
+    both_are_carried_out(&server).await;
     let on_server = server.pttl("lock:a").await;
     assert!(on_server > 50_000, "{on_server}");
     assert!(guard.remaining().as_millis() as i64 <= on_server);
@@ -313,11 +317,7 @@ async fn an_extension_that_comes_late_does_not_shorten_a_longer_one() {
     proxy.reset();
     guard.extend(SECOND * 90).await.unwrap();
     late.deliver();
-    eventually("it arrives", LIMIT, async || {
-        let stats = server.commandstats().await;
-        stats.get("pexpire").copied().unwrap_or_default() >= 2
-    })
-    .await;
+    both_are_carried_out(&server).await;
     let on_server = server.pttl("lock:a").await;
     assert!(on_server > 80_000, "{on_server}");
 }

@@ -1,4 +1,4 @@
--- Takes one piece and writes its order, or does neither. Whoever asks again with the same id gets the same answer, and no
+-- Takes one piece and writes its order, or does neither. A buyer that asks again with the same id gets the same answer, and no
 -- second piece. Checks no lock: it runs by `guard.guarded`, only while the segment is held.
 -- KEYS: stock of the segment, set of its orders
 -- ARGV: order id

@@ -63,7 +63,7 @@ impl Counter {
             if sold == Some(true) {
                 return Ok(Answer::Sold);
             }
-            // From now on nobody in this process asks for this part.
+            // From now on no task of this process asks for this part.
             self.lock.exhausted(segment);
         }
     }
@@ -81,7 +81,7 @@ impl Counter {
         Ok(sold)
     }
 
-    /// Whether the order is sold, or the segment is sold out; `None` if nobody knows.
+    /// Whether the order is sold, or the segment is sold out; `None` without an answer.
     async fn buy(&self, segment: usize, order: &Order, guard: &LockGuard) -> Outcome<Option<bool>> {
         let buy = guard
             .guarded(&self.buy)

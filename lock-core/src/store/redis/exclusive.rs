@@ -7,7 +7,7 @@ use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
 use super::batch::Want;
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Purpose};
 use super::wire::{Arg, CHANNELS, renewed};
 use super::{RedisStore, Servers, reply, script};
 use crate::key::{LockKey, Name};
@@ -53,7 +53,9 @@ impl RedisStore {
         let [token, ttl, mode, alive_for, channel, reserve] = self.args(attempt);
         let from = Arg::Bytes(from.as_bytes());
         let args = [token, ttl, mode, alive_for, channel, reserve, from];
-        let value = self.run_for_grant(&script::PASS, &keys, &args).await?;
+        let value = self
+            .run_for(Purpose::Grant, &script::PASS, &keys, &args)
+            .await?;
         reply::passed(value, attempt.reserve)
     }
 
@@ -135,7 +137,9 @@ impl RedisStore {
             self.fence(attempt.key),
         ];
         let args = self.args(attempt);
-        let value = self.run_for_grant(&script::ACQUIRE, &keys, &args).await?;
+        let value = self
+            .run_for(Purpose::Grant, &script::ACQUIRE, &keys, &args)
+            .await?;
         reply::acquired(value, attempt.reserve)
     }
 

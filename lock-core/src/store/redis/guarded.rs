@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use super::RedisStore;
+use super::endpoint::Purpose;
 use super::error::{fault_of_script, garbled, passed_on};
 use super::script::Script;
 use super::wire::Arg;
@@ -56,7 +57,7 @@ impl RedisStore {
         keys.extend(call.keys.iter().map(|key| Name::from(key.as_str())));
         args.extend(call.args.iter().map(|arg| Arg::Bytes(arg)));
         let script = script(call.body, check);
-        match self.run_for_grant(&script, &keys, &args).await {
+        match self.run_for(Purpose::Grant, &script, &keys, &args).await {
             Ok(Value::Array(parts)) => answer(parts),
             Ok(_) => Err(garbled()),
             Err(StoreError::Misconfigured(wrong)) => match fault_of_script(&wrong) {

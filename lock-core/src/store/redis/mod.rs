@@ -189,19 +189,12 @@ impl RedisStore {
         keys: &[Name<'_>],
         args: &[Arg<'_>],
     ) -> Result<Value, StoreError> {
-        self.call(Call {
-            script,
-            keys,
-            args,
-            limit: self.limit,
-            purpose: Purpose::Other,
-        })
-        .await
+        self.run_for(Purpose::Other, script, keys, args).await
     }
 
-    /// As [`run`](Self::run), for a script that grants a lock or runs under one.
-    async fn run_for_grant(
+    async fn run_for(
         &self,
+        purpose: Purpose,
         script: &Script,
         keys: &[Name<'_>],
         args: &[Arg<'_>],
@@ -211,7 +204,7 @@ impl RedisStore {
             keys,
             args,
             limit: self.limit,
-            purpose: Purpose::Grant,
+            purpose,
         })
         .await
     }

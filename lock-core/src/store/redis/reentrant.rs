@@ -2,6 +2,7 @@
 
 use redis::Value;
 
+use super::endpoint::Purpose;
 use super::error::garbled;
 use super::reply::{Parsed, lease, number, text, word};
 use super::script::reentrant as script;
@@ -22,7 +23,8 @@ fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> Arg<'a> {
 impl RedisStore {
     pub(super) async fn reenter(&self, attempt: Attempt<'_>, holds: Name<'_>) -> Parsed<Answer> {
         let value = self
-            .run_for_grant(
+            .run_for(
+                Purpose::Grant,
                 &script::ACQUIRE,
                 &[attempt.key.lock().into(), holds, self.fence(attempt.key)],
                 &[
