@@ -198,64 +198,38 @@
 
 #[cfg(feature = "macros")]
 pub mod attribute;
-mod begin;
-mod builder;
-mod config;
-mod connect;
+mod base;
 mod engine;
-mod error;
-mod fencing;
-mod global;
-mod guard;
-mod guarded;
+mod face;
 pub mod guide;
-mod handle;
-mod inspect;
-mod key;
-mod list;
-mod lock;
-mod manager;
-mod owner;
-mod place;
-mod reentrant;
-mod rt;
-mod scope;
-mod segmented;
-#[cfg(lock_sim)]
-#[doc(hidden)]
-pub mod sim;
-mod slot;
+
 mod store;
-mod sync;
-mod terms;
-mod time;
-#[cfg(feature = "tls-rustls")]
-mod tls;
-mod token;
-mod view;
 
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 #[path = "private/mod.rs"]
 pub mod __private;
 
-pub use crate::begin::BeginQuorum;
-pub use crate::builder::LockManagerBuilder;
-pub use crate::error::{Cause, LockError, LossReason};
-pub use crate::fencing::FencingToken;
-pub use crate::global::default_manager;
-pub use crate::guard::LockGuard;
-pub use crate::guarded::{Guarded, GuardedScript};
-pub use crate::inspect::{LockInfo, LockWaiter, NodeInfo};
-pub use crate::list::{ListedLock, LockList};
-pub use crate::lock::Lock;
-pub use crate::manager::LockManager;
-pub use crate::owner::Owner;
-pub use crate::reentrant::ReentrantLock;
-pub use crate::segmented::{SegmentGuard, SegmentedLock};
+pub use crate::base::error::{Cause, LockError, LossReason};
+pub use crate::base::fencing::FencingToken;
+pub use crate::base::owner::Owner;
+#[cfg(lock_sim)]
+#[doc(hidden)]
+pub use crate::base::sim;
 #[cfg(feature = "tls-rustls")]
-pub use crate::tls::Tls;
-pub use crate::view::LockView;
+pub use crate::base::tls::Tls;
+pub use crate::face::begin::BeginQuorum;
+pub use crate::face::builder::LockManagerBuilder;
+pub use crate::face::global::default_manager;
+pub use crate::face::guard::LockGuard;
+pub use crate::face::guarded::{Guarded, GuardedScript};
+pub use crate::face::inspect::{LockInfo, LockWaiter, NodeInfo};
+pub use crate::face::list::{ListedLock, LockList};
+pub use crate::face::lock::Lock;
+pub use crate::face::manager::LockManager;
+pub use crate::face::reentrant::ReentrantLock;
+pub use crate::face::segmented::{SegmentGuard, SegmentedLock};
+pub use crate::face::view::LockView;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;
 /// The version of the redis crate whose connections [`LockManager::from_connection`] takes.

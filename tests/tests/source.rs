@@ -185,7 +185,7 @@ fn the_scripts_and_the_client_have_the_same_numbers() {
     let files = files(&["rs", "lua"]);
     let prelude = &files["scripts/prelude.lua"];
     for (ours, file, theirs) in [
-        ("ID", "token.rs", "CLIENT_LEN"),
+        ("ID", "base/token.rs", "CLIENT_LEN"),
         ("CHANNELS", "store/redis/wire.rs", "CHANNELS"),
         ("RESERVE", "engine/line_state.rs", "RESERVE_FOR_ONE"),
         ("RESERVE", "store/memory/mod.rs", "RESERVE_IF_QUEUED"),

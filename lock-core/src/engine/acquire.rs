@@ -17,9 +17,9 @@ use super::phase::Status;
 use super::release::Unfinished;
 use super::retries::Retries;
 use super::shared::Shared;
-use crate::LockError;
-use crate::error::Cause;
-use crate::place::Place;
+use crate::base::error::Cause;
+use crate::base::error::LockError;
+use crate::base::place::Place;
 use crate::store::{Answer, Mode, Store, StoreError};
 
 /// Maximum time past its limit that a waiter spends on its last request, and on its own clean-up.

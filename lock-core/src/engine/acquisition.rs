@@ -8,15 +8,15 @@ use super::inbox::Granted;
 use super::lease::{Joined, Lease, Start};
 use super::phase::Status;
 use super::state::{NotAdmitted, State, Swept};
-use crate::LossReason;
-use crate::key::{Kind, LockKey};
-use crate::owner::Owner;
-use crate::place::Place;
+use crate::base::error::LossReason;
+use crate::base::key::{Kind, LockKey};
+use crate::base::owner::Owner;
+use crate::base::place::Place;
+use crate::base::sync::{Locked, lock};
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
+use crate::base::token::Token;
 use crate::store::{Attempt, Mode};
-use crate::sync::{Locked, lock};
-use crate::terms::Terms;
-use crate::time::Moment;
-use crate::token::Token;
 
 /// Maximum interval between two requests for a lock during a wait.
 pub(super) const REFRESH: Duration = Duration::from_secs(3);

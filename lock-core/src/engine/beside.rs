@@ -12,10 +12,10 @@ use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
 use super::release::Unfinished;
 use super::retries::Retries;
 use super::shared::Shared;
-use crate::LockError;
-use crate::error::{Cause, LossReason};
+use crate::base::error::LockError;
+use crate::base::error::{Cause, LossReason};
+use crate::base::time::Moment;
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
-use crate::time::Moment;
 
 /// Tries to acquire the lock beside the line.
 pub(super) async fn alone(

@@ -6,9 +6,9 @@ use std::sync::atomic::Ordering;
 use super::acquisition::Acquisition;
 use super::shared::{Command, Shared};
 use super::state::{Action, State};
-use crate::key::LockKey;
+use crate::base::key::LockKey;
+use crate::base::sync::lock;
 use crate::store::{Concerned, Events, Grant};
-use crate::sync::lock;
 
 impl Shared {
     fn acquisition_of(&self, token: &str) -> Option<Arc<Acquisition>> {

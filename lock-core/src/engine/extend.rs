@@ -8,9 +8,9 @@ use super::hold::Hold;
 use super::patience::NoAnswer;
 use super::phase::Status;
 use super::shared::Shared;
-use crate::LockError;
+use crate::base::error::LockError;
+use crate::base::terms::Terms;
 use crate::store::StoreError;
-use crate::terms::Terms;
 
 /// Makes these the terms of all later renewals, and waits until the server has confirmed the first.
 ///

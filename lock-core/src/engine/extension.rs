@@ -3,8 +3,8 @@
 //! A renewal with the new ttl is not sent while another one is under way. Otherwise the server could carry out the older one last
 //! and keep the lock for a shorter time than the holder believes.
 
+use crate::base::terms::Terms;
 use crate::store::StoreError;
-use crate::terms::Terms;
 
 /// The calls of one lease. Numbers tell them apart: the last call decides the ttl, and an earlier one ends with it.
 #[derive(Debug, Default)]
@@ -72,7 +72,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::error::Cause;
+    use crate::base::error::Cause;
 
     fn terms(seconds: u64) -> Terms {
         let ttl = Duration::from_secs(seconds);

@@ -10,14 +10,14 @@ use super::acquisition::Acquisition;
 use super::lease::Lease;
 use super::phase::{Phase, Status};
 use super::wake_cell::WakeCell;
-use crate::LossReason;
-use crate::fencing::FencingToken;
-use crate::key::LockKey;
-use crate::owner::Owner;
-use crate::place::Place;
-use crate::sync::when_unlocked;
-use crate::terms::Terms;
-use crate::time::{Moment, Span};
+use crate::base::error::LossReason;
+use crate::base::fencing::FencingToken;
+use crate::base::key::LockKey;
+use crate::base::owner::Owner;
+use crate::base::place::Place;
+use crate::base::sync::when_unlocked;
+use crate::base::terms::Terms;
+use crate::base::time::{Moment, Span};
 
 /// The parameters of a client's request.
 #[derive(Debug, Clone)]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
 use crate::store::{Grant, StoreError};
-use crate::terms::Terms;
-use crate::time::Moment;
 
 /// The state of one acquisition. Answers and messages feed it in any order; the first waiter reads it.
 #[derive(Debug, Clone)]
@@ -466,7 +466,7 @@ mod tests {
 
     #[test]
     fn trouble_is_hopeless_when_it_lasts_or_cannot_end() {
-        let cause = || crate::error::Cause::new(std::sync::Arc::new(std::fmt::Error));
+        let cause = || crate::base::error::Cause::new(std::sync::Arc::new(std::fmt::Error));
         let mut inbox = waiting();
         inbox.failed(T0, StoreError::NotNow(cause()));
         inbox.failed(T0 + ms(900), StoreError::NotNow(cause()));

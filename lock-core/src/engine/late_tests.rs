@@ -5,10 +5,12 @@ use std::time::Duration;
 
 use super::shared::Shared;
 use super::tests::{Rig, soon};
+use crate::base::owner::Owner;
+use crate::base::sync::lock;
+use crate::base::time::manual::ManualClock;
+use crate::face::manager::LockManager;
+use crate::face::reentrant::ReentrantLock;
 use crate::store::{Events, Grant};
-use crate::sync::lock;
-use crate::time::manual::ManualClock;
-use crate::{LockManager, Owner, ReentrantLock};
 
 fn acquisitions(shared: &Shared) -> usize {
     lock(&shared.registry).acquisitions.len()

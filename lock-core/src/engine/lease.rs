@@ -11,11 +11,11 @@ use tokio::sync::futures::Notified;
 
 use super::extension::Extension;
 use super::phase::{Phase, Status};
-use crate::LossReason;
+use crate::base::error::LossReason;
+use crate::base::sync::{lock, when_unlocked};
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
 use crate::store::StoreError;
-use crate::sync::{lock, when_unlocked};
-use crate::terms::Terms;
-use crate::time::Moment;
 
 /// The grant that starts a lease.
 #[derive(Debug, Clone, Copy)]

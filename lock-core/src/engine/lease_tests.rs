@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use super::lease::{Joined, Lease, Start};
 use super::phase::Status;
-use crate::LossReason;
-use crate::error::Cause;
+use crate::base::error::Cause;
+use crate::base::error::LossReason;
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
 use crate::store::StoreError;
-use crate::terms::Terms;
-use crate::time::Moment;
 
 const T0: Moment = Moment(1_000_000_000_000);
 const SECOND: Duration = Duration::from_secs(1);

@@ -22,13 +22,13 @@ use super::inbox::Granted;
 use super::line_state::{AskedBy, Limits, LineCheck, LineState, PendingAcquisition, Step};
 use super::phase::Status;
 use super::yield_turn::YieldTurn;
-use crate::key::{Kind, LockKey};
-use crate::owner::Owner;
-use crate::place::Place;
+use crate::base::key::{Kind, LockKey};
+use crate::base::owner::Owner;
+use crate::base::place::Place;
+use crate::base::sync::lock;
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
 use crate::store::{StoreError, Subscription};
-use crate::sync::lock;
-use crate::terms::Terms;
-use crate::time::Moment;
 
 #[derive(Debug)]
 pub(crate) struct Line {

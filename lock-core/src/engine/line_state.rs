@@ -9,10 +9,10 @@ use super::acquisition::{Acquisition, Taken};
 use super::hold::Hold;
 use super::inbox::{Granted, Next};
 use super::yield_turn::YieldTurn;
-use crate::owner::Owner;
+use crate::base::owner::Owner;
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
 use crate::store::Subscription;
-use crate::terms::Terms;
-use crate::time::Moment;
 
 /// Numbers of fencing tokens that a line reserves at once: few for one waiter, more for many, and twice as many each time they
 /// ran out. The server grants fewer where its counter would run ahead of its clock.
@@ -436,10 +436,10 @@ impl LineState {
 mod tests {
     use super::super::yield_turn::PAUSE;
     use super::*;
+    use crate::base::key::LockKey;
+    use crate::base::place::Place;
+    use crate::base::time::Span;
     use crate::engine::LockRequest;
-    use crate::key::LockKey;
-    use crate::place::Place;
-    use crate::time::Span;
 
     const T0: Moment = Moment(1 << 50);
 

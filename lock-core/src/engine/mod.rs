@@ -26,7 +26,7 @@
 //!
 //! `Shared::registry`, then `Line::state`, then `Acquisition::life`, then `Lease::users`. None is held across
 //! an await. The task and the handles take them. The messages of the server ([`events`]) take them as well, and never wait.
-//! No waker is called under any of them (see [`when_unlocked`](crate::sync::when_unlocked)).
+//! No waker is called under any of them (see [`when_unlocked`](crate::base::sync::when_unlocked)).
 
 mod acquire;
 mod acquisition;
@@ -80,14 +80,14 @@ pub(crate) use self::phase::Status;
 pub(crate) use self::release::confirmed;
 pub(crate) use self::shared::Then;
 use self::shared::{Command, Shared};
-use crate::LockError;
-use crate::config::Config;
-use crate::error::LossReason;
-use crate::rt::Handle;
+use crate::base::config::Config;
+use crate::base::error::LockError;
+use crate::base::error::LossReason;
+use crate::base::rt::Handle;
+use crate::base::sync::lock;
+use crate::base::time::{Clock, Moment};
+use crate::base::token::{ClientId, client_name};
 use crate::store::AnyStore;
-use crate::sync::lock;
-use crate::time::{Clock, Moment};
-use crate::token::{ClientId, client_name};
 
 /// The handle that managers and guards hold. When the last one is dropped, the task finishes the queued work and ends.
 pub(crate) struct Engine {

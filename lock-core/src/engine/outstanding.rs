@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::acquisition::Acquisition;
 use super::inbox::Granted;
 use super::shared::Shared;
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
+use crate::base::token::Token;
 use crate::store::{Answer, Attempt, Mode, StoreError};
-use crate::terms::Terms;
-use crate::time::Moment;
-use crate::token::Token;
 
 /// A request for an acquisition, from just before it is sent until its answer is read. If dropped earlier, it counts as a request
 /// that may still take effect, and the clean-up of the acquisition waits for it.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
 
-use crate::config::ENDLESS;
+use crate::base::config::ENDLESS;
 
 /// Maximum time that a client waits.
 #[derive(Debug, Clone, Copy)]

@@ -10,7 +10,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use crate::LossReason;
+use crate::base::error::LossReason;
 
 /// The status of a hold or a lease at a moment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

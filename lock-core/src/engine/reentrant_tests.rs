@@ -5,7 +5,13 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::{LockError, LockManager, Owner, ReentrantLock};
+use crate::base::error::LockError;
+
+use crate::base::owner::Owner;
+
+use crate::face::manager::LockManager;
+
+use crate::face::reentrant::ReentrantLock;
 
 /// Longer than any test runs; a limit against hanging, not a measure.
 const PATIENCE: Duration = Duration::from_secs(30);

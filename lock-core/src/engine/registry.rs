@@ -11,9 +11,9 @@ use super::line::Line;
 use super::line_state::LineCheck;
 use super::released::{LastReleases, ReleasedLately};
 use super::yield_turn::{PAUSE, YieldTurn};
-use crate::key::LockKey;
-use crate::owner::Owner;
-use crate::time::Moment;
+use crate::base::key::LockKey;
+use crate::base::owner::Owner;
+use crate::base::time::Moment;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {

@@ -15,10 +15,10 @@ use super::phase::Status;
 use super::shared::{Command, Shared, Then};
 use super::state::Action;
 use super::yield_turn::YieldTurn;
-use crate::key::{Kind, LockKey};
+use crate::base::error::{LockError, LossReason};
+use crate::base::key::{Kind, LockKey};
+use crate::base::sync::lock;
 use crate::store::{Released, Renewal, Store, StoreError};
-use crate::sync::lock;
-use crate::{LockError, LossReason};
 
 /// Maximum time in which requests of a broken connection may still take effect. A longer time would only delay a shutdown.
 const ZOMBIE: Duration = Duration::from_secs(1);

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquisition::Acquisition;
-use crate::key::LockKey;
-use crate::owner::Owner;
-use crate::terms::Terms;
-use crate::time::Moment;
+use crate::base::key::LockKey;
+use crate::base::owner::Owner;
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
 
 /// Maximum number of releases that are kept. Those of a busy client are the last milliseconds before a failover, which are most
 /// of what is lost in one.

@@ -17,16 +17,16 @@ use super::line::Line;
 use super::line_state::Limits;
 use super::registry::Registry;
 use super::released::ReleasedLately;
-use crate::LockError;
-use crate::config::{Config, MAX_TTL};
-use crate::key::{Kind, LockKey};
-use crate::place::Place;
-use crate::rt;
+use crate::base::config::{Config, MAX_TTL};
+use crate::base::error::LockError;
+use crate::base::key::{Kind, LockKey};
+use crate::base::place::Place;
+use crate::base::rt;
+use crate::base::sync::lock;
+use crate::base::terms::Terms;
+use crate::base::time::{Clock, Moment};
+use crate::base::token::{ClientId, Token, sequence_at};
 use crate::store::{AnyStore, Store};
-use crate::sync::lock;
-use crate::terms::Terms;
-use crate::time::{Clock, Moment};
-use crate::token::{ClientId, Token, sequence_at};
 
 /// A value to drop when a release is over.
 pub(crate) type Then = Box<dyn Any + Send>;

@@ -14,9 +14,9 @@
 use std::time::Duration;
 
 use super::inbox::{Granted, Inbox, Next};
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
 use crate::store::{Grant, Released, StoreError};
-use crate::terms::Terms;
-use crate::time::Moment;
 
 /// The state of one acquisition.
 #[derive(Debug, Clone)]

@@ -19,15 +19,15 @@ use super::release as releases;
 use super::released::ReleasedLately;
 use super::shared::{Command, Shared};
 use super::state::{Action, Swept};
-use crate::LossReason;
-use crate::key::Kind;
-use crate::owner::Owner;
+use crate::base::error::LossReason;
+use crate::base::key::Kind;
+use crate::base::owner::Owner;
+use crate::base::sync::lock;
+use crate::base::terms::Terms;
+use crate::base::time::BootTimer;
+use crate::base::time::Moment;
+use crate::base::token::Token;
 use crate::store::{Renewal, Store, StoreError};
-use crate::sync::lock;
-use crate::terms::Terms;
-use crate::time::BootTimer;
-use crate::time::Moment;
-use crate::token::Token;
 
 /// Maximum number of locks in one renewal call. One call occupies the server for about 1.7 µs a lock, which other clients must
 /// not notice. Each call also wakes this process for the answer, which costs as much as some 200 locks.

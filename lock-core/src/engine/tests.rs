@@ -8,16 +8,16 @@ use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
 use super::patience::Limit;
 use super::shared::Shared;
-use crate::config::Config;
+use crate::base::config::Config;
+use crate::base::error::{LockError, LossReason};
+use crate::base::key::LockKey;
+use crate::base::place::Place;
+use crate::base::sync::lock;
+use crate::base::time::manual::ManualClock;
+use crate::base::time::{Clock, Span};
 use crate::engine::acquire;
-use crate::guard::LockGuard;
-use crate::key::LockKey;
-use crate::place::Place;
+use crate::face::guard::LockGuard;
 use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
-use crate::sync::lock;
-use crate::time::manual::ManualClock;
-use crate::time::{Clock, Span};
-use crate::{LockError, LossReason};
 
 const TTL: Duration = Duration::from_secs(9);
 /// Longer than any test runs; a limit against hanging, not a measure.

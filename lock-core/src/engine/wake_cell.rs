@@ -6,7 +6,7 @@ use std::task::Poll;
 
 use futures_util::task::AtomicWaker;
 
-use crate::sync::when_unlocked;
+use crate::base::sync::when_unlocked;
 
 /// Wakes the one task that waits, now or at its next wait. It is smaller than a primitive for any number of waiting tasks: every
 /// held lock has one.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::error::Cause;
+use crate::base::error::Cause;
 
 /// The last fencing token: the server grants places of the queue twice.
 const FENCES: u64 = 3;

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::time::Moment;
+use crate::base::time::Moment;
 
 /// Pause in which other processes may ask for a released lock: some round trips on a local network.
 pub(crate) const PAUSE: Duration = Duration::from_millis(3);

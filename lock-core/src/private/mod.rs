@@ -26,8 +26,10 @@ pub use self::outcome::{
 };
 pub use self::owner::{NamesOwner, enclosing_owner, owner};
 pub use self::take::{enter, enter_all};
-use crate::scope::Scope;
-pub use crate::{LockError, LockGuard, LockManager};
+pub use crate::base::error::LockError;
+pub use crate::face::guard::LockGuard;
+pub use crate::face::manager::LockManager;
+use crate::face::scope::Scope;
 
 /// The arguments of the attribute.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 
 use std::marker::PhantomData;
 
-use crate::LockError;
+use crate::base::error::LockError;
 
 /// The return value of a function that did not get the lock.
 #[diagnostic::on_unimplemented(

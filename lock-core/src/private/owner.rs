@@ -1,6 +1,6 @@
 //! The owner for which an annotated function acquires a reentrant lock.
 
-use crate::Owner;
+use crate::base::owner::Owner;
 
 /// The possible values of `owner = expr`.
 #[diagnostic::on_unimplemented(

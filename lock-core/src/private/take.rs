@@ -6,7 +6,12 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Boxed, Guards, Options};
-use crate::{Lock, LockError, LockGuard, LockManager, Owner, ReentrantLock};
+use crate::base::error::LockError;
+use crate::base::owner::Owner;
+use crate::face::guard::LockGuard;
+use crate::face::lock::Lock;
+use crate::face::manager::LockManager;
+use crate::face::reentrant::ReentrantLock;
 
 /// Acquires the lock: the reentrant one for an owner, otherwise the exclusive one.
 #[track_caller]

@@ -8,9 +8,9 @@ use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, MemoryStore, Passed, QuorumStore,
     RedisStore, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
 };
-use crate::key::LockKey;
-use crate::rt::Handle;
-use crate::token::{ClientId, Token};
+use crate::base::key::LockKey;
+use crate::base::rt::Handle;
+use crate::base::token::{ClientId, Token};
 
 /// The stores of a manager. An enum instead of a trait object: no allocation for each call.
 #[derive(Debug)]

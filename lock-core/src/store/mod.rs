@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use crate::error::{Cause, LockError};
-use crate::key::LockKey;
-use crate::token::{Bearer, Token};
+use crate::base::error::{Cause, LockError};
+use crate::base::key::LockKey;
+use crate::base::token::{Bearer, Token};
 
 pub(crate) use self::any::AnyStore;
 pub(crate) use self::memory::MemoryStore;

@@ -1,10 +1,10 @@
 //! The visible state of the locks.
 
 use super::MemoryState;
-use crate::key::{Kind, LockKey};
+use crate::base::key::{Kind, LockKey};
+use crate::base::time::Moment;
+use crate::base::token::Bearer;
 use crate::store::{Scanned, Snapshot, SnapshotState};
-use crate::time::Moment;
-use crate::token::Bearer;
 
 impl MemoryState {
     pub(super) fn inspect(&mut self, now: Moment, key: &LockKey) -> Snapshot {

@@ -17,10 +17,10 @@ use super::{
     Answer, Attempt, Cursor, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed,
     QueuePlace, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
 };
-use crate::key::{Kind, LockKey};
-use crate::sync::lock;
-use crate::time::{Clock, Moment};
-use crate::token::{ClientId, Token};
+use crate::base::key::{Kind, LockKey};
+use crate::base::sync::lock;
+use crate::base::time::{Clock, Moment};
+use crate::base::token::{ClientId, Token};
 
 /// Named servers, so that several managers of one process can share locks as several processes would.
 static SERVERS: Lazy<Mutex<HashMap<String, Weak<Server>>>> = Lazy::new(Mutex::default);

@@ -4,13 +4,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{MemoryState, MemoryStore, Message, Server};
-use crate::key::{LockKey, Names};
+use crate::base::key::{LockKey, Names};
+use crate::base::sync::lock;
+use crate::base::time::Moment;
+use crate::base::token::{Bearer, CLIENT_LEN, Token};
 use crate::store::{
     Announcer, Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState, Subscription,
 };
-use crate::sync::lock;
-use crate::time::Moment;
-use crate::token::{Bearer, CLIENT_LEN, Token};
 
 /// A tenure: from the first acquisition of an owner to its last release.
 pub(super) struct ReentrantHold {

@@ -4,12 +4,12 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
-use crate::owner::Owner;
+use crate::base::owner::Owner;
 
+use crate::base::time::Clock;
+use crate::base::time::manual::ManualClock;
+use crate::base::token::ClientId;
 use crate::store::{Concerned, EventSink, Events, Grant, Mode, SnapshotState, Store};
-use crate::time::Clock;
-use crate::time::manual::ManualClock;
-use crate::token::ClientId;
 
 const TTL: Duration = Duration::from_secs(9);
 

@@ -13,8 +13,8 @@ use super::round::{How, Progress, ask};
 use super::tally::{Tally, Verdict};
 use super::vote::Vote;
 use super::{QuorumStore, only_exclusive};
+use crate::base::time::{Clock, SystemClock};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
-use crate::time::{Clock, SystemClock};
 
 /// Maximum repetitions of a split vote before the caller gets an answer.
 const SPLITS: u32 = 3;

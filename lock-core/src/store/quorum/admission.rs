@@ -16,9 +16,9 @@ use super::causes::{Missing, in_wait, late, no_note, reconnected, twice};
 use super::look::Looks;
 use super::node::{Members, Node};
 use super::vetting::{Run, Statement, Vetted, Vetting, counter_of};
+use crate::base::sync::lock;
+use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
-use crate::sync::lock;
-use crate::time::{Clock, Moment, SystemClock};
 
 /// What is known of the server of a node.
 #[derive(Default)]

@@ -6,10 +6,10 @@ use std::time::Duration;
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value, cmd};
 
-use crate::key::{LockKey, Name, Names};
+use crate::base::key::{LockKey, Name, Names};
+use crate::base::token::Token;
 use crate::store::redis::{Arg, CHANNELS, Script, garbled, renewed, script};
 use crate::store::{Attempt, Mode, Renewal, StoreError};
-use crate::token::Token;
 
 pub(super) static ACQUIRE: Lazy<Script> = script!(
     "quorum acquire",

@@ -10,7 +10,7 @@ use super::QuorumStore;
 use super::causes::{Failure, late, twice};
 use super::node::Node;
 use super::vetting::{Run, Vetted, Vetting};
-use crate::error::Cause;
+use crate::base::error::Cause;
 use crate::store::StoreError;
 
 /// The beginning of a quorum needs every node.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::nodes::majority;
-use crate::error::Cause;
+use crate::base::error::Cause;
 use crate::store::{Misconfiguration, StoreError};
 
 /// The failure of one node.

@@ -21,9 +21,9 @@ use super::hints::Hints;
 use super::node::{Members, Node};
 use super::round::{Answered, How, ask};
 use super::sent_on::SentOn;
+use crate::base::sync::lock;
+use crate::base::token::Token;
 use crate::store::{Attempt, StoreError};
-use crate::sync::lock;
-use crate::token::Token;
 
 /// Maximum delay of a request on a broken connection: after this time it is not carried out any more.
 const LATE: Duration = Duration::from_secs(1);
@@ -311,8 +311,8 @@ async fn clean_up_on(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::key::LockKey;
-    use crate::token::ClientId;
+    use crate::base::key::LockKey;
+    use crate::base::token::ClientId;
 
     #[test]
     fn a_pass_that_removes_something_is_followed_by_the_next_one_soon() {

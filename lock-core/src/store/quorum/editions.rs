@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::token::Token;
+use crate::base::token::Token;
 
 /// Time after which an unused token is forgotten. A waiter asks again sooner, so a late undo of that token does no harm.
 pub(super) const UNUSED: Duration = Duration::from_secs(600);

@@ -6,9 +6,9 @@ use std::time::Duration;
 use once_cell::sync::OnceCell;
 
 use super::tokens::Tokens;
-use crate::rt::{self, Handle};
+use crate::base::rt::{self, Handle};
+use crate::base::token::number_in;
 use crate::store::{Concerned, EventSink, Events, Grant};
-use crate::token::number_in;
 
 /// Average pause after the first "free" of a node, for the other nodes to send theirs.
 const COLLECT: Duration = Duration::from_millis(3);

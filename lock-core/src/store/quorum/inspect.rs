@@ -7,12 +7,12 @@ use super::causes::{Failure, combined};
 use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
 use super::{QuorumStore, only_exclusive};
-use crate::error::Cause;
-use crate::key::LockKey;
-use crate::rt::HashMap;
+use crate::base::error::Cause;
+use crate::base::key::LockKey;
+use crate::base::rt::HashMap;
+use crate::base::token::Bearer;
 use crate::store::redis::inspected;
 use crate::store::{Cursor, NodeSnapshot, Scanned, Snapshot, SnapshotState, StoreError};
-use crate::token::Bearer;
 
 impl QuorumStore {
     pub(super) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {

@@ -11,9 +11,9 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::causes::late;
 use super::node::{Members, Node};
+use crate::base::sync::lock;
+use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
-use crate::sync::lock;
-use crate::time::{Clock, Moment, SystemClock};
 
 /// Pause after a look that proved nothing.
 const AGAIN: Duration = Duration::from_secs(1);

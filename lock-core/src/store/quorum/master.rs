@@ -11,15 +11,15 @@ use redis::{Value, cmd};
 
 use super::ballot::{ACQUIRE, Ballot, RELEASE, by_text};
 use super::vetting::{Run, Statement, Vetted};
-use crate::LockError;
-use crate::config::Config;
-use crate::error::Cause;
-use crate::key::Name;
-use crate::rt::Handle;
+use crate::base::config::Config;
+use crate::base::error::Cause;
+use crate::base::error::LockError;
+use crate::base::key::Name;
+use crate::base::rt::Handle;
+use crate::base::time::Moment;
+use crate::base::token::ClientId;
 use crate::store::redis::{Arg, Endpoint, Script, classify, page, scanned, script, unless_lost};
 use crate::store::{EventSink, StoreError};
-use crate::time::Moment;
-use crate::token::ClientId;
 
 /// Key of the note of a node (see `vet.lua`).
 const NOTE: Name<'static> = Name::fixed("lock-core:quorum");

@@ -48,12 +48,12 @@ use super::{
     Answer, Attempt, Cursor, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal,
     Scanned, Snapshot, Store, StoreError, Subscription, to_each,
 };
-use crate::LockError;
-use crate::config::Config;
-use crate::key::{Kind, LockKey};
-use crate::rt::Handle;
-use crate::time::{Clock, SystemClock};
-use crate::token::{ClientId, Token};
+use crate::base::config::Config;
+use crate::base::error::LockError;
+use crate::base::key::{Kind, LockKey};
+use crate::base::rt::Handle;
+use crate::base::time::{Clock, SystemClock};
+use crate::base::token::{ClientId, Token};
 
 /// The settings of a quorum.
 #[derive(Debug, Clone, Copy)]

@@ -21,9 +21,9 @@ use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::rtt::RttEstimator;
 use super::tokens::Tokens;
 use super::vote::is_unknown;
-use crate::rt::{self, Handle};
+use crate::base::rt::{self, Handle};
+use crate::base::token::Token;
 use crate::store::StoreError;
-use crate::token::Token;
 
 /// A generation that no connection has.
 pub(super) const NONE: u64 = u64::MAX;

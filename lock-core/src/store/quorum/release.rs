@@ -10,10 +10,10 @@ use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
 use super::sent_on::SentOn;
 use super::{QuorumStore, only_exclusive};
-use crate::key::LockKey;
+use crate::base::key::LockKey;
+use crate::base::token::Token;
 use crate::store::redis::forced;
 use crate::store::{Forced, Released, SnapshotState, StoreError};
-use crate::token::Token;
 
 /// Factor by which other answers are awaited longer than votes: giving up early gains nothing.
 const PATIENCE: u32 = 4;

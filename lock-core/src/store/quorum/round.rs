@@ -17,8 +17,8 @@ use super::causes::late;
 use super::hints::Hints;
 use super::node::Members;
 use super::nodes::{MAXIMUM_NODES, Nodes};
+use crate::base::token::Token;
 use crate::store::StoreError;
-use crate::token::Token;
 
 /// The answer of one node.
 pub(super) type Answered = (usize, Result<Value, StoreError>);

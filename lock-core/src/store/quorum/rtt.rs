@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// Minimum wait for a node: a busy machine may need that long to read an answer.
 const FLOOR: Duration = Duration::from_millis(5);

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::causes::{Failure, clocks_apart, combined};
 use super::nodes::{Nodes, majority};
 use super::vote::Vote;
-use crate::rt::HashMap;
+use crate::base::rt::HashMap;
 use crate::store::StoreError;
 
 /// The votes for one attempt to acquire a lock.

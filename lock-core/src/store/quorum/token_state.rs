@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::editions::UNUSED;
 use super::sent_on::SentOn;
 use super::undone::Undone;
-use crate::rt;
+use crate::base::rt;
 
 /// The state of one token.
 #[derive(Debug, Default)]

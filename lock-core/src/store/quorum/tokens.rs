@@ -27,8 +27,8 @@ use super::book::Book;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::sent_on::SentOn;
 use super::token_state::TokenState;
-use crate::sync::lock;
-use crate::token::Token;
+use crate::base::sync::lock;
+use crate::base::token::Token;
 
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Mutex<Book>);
@@ -264,7 +264,7 @@ impl Drop for RunningRenewal {
 mod tests {
     use super::super::editions::UNUSED;
     use super::*;
-    use crate::token::ClientId;
+    use crate::base::token::ClientId;
 
     const LEASE: Duration = Duration::from_secs(60);
     const CONNECTION: u64 = 4;

@@ -1,7 +1,7 @@
 //! The URLs of a quorum's nodes.
 
 use super::nodes::MAXIMUM_NODES;
-use crate::LockError;
+use crate::base::error::LockError;
 
 /// The node URLs in `redis+quorum://a,b,c` or `rediss+quorum://a,b,c`; `None` for any other URL.
 ///

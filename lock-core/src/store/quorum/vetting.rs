@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use redis::{Cmd, Value, cmd};
 
-use crate::rt;
+use crate::base::rt;
 use crate::store::StoreError;
 use crate::store::redis::{garbled, millis, text, word};
 

@@ -23,10 +23,10 @@ use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::script;
 use super::wire::{Arg, FENCE};
-use crate::key::{LockKey, Name, Names};
+use crate::base::key::{LockKey, Name, Names};
+use crate::base::sync::lock;
+use crate::base::token::Token;
 use crate::store::StoreError;
-use crate::sync::lock;
-use crate::token::Token;
 
 /// Maximum locks in one call. A call blocks all other clients of the server, so it has to stay well below a millisecond. Larger
 /// batches gain little.
@@ -435,7 +435,7 @@ fn number(value: &Value) -> Result<u64, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::token::ClientId;
+    use crate::base::token::ClientId;
 
     #[test]
     fn each_request_that_was_given_up_is_settled_by_itself() {

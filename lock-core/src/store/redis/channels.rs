@@ -7,9 +7,9 @@ use std::collections::VecDeque;
 
 use tokio::sync::oneshot;
 
-use crate::rt::HashMap;
+use crate::base::rt::HashMap;
+use crate::base::sync::when_unlocked;
 use crate::store::StoreError;
-use crate::sync::when_unlocked;
 
 /// Maximum subscriptions of one batch. Other requests of the connection come in between, whatever the number of channels.
 const MOST: usize = 256;

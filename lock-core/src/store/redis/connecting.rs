@@ -19,8 +19,8 @@ use super::socket::{self, Socket};
 use super::source::HELLO;
 use super::target::Target;
 use super::wire::{Arg, FENCE};
-use crate::sync::lock;
-use crate::time::{Clock, SystemClock};
+use crate::base::sync::lock;
+use crate::base::time::{Clock, SystemClock};
 
 /// Sends a request on a connection of its own, which ends with it.
 pub(super) async fn ask_once(target: &Target, command: &Cmd) -> RedisResult<Value> {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until};
 use super::error::said;
 use super::link::Link;
 use super::live::Live;
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// Pause after the first failed attempt. Each further failure doubles it.
 const MINIMUM_PAUSE: Duration = Duration::from_millis(5);

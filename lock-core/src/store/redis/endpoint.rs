@@ -14,13 +14,13 @@ use super::script::{Script, is_lost};
 use super::source::Source;
 use super::target::Target;
 use super::wire::Arg;
-use crate::LockError;
-use crate::config::Config;
-use crate::key::Name;
-use crate::rt::Handle;
+use crate::base::config::Config;
+use crate::base::error::LockError;
+use crate::base::key::Name;
+use crate::base::rt::Handle;
+use crate::base::time::Moment;
+use crate::base::token::ClientId;
 use crate::store::{EventSink, StoreError};
-use crate::time::Moment;
-use crate::token::ClientId;
 
 /// A master of Redis or Valkey.
 pub(in crate::store) struct Endpoint {

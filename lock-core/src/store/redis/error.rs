@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use redis::{ErrorKind, ProtocolVersion, RedisError};
 
-use crate::error::Cause;
+use crate::base::error::Cause;
 use crate::store::{Misconfiguration, StoreError};
 
 /// First words of replies that mean "not carried out, try later". Only the first word is compared: the rest

@@ -10,11 +10,11 @@ use super::batch::Want;
 use super::endpoint::{Endpoint, Purpose};
 use super::wire::{Arg, CHANNELS, renewed};
 use super::{RedisStore, Servers, reply, script};
-use crate::key::{LockKey, Name};
+use crate::base::key::{LockKey, Name};
+use crate::base::token::Token;
 use crate::store::{
     Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError,
 };
-use crate::token::Token;
 
 impl RedisStore {
     // A separate script call is large, so it is boxed. A request in a batch needs no such call.

@@ -10,9 +10,9 @@ use super::endpoint::Purpose;
 use super::error::{fault_of_script, garbled, passed_on};
 use super::script::Script;
 use super::wire::Arg;
-use crate::key::{Name, Names};
+use crate::base::key::{Name, Names};
+use crate::base::sync::lock;
 use crate::store::{GuardedCall, StoreError};
-use crate::sync::lock;
 
 /// Each pair is a read of the lock, and its result if the lock is held. The reads remove the keys and the arguments in front of
 /// the script's own.

@@ -25,11 +25,11 @@ use super::wire::{Arg, CHANNELS, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::key::Name;
-use crate::rt::{self, Handle};
+use crate::base::key::Name;
+use crate::base::rt::{self, Handle};
+use crate::base::sync::lock;
+use crate::base::token::ClientId;
 use crate::store::{EventSink, Events, every};
-use crate::sync::lock;
-use crate::token::ClientId;
 
 /// Minimum silence before a connection is replaced, however short the leases are that depend on it.
 const HICCUP: Duration = Duration::from_millis(50);

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::socket::Socket;
-use crate::time::Moment;
+use crate::base::time::Moment;
 
 #[derive(Clone)]
 pub(super) struct Live {

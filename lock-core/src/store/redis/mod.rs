@@ -58,11 +58,11 @@ use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, Mode, Passed, Released, Renewal,
     Scanned, Snapshot, Store, StoreError, Subscription, to_each,
 };
-use crate::LockError;
-use crate::config::Config;
-use crate::key::{Kind, LockKey, Name, Names};
-use crate::rt::Handle;
-use crate::token::{ClientId, Token};
+use crate::base::config::Config;
+use crate::base::error::LockError;
+use crate::base::key::{Kind, LockKey, Name, Names};
+use crate::base::rt::Handle;
+use crate::base::token::{ClientId, Token};
 
 /// A lock store on Redis or Valkey.
 pub(crate) struct RedisStore {

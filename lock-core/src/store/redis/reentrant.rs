@@ -8,9 +8,9 @@ use super::reply::{Parsed, lease, number, text, word};
 use super::script::reentrant as script;
 use super::wire::{Arg, CHANNELS};
 use super::{RedisStore, reply};
-use crate::key::{Name, Names};
+use crate::base::key::{Name, Names};
+use crate::base::token::{Bearer, CLIENT_LEN, Token};
 use crate::store::{Answer, Attempt, Forced, Released, Renewal, Snapshot, SnapshotState};
-use crate::token::{Bearer, CLIENT_LEN, Token};
 
 /// The command that announces a release.
 const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");

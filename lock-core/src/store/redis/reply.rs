@@ -5,10 +5,10 @@ use std::time::Duration;
 use redis::Value;
 
 use super::error::garbled;
+use crate::base::token::{Bearer, is_name, number_in};
 use crate::store::{
     Answer, Forced, NO_TTL, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError,
 };
-use crate::token::{Bearer, is_name, number_in};
 
 pub(super) type Parsed<T> = Result<T, StoreError>;
 

@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, RedisResult, RedisWrite, Value};
 
 use super::error::is_made_up;
 use super::wire::Arg;
-use crate::key::Name;
+use crate::base::key::Name;
 
 /// Digits of the largest `u64`.
 const LONGEST_NUMBER: usize = 20;
@@ -123,7 +123,7 @@ impl Script {
     fn of(name: &'static str, source: Cow<'static, str>) -> Self {
         let hash = redis::Script::new(&source).get_hash().to_owned();
         #[cfg(lock_sim)]
-        crate::sim::know_script(&hash, name);
+        crate::base::sim::know_script(&hash, name);
         Self { name, source, hash }
     }
 

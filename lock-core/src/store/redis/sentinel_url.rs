@@ -3,8 +3,8 @@
 use super::sentinels::Sentinels;
 use super::source::Source;
 use super::target::Target;
-use crate::LockError;
-use crate::config::Config;
+use crate::base::config::Config;
+use crate::base::error::LockError;
 
 const HOW: &str = "write `redis+sentinel://user:password@s1:26379,s2:26379/name/db`, with the user and the password of the servers";
 

@@ -25,7 +25,7 @@ use super::link::Link;
 use super::named::Named;
 use super::socket::{self, Socket};
 use super::target::Target;
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// Interval of the questions to a sentinel that tells us of failovers, and to one that does not.
 const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];

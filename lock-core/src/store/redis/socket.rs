@@ -34,9 +34,9 @@ use tokio::time::sleep;
 #[cfg(feature = "tls-rustls")]
 use tokio_rustls::client::TlsStream;
 
-use crate::rt;
+use crate::base::rt;
 #[cfg(lock_sim)]
-use crate::sim::tcp;
+use crate::base::sim::tcp;
 
 /// Maximum requests on their way to the socket. Further callers queue for a place.
 const REQUESTS_READY: usize = 1024;

@@ -13,7 +13,7 @@ use super::agreement::Agreement;
 use super::named::Named;
 use super::sentinels::Sentinels;
 use super::target::Target;
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// Channel on which each sentinel names the master, on every server of that master.
 pub(super) const HELLO: &str = "__sentinel__:hello";

@@ -12,8 +12,8 @@ use tokio::time::timeout;
 use super::channels::{ChannelStep, Channels};
 use super::error::{classify, no_reply, said};
 use super::link::Link;
+use crate::base::sync::lock;
 use crate::store::{Announcer, Events, StoreError, Subscription};
-use crate::sync::lock;
 
 /// The message that Redisson publishes when a lock is free.
 const UNLOCKED: &str = "0";

@@ -6,8 +6,8 @@ use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 
 #[cfg(feature = "tls-rustls")]
 use super::tls::TlsClient;
-use crate::LockError;
-use crate::config::Config;
+use crate::base::config::Config;
+use crate::base::error::LockError;
 
 const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
 

@@ -20,8 +20,8 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use crate::LockError;
-use crate::tls::{Pem, Tls};
+use crate::base::error::LockError;
+use crate::base::tls::{Pem, Tls};
 
 /// Roots of the system, read once: that takes many milliseconds.
 static SYSTEM: Lazy<RootCertStore> = Lazy::new(|| {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::key::Name;
+use crate::base::key::Name;
 use crate::store::{Events, Grant, Renewal};
 
 /// One counter for the whole database: a counter for each lock would stay for ever.

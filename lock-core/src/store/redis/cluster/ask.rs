@@ -15,13 +15,13 @@ use super::node::Node;
 use super::slots::{Range, ask_for_slots, read_slots};
 use super::table::ids_of;
 use super::{Cluster, no_slots};
-use crate::error::Cause;
+use crate::base::error::Cause;
+use crate::base::sync::lock;
 use crate::store::StoreError;
 use crate::store::redis::connecting::ask_once;
 use crate::store::redis::error::{classify, no_reply};
 use crate::store::redis::look::{is_no_right, lacks};
 use crate::store::redis::target::Target;
-use crate::sync::lock;
 
 /// Maximum wait for the nodes with a connection before others are asked, and for the other nodes of the URL after the first answer.
 const PATIENCE: Duration = Duration::from_millis(250);

@@ -35,15 +35,15 @@ use super::endpoint::{Call, CallFailure, Purpose};
 use super::script::RAISE;
 use super::target::Target;
 use super::wire::Arg;
-use crate::LockError;
-use crate::config::{ClusterAddresses, Config};
-use crate::error::Cause;
-use crate::key::LockKey;
-use crate::rt::Handle;
-use crate::slot::slot_of;
+use crate::base::config::{ClusterAddresses, Config};
+use crate::base::error::Cause;
+use crate::base::error::LockError;
+use crate::base::key::LockKey;
+use crate::base::rt::Handle;
+use crate::base::slot::slot_of;
+use crate::base::sync::lock;
+use crate::base::token::ClientId;
 use crate::store::{EventSink, StoreError};
-use crate::sync::lock;
-use crate::token::ClientId;
 
 /// The masters of a cluster.
 pub(super) struct Cluster {

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::slots::Address;
-use crate::rt::Handle;
+use crate::base::rt::Handle;
+use crate::base::token::ClientId;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::source::Source;
 use crate::store::redis::target::Target;
 use crate::store::{Events, StoreError};
-use crate::token::ClientId;
 
 /// After this time an answer is late: it is shorter than any failover. Or after this number of round trips.
 pub(super) const LATE: (Duration, u32) = (Duration::from_millis(100), 3);

@@ -5,10 +5,10 @@ use std::sync::{Arc, Weak};
 use super::Cluster;
 use super::node::Node;
 use super::slots::{Address, tag_of};
-use crate::key::LockKey;
-use crate::slot::slot_of;
+use crate::base::key::LockKey;
+use crate::base::slot::slot_of;
+use crate::base::sync::lock;
 use crate::store::{Concerned, EventSink, Events, Grant, StoreError};
-use crate::sync::lock;
 
 impl Cluster {
     /// The node at this address, which serves this slot. Connects with the first request.

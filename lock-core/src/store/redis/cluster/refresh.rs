@@ -18,11 +18,11 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Cluster;
 use super::node::Node;
 use super::rounds::{PAUSE, Refresh, RefreshState};
-use crate::error::Cause;
-use crate::rt;
+use crate::base::error::Cause;
+use crate::base::rt;
+use crate::base::sync::lock;
 use crate::store::StoreError;
 use crate::store::redis::error::no_reply;
-use crate::sync::lock;
 
 /// Pause before a round for which a caller waits.
 const HURRY: Duration = Duration::from_millis(25);

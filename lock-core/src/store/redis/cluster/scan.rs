@@ -1,9 +1,9 @@
 //! The locks of all masters, page by page.
 
 use super::Cluster;
+use crate::base::sync::lock;
 use crate::store::redis::list::{page, scanned};
 use crate::store::{Cursor, Scanned, StoreError};
-use crate::sync::lock;
 
 /// Maximum walks through all masters in one list. Slots may move for hours.
 const WALKS: u32 = 3;

@@ -3,8 +3,8 @@
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value, cmd};
 
-use crate::key::Name;
-use crate::slot::{SLOTS, slot_of};
+use crate::base::key::Name;
+use crate::base::slot::{SLOTS, slot_of};
 use crate::store::StoreError;
 use crate::store::redis::error::garbled;
 use crate::store::redis::reply::text;

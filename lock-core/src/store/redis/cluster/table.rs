@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::node::Node;
 use super::slots::{Address, Range};
-use crate::slot::SLOTS;
+use crate::base::slot::SLOTS;
 
 /// Two nodes may disagree about a slot for hours, after a move that was interrupted. The slot follows this number of changes within
 /// this time at once, and then rests until the time is over.

@@ -1,7 +1,7 @@
 //! A URL that names nodes of a cluster: `redis+cluster://[user:password@]h1:6379,h2:6379`.
 
-use crate::LockError;
-use crate::config::Config;
+use crate::base::config::Config;
+use crate::base::error::LockError;
 use crate::store::redis::target::{Target, host_and_port};
 
 const HOW: &str =

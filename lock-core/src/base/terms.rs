@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::time::Moment;
+use crate::base::time::Moment;
 
 /// The length of a lease, and the drift subtracted from it; in whole milliseconds, as the server counts, so at most 49 days. Small,
 /// since every held lock has a few of them.

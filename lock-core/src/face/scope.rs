@@ -5,7 +5,7 @@ use std::sync::Arc;
 use tokio::task::futures::TaskLocalFuture;
 
 use crate::engine::{Engine, LockRequest};
-use crate::view::LockView;
+use crate::face::view::LockView;
 
 tokio::task_local! {
     static INNERMOST: Scope;

@@ -20,7 +20,7 @@ use tokio::task::{AbortHandle, JoinHandle};
 use tokio::time::Instant;
 use uuid::{Builder, Uuid};
 
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// The same hashes in each run.
 pub(crate) type RandomState = BuildHasherDefault<DefaultHasher>;
@@ -104,7 +104,7 @@ impl Drop for Within {
 /// Whether this thread has no mutex of the crate locked.
 #[must_use]
 pub fn is_unlocked() -> bool {
-    crate::sync::is_unlocked()
+    crate::base::sync::is_unlocked()
 }
 
 /// A uuid of the run's random numbers.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::sync::lock;
+use crate::base::sync::lock;
 
 /// One entry for each segment, shared by a handle, its clones and its guards.
 #[derive(Debug)]

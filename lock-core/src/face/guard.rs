@@ -8,12 +8,12 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::Empty;
 
+use crate::base::error::{LockError, LossReason};
+use crate::base::fencing::FencingToken;
+use crate::base::time::Moment;
 use crate::engine::{Engine, Hold, Status, Then, confirmed, extend};
-use crate::error::{LockError, LossReason};
-use crate::fencing::FencingToken;
-use crate::scope::Scope;
-use crate::time::Moment;
-use crate::view::LockView;
+use crate::face::scope::Scope;
+use crate::face::view::LockView;
 
 /// Proof that a lock is held, and the means to release it.
 ///

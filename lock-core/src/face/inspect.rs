@@ -3,9 +3,9 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::FencingToken;
+use crate::base::fencing::FencingToken;
+use crate::base::token::Bearer;
 use crate::store::{NodeSnapshot, Snapshot, SnapshotState};
-use crate::token::Bearer;
 
 /// The state of a lock, returned by [`Lock::inspect`](crate::Lock::inspect). Stale as soon as it is read: for people and
 /// dashboards, not for decisions.
@@ -199,7 +199,7 @@ impl LockInfo {
     }
 
     /// The type of the value under the lock's name, if that is not a lock: an acquisition then fails with
-    /// [`NotALock`](crate::LockError::NotALock). `None` for a lock, held or free.
+    /// [`NotALock`](crate::base::error::LockError::NotALock). `None` for a lock, held or free.
     ///
     /// # Examples
     ///

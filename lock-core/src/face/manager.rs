@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::LockError;
-use crate::builder::LockManagerBuilder;
+use crate::base::error::LockError;
 use crate::engine::Engine;
-use crate::list::LockList;
-use crate::lock::Lock;
-use crate::reentrant::ReentrantLock;
-use crate::segmented::SegmentedLock;
+use crate::face::builder::LockManagerBuilder;
+use crate::face::list::LockList;
+use crate::face::lock::Lock;
+use crate::face::reentrant::ReentrantLock;
+use crate::face::segmented::SegmentedLock;
 
 /// Makes [`Lock`]s on one server, and renews those that are held.
 ///

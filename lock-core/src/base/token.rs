@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
-use crate::rt;
+use crate::base::rt;
 
 /// Characters of a client id at the start of every token. The scripts rely on it.
 pub(crate) const CLIENT_LEN: usize = 36;

@@ -4,7 +4,8 @@ use std::fmt;
 use std::ops::Deref;
 
 use super::seats::{Holds, SeatTaken};
-use crate::{LockError, LockGuard};
+use crate::base::error::LockError;
+use crate::face::guard::LockGuard;
 
 /// Proof that a segment is held: a [`LockGuard`] with the number of its segment.
 ///

@@ -4,7 +4,7 @@
 pub(crate) use {std::hash::RandomState, tokio::runtime::Handle, tokio::spawn};
 
 #[cfg(lock_sim)]
-pub(crate) use crate::sim::{Handle, RandomState, spawn, uuid};
+pub(crate) use crate::base::sim::{Handle, RandomState, spawn, uuid};
 
 /// A unique name.
 #[cfg(not(lock_sim))]
@@ -20,7 +20,7 @@ pub(crate) fn unix_time() -> std::time::Duration {
     #[cfg(all(not(test), not(lock_sim)))]
     return std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     #[cfg(lock_sim)]
-    return std::time::Duration::from_secs(1_800_000_000) + crate::sim::elapsed();
+    return std::time::Duration::from_secs(1_800_000_000) + crate::base::sim::elapsed();
 }
 
 /// A map whose order a simulation can repeat.

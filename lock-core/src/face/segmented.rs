@@ -15,7 +15,8 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 pub use self::guard::SegmentGuard;
 use self::seats::{SeatTaken, Seats, Trust};
-use crate::{Lock, LockError};
+use crate::base::error::LockError;
+use crate::face::lock::Lock;
 
 /// Maximum segments. With more of them, a lock is not the right tool.
 const MOST: usize = 1024;

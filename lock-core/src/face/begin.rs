@@ -4,9 +4,9 @@ use std::future::IntoFuture;
 
 use futures_util::future::BoxFuture;
 
-use crate::LockError;
-use crate::config::Config;
-use crate::rt::Handle;
+use crate::base::config::Config;
+use crate::base::error::LockError;
+use crate::base::rt::Handle;
 use crate::store::{QuorumStore, StoreError};
 
 /// The beginning of a quorum, by [`LockManagerBuilder::begin_quorum`](crate::LockManagerBuilder::begin_quorum). It does nothing until

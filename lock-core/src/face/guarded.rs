@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use redis::{FromRedisValue, ToRedisArgs};
 
-use crate::LockError;
-use crate::error::LossReason;
-use crate::guard::LockGuard;
-use crate::slot::slot_of;
+use crate::base::error::LockError;
+use crate::base::error::LossReason;
+use crate::base::slot::slot_of;
+use crate::face::guard::LockGuard;
 use crate::store::{GuardedCall, Store, StoreError};
 
 /// A Lua script that runs only while a lock is held: see [`LockGuard::guarded`].

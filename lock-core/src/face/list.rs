@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 
-use crate::LockError;
+use crate::base::error::LockError;
+use crate::base::key::LockKey;
 use crate::engine::Engine;
-use crate::inspect::LockInfo;
-use crate::key::LockKey;
+use crate::face::inspect::LockInfo;
 use crate::store::{Cursor, Store, StoreError};
 
 /// An iteration over the held locks. Made by [`LockManager::list`](crate::LockManager::list).

@@ -4,10 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::LockError;
-use crate::key::check_prefix;
-use crate::terms::Terms;
-use crate::token::{NAME_LEN, is_name};
+use crate::base::error::LockError;
+use crate::base::key::check_prefix;
+use crate::base::terms::Terms;
+use crate::base::token::{NAME_LEN, is_name};
 
 /// A shorter lease could end during a scheduling delay.
 const MIN_TTL: Duration = Duration::from_millis(10);
@@ -40,7 +40,7 @@ pub(crate) struct Config {
     pub(crate) is_quorum: bool,
     pub(crate) clock_skew: Duration,
     #[cfg(feature = "tls-rustls")]
-    pub(crate) tls: Option<crate::tls::Tls>,
+    pub(crate) tls: Option<crate::base::tls::Tls>,
     pub(crate) sentinel: SentinelConfig,
     pub(crate) cluster_addresses: Option<ClusterAddresses>,
 }
@@ -79,7 +79,7 @@ pub(crate) enum SentinelTls {
     #[default]
     AsServers,
     Without,
-    With(crate::tls::Tls),
+    With(crate::base::tls::Tls),
 }
 
 // The password is a secret.

@@ -5,14 +5,14 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::LockError;
+use crate::base::error::LockError;
+use crate::base::key::{LockKey, check_prefix};
+use crate::base::owner::Owner;
 use crate::engine::Engine;
 use crate::engine::Limit;
-use crate::guard::LockGuard;
-use crate::handle::LockHandle;
-use crate::inspect::LockInfo;
-use crate::key::{LockKey, check_prefix};
-use crate::owner::Owner;
+use crate::face::guard::LockGuard;
+use crate::face::handle::LockHandle;
+use crate::face::inspect::LockInfo;
 
 /// A lock that its owner can acquire repeatedly, shared with Redisson's `RLock` of the same name.
 ///

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::LockError;
-use crate::begin::BeginQuorum;
-use crate::builder::LockManagerBuilder;
+use crate::base::error::LockError;
+use crate::base::time::{Clock, SystemClock};
 use crate::engine::Engine;
-use crate::manager::LockManager;
+use crate::face::begin::BeginQuorum;
+use crate::face::builder::LockManagerBuilder;
+use crate::face::manager::LockManager;
 use crate::store::{
     AnyStore, MemoryStore, QuorumStore, RedisStore, StoreError, UserConnection, node_urls,
 };
-use crate::time::{Clock, SystemClock};
 
 impl LockManagerBuilder {
     /// Connects, and starts the task that renews locks on the current tokio runtime.

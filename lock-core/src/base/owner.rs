@@ -8,16 +8,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(not(lock_sim))]
 use once_cell::sync::Lazy;
 
-use crate::LockError;
+use crate::base::error::LockError;
 #[cfg(lock_sim)]
-use crate::sim::owner as unused;
+use crate::base::sim::owner as unused;
 
 /// Characters of the uuid that every owner begins with.
 const UUID_LEN: usize = 36;
 
 /// The uuid of this process: the beginning of all owners made here.
 #[cfg(not(lock_sim))]
-static PROCESS: Lazy<String> = Lazy::new(|| crate::rt::uuid().to_string());
+static PROCESS: Lazy<String> = Lazy::new(|| crate::base::rt::uuid().to_string());
 
 #[cfg(not(lock_sim))]
 static NEXT: AtomicU64 = AtomicU64::new(1);

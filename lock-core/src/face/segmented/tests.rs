@@ -5,7 +5,7 @@ use std::pin::pin;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::LockManager;
+use crate::face::manager::LockManager;
 
 const KEY: &str = "stock";
 const SEGMENTS: usize = 4;

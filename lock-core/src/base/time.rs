@@ -91,7 +91,7 @@ impl Clock for SystemClock {
     #[cfg(lock_sim)]
     fn now(&self) -> Moment {
         // Far enough from zero that subtracting a ttl does not saturate.
-        Moment(1 << 60) + crate::sim::elapsed()
+        Moment(1 << 60) + crate::base::sim::elapsed()
     }
 
     #[cfg(all(target_os = "linux", not(lock_sim)))]

@@ -5,13 +5,13 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::LockError;
+use crate::base::error::LockError;
+use crate::base::key::LockKey;
 use crate::engine::Engine;
 use crate::engine::Limit;
-use crate::guard::LockGuard;
-use crate::handle::LockHandle;
-use crate::inspect::LockInfo;
-use crate::key::LockKey;
+use crate::face::guard::LockGuard;
+use crate::face::handle::LockHandle;
+use crate::face::inspect::LockInfo;
 
 /// A name that one holder at a time can hold, across all processes that use the same server.
 ///

@@ -4,7 +4,9 @@ use std::sync::{PoisonError, RwLock};
 
 use once_cell::sync::Lazy;
 
-use crate::{LockError, LockManager};
+use crate::base::error::LockError;
+
+use crate::face::manager::LockManager;
 
 static DEFAULT: Lazy<RwLock<Option<LockManager>>> = Lazy::new(RwLock::default);
 

@@ -5,8 +5,8 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use once_cell::sync::Lazy;
 
-use crate::LockError;
-use crate::rt::RandomState;
+use crate::base::error::LockError;
+use crate::base::rt::RandomState;
 
 /// The longest key, in bytes.
 const MAX_LEN: usize = 1024;

@@ -9,18 +9,18 @@ use tokio::time::Instant;
 use tracing::Instrument;
 use tracing::field::Empty;
 
-use crate::LockError;
-use crate::config::{check_at_least, check_max_hold};
+use crate::base::config::{check_at_least, check_max_hold};
+use crate::base::error::LockError;
+use crate::base::key::LockKey;
+use crate::base::owner::Owner;
+use crate::base::place::Place;
+use crate::base::time::Span;
 use crate::engine::{Engine, LockRequest};
 use crate::engine::{Limit, acquire};
-use crate::guard::LockGuard;
-use crate::inspect::LockInfo;
-use crate::key::LockKey;
-use crate::owner::Owner;
-use crate::place::Place;
-use crate::scope::Scope;
+use crate::face::guard::LockGuard;
+use crate::face::inspect::LockInfo;
+use crate::face::scope::Scope;
 use crate::store::{Forced, Store, StoreError};
-use crate::time::Span;
 
 #[derive(Clone)]
 pub(crate) struct LockHandle {

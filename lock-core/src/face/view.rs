@@ -5,9 +5,9 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::error::{LockError, LossReason};
+use crate::base::fencing::FencingToken;
 use crate::engine::{Engine, Hold, Lease, LockRequest, Status};
-use crate::error::{LockError, LossReason};
-use crate::fencing::FencingToken;
 
 /// Observes a hold and does not decide when it ends: dropping a view releases nothing.
 ///

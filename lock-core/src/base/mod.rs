@@ -1,0 +1,18 @@
+//! What every layer uses: names, times, tokens, settings, errors.
+
+pub(crate) mod config;
+pub(crate) mod error;
+pub(crate) mod fencing;
+pub(crate) mod key;
+pub(crate) mod owner;
+pub(crate) mod place;
+pub(crate) mod rt;
+#[cfg(lock_sim)]
+pub mod sim;
+pub(crate) mod slot;
+pub(crate) mod sync;
+pub(crate) mod terms;
+pub(crate) mod time;
+#[cfg(feature = "tls-rustls")]
+pub(crate) mod tls;
+pub(crate) mod token;

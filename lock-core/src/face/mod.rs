@@ -1,0 +1,17 @@
+//! What users see. The root of the crate re-exports it.
+
+pub(crate) mod begin;
+pub(crate) mod builder;
+pub(crate) mod connect;
+pub(crate) mod global;
+pub(crate) mod guard;
+pub(crate) mod guarded;
+pub(crate) mod handle;
+pub(crate) mod inspect;
+pub(crate) mod list;
+pub(crate) mod lock;
+pub(crate) mod manager;
+pub(crate) mod reentrant;
+pub(crate) mod scope;
+pub(crate) mod segmented;
+pub(crate) mod view;
