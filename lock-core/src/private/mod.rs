@@ -26,10 +26,8 @@ pub use self::outcome::{
 };
 pub use self::owner::{NamesOwner, enclosing_owner, owner};
 pub use self::take::{enter, enter_all};
-pub use crate::base::error::LockError;
-pub use crate::face::guard::LockGuard;
-pub use crate::face::manager::LockManager;
 use crate::face::scope::Scope;
+pub use crate::{LockError, LockGuard, LockManager};
 
 /// The arguments of the attribute.
 #[derive(Debug)]
