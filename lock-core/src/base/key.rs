@@ -6,6 +6,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 use once_cell::sync::Lazy;
 
 use crate::base::error::LockError;
+use crate::base::kind::{Kind, Traits};
 use crate::base::rt::RandomState;
 
 /// The longest key, in bytes.
@@ -19,15 +20,6 @@ const HOLDS: &str = "lock-core:holds:";
 
 /// The channel on which Redisson announces that a reentrant lock is free.
 const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
-
-/// The type of a lock on the server.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A string: one holder, which cannot acquire it twice.
-    Exclusive,
-    /// A hash, as Redisson's `RLock`: one owner, which may acquire it repeatedly.
-    Reentrant,
-}
 
 /// The key of a lock, and its other names on the server. One text, since thousands of locks may be held: every name is a part of it
 /// behind a fixed beginning.
@@ -160,6 +152,11 @@ impl LockKey {
 
     pub(crate) fn kind(&self) -> Kind {
         self.kind
+    }
+
+    /// What this lock can do.
+    pub(crate) fn traits(&self) -> &'static Traits {
+        self.kind.traits()
     }
 
     /// The lock itself on the server: prefix and key.

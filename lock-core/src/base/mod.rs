@@ -4,6 +4,7 @@ pub(crate) mod config;
 pub(crate) mod error;
 pub(crate) mod fencing;
 pub(crate) mod key;
+pub(crate) mod kind;
 pub(crate) mod owner;
 pub(crate) mod place;
 pub(crate) mod rt;

@@ -69,7 +69,7 @@ async fn once_in_line(
 ) -> Result<Option<Arc<Hold>>, LockError> {
     // An owner may hold the lock already, in this process or in another one. It must not queue behind the waiters for that lock.
     let one_try = matches!(patience.limit, Limit::Try);
-    if one_try || request.owner.is_some() {
+    if one_try || request.key.traits().has_owners {
         if shared.is_releasing(&request.key) {
             Box::pin(shared.after_own_release(&request.key, patience.end())).await;
         }

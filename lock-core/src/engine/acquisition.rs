@@ -9,7 +9,7 @@ use super::lease::{Joined, Lease, Start};
 use super::phase::Status;
 use super::state::{NotAdmitted, State, Swept};
 use crate::base::error::LossReason;
-use crate::base::key::{Kind, LockKey};
+use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::{Locked, lock};
@@ -305,9 +305,10 @@ impl Acquisition {
 
     /// Number of reserved tokens to ask for, if `wanted` would be of use. An owner has one fencing token for its tenure.
     pub(crate) fn reserve(&self, wanted: u64) -> u64 {
-        match self.key.kind() {
-            Kind::Exclusive => wanted,
-            Kind::Reentrant => 0,
+        if self.key.traits().hands_over {
+            wanted
+        } else {
+            0
         }
     }
 

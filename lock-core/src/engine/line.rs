@@ -22,7 +22,7 @@ use super::inbox::Granted;
 use super::line_state::{AskedBy, Limits, LineCheck, LineState, PendingAcquisition, Step};
 use super::phase::Status;
 use super::yield_turn::YieldTurn;
-use crate::base::key::{Kind, LockKey};
+use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::lock;
@@ -218,8 +218,7 @@ impl Line {
     ) -> Option<Arc<Hold>> {
         let acquisition = ended.acquisition()?;
         let mut state = lock(&self.state);
-        if state.shut_down || acquisition.explicit_owner.is_some() || !state.is_held_by(acquisition)
-        {
+        if state.shut_down || !self.key.traits().hands_over || !state.is_held_by(acquisition) {
             return None;
         }
         let lease = acquisition.lease()?;
@@ -236,7 +235,7 @@ impl Line {
         }
         while let Some(next) = state.waiting.front() {
             let request = &next.request;
-            if !terms.serve(request.terms) || !request.renew || request.owner.is_some() {
+            if !terms.serve(request.terms) || !request.renew {
                 return None;
             }
             let fence = state.reserve.next()?;
@@ -259,7 +258,7 @@ impl Line {
         let ours = state.is_held_by(acquisition)
             && state.pending.is_none()
             && !state.shut_down
-            && self.key.kind() == Kind::Exclusive;
+            && self.key.traits().passes;
         ours.then(|| Arc::clone(next))
     }
 
@@ -386,7 +385,7 @@ impl Line {
 
     /// Whether a message announces a release to this line.
     pub(crate) fn is_told(&self) -> bool {
-        self.key.kind() == Kind::Exclusive || lock(&self.state).subscription.is_some()
+        self.key.traits().queues || lock(&self.state).subscription.is_some()
     }
 
     /// Whether the holder is a client of another kind, whose release no message announces.
@@ -401,7 +400,7 @@ impl Line {
             Some(at) => at <= now,
             None => state.subscription.is_none(),
         };
-        self.key.kind() == Kind::Reentrant && due && !state.waiting.is_empty()
+        !self.key.traits().queues && due && !state.waiting.is_empty()
     }
 
     /// The first waiter goes on with a second request: it may take as long as the first one.
@@ -490,11 +489,11 @@ impl Line {
     /// Number of waiters beside the one that asks. That one has a place on the server, or its answer is still to come.
     pub(crate) fn waiting_behind(&self) -> u64 {
         let state = lock(&self.state);
-        let asks = match (&state.pending, self.key.kind()) {
-            (None, _) => state.holder.is_none() && !state.yield_turn.is_yielding(),
-            (Some(_), Kind::Exclusive) => true,
-            // The server keeps no queue for this kind: only this process knows which waiter has been answered.
-            (Some(pending), Kind::Reentrant) => pending.asked_by != AskedBy::NoCaller,
+        let asks = match &state.pending {
+            None => state.holder.is_none() && !state.yield_turn.is_yielding(),
+            Some(_) if self.key.traits().queues => true,
+            // Without a queue only this process knows which waiter has been answered.
+            Some(pending) => pending.asked_by != AskedBy::NoCaller,
         };
         let waiting = state.waiting.len();
         waiting.saturating_sub(usize::from(asks)) as u64

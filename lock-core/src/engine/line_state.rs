@@ -218,15 +218,12 @@ impl LineState {
             return None;
         }
         self.unheeded = 0;
-        let Some(next) = self.waiting.front() else {
+        if self.waiting.is_empty() {
             self.subscription = None;
             return self.pending.take().map(|pending| pending.acquisition);
-        };
-        // An acquisition with an owner serves no other waiter, and no other acquisition serves a waiter with an owner.
-        let next_owned = next.request.owner.is_some();
-        let owned = |pending: &mut PendingAcquisition| {
-            next_owned || pending.acquisition.explicit_owner.is_some()
-        };
+        }
+        // An acquisition with an owner serves no other waiter.
+        let owned = |pending: &mut PendingAcquisition| pending.acquisition.key.traits().has_owners;
         let left = self
             .pending
             .take_if(owned)

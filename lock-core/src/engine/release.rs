@@ -16,7 +16,7 @@ use super::shared::{Command, Shared, Then};
 use super::state::Action;
 use super::yield_turn::YieldTurn;
 use crate::base::error::{LockError, LossReason};
-use crate::base::key::{Kind, LockKey};
+use crate::base::key::LockKey;
 use crate::base::sync::lock;
 use crate::store::{Released, Renewal, Store, StoreError};
 
@@ -68,7 +68,7 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
         reconnected.as_mut().enable();
         let answer = let_go(shared, acquisition).await;
         shared.release_tried(acquisition);
-        if acquisition.explicit_owner.is_some() && shared.is_used() && begun.elapsed() < OWNED {
+        if acquisition.key.traits().has_owners && shared.is_used() && begun.elapsed() < OWNED {
             give_up = Instant::now() + lasts;
         }
         match answer {
@@ -236,7 +236,7 @@ impl Shared {
     /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
     /// is the longest ttl that the manager has asked for with any owner.
     pub(super) fn lasts(&self, acquisition: &Acquisition) -> Duration {
-        if acquisition.explicit_owner.is_some() {
+        if acquisition.key.traits().has_owners {
             Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
         } else {
             acquisition.life().state.lasts()
@@ -337,7 +337,7 @@ async fn let_go(
     }
     // Not for a clean-up, nor while other guards of the same owner keep the lock.
     let lets_go = acquisition.lease().is_some() && acquisition.is_lease_over();
-    let yields = lets_go && acquisition.key.kind() == Kind::Reentrant;
+    let yields = lets_go && !acquisition.key.traits().queues;
     let line = line.filter(|_| yields);
     if let Some(line) = &line {
         line.start_yielding(now);

@@ -19,7 +19,7 @@ use super::registry::Registry;
 use super::released::ReleasedLately;
 use crate::base::config::{Config, MAX_TTL};
 use crate::base::error::LockError;
-use crate::base::key::{Kind, LockKey};
+use crate::base::key::LockKey;
 use crate::base::place::Place;
 use crate::base::rt;
 use crate::base::sync::lock;
@@ -141,7 +141,7 @@ impl Shared {
 
     /// A request on these terms will be made, perhaps for an owner, whose acquisitions share one lease.
     pub(super) fn note_longest(&self, request: &LockRequest, terms: Terms) {
-        if request.owner.is_some() {
+        if request.key.traits().has_owners {
             let ttl = terms.ttl().as_millis() as u64;
             self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
         }
@@ -219,7 +219,7 @@ impl Shared {
         Limits {
             handovers: self.config.handover_limit,
             time: self.config.handover_time,
-            always: line.key.kind() == Kind::Reentrant || !self.store.pushes(&line.key),
+            always: !line.key.traits().queues || !self.store.pushes(&line.key),
         }
     }
 

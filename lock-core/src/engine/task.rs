@@ -20,7 +20,7 @@ use super::released::ReleasedLately;
 use super::shared::{Command, Shared};
 use super::state::{Action, Swept};
 use crate::base::error::LossReason;
-use crate::base::key::Kind;
+use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::base::sync::lock;
 use crate::base::terms::Terms;
@@ -195,13 +195,8 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     // The shortest ttl of a batch limits the time for its answer, so sort by ttl. The sort is stable, so that one ttl keeps about
     // the order of memory: fetching the lock from memory is most of what a renewal costs here.
     due.sort_by_key(|due| due.terms.ttl());
-    // Apart, because each kind has a script of its own: what is refused to one says nothing of the other.
-    let is_exclusive = |due: &Due| due.acquisition.key.kind() == Kind::Exclusive;
-    let (exclusive, others): (Vec<_>, Vec<_>) = due.into_iter().partition(is_exclusive);
-    for due in [exclusive, others] {
-        for due in of_each_server(shared, due) {
-            jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
-        }
+    for due in together(shared, due, |due| &due.acquisition.key) {
+        jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
     }
     shared.leases_due.fetch_min(next.0, Ordering::SeqCst);
 }
@@ -259,17 +254,18 @@ struct Due {
     shortens: bool,
 }
 
-/// The leases of each server, apart: one that hangs must not delay the renewals of another one.
-fn of_each_server(shared: &Shared, due: Vec<Due>) -> Vec<Vec<Due>> {
-    let mut parts: Vec<(usize, Vec<Due>)> = Vec::new();
-    for due in due {
-        let part = shared.store.part_of(&due.acquisition.key);
+/// Each server apart, since one that hangs must not delay the requests to another one. And each kind apart, since each has a script
+/// of its own: what is refused to one says nothing of the other.
+fn together<T>(shared: &Shared, all: Vec<T>, key: impl Fn(&T) -> &LockKey) -> Vec<Vec<T>> {
+    let mut parts: Vec<(_, Vec<T>)> = Vec::new();
+    for one in all {
+        let part = (shared.store.part_of(key(&one)), key(&one).kind());
         match parts.iter_mut().find(|(known, _)| *known == part) {
-            Some((_, dues)) => dues.push(due),
-            None => parts.push((part, vec![due])),
+            Some((_, others)) => others.push(one),
+            None => parts.push((part, vec![one])),
         }
     }
-    parts.into_iter().map(|(_, dues)| dues).collect()
+    parts.into_iter().map(|(_, part)| part).collect()
 }
 
 /// Renews batch after batch, so that the server serves other clients in between. A batch without an answer does not delay the
@@ -298,7 +294,7 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
     async {
         // A lock that was let go since the sweep may be kept until a certain time. An owner may use the lease by another guard.
         let is_due =
-            |due: &Due| due.acquisition.key.kind() == Kind::Reentrant || !due.acquisition.is_over();
+            |due: &Due| due.acquisition.key.traits().has_owners || !due.acquisition.is_over();
         batch.retain(is_due);
         if batch.is_empty() {
             return;
@@ -385,9 +381,8 @@ async fn extend(shared: &Shared, batch: &[Due]) -> Vec<Result<bool, StoreError>>
 /// Releases again what is held at a server that has not heard of the release. It asks first, for many locks at once: mostly there
 /// are none.
 async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
-    let is_exclusive = |one: &ReleasedLately| one.key.kind() == Kind::Exclusive;
-    let (exclusive, others): (Vec<_>, Vec<_>) = released.into_iter().partition(is_exclusive);
-    for batch in exclusive.chunks(BATCH).chain(others.chunks(BATCH)) {
+    let released = together(&shared, released, |one| &one.key);
+    for batch in released.iter().flat_map(|part| part.chunks(BATCH)) {
         let tokens: Vec<Token> = batch
             .iter()
             .map(|one| shared.client.token(one.sequence))

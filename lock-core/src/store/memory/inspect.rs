@@ -1,7 +1,8 @@
 //! The visible state of the locks.
 
 use super::MemoryState;
-use crate::base::key::{Kind, LockKey};
+use crate::base::key::LockKey;
+use crate::base::kind::Kind;
 use crate::base::time::Moment;
 use crate::base::token::Bearer;
 use crate::store::{Scanned, Snapshot, SnapshotState};

@@ -17,7 +17,8 @@ use super::{
     Answer, Attempt, Cursor, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed,
     QueuePlace, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
 };
-use crate::base::key::{Kind, LockKey};
+use crate::base::key::LockKey;
+use crate::base::kind::Kind;
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment};
 use crate::base::token::{ClientId, Token};

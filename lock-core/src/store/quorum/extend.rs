@@ -13,7 +13,7 @@ use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tokens::RunningRenewal;
 use super::{QuorumStore, only_exclusive};
-use crate::base::key::Kind;
+use crate::base::kind::Kind;
 use crate::store::redis::extended;
 use crate::store::{Renewal, StoreError};
 

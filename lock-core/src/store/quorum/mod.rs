@@ -50,7 +50,8 @@ use super::{
 };
 use crate::base::config::Config;
 use crate::base::error::LockError;
-use crate::base::key::{Kind, LockKey};
+use crate::base::key::LockKey;
+use crate::base::kind::Kind;
 use crate::base::rt::Handle;
 use crate::base::time::{Clock, SystemClock};
 use crate::base::token::{ClientId, Token};

@@ -60,7 +60,8 @@ use super::{
 };
 use crate::base::config::Config;
 use crate::base::error::LockError;
-use crate::base::key::{Kind, LockKey, Name, Names};
+use crate::base::key::{LockKey, Name, Names};
+use crate::base::kind::Kind;
 use crate::base::rt::Handle;
 use crate::base::token::{ClientId, Token};
 

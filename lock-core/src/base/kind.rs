@@ -1,0 +1,43 @@
+//! The kinds of locks, and what each of them can do.
+
+/// A kind of lock. Only a store asks which one it is: each kind has a file there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// One holder, which cannot acquire it twice.
+    Exclusive,
+    /// One owner, which may acquire it repeatedly, as Redisson's `RLock`.
+    Reentrant,
+}
+
+/// What a kind of lock can do. Everything above the stores asks for this, never for the kind.
+#[derive(Debug)]
+pub(crate) struct Traits {
+    /// The server keeps a queue of waiters, and tells the one that it grants the lock to. Without a queue, each release is
+    /// announced to all waiters, who ask again.
+    pub(crate) queues: bool,
+    /// A grant can reserve fencing tokens, with which the lease passes from waiter to waiter of this process without a command.
+    pub(crate) hands_over: bool,
+    /// One command can release the lock and ask for another acquisition of it.
+    pub(crate) passes: bool,
+    /// All acquisitions of one owner share a lease, in any process.
+    pub(crate) has_owners: bool,
+}
+
+impl Kind {
+    pub(crate) fn traits(self) -> &'static Traits {
+        match self {
+            Self::Exclusive => &Traits {
+                queues: true,
+                hands_over: true,
+                passes: true,
+                has_owners: false,
+            },
+            Self::Reentrant => &Traits {
+                queues: false,
+                hands_over: false,
+                passes: false,
+                has_owners: true,
+            },
+        }
+    }
+}
