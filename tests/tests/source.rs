@@ -188,7 +188,11 @@ fn the_scripts_and_the_client_have_the_same_numbers() {
         ("ID", "base/token.rs", "CLIENT_LEN"),
         ("CHANNELS", "store/redis/wire.rs", "CHANNELS"),
         ("RESERVE", "engine/line_state.rs", "RESERVE_FOR_ONE"),
-        ("RESERVE", "store/memory/mod.rs", "RESERVE_IF_QUEUED"),
+        (
+            "RESERVE",
+            "store/memory/kinds/exclusive.rs",
+            "RESERVE_IF_QUEUED",
+        ),
     ] {
         let client = constant(&files[file], theirs);
         assert_eq!(constant(prelude, ours), client, "{file}: {theirs}");

@@ -1,6 +1,5 @@
-//! Lock names: what is allowed, and the server keys that belong to one.
+//! Lock names: what is allowed, and how one becomes part of other names.
 
-use std::fmt;
 use std::hash::{BuildHasher, Hash, Hasher};
 
 use once_cell::sync::Lazy;
@@ -14,18 +13,12 @@ const MAX_LEN: usize = 1024;
 
 /// The prefix of derived keys, so no lock may have it.
 pub(crate) const RESERVED: &str = "lock-core:";
-const QUEUE: &str = "lock-core:queue:";
-const WAITERS: &str = "lock-core:waiters:";
-const HOLDS: &str = "lock-core:holds:";
 
-/// The channel on which Redisson announces that a reentrant lock is free.
-const REDISSON_CHANNEL: &str = "redisson_lock__channel:";
-
-/// The key of a lock, and its other names on the server. One text, since thousands of locks may be held: every name is a part of it
-/// behind a fixed beginning.
+/// The key of a lock. One text, since thousands of locks may be held: every name of it on a server is a part of this text behind a
+/// fixed beginning.
 #[derive(Debug)]
 pub(crate) struct LockKey {
-    /// The name of the lock as a hash tag, or its tag and then its name: the end of the derived keys.
+    /// The name of the lock as a hash tag, or its tag and then its name: the end of the keys beside the lock.
     tagged: Box<str>,
     /// The position of the lock's name in `tagged`.
     start: u16,
@@ -37,59 +30,6 @@ pub(crate) struct LockKey {
 
 /// Users choose the names, so the hashes are seeded at random: names cannot be chosen to collide.
 static HASHES: Lazy<RandomState> = Lazy::new(RandomState::default);
-
-/// The other names that a lock of one kind needs. Keys are in the lock's hash slot.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Names<'a> {
-    Exclusive {
-        /// The list of waiting tokens.
-        queue: Name<'a>,
-        /// The hash of the data of the waiters.
-        waiters: Name<'a>,
-    },
-    Reentrant {
-        /// The hash of the acquisitions that are counted in the lock.
-        holds: Name<'a>,
-        /// The channel that announces every full release.
-        channel: Name<'a>,
-    },
-}
-
-/// A name on the server, in two parts that are joined when it is written.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Name<'a> {
-    pub(crate) head: &'static str,
-    pub(crate) tail: &'a str,
-}
-
-impl Name<'_> {
-    pub(crate) const fn fixed(name: &'static str) -> Self {
-        Self {
-            head: name,
-            tail: "",
-        }
-    }
-
-    pub(crate) fn len(self) -> usize {
-        self.head.len() + self.tail.len()
-    }
-}
-
-impl<'a> From<&'a str> for Name<'a> {
-    fn from(name: &'a str) -> Self {
-        Self {
-            head: "",
-            tail: name,
-        }
-    }
-}
-
-impl fmt::Display for Name<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.head)?;
-        f.write_str(self.tail)
-    }
-}
 
 // The other fields follow from the kind and the name.
 impl PartialEq for LockKey {
@@ -170,22 +110,18 @@ impl LockKey {
         &self.lock()[usize::from(self.prefix_len)..]
     }
 
-    pub(crate) fn names(&self) -> Names<'_> {
-        let name = |head, tail| Name { head, tail };
-        match self.kind {
-            Kind::Exclusive => Names::Exclusive {
-                queue: name(QUEUE, &self.tagged),
-                waiters: name(WAITERS, &self.tagged),
-            },
-            Kind::Reentrant => Names::Reentrant {
-                holds: name(HOLDS, &self.tagged),
-                // Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
-                channel: if self.is_its_own_tag() {
-                    name(REDISSON_CHANNEL, &self.tagged)
-                } else {
-                    name(REDISSON_CHANNEL, self.lock())
-                },
-            },
+    /// The name behind its hash tag: the end of each key beside the lock, which is then in the lock's hash slot. No two locks have
+    /// the same.
+    pub(crate) fn tagged(&self) -> &str {
+        &self.tagged
+    }
+
+    /// The name, as a hash tag if it has none.
+    pub(crate) fn with_tag(&self) -> &str {
+        if self.is_its_own_tag() {
+            &self.tagged
+        } else {
+            self.lock()
         }
     }
 
@@ -284,46 +220,24 @@ mod tests {
         assert!(check_prefix("a{b}").is_err());
     }
 
-    fn exclusive(prefix: &str, key: &str) -> (String, String) {
-        match LockKey::new(prefix, key).unwrap().names() {
-            Names::Exclusive { queue, waiters } => (queue.to_string(), waiters.to_string()),
-            Names::Reentrant { .. } => panic!("exclusive expected"),
-        }
-    }
-
-    fn reentrant(prefix: &str, key: &str) -> (String, String) {
-        match LockKey::reentrant(prefix, key).unwrap().names() {
-            Names::Reentrant { holds, channel } => (holds.to_string(), channel.to_string()),
-            Names::Exclusive { .. } => panic!("reentrant expected"),
-        }
-    }
-
     #[test]
-    fn derived_keys_share_the_slot_of_the_lock_and_never_collide() {
-        assert_eq!(exclusive("", "a").0, "lock-core:queue:{a}");
-        assert_eq!(exclusive("", "{a}").0, "lock-core:queue:{a}:{a}");
-        assert_eq!(
-            exclusive("lock:", "{user1}:cart").1,
-            "lock-core:waiters:{user1}:lock:{user1}:cart"
-        );
-        assert_eq!(reentrant("", "a").0, "lock-core:holds:{a}");
-        assert_eq!(reentrant("", "{a}").0, "lock-core:holds:{a}:{a}");
-        let user = LockKey::new("lock:", "{user1}:cart").unwrap();
-        assert_eq!(user.name(), "{user1}:cart");
-    }
-
-    #[test]
-    fn the_channel_of_a_reentrant_lock_follows_redissons_rule() {
-        for (prefix, key, channel) in [
-            ("", "a", "redisson_lock__channel:{a}"),
-            ("", "a{x}b", "redisson_lock__channel:a{x}b"),
-            ("", "{a}", "redisson_lock__channel:{a}"),
-            ("p:", "a b", "redisson_lock__channel:{p:a b}"),
+    fn a_name_behind_its_tag_is_in_the_slot_of_the_lock_and_never_collides() {
+        for (prefix, key, tagged, with_tag) in [
+            ("", "a", "{a}", "{a}"),
+            ("", "{a}", "{a}:{a}", "{a}"),
+            ("p:", "a b", "{p:a b}", "{p:a b}"),
+            ("", "a{x}b", "{x}:a{x}b", "a{x}b"),
+            (
+                "lock:",
+                "{user1}:cart",
+                "{user1}:lock:{user1}:cart",
+                "lock:{user1}:cart",
+            ),
         ] {
-            assert_eq!(reentrant(prefix, key).1, channel);
+            let lock = LockKey::new(prefix, key).unwrap();
+            assert_eq!((lock.tagged(), lock.with_tag()), (tagged, with_tag));
+            assert_eq!((lock.lock(), lock.name()), (&*[prefix, key].concat(), key));
         }
-        let bare = LockKey::reentrant("", "a").unwrap();
-        assert_eq!((bare.lock(), bare.kind()), ("a", Kind::Reentrant));
     }
 
     #[test]

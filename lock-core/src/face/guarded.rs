@@ -9,7 +9,7 @@ use crate::base::error::LockError;
 use crate::base::error::LossReason;
 use crate::base::slot::slot_of;
 use crate::face::guard::LockGuard;
-use crate::store::{GuardedCall, Store, StoreError};
+use crate::store::{GuardedCall, StoreError};
 
 /// A Lua script that runs only while a lock is held: see [`LockGuard::guarded`].
 ///

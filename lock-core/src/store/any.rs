@@ -90,6 +90,26 @@ impl AnyStore {
     }
 }
 
+impl AnyStore {
+    /// Runs a script of the user if the token holds the lock. `None` if it does not; the inner error is that of the script.
+    pub(crate) async fn guarded(
+        &self,
+        call: GuardedCall<'_>,
+    ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
+        let without = match self {
+            Self::Redis(store) => {
+                let answer = store.guarded(call).await;
+                return answer.map_err(|error| self.named(error));
+            }
+            Self::Memory(_) => "memory:// runs no scripts: use a server for guarded scripts",
+            Self::Quorum(_) => {
+                "a guarded script runs on one server: use it with a lock on that server, not over a quorum"
+            }
+        };
+        Err(StoreError::Misconfigured(without.into()))
+    }
+}
+
 impl Store for AnyStore {
     fn connecting(&self, key: &LockKey) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
         let connecting = on_store!(self, store => store.connecting(key))?;
@@ -145,13 +165,6 @@ impl Store for AnyStore {
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
         on_store!(self, store => store.subscribe(key).await).map_err(|error| self.named(error))
-    }
-
-    async fn guarded(
-        &self,
-        call: GuardedCall<'_>,
-    ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
-        on_store!(self, store => store.guarded(call).await).map_err(|error| self.named(error))
     }
 
     fn pushes(&self, key: &LockKey) -> bool {

@@ -22,7 +22,7 @@ pub(crate) use self::any::AnyStore;
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::misconfiguration::Misconfiguration;
 pub(crate) use self::quorum::{QuorumStore, node_urls};
-pub(crate) use self::redis::{RedisStore, UserConnection};
+pub(crate) use self::redis::{GuardedCall, RedisStore, UserConnection};
 pub(crate) use self::subscription::{Announcer, Subscription};
 
 /// The remaining lease of a lock that never ends by itself: longer than any waiter parks.
@@ -138,17 +138,6 @@ pub(crate) struct Renewal<'a> {
     pub(crate) shortens: bool,
     /// As in the [`Attempt`].
     pub(crate) owner: Option<&'a str>,
-}
-
-/// A script of the user that runs while the token holds the lock. No `Debug`, as for an [`Attempt`].
-#[derive(Clone, Copy)]
-pub(crate) struct GuardedCall<'a> {
-    pub(crate) key: &'a LockKey,
-    pub(crate) token: &'a Token,
-    pub(crate) owner: Option<&'a str>,
-    pub(crate) body: &'a Arc<str>,
-    pub(crate) keys: &'a [String],
-    pub(crate) args: &'a [Vec<u8>],
 }
 
 /// The visible state of a lock.
@@ -368,12 +357,6 @@ pub(crate) trait Store: Send + Sync {
         &self,
         key: &LockKey,
     ) -> impl Future<Output = Result<Option<Subscription>, StoreError>> + Send;
-
-    /// Runs a script of the user if the token holds the lock. `None` if it does not; the inner error is that of the script.
-    fn guarded(
-        &self,
-        call: GuardedCall<'_>,
-    ) -> impl Future<Output = Result<Result<Option<::redis::Value>, String>, StoreError>> + Send;
 
     /// True if the grants of a lock arrive as messages; false if its waiters have to poll.
     fn pushes(&self, key: &LockKey) -> bool;

@@ -266,9 +266,8 @@ impl<'ast> Visit<'ast> for Long {
 }
 
 /// The circles that are left. A new one is not added here: it is opened.
-const CIRCLES: [&[&str]; 4] = [
+const CIRCLES: [&[&str]; 3] = [
     &["engine/acquisition.rs", "engine/hold.rs"],
-    &["store/memory/mod.rs", "store/memory/reentrant.rs"],
     &[
         "store/quorum/admission.rs",
         "store/quorum/book.rs",
@@ -293,13 +292,12 @@ const CIRCLES: [&[&str]; 4] = [
 ];
 
 /// The functions that are longer.
-const LONG: [&str; 13] = [
+const LONG: [&str; 12] = [
     "base/config.rs: check",
     "engine/acquire.rs: ask",
     "engine/beside.rs: alone",
     "engine/task.rs: renew",
     "engine/task.rs: sweep_leases",
-    "store/memory/mod.rs: acquire",
     "store/quorum/acquire.rs: vote",
     "store/quorum/admission.rs: vet",
     "store/quorum/extend.rs: extend",

@@ -1,26 +1,25 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
-mod inspect;
-mod reentrant;
+mod common;
+mod kinds;
 #[cfg(test)]
 mod reentrant_tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use once_cell::sync::{Lazy, OnceCell};
 
-use self::reentrant::{Listeners, ReentrantHold};
+use self::common::Message;
+use self::kinds::{Locks, of_kind};
 use super::{
-    Answer, Attempt, Cursor, EventSink, Events, Forced, Grant, GuardedCall, Mode, Passed,
-    QueuePlace, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
+    Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, Passed, Released, Renewal,
+    Scanned, Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
 use crate::base::key::LockKey;
-use crate::base::kind::Kind;
 use crate::base::sync::lock;
-use crate::base::time::{Clock, Moment};
+use crate::base::time::Clock;
 use crate::base::token::{ClientId, Token};
 
 /// Named servers, so that several managers of one process can share locks as several processes would.
@@ -61,9 +60,9 @@ impl MemoryStore {
     }
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink) {
-        lock(&self.server.state)
-            .clients
-            .insert(client.as_str().into(), sink);
+        let mut locks = lock(&self.server.locks);
+        locks.common.clients.insert(client.as_str().into(), sink);
+        drop(locks);
         let _ = self.client.set(client.clone());
     }
 }
@@ -71,65 +70,24 @@ impl MemoryStore {
 impl Drop for MemoryStore {
     fn drop(&mut self) {
         if let Some(client) = self.client.get() {
-            lock(&self.server.state).clients.remove(client.as_str());
+            lock(&self.server.locks)
+                .common
+                .clients
+                .remove(client.as_str());
         }
     }
 }
 
 struct Server {
     clock: Arc<dyn Clock>,
-    state: Mutex<MemoryState>,
-}
-
-#[derive(Default)]
-struct MemoryState {
-    /// The exclusive locks.
-    locks: HashMap<Box<str>, Slot>,
-    /// The reentrant locks that are held.
-    tenures: HashMap<Box<str>, ReentrantHold>,
-    listeners: Listeners,
-    clients: HashMap<Box<str>, EventSink>,
-    fence: u64,
-    /// The number of locks at which stale entries are swept out.
-    sweep_at: usize,
-}
-
-#[derive(Default)]
-struct Slot {
-    holder: Option<Holder>,
-    queue: VecDeque<QueuedWaiter>,
-    /// The time until which each client counts as alive.
-    alive: HashMap<Box<str>, Moment>,
-}
-
-struct Holder {
-    token: Token,
-    expires: Moment,
-}
-
-/// Minimum reserved tokens of a queued waiter: other waiters may join its waiting line before the grant.
-const RESERVE_IF_QUEUED: u64 = 7;
-
-struct QueuedWaiter {
-    token: Token,
-    ttl: Duration,
-    reserve: u64,
-}
-
-/// Events to send once the state is unlocked.
-enum Message {
-    Granted(Token, Grant, Box<str>),
-    Contended(Token),
-    Revoked(Token),
-    /// For this client, about the lock of this name.
-    Unlocked(Box<str>, Box<str>),
+    locks: Mutex<Locks>,
 }
 
 impl Server {
     fn new(clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             clock,
-            state: Mutex::default(),
+            locks: Mutex::default(),
         })
     }
 
@@ -146,7 +104,7 @@ impl Server {
             }
             Message::Unlocked(client, _) => client,
         };
-        let sink = lock(&self.state).clients.get(client).cloned();
+        let sink = lock(&self.locks).common.clients.get(client).cloned();
         if let Some(events) = sink.and_then(|sink: Weak<dyn Events>| sink.upgrade()) {
             match message {
                 Message::Granted(token, grant, lock) => {
@@ -160,229 +118,31 @@ impl Server {
     }
 }
 
-/// The waiter that was granted a lock.
-enum Promotion {
-    ToTheOneThatAsks { fence: u64 },
-    ToAnother,
-}
-
-impl MemoryState {
-    /// Mints a fencing token, and reserves `reserve` tokens behind it for the client to give out.
-    fn mint(&mut self, now: Moment, reserve: u64) -> u64 {
-        // Below 2^53 like those of the server: microseconds, with the last token as the floor.
-        let minted = (self.fence + 1).max(now.0 / 1000);
-        self.fence = minted + reserve;
-        minted
-    }
-
-    /// The slot of a lock, without a holder whose lease has expired.
-    fn slot(&mut self, key: &LockKey, now: Moment) -> &mut Slot {
-        if !self.locks.contains_key(key.lock()) {
-            self.sweep(now);
-        }
-        let slot = self.locks.entry(key.lock().into()).or_default();
-        slot.expire(now);
-        slot
-    }
-
-    fn sweep(&mut self, now: Moment) {
-        if self.locks.len() + self.tenures.len() < self.sweep_at {
-            return;
-        }
-        self.tenures.retain(|_, tenure| !tenure.is_over(now));
-        self.locks.retain(|_, slot| {
-            slot.expire(now);
-            slot.holder.is_some() || slot.alive.values().any(|until| *until > now)
-        });
-        self.sweep_at = ((self.locks.len() + self.tenures.len()) * 2).max(64);
-    }
-
-    /// Grants the lock to the first live waiter. Sends it a message, unless it sent the request `asking`.
-    fn grant_next(
-        &mut self,
-        key: &LockKey,
-        now: Moment,
-        asking: Option<&Attempt<'_>>,
-        outbox: &mut Vec<Message>,
-    ) -> Option<Promotion> {
-        while let Some(waiter) = self.locks.get_mut(key.lock())?.queue.pop_front() {
-            let slot = self.locks.get_mut(key.lock())?;
-            let ours = asking.filter(|attempt| *attempt.token == waiter.token);
-            let client = waiter.token.client();
-            let alive = slot.alive.get(client).is_some_and(|until| *until > now)
-                && self.clients.contains_key(client);
-            if !(ours.is_some() || alive) {
-                continue;
-            }
-            let contended = !slot.queue.is_empty();
-            // The queue has the terms of an earlier request.
-            let asked = (waiter.ttl, waiter.reserve);
-            let (ttl, reserve) = ours.map_or(asked, |attempt| (attempt.ttl, attempt.reserve));
-            let fence = self.mint(now, reserve);
-            let slot = self.locks.get_mut(key.lock())?;
-            slot.holder = Some(Holder {
-                token: waiter.token,
-                expires: now + ttl,
-            });
-            if ours.is_some() {
-                if contended {
-                    outbox.push(Message::Contended(waiter.token));
-                }
-                return Some(Promotion::ToTheOneThatAsks { fence });
-            }
-            let grant = Grant {
-                fence,
-                reserve,
-                contended,
-                ttl,
-            };
-            outbox.push(Message::Granted(waiter.token, grant, key.lock().into()));
-            return Some(Promotion::ToAnother);
-        }
-        None
-    }
-
-    /// The type of the key of an exclusive lock, if a reentrant lock has that key.
-    fn foreign(&mut self, key: &LockKey, now: Moment) -> Option<String> {
-        self.tenure(key.lock(), now).map(|_| "hash".to_owned())
-    }
-
-    /// Forgets a lock without holder and waiters.
-    fn tidy(&mut self, key: &LockKey) {
-        if let Some(slot) = self.locks.get_mut(key.lock())
-            && slot.queue.is_empty()
-        {
-            slot.alive.clear();
-            if slot.holder.is_none() {
-                self.locks.remove(key.lock());
-            }
-        }
-    }
-}
-
-impl Slot {
-    fn expire(&mut self, now: Moment) {
-        self.holder.take_if(|holder| holder.expires <= now);
-    }
-
-    fn held_by(&self, token: &Token) -> bool {
-        self.holder.as_ref().is_some_and(|h| h.token == *token)
-    }
-}
-
 impl MemoryStore {
-    /// Runs one operation on the state, then sends its messages.
-    fn run<T>(
-        &self,
-        operation: impl FnOnce(&mut MemoryState, Moment, &mut Vec<Message>) -> T,
-    ) -> T {
-        let now = self.server.clock.now();
-        let mut outbox = Vec::new();
-        let result = operation(&mut lock(&self.server.state), now, &mut outbox);
+    /// Runs one operation on the locks, then sends its messages.
+    fn run<T>(&self, operation: impl FnOnce(&mut Locks) -> T) -> T {
+        let mut locks = lock(&self.server.locks);
+        locks.common.now = self.server.clock.now();
+        let result = operation(&mut locks);
+        let outbox = std::mem::take(&mut locks.common.outbox);
+        drop(locks);
         self.server.deliver(outbox);
         result
     }
 }
 
-fn acquire(
-    state: &mut MemoryState,
-    now: Moment,
-    attempt: Attempt<'_>,
-    outbox: &mut Vec<Message>,
-) -> Answer {
-    let (key, token) = (attempt.key, attempt.token);
-    let reserve = attempt.reserve;
-    let granted = |fence| Answer::Granted { fence, reserve };
-    if key.kind() == Kind::Reentrant {
-        return state.reenter(now, attempt);
-    }
-    if let Some(kind) = state.foreign(key, now) {
-        return Answer::Foreign { kind };
-    }
-    let slot = state.slot(key, now);
-    if slot.holder.is_none() {
-        match state.grant_next(key, now, Some(&attempt), outbox) {
-            Some(Promotion::ToTheOneThatAsks { fence }) => return granted(fence),
-            Some(Promotion::ToAnother) => {}
-            None => {
-                let fence = state.mint(now, attempt.reserve);
-                state.slot(key, now).holder = Some(Holder {
-                    token: *token,
-                    expires: now + attempt.ttl,
-                });
-                state.tidy(key);
-                return granted(fence);
-            }
-        }
-    } else if slot.held_by(token) {
-        let fence = state.mint(now, attempt.reserve);
-        if let Some(holder) = &mut state.slot(key, now).holder {
-            // Never shorter: a delayed request may be older than the grant that its client relies on.
-            holder.expires = holder.expires.max(now + attempt.ttl);
-        }
-        return granted(fence);
-    }
-
-    let last_fence = state.fence;
-    let slot = state.slot(key, now);
-    let holder = slot.holder.as_ref();
-    let remaining = holder.map_or(Duration::ZERO, |holder| now.until(holder.expires));
-    if attempt.mode == Mode::Try {
-        return Answer::Busy {
-            remaining,
-            holder: holder.map(|holder| holder.token.name().into()),
-        };
-    }
-    let own_holder = holder
-        .filter(|holder| holder.token.client() == token.client())
-        .map(|holder| holder.token.number());
-    let name = holder.map(|holder| holder.token.name().into());
-    let waiter = QueuedWaiter {
-        token: *token,
-        ttl: attempt.ttl,
-        reserve: attempt.reserve.max(RESERVE_IF_QUEUED),
-    };
-    match slot.queue.iter_mut().find(|known| known.token == *token) {
-        Some(known) => *known = waiter,
-        None => slot.queue.push_back(waiter),
-    }
-    slot.alive
-        .insert(token.client().into(), now + attempt.alive_for);
-    let place = QueuePlace {
-        remaining,
-        last_fence,
-        holder: name,
-        own_holder,
-        is_foreign: false,
-    };
-    // Each request of the first waiter notifies the holder that the lock is contended.
-    if let Some(holder) = &slot.holder
-        && holder.token.client() != token.client()
-        && slot
-            .queue
-            .front()
-            .is_some_and(|first| first.token == *token)
-    {
-        outbox.push(Message::Contended(holder.token));
-    }
-    Answer::Queued(place)
-}
-
 impl Store for MemoryStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        Ok(self.run(|state, now, outbox| acquire(state, now, attempt, outbox)))
+        Ok(self.run(|locks| match locks.foreign(attempt.key) {
+            Some(kind) => Answer::Foreign { kind },
+            None => of_kind!(locks, attempt.key, kind, common => kind.acquire(common, attempt)),
+        }))
     }
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        Ok(self.run(|state, now, outbox| {
-            let slot = state.slot(attempt.key, now);
-            if !slot.held_by(from) {
-                state.tidy(attempt.key);
-                return Passed::Lost;
-            }
-            slot.holder = None;
-            Passed::On(acquire(state, now, attempt, outbox))
-        }))
+        Ok(self.run(
+            |locks| of_kind!(locks, attempt.key, kind, common => kind.pass(common, attempt, from)),
+        ))
     }
 
     async fn release(
@@ -391,95 +151,70 @@ impl Store for MemoryStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        if key.kind() == Kind::Reentrant {
-            return Ok(self.run(|state, now, outbox| state.leave(now, key, token, owner, outbox)));
-        }
-        Ok(self.run(|state, now, outbox| {
-            let slot = state.slot(key, now);
-            let released = if slot.held_by(token) {
-                slot.holder = None;
-                match state.grant_next(key, now, None, outbox) {
-                    Some(_) => Released::HandedOver,
-                    None => Released::Free,
-                }
-            } else {
-                slot.queue.retain(|waiter| waiter.token != *token);
-                Released::NotHeld
-            };
-            state.tidy(key);
-            released
-        }))
+        Ok(self.run(
+            |locks| of_kind!(locks, key, kind, common => kind.release(common, key, token, owner)),
+        ))
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
-        self.run(|state, now, _| {
+        self.run(|locks| {
             let renewed = renewals.iter().map(|renewal| {
-                if renewal.key.kind() == Kind::Reentrant {
-                    return state.extend_reentrant(now, renewal);
-                }
-                let slot = state.locks.get_mut(renewal.key.lock());
-                let holder = slot.and_then(|slot| {
-                    slot.expire(now);
-                    slot.holder.as_mut()
-                });
-                match holder {
-                    Some(holder) if holder.token == *renewal.token => {
-                        let end = now + renewal.ttl;
-                        let is_later = end > holder.expires;
-                        if is_later || (renewal.shortens && !renewal.ttl.is_zero()) {
-                            holder.expires = end;
-                        }
-                        true
-                    }
-                    _ => false,
-                }
+                of_kind!(locks, renewal.key, kind, common => kind.extend(common, renewal))
             });
             renewed.map(Ok).collect()
         })
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        Ok(self.run(|state, now, _| state.inspect(now, key)))
+        Ok(self.run(|locks| {
+            let foreign = locks.foreign(key);
+            let mut snapshot = of_kind!(locks, key, kind, common => kind.inspect(common, key));
+            if let Some(kind) = foreign {
+                snapshot.state = SnapshotState::Foreign { kind };
+            }
+            snapshot
+        }))
     }
 
     async fn scan(&self, prefix: &str, _: Cursor) -> Result<Scanned, StoreError> {
-        Ok(self.run(|state, _, _| state.scan(prefix)))
+        Ok(self.run(|locks| locks.exclusive.scan(prefix)))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        if key.kind() == Kind::Reentrant {
-            return Ok(self.run(|state, now, outbox| state.force_reentrant(now, key, outbox)));
-        }
-        Ok(self.run(|state, now, outbox| {
-            if let Some(kind) = state.foreign(key, now) {
-                return Forced::Foreign { kind };
-            }
-            let Some(holder) = state.slot(key, now).holder.take() else {
-                state.tidy(key);
-                return Forced::NotHeld;
-            };
-            // The old holder is notified first, as by the server.
-            outbox.push(Message::Revoked(holder.token));
-            state.grant_next(key, now, None, outbox);
-            state.tidy(key);
-            Forced::TakenAway
+        Ok(self.run(|locks| match locks.foreign(key) {
+            Some(kind) => Forced::Foreign { kind },
+            None => of_kind!(locks, key, kind, common => kind.force_release(common, key)),
         }))
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        Ok(self.listen(key))
-    }
-
-    async fn guarded(
-        &self,
-        _: GuardedCall<'_>,
-    ) -> Result<Result<Option<redis::Value>, String>, StoreError> {
-        Err(StoreError::Misconfigured(
-            "memory:// runs no scripts: use a server for guarded scripts".into(),
-        ))
+        let Some(client) = self.client.get().filter(|_| !key.traits().queues) else {
+            return Ok(None);
+        };
+        lock(&self.server.locks)
+            .common
+            .listen(client.as_str(), key.lock());
+        let announcer = Arc::new(Subscriber {
+            server: Arc::clone(&self.server),
+            client: client.as_str().into(),
+        });
+        let subscription = Subscription::counted(announcer, key.lock(), key.lock());
+        Ok(Some(subscription))
     }
 
     fn pushes(&self, _: &LockKey) -> bool {
         true
+    }
+}
+
+/// A client of the server that is subscribed.
+struct Subscriber {
+    server: Arc<Server>,
+    client: Box<str>,
+}
+
+impl Announcer for Subscriber {
+    fn left(&self, _: &str, name: &str) {
+        lock(&self.server.locks).common.leave(&self.client, name);
     }
 }

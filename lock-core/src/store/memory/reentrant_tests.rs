@@ -210,7 +210,8 @@ async fn only_subscribers_get_the_message_of_the_last_release() {
     let clock = ManualClock::new();
     let (one, two) = (Rig::new("listen", &clock), Rig::new("listen", &clock));
     let (key, owner) = (key(), Owner::new());
-    let (first, second) = (two.store.listen(&key), two.store.listen(&key));
+    let first = two.store.subscribe(&key).await;
+    let second = two.store.subscribe(&key).await;
     one.acquire(&key, &owner, 1).await;
     one.acquire(&key, &owner, 2).await;
     one.release(&key, &owner, 1).await;
@@ -226,7 +227,7 @@ async fn only_subscribers_get_the_message_of_the_last_release() {
     one.acquire(&key, &owner, 4).await;
     one.release(&key, &owner, 4).await;
     assert!(two.told.take().is_empty());
-    assert!(lock(&one.store.server.state).listeners.0.is_empty());
+    assert!(lock(&one.store.server.locks).common.listeners.is_empty());
 }
 
 #[tokio::test]
@@ -234,7 +235,7 @@ async fn a_forced_release_tells_every_holder_and_who_listens() {
     let clock = ManualClock::new();
     let (one, two) = (Rig::new("force", &clock), Rig::new("force", &clock));
     let (key, owner) = (key(), Owner::new());
-    let _listening = two.store.listen(&key);
+    let _listening = two.store.subscribe(&key).await;
     one.acquire(&key, &owner, 1).await;
     two.acquire(&key, &owner, 2).await;
     let forced = two.store.force_release(&key).await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
+use super::QuorumStore;
 use super::ballot::{Ballot, yes};
 use super::causes::{not_ours, silent};
 use super::node::{Members, Node};
@@ -12,7 +13,6 @@ use super::nodes::Nodes;
 use super::round::{How, Progress, ask};
 use super::tally::{Tally, Verdict};
 use super::vote::Vote;
-use super::{QuorumStore, only_exclusive};
 use crate::base::time::{Clock, SystemClock};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 
@@ -90,7 +90,6 @@ impl QuorumStore {
             ..attempt
         };
         let ballot = Ballot::acquire(attempt, kept, self.is_pushed_to(), claim.ticket);
-        let ballot = ballot.ok_or_else(only_exclusive)?;
         if let Some(former) = &claim.former {
             self.give_up(attempt, former);
         }

@@ -6,9 +6,9 @@ use std::time::Duration;
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value, cmd};
 
-use crate::base::key::{LockKey, Name, Names};
+use crate::base::key::LockKey;
 use crate::base::token::Token;
-use crate::store::redis::{Arg, CHANNELS, Script, garbled, renewed, script};
+use crate::store::redis::{Arg, CHANNELS, Name, Script, garbled, queue, renewed, script, waiters};
 use crate::store::{Attempt, Mode, Renewal, StoreError};
 
 pub(super) static ACQUIRE: Lazy<Script> = script!(
@@ -60,14 +60,13 @@ impl Ballot {
     }
 
     /// A request for the votes for a lock, which the nodes keep for `kept`, by a client that receives messages or polls. Waiters
-    /// are queued in the order of their tickets. `None` for a kind without a quorum.
+    /// are queued in the order of their tickets.
     pub(super) fn acquire(
         attempt: Attempt<'_>,
         kept: Duration,
         pushes: bool,
         ticket: u64,
-    ) -> Option<Arc<Self>> {
-        let (queue, waiters) = names(attempt.key)?;
+    ) -> Arc<Self> {
         let mode = match attempt.mode {
             Mode::Try => "try",
             Mode::Wait => "wait",
@@ -81,25 +80,23 @@ impl Ballot {
             Arg::Number(attempt.reserve + 1),
         ];
         let given = if attempt.reserve == 0 { 3 } else { 4 };
-        let keys = [attempt.key.lock().into(), queue, waiters];
-        Some(Self::new(&ACQUIRE, &keys, &args[..given]))
+        let keys = beside(attempt.key);
+        Self::new(&ACQUIRE, &keys, &args[..given])
     }
 
     /// Takes back everything a token has. With `offer`, the lock was held, and its votes are offered to the waiters.
-    pub(super) fn release(key: &LockKey, token: &Token, offer: bool) -> Option<Arc<Self>> {
-        let (queue, waiters) = names(key)?;
+    pub(super) fn release(key: &LockKey, token: &Token, offer: bool) -> Arc<Self> {
         let args = [Arg::Text(token.as_str()), Arg::Text("undo")];
         let given = if offer { 1 } else { 2 };
-        let keys = [key.lock().into(), queue, waiters];
-        Some(Self::new(&RELEASE, &keys, &args[..given]))
+        let keys = beside(key);
+        Self::new(&RELEASE, &keys, &args[..given])
     }
 
     /// Takes the votes from any holder, or only from this client.
-    pub(super) fn force_release(key: &LockKey, client: Option<&str>) -> Option<Arc<Self>> {
-        let (queue, waiters) = names(key)?;
+    pub(super) fn force_release(key: &LockKey, client: Option<&str>) -> Arc<Self> {
         let args = [Arg::Text(CHANNELS), Arg::Text(client.unwrap_or_default())];
-        let keys = [key.lock().into(), queue, waiters];
-        Some(Self::new(&FORCE_RELEASE, &keys, &args))
+        let keys = beside(key);
+        Self::new(&FORCE_RELEASE, &keys, &args)
     }
 
     /// A renewal of votes, for the ttls that the renewals say.
@@ -119,18 +116,14 @@ impl Ballot {
         Self::new(&RAISE, &[key.lock().into()], &args)
     }
 
-    pub(super) fn inspect(key: &LockKey) -> Option<Arc<Self>> {
-        let (queue, _) = names(key)?;
-        let keys = [key.lock().into(), queue];
-        Some(Self::new(&INSPECT, &keys, &[]))
+    pub(super) fn inspect(key: &LockKey) -> Arc<Self> {
+        let keys = [key.lock().into(), queue(key)];
+        Self::new(&INSPECT, &keys, &[])
     }
 }
 
-fn names(key: &LockKey) -> Option<(Name<'_>, Name<'_>)> {
-    match key.names() {
-        Names::Exclusive { queue, waiters } => Some((queue, waiters)),
-        Names::Reentrant { .. } => None,
-    }
+fn beside(key: &LockKey) -> [Name<'_>; 3] {
+    [key.lock().into(), queue(key), waiters(key)]
 }
 
 /// Reads an answer of yes (1) or no (0).

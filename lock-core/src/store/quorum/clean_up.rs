@@ -216,9 +216,7 @@ impl QuorumStore {
     /// meanwhile, it keeps the votes.
     pub(super) fn undo(&self, attempt: Attempt<'_>, sent_on: SentOn) {
         let (members, token) = (&self.members, *attempt.token);
-        let Some(ballot) = Ballot::release(attempt.key, &token, false) else {
-            return;
-        };
+        let ballot = Ballot::release(attempt.key, &token, false);
         members.tokens.undo(&token);
         let given_up = GivenUp::new(members, ballot, token, sent_on);
         given_up.undo(&self.hints);
@@ -332,7 +330,7 @@ mod tests {
         );
         let now = Instant::now();
         let mut leftover = Leftover {
-            ballot: Ballot::release(&key, &token, false).unwrap(),
+            ballot: Ballot::release(&key, &token, false),
             token,
             end: now + LATE * 60,
             sent_on: 4,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use super::QuorumStore;
 use super::ballot::Ballot;
 use super::causes::{combined, is_waiting};
 use super::clean_up::GivenUp;
@@ -12,8 +13,6 @@ use super::node::NONE;
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use super::tokens::RunningRenewal;
-use super::{QuorumStore, only_exclusive};
-use crate::base::kind::Kind;
 use crate::store::redis::extended;
 use crate::store::{Renewal, StoreError};
 
@@ -21,9 +20,6 @@ impl QuorumStore {
     /// A lease is renewed if a majority still has its token. Only then the other nodes, which lost the vote or were away when
     /// it was cast, get it back: earlier, that could revive a lock that was taken away.
     pub(super) async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
-        if renewals.iter().any(|r| r.key.kind() == Kind::Reentrant) {
-            return Err(only_exclusive());
-        }
         let members = &self.members;
         let tokens = renewals.iter().map(|it| members.tokens.current(it.token));
         let tokens: Vec<_> = tokens.collect();
@@ -119,11 +115,10 @@ impl QuorumStore {
 
     /// Casts the vote again, in the background, on the nodes that have lost it.
     fn heal(&self, renewal: Renewal<'_>, lost: Nodes, renewing: &Arc<RunningRenewal>) {
-        let release = Ballot::release(renewal.key, renewal.token, false);
-        let (Some(release), false) = (release, self.members.tokens.was_released(renewal.token))
-        else {
+        if self.members.tokens.was_released(renewal.token) {
             return;
-        };
+        }
+        let release = Ballot::release(renewal.key, renewal.token, false);
         let members = &self.members;
         let others = members.nodes().but(lost);
         for node in members.all.iter().filter(|node| lost.has(node.index)) {

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
+use super::QuorumStore;
 use super::ballot::Ballot;
 use super::causes::{Failure, combined};
 use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
-use super::{QuorumStore, only_exclusive};
 use crate::base::error::Cause;
 use crate::base::key::LockKey;
 use crate::base::rt::HashMap;
@@ -18,7 +18,7 @@ impl QuorumStore {
     pub(super) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         let members = &self.members;
         let nodes = members.all.len();
-        let ballot = Ballot::inspect(key).ok_or_else(only_exclusive)?;
+        let ballot = Ballot::inspect(key);
         let mut round = ask(
             members,
             ballot,

@@ -14,11 +14,12 @@ use super::vetting::{Run, Statement, Vetted};
 use crate::base::config::Config;
 use crate::base::error::Cause;
 use crate::base::error::LockError;
-use crate::base::key::Name;
 use crate::base::rt::Handle;
 use crate::base::time::Moment;
 use crate::base::token::ClientId;
-use crate::store::redis::{Arg, Endpoint, Script, classify, page, scanned, script, unless_lost};
+use crate::store::redis::{
+    Arg, Endpoint, Name, Script, classify, page, scanned, script, unless_lost,
+};
 use crate::store::{EventSink, StoreError};
 
 /// Key of the note of a node (see `vet.lua`).

@@ -45,8 +45,8 @@ use self::node::Members;
 use self::nodes::{Nodes, majority};
 pub(crate) use self::urls::node_urls;
 use super::{
-    Answer, Attempt, Cursor, EventSink, Events, Forced, GuardedCall, Passed, Released, Renewal,
-    Scanned, Snapshot, Store, StoreError, Subscription, to_each,
+    Answer, Attempt, Cursor, EventSink, Events, Forced, Passed, Released, Renewal, Scanned,
+    Snapshot, Store, StoreError, Subscription, to_each,
 };
 use crate::base::config::Config;
 use crate::base::error::LockError;
@@ -186,12 +186,16 @@ impl QuorumStore {
     }
 }
 
-fn only_exclusive() -> StoreError {
-    StoreError::Misconfigured(
-        "a reentrant lock is not over a quorum: its count would have to be the same on every node; \
-         use an exclusive lock, or a manager of one master"
-            .into(),
-    )
+/// Whether locks of this kind are over a quorum.
+fn check_kind(key: &LockKey) -> Result<(), StoreError> {
+    match key.kind() {
+        Kind::Exclusive => Ok(()),
+        Kind::Reentrant => Err(StoreError::Misconfigured(
+            "a reentrant lock is not over a quorum: its count would have to be the same on every node; \
+             use an exclusive lock, or a manager of one master"
+                .into(),
+        )),
+    }
 }
 
 // Boxed, so that the futures of other stores, which share a type with these, stay small.
@@ -205,6 +209,7 @@ impl QuorumStore {
 
 impl Store for QuorumStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        check_kind(attempt.key)?;
         Box::pin(self.acquire(attempt)).await
     }
 
@@ -214,6 +219,7 @@ impl Store for QuorumStore {
         token: &Token,
         _owner: Option<&str>,
     ) -> Result<Released, StoreError> {
+        check_kind(key)?;
         Box::pin(self.release(key, token)).await
     }
 
@@ -237,6 +243,7 @@ impl Store for QuorumStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        check_kind(key)?;
         Box::pin(self.inspect(key)).await
     }
 
@@ -245,23 +252,12 @@ impl Store for QuorumStore {
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+        check_kind(key)?;
         Box::pin(self.force_release(key)).await
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        match key.kind() {
-            Kind::Exclusive => Ok(None),
-            Kind::Reentrant => Err(only_exclusive()),
-        }
-    }
-
-    async fn guarded(
-        &self,
-        _: GuardedCall<'_>,
-    ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
-        Err(StoreError::Misconfigured(
-            "a guarded script runs on one server: use it with a lock on that server, not over a quorum".into(),
-        ))
+        check_kind(key).map(|()| None)
     }
 
     fn pushes(&self, _: &LockKey) -> bool {

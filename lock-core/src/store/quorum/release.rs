@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::QuorumStore;
 use super::ballot::{Ballot, yes};
 use super::causes::combined;
 use super::clean_up::GivenUp;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
 use super::sent_on::SentOn;
-use super::{QuorumStore, only_exclusive};
 use crate::base::key::LockKey;
 use crate::base::token::Token;
 use crate::store::redis::forced;
@@ -29,7 +29,7 @@ impl QuorumStore {
         let members = &self.members;
         let (nodes, majority) = (members.all.len(), members.majority);
         let token = &members.tokens.current(token);
-        let ballot = Ballot::release(key, token, true).ok_or_else(only_exclusive)?;
+        let ballot = Ballot::release(key, token, true);
         let sent_on = members.tokens.release(token);
         let sent_on = sent_on.unwrap_or_else(|| SentOn::unknown(nodes));
         let spared = members.nodes().but(sent_on.nodes());
@@ -83,7 +83,7 @@ impl QuorumStore {
             SnapshotState::Held { client, .. } if !client.contains('\u{FFFD}') => Some(client),
             _ => None,
         };
-        let ballot = Ballot::force_release(key, holder.as_deref()).ok_or_else(only_exclusive)?;
+        let ballot = Ballot::force_release(key, holder.as_deref());
         let mut round = ask(
             members,
             ballot,

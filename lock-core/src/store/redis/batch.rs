@@ -22,8 +22,8 @@ use tokio::time::timeout;
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::script;
-use super::wire::{Arg, FENCE};
-use crate::base::key::{LockKey, Name, Names};
+use super::wire::{Arg, FENCE, Name, queue};
+use crate::base::key::LockKey;
 use crate::base::sync::lock;
 use crate::base::token::Token;
 use crate::store::StoreError;
@@ -325,10 +325,7 @@ impl Turn {
         let mut keys = Vec::with_capacity(1 + 2 * count);
         keys.push(FENCE);
         keys.extend(batch.iter().map(|ask| Name::from(ask.key.lock())));
-        keys.extend(batch.iter().filter_map(|ask| match ask.key.names() {
-            Names::Exclusive { queue, .. } => Some(queue),
-            Names::Reentrant { .. } => None,
-        }));
+        keys.extend(batch.iter().map(|ask| queue(&ask.key)));
         let mut args = Vec::with_capacity(1 + count + acquires);
         args.push(Arg::Number(acquires as u64));
         args.extend(batch.iter().map(|ask| Arg::Bytes(ask.token.as_bytes())));

@@ -5,21 +5,27 @@ use redis::Value;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use super::RedisStore;
 use super::endpoint::Purpose;
 use super::error::{fault_of_script, garbled, passed_on};
+use super::kinds::of_kind;
 use super::script::Script;
-use super::wire::Arg;
-use crate::base::key::{Name, Names};
+use super::servers::RedisStore;
+use super::wire::{Arg, Guard, Name};
+use crate::base::key::LockKey;
 use crate::base::sync::lock;
-use crate::store::{GuardedCall, StoreError};
+use crate::base::token::Token;
+use crate::store::StoreError;
 
-/// Each pair is a read of the lock, and its result if the lock is held. The reads remove the keys and the arguments in front of
-/// the script's own.
-const EXCLUSIVE: &str = "{redis.pcall('GET', table.remove(KEYS, 1)), table.remove(ARGV, 1)}";
-const REENTRANT: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1}, \
-     {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
-     {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
+/// A script of the user that runs while the token holds the lock. No `Debug`: tokens and owners are secrets.
+#[derive(Clone, Copy)]
+pub(crate) struct GuardedCall<'a> {
+    pub(crate) key: &'a LockKey,
+    pub(crate) token: &'a Token,
+    pub(crate) owner: Option<&'a str>,
+    pub(crate) body: &'a Arc<str>,
+    pub(crate) keys: &'a [String],
+    pub(crate) args: &'a [Vec<u8>],
+}
 
 /// A key of another type is certainly not our lock. A command that was refused (an ACL) proves nothing. The data of a replica may
 /// be old, and it refuses the write, which changes nothing.
@@ -41,19 +47,15 @@ const MOST: usize = 256;
 
 impl RedisStore {
     /// `None` if the lock is not held; an inner error if the script failed.
-    pub(super) async fn run_guarded(
+    pub(in crate::store) async fn guarded(
         &self,
         call: GuardedCall<'_>,
     ) -> Result<Result<Option<Value>, String>, StoreError> {
-        let lock = Name::from(call.key.lock());
-        let token = Arg::Text(call.token.as_str());
-        let (check, mut keys, mut args) = match call.key.names() {
-            Names::Exclusive { .. } => (EXCLUSIVE, vec![lock], vec![token]),
-            Names::Reentrant { holds, .. } => {
-                let owner = call.owner.map_or(token, Arg::Text);
-                (REENTRANT, vec![lock, holds], vec![owner, token])
-            }
-        };
+        let Guard {
+            check,
+            mut keys,
+            mut args,
+        } = of_kind!(call.key, kind => kind::guard(call.key, call.token, call.owner));
         keys.extend(call.keys.iter().map(|key| Name::from(key.as_str())));
         args.extend(call.args.iter().map(|arg| Arg::Bytes(arg)));
         let script = script(call.body, check);

@@ -21,11 +21,10 @@ use super::sentinels::Sentinels;
 use super::socket::Socket;
 use super::source::{By, HELLO, News, Source};
 use super::subscriptions::Subscriptions;
-use super::wire::{Arg, CHANNELS, deliver};
+use super::wire::{Arg, CHANNELS, Name, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::base::key::Name;
 use crate::base::rt::{self, Handle};
 use crate::base::sync::lock;
 use crate::base::token::ClientId;

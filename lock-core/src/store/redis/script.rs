@@ -7,8 +7,7 @@ use once_cell::sync::Lazy;
 use redis::{Cmd, RedisError, RedisResult, RedisWrite, Value};
 
 use super::error::is_made_up;
-use super::wire::Arg;
-use crate::base::key::Name;
+use super::wire::{Arg, Name};
 
 /// Digits of the largest `u64`.
 const LONGEST_NUMBER: usize = 20;
@@ -25,85 +24,13 @@ pub(in crate::store) struct Script {
 
 macro_rules! script {
     ($name:literal, $($file:literal),+) => {
-        Lazy::new(|| $crate::store::redis::Script::new($name, concat!($(include_str!(concat!("../../scripts/", $file))),+)))
+        Lazy::new(|| $crate::store::redis::Script::new($name, concat!($(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/scripts/", $file))),+)))
     };
 }
 pub(in crate::store) use script;
 
-pub(super) static ACQUIRE: Lazy<Script> = script!(
-    "acquire",
-    "mint.lua",
-    "acquire_free.lua",
-    "prelude.lua",
-    "grant.lua",
-    "enqueue.lua",
-    "acquire.lua"
-);
-pub(super) static RELEASE: Lazy<Script> = script!(
-    "release",
-    "release_free.lua",
-    "prelude.lua",
-    "mint.lua",
-    "grant.lua",
-    "release.lua"
-);
-pub(super) static PASS: Lazy<Script> = script!(
-    "pass",
-    "prelude.lua",
-    "mint.lua",
-    "grant.lua",
-    "enqueue.lua",
-    "pass.lua"
-);
 pub(super) static BATCH: Lazy<Script> = script!("batch", "mint.lua", "batch.lua");
-pub(super) static EXTEND: Lazy<Script> = script!("extend", "prelude.lua", "extend.lua");
-pub(super) static INSPECT: Lazy<Script> = script!("inspect", "prelude.lua", "inspect.lua");
-pub(super) static FORCE_RELEASE: Lazy<Script> = script!(
-    "force_release",
-    "prelude.lua",
-    "mint.lua",
-    "grant.lua",
-    "force_release.lua"
-);
-
 pub(super) static RAISE: Lazy<Script> = script!("raise", "raise.lua");
-
-/// The scripts of the reentrant kind.
-pub(super) mod reentrant {
-    use super::{Lazy, Script};
-
-    pub(in super::super) static ACQUIRE: Lazy<Script> = script!(
-        "reentrant acquire",
-        "prelude.lua",
-        "mint.lua",
-        "reentrant/rlock.lua",
-        "reentrant/acquire.lua"
-    );
-    pub(in super::super) static RELEASE: Lazy<Script> = script!(
-        "reentrant release",
-        "prelude.lua",
-        "reentrant/rlock.lua",
-        "reentrant/release.lua"
-    );
-    pub(in super::super) static EXTEND: Lazy<Script> = script!(
-        "reentrant extend",
-        "prelude.lua",
-        "reentrant/rlock.lua",
-        "reentrant/extend.lua"
-    );
-    pub(in super::super) static INSPECT: Lazy<Script> = script!(
-        "reentrant inspect",
-        "prelude.lua",
-        "reentrant/rlock.lua",
-        "reentrant/inspect.lua"
-    );
-    pub(in super::super) static FORCE_RELEASE: Lazy<Script> = script!(
-        "reentrant force_release",
-        "prelude.lua",
-        "reentrant/rlock.lua",
-        "reentrant/force_release.lua"
-    );
-}
 
 impl Script {
     pub(in crate::store) fn new(name: &'static str, source: &'static str) -> Self {

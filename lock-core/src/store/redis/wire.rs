@@ -1,9 +1,54 @@
 //! Keys, arguments and messages on the wire, beside the scripts and their replies. `docs/wire.md` describes all of it.
 
+use std::fmt;
 use std::time::Duration;
 
-use crate::base::key::Name;
+use crate::base::key::LockKey;
 use crate::store::{Events, Grant, Renewal};
+
+/// A name on the server, in two parts that are joined when it is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::store) struct Name<'a> {
+    pub(super) head: &'static str,
+    pub(super) tail: &'a str,
+}
+
+impl<'a> Name<'a> {
+    pub(in crate::store) const fn fixed(name: &'static str) -> Self {
+        Self::of(name, "")
+    }
+
+    pub(super) const fn of(head: &'static str, tail: &'a str) -> Self {
+        Self { head, tail }
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.head.len() + self.tail.len()
+    }
+}
+
+impl<'a> From<&'a str> for Name<'a> {
+    fn from(name: &'a str) -> Self {
+        Self::of("", name)
+    }
+}
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.head)?;
+        f.write_str(self.tail)
+    }
+}
+
+/// The list of the waiting tokens of a lock.
+pub(in crate::store) fn queue(key: &LockKey) -> Name<'_> {
+    Name::of("lock-core:queue:", key.tagged())
+}
+
+/// The hash of the data of the waiters.
+pub(in crate::store) fn waiters(key: &LockKey) -> Name<'_> {
+    Name::of("lock-core:waiters:", key.tagged())
+}
 
 /// One counter for the whole database: a counter for each lock would stay for ever.
 pub(super) const FENCE: Name<'static> = Name::fixed("lock-core:fence");
@@ -20,6 +65,15 @@ pub(in crate::store) enum Arg<'a> {
     /// With a minus: the ttl of a lease that may end earlier than before.
     AlsoEarlier(Duration),
     Number(u64),
+}
+
+/// How a script of the user finds out that the lock is held.
+pub(super) struct Guard<'a> {
+    /// Pairs in Lua: a read of the lock, and its result if the lock is held. The reads remove the keys and the arguments in front
+    /// of the script's own.
+    pub(super) check: &'static str,
+    pub(super) keys: Vec<Name<'a>>,
+    pub(super) args: Vec<Arg<'a>>,
 }
 
 /// The keys and the arguments of `extend`. One call renews hundreds of leases, most of them with the same ttl.

@@ -3,11 +3,11 @@
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value, cmd};
 
-use crate::base::key::Name;
 use crate::base::slot::{SLOTS, slot_of};
 use crate::store::StoreError;
 use crate::store::redis::error::garbled;
 use crate::store::redis::reply::text;
+use crate::store::redis::wire::Name;
 
 /// The beginning of the key of a slot's counter of fencing tokens.
 const FENCES: &str = "lock-core:fence:";
@@ -35,10 +35,7 @@ pub(super) fn tag_of(slot: usize) -> &'static str {
 
 /// The key of the counter in the slot of a lock: all keys of a lock are in one slot.
 pub(in crate::store::redis) fn fence_of(lock: &str) -> Name<'static> {
-    Name {
-        head: FENCES,
-        tail: tag_of(slot_of(lock)),
-    }
+    Name::of(FENCES, tag_of(slot_of(lock)))
 }
 
 /// Host and port of a node, as the cluster names it.

@@ -1,0 +1,186 @@
+//! The reentrant kind in memory: one owner, whose acquisitions are counted.
+
+use std::collections::HashMap;
+
+use crate::base::key::LockKey;
+use crate::base::time::Moment;
+use crate::base::token::{Bearer, CLIENT_LEN, Token};
+use crate::store::memory::common::{Common, Message};
+use crate::store::{Answer, Attempt, Forced, Passed, Released, Renewal, Snapshot, SnapshotState};
+
+/// The reentrant locks that are held.
+#[derive(Default)]
+pub(in crate::store::memory) struct Reentrant {
+    tenures: HashMap<Box<str>, Tenure>,
+    /// The number of locks at which stale entries are swept out.
+    sweep_at: usize,
+}
+
+/// From the first acquisition of an owner to its last release.
+struct Tenure {
+    owner: Box<str>,
+    fence: u64,
+    /// The client that began it.
+    began: Bearer,
+    /// The counted acquisitions.
+    counted: Vec<Token>,
+    expires: Moment,
+}
+
+impl Tenure {
+    fn holds(&self) -> u64 {
+        self.counted.len() as u64
+    }
+
+    /// Never shortens the lease: other holds may rely on more.
+    fn prolong(&mut self, until: Moment) {
+        self.expires = self.expires.max(until);
+    }
+}
+
+/// An acquisition without an owner is its own owner.
+fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> &'a str {
+    owner.unwrap_or_else(|| token.as_str())
+}
+
+impl Reentrant {
+    pub(super) fn is_held(&mut self, name: &str, now: Moment) -> bool {
+        self.tenure(name, now).is_some()
+    }
+
+    /// The tenure of a lock, unless it has expired.
+    fn tenure(&mut self, name: &str, now: Moment) -> Option<&mut Tenure> {
+        if self.tenures.get(name)?.expires <= now {
+            self.tenures.remove(name);
+        }
+        self.tenures.get_mut(name)
+    }
+
+    pub(in crate::store::memory) fn acquire(
+        &mut self,
+        common: &mut Common,
+        attempt: Attempt<'_>,
+    ) -> Answer {
+        let (name, token, now) = (attempt.key.lock(), attempt.token, common.now);
+        let (owner, until) = (or_token(attempt.owner, token), now + attempt.ttl);
+        let reserve = attempt.reserve;
+        if let Some(tenure) = self.tenure(name, now) {
+            if *tenure.owner != *owner {
+                let remaining = now.until(tenure.expires);
+                let holder = tenure.began.name.clone();
+                return Answer::Busy { remaining, holder };
+            }
+            if !tenure.counted.contains(token) {
+                tenure.counted.push(*token);
+            }
+            tenure.prolong(until);
+            let fence = tenure.fence;
+            return Answer::Granted { fence, reserve };
+        }
+        self.sweep(now);
+        let fence = common.mint(reserve);
+        let tenure = Tenure {
+            owner: owner.into(),
+            fence,
+            began: Bearer::parse(token.bearer()),
+            counted: vec![*token],
+            expires: until,
+        };
+        self.tenures.insert(name.into(), tenure);
+        Answer::Granted { fence, reserve }
+    }
+
+    /// Never asked for: this kind does not pass.
+    #[expect(clippy::unused_self, reason = "the same for each kind")]
+    pub(in crate::store::memory) fn pass(
+        &mut self,
+        _: &mut Common,
+        _: Attempt<'_>,
+        _: &Token,
+    ) -> Passed {
+        Passed::Lost
+    }
+
+    pub(in crate::store::memory) fn release(
+        &mut self,
+        common: &mut Common,
+        key: &LockKey,
+        token: &Token,
+        owner: Option<&str>,
+    ) -> Released {
+        let counted = self.tenure(key.lock(), common.now).and_then(|tenure| {
+            let at = tenure.counted.iter().position(|t| t == token)?;
+            (*tenure.owner == *or_token(owner, token)).then(|| {
+                tenure.counted.swap_remove(at);
+                tenure.holds()
+            })
+        });
+        match counted {
+            None => Released::NotHeld,
+            Some(0) => {
+                self.tenures.remove(key.lock());
+                let heard = common.announce(key.lock());
+                Released::Announced { heard }
+            }
+            Some(holds) => Released::StillHeld { holds },
+        }
+    }
+
+    pub(in crate::store::memory) fn extend(
+        &mut self,
+        common: &Common,
+        renewal: &Renewal<'_>,
+    ) -> bool {
+        let owner = or_token(renewal.owner, renewal.token);
+        let tenure = self
+            .tenure(renewal.key.lock(), common.now)
+            .filter(|tenure| *tenure.owner == *owner && tenure.counted.contains(renewal.token));
+        if let Some(tenure) = tenure {
+            tenure.prolong(common.now + renewal.ttl);
+            return true;
+        }
+        false
+    }
+
+    pub(in crate::store::memory) fn inspect(&mut self, common: &Common, key: &LockKey) -> Snapshot {
+        let tenure = self.tenure(key.lock(), common.now);
+        // Waiters only subscribe: there is no queue to count.
+        Snapshot {
+            waiting: 0,
+            queue: Vec::new(),
+            fence: tenure.as_ref().map_or(0, |tenure| tenure.fence),
+            nodes: Vec::new(),
+            state: tenure.map_or(SnapshotState::Free, |tenure| SnapshotState::Held {
+                remaining: common.now.until(tenure.expires),
+                client: tenure.owner.chars().take(CLIENT_LEN).collect(),
+                holder: tenure.began.clone(),
+                holds: tenure.holds(),
+                owner: Some(tenure.owner.clone().into()),
+            }),
+        }
+    }
+
+    pub(in crate::store::memory) fn force_release(
+        &mut self,
+        common: &mut Common,
+        key: &LockKey,
+    ) -> Forced {
+        // Removes an expired tenure.
+        self.tenure(key.lock(), common.now);
+        let Some(tenure) = self.tenures.remove(key.lock()) else {
+            return Forced::NotHeld;
+        };
+        // The old holders are notified first, as by the server.
+        let revoked = tenure.counted.into_iter().map(Message::Revoked);
+        common.outbox.extend(revoked);
+        common.announce(key.lock());
+        Forced::TakenAway
+    }
+
+    fn sweep(&mut self, now: Moment) {
+        if self.tenures.len() >= self.sweep_at {
+            self.tenures.retain(|_, tenure| tenure.expires > now);
+            self.sweep_at = (self.tenures.len() * 2).max(64);
+        }
+    }
+}

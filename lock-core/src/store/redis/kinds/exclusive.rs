@@ -1,0 +1,220 @@
+//! The exclusive kind: a string for the lock, and a queue of waiters beside it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use once_cell::sync::Lazy;
+use tokio::time::timeout;
+
+use crate::base::key::LockKey;
+use crate::base::token::Token;
+use crate::store::redis::batch::Want;
+use crate::store::redis::endpoint::{Endpoint, Purpose};
+use crate::store::redis::reply::{self, Parsed};
+use crate::store::redis::script::{Script, script};
+use crate::store::redis::servers::{RedisStore, Servers};
+use crate::store::redis::wire::{Arg, CHANNELS, Guard, Name, queue, renewed, waiters};
+use crate::store::{
+    Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError,
+};
+
+static ACQUIRE: Lazy<Script> = script!(
+    "acquire",
+    "mint.lua",
+    "acquire_free.lua",
+    "prelude.lua",
+    "grant.lua",
+    "enqueue.lua",
+    "acquire.lua"
+);
+static RELEASE: Lazy<Script> = script!(
+    "release",
+    "release_free.lua",
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "release.lua"
+);
+static PASS: Lazy<Script> = script!(
+    "pass",
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "enqueue.lua",
+    "pass.lua"
+);
+static EXTEND: Lazy<Script> = script!("extend", "prelude.lua", "extend.lua");
+static INSPECT: Lazy<Script> = script!("inspect", "prelude.lua", "inspect.lua");
+static FORCE_RELEASE: Lazy<Script> = script!(
+    "force_release",
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "force_release.lua"
+);
+
+/// A guarded script runs only if the lock has this value.
+const HELD: &str = "{redis.pcall('GET', table.remove(KEYS, 1)), table.remove(ARGV, 1)}";
+
+// A separate script call is large, so it is boxed. A request in a batch needs no such call.
+pub(in crate::store::redis) async fn acquire(
+    store: &RedisStore,
+    attempt: Attempt<'_>,
+) -> Parsed<Answer> {
+    // Reserved tokens are for waiters. A request with waiters behind it does not meet a free lock without a queue,
+    // as a batch does.
+    if attempt.reserve == 0
+        && let Some(call) = batched(
+            store,
+            Want::Acquire,
+            attempt.key,
+            attempt.token,
+            attempt.ttl,
+        )
+    {
+        let fence = call.await?;
+        if fence > 0 {
+            return Ok(Answer::Granted { fence, reserve: 0 });
+        }
+    }
+    Box::pin(acquire_alone(store, attempt)).await
+}
+
+async fn acquire_alone(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
+    let (keys, args) = (keys(store, attempt.key), args(store, attempt));
+    let value = store
+        .run_for(Purpose::Grant, &ACQUIRE, &keys, &args)
+        .await?;
+    reply::acquired(value, attempt.reserve)
+}
+
+pub(in crate::store::redis) async fn pass(
+    store: &RedisStore,
+    attempt: Attempt<'_>,
+    from: &Token,
+) -> Parsed<Passed> {
+    let keys = keys(store, attempt.key);
+    let [token, ttl, mode, alive_for, channel, reserve] = args(store, attempt);
+    let from = Arg::Bytes(from.as_bytes());
+    let args = [token, ttl, mode, alive_for, channel, reserve, from];
+    let value = store.run_for(Purpose::Grant, &PASS, &keys, &args).await?;
+    reply::passed(value, attempt.reserve)
+}
+
+pub(in crate::store::redis) async fn release(
+    store: &RedisStore,
+    key: &Arc<LockKey>,
+    token: &Token,
+    _owner: Option<&str>,
+) -> Parsed<Released> {
+    if let Servers::One(Endpoint { batcher, .. }) = &store.servers
+        && batcher.is_unsettled(token)
+    {
+        // A clean-up goes behind the request that it cleans up after. Boxed because it is rare.
+        let _ = timeout(store.limit, Box::pin(batcher.settled(token))).await;
+    }
+    if let Some(call) = batched(store, Want::Release, key, token, Duration::ZERO)
+        && call.await? > 0
+    {
+        return Ok(Released::Free);
+    }
+    Box::pin(release_alone(store, key, token)).await
+}
+
+async fn release_alone(store: &RedisStore, key: &LockKey, token: &Token) -> Parsed<Released> {
+    let args = [Arg::Bytes(token.as_bytes())];
+    let value = store.run(&RELEASE, &keys(store, key), &args).await?;
+    reply::released(&value)
+}
+
+pub(in crate::store::redis) async fn extend(
+    store: &RedisStore,
+    renewals: &[Renewal<'_>],
+) -> Parsed<Vec<bool>> {
+    let (keys, args) = renewed(renewals);
+    let value = store.run_renewal(renewals, &EXTEND, &keys, &args).await?;
+    reply::extended(value, renewals.len())
+}
+
+pub(in crate::store::redis) async fn inspect(
+    store: &RedisStore,
+    key: &LockKey,
+) -> Parsed<Snapshot> {
+    let keys = [key.lock().into(), queue(key), store.fence(key)];
+    let value = store.run(&INSPECT, &keys, &[]).await?;
+    reply::inspected(value)
+}
+
+pub(in crate::store::redis) async fn force_release(
+    store: &RedisStore,
+    key: &LockKey,
+) -> Parsed<Forced> {
+    let (keys, args) = (keys(store, key), [Arg::Text(CHANNELS)]);
+    let value = store.run(&FORCE_RELEASE, &keys, &args).await?;
+    reply::forced(value)
+}
+
+/// No channel announces releases: the first of the queue is told.
+pub(in crate::store::redis) fn channel(_: &LockKey) -> Option<Name<'_>> {
+    None
+}
+
+pub(in crate::store::redis) fn guard<'a>(
+    key: &'a LockKey,
+    token: &'a Token,
+    _owner: Option<&'a str>,
+) -> Guard<'a> {
+    Guard {
+        check: HELD,
+        keys: vec![key.lock().into()],
+        args: vec![Arg::Text(token.as_str())],
+    }
+}
+
+fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
+    let lock = key.lock().into();
+    [lock, queue(key), waiters(key), store.fence(key)]
+}
+
+/// The arguments of an attempt.
+fn args<'a>(store: &'a RedisStore, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
+    let channel = store.channel(attempt.key);
+    let alive_for = if channel.is_empty() {
+        store.polls_for
+    } else {
+        attempt.alive_for
+    };
+    [
+        Arg::Bytes(attempt.token.as_bytes()),
+        Arg::Millis(attempt.ttl),
+        Arg::Text(match attempt.mode {
+            Mode::Try => "try",
+            Mode::Wait => "wait",
+        }),
+        Arg::Millis(alive_for),
+        Arg::Text(channel),
+        Arg::Number(attempt.reserve),
+    ]
+}
+
+/// Sends a request in a batch with the others of this moment: see [`batch`](crate::store::redis::batch). `None` for a caller that
+/// is alone on the connection, and in a cluster, where a call may have the keys of one slot only.
+///
+/// Boxed, so that the future of a caller that is alone stays small.
+fn batched<'a>(
+    store: &'a RedisStore,
+    want: Want,
+    key: &'a Arc<LockKey>,
+    token: &'a Token,
+    ttl: Duration,
+) -> Option<BoxFuture<'a, Result<u64, StoreError>>> {
+    let Servers::One(Endpoint { link, batcher, .. }) = &store.servers else {
+        return None;
+    };
+    if !link.is_busy() {
+        return None;
+    }
+    let ask = batcher.ask(link, store.limit, want, key, token, ttl);
+    Some(Box::pin(ask))
+}

@@ -1,0 +1,300 @@
+//! The reentrant kind: Redisson's `RLock` on the wire, with the scripts of `scripts/reentrant`.
+
+use std::sync::Arc;
+
+use once_cell::sync::Lazy;
+use redis::Value;
+
+use crate::base::key::LockKey;
+use crate::base::token::{Bearer, CLIENT_LEN, Token};
+use crate::store::redis::endpoint::Purpose;
+use crate::store::redis::error::garbled;
+use crate::store::redis::reply::{self, Parsed, lease, number, text, word};
+use crate::store::redis::script::{Script, script};
+use crate::store::redis::servers::RedisStore;
+use crate::store::redis::wire::{Arg, CHANNELS, Guard, Name};
+use crate::store::{Answer, Attempt, Forced, Passed, Released, Renewal, Snapshot, SnapshotState};
+
+static ACQUIRE: Lazy<Script> = script!(
+    "reentrant acquire",
+    "prelude.lua",
+    "mint.lua",
+    "reentrant/rlock.lua",
+    "reentrant/acquire.lua"
+);
+static RELEASE: Lazy<Script> = script!(
+    "reentrant release",
+    "prelude.lua",
+    "reentrant/rlock.lua",
+    "reentrant/release.lua"
+);
+static EXTEND: Lazy<Script> = script!(
+    "reentrant extend",
+    "prelude.lua",
+    "reentrant/rlock.lua",
+    "reentrant/extend.lua"
+);
+static INSPECT: Lazy<Script> = script!(
+    "reentrant inspect",
+    "prelude.lua",
+    "reentrant/rlock.lua",
+    "reentrant/inspect.lua"
+);
+static FORCE_RELEASE: Lazy<Script> = script!(
+    "reentrant force_release",
+    "prelude.lua",
+    "reentrant/rlock.lua",
+    "reentrant/force_release.lua"
+);
+
+/// The command that announces a release.
+const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");
+
+/// A guarded script runs only if all of these are in the hash.
+const HELD: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1}, \
+     {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
+     {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
+
+/// The hash of the acquisitions that are counted in the lock.
+fn holds(key: &LockKey) -> Name<'_> {
+    Name::of("lock-core:holds:", key.tagged())
+}
+
+/// The channel that announces every full release. Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
+fn announced_on(key: &LockKey) -> Name<'_> {
+    Name::of("redisson_lock__channel:", key.with_tag())
+}
+
+/// An acquisition without an owner is its own owner: its token has the same form, and is unique.
+fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> Arg<'a> {
+    Arg::Text(owner.unwrap_or_else(|| token.as_str()))
+}
+
+// The calls of an acquisition are boxed: those of an exclusive lock are in the same future, and small.
+pub(in crate::store::redis) async fn acquire(
+    store: &RedisStore,
+    attempt: Attempt<'_>,
+) -> Parsed<Answer> {
+    let key = attempt.key;
+    let value = Box::pin(async {
+        let keys = [key.lock().into(), holds(key), store.fence(key)];
+        let args = [
+            or_token(attempt.owner, attempt.token),
+            Arg::Text(attempt.token.as_str()),
+            Arg::Millis(attempt.ttl),
+            Arg::Number(attempt.reserve),
+        ];
+        store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await
+    });
+    reply::acquired(value.await?, attempt.reserve)
+}
+
+/// Never asked for: this kind does not pass.
+pub(in crate::store::redis) async fn pass(
+    _: &RedisStore,
+    _: Attempt<'_>,
+    _: &Token,
+) -> Parsed<Passed> {
+    Err(garbled())
+}
+
+pub(in crate::store::redis) async fn release(
+    store: &RedisStore,
+    key: &Arc<LockKey>,
+    token: &Token,
+    owner: Option<&str>,
+) -> Parsed<Released> {
+    let value = Box::pin(async {
+        let keys = [key.lock().into(), holds(key), announced_on(key)];
+        let args = [or_token(owner, token), Arg::Text(token.as_str()), PUBLISH];
+        store.run(&RELEASE, &keys, &args).await
+    });
+    released(&value.await?)
+}
+
+pub(in crate::store::redis) async fn extend(
+    store: &RedisStore,
+    renewals: &[Renewal<'_>],
+) -> Parsed<Vec<bool>> {
+    let mut keys = Vec::with_capacity(renewals.len() * 2);
+    let mut args = Vec::with_capacity(renewals.len() * 3);
+    for renewal in renewals {
+        keys.extend([renewal.key.lock().into(), holds(renewal.key)]);
+        args.extend([
+            or_token(renewal.owner, renewal.token),
+            Arg::Text(renewal.token.as_str()),
+            Arg::Millis(renewal.ttl),
+        ]);
+    }
+    let value = store.run_renewal(renewals, &EXTEND, &keys, &args).await?;
+    reply::extended(value, renewals.len())
+}
+
+pub(in crate::store::redis) async fn inspect(
+    store: &RedisStore,
+    key: &LockKey,
+) -> Parsed<Snapshot> {
+    let keys = [key.lock().into(), holds(key)];
+    inspected(&store.run(&INSPECT, &keys, &[]).await?)
+}
+
+pub(in crate::store::redis) async fn force_release(
+    store: &RedisStore,
+    key: &LockKey,
+) -> Parsed<Forced> {
+    let keys = [key.lock().into(), holds(key), announced_on(key)];
+    let args = [PUBLISH, Arg::Text(CHANNELS)];
+    reply::forced(store.run(&FORCE_RELEASE, &keys, &args).await?)
+}
+
+pub(in crate::store::redis) fn channel(key: &LockKey) -> Option<Name<'_>> {
+    Some(announced_on(key))
+}
+
+pub(in crate::store::redis) fn guard<'a>(
+    key: &'a LockKey,
+    token: &'a Token,
+    owner: Option<&'a str>,
+) -> Guard<'a> {
+    Guard {
+        check: HELD,
+        keys: vec![key.lock().into(), holds(key)],
+        args: vec![or_token(owner, token), Arg::Text(token.as_str())],
+    }
+}
+
+fn released(value: &Value) -> Parsed<Released> {
+    match value {
+        Value::Int(-1) => Ok(Released::NotHeld),
+        Value::Array(parts) => match parts[..] {
+            [Value::Int(heard)] if heard >= 0 => Ok(Released::Announced {
+                heard: heard as u64,
+            }),
+            _ => Err(garbled()),
+        },
+        Value::Int(holds) if *holds > 0 => Ok(Released::StillHeld {
+            holds: *holds as u64,
+        }),
+        _ => Err(garbled()),
+    }
+}
+
+fn inspected(value: &Value) -> Parsed<Snapshot> {
+    let Value::Array(parts) = value else {
+        return Err(garbled());
+    };
+    let mut last = 0;
+    let state = match (text(parts.first()), &parts[..]) {
+        (Some("free"), [_]) => SnapshotState::Free,
+        (Some("held"), [_, pttl, Value::BulkString(owner), holds, name, fence]) => {
+            // The owner of another client may be any bytes.
+            let owner = String::from_utf8_lossy(owner).into_owned();
+            last = number(fence).unwrap_or(0);
+            SnapshotState::Held {
+                remaining: lease(pttl)?,
+                client: owner.chars().take(CLIENT_LEN).collect(),
+                holder: Bearer::began_with(last, reply::name(name)),
+                holds: at_least_one(holds)?,
+                owner: Some(owner),
+            }
+        }
+        (Some("foreign"), [_, kind]) => SnapshotState::Foreign { kind: word(kind)? },
+        _ => return Err(garbled()),
+    };
+    // Waiters only subscribe: there is no queue to count.
+    Ok(Snapshot {
+        state,
+        waiting: 0,
+        queue: Vec::new(),
+        fence: last,
+        nodes: Vec::new(),
+    })
+}
+
+fn at_least_one(holds: &Value) -> Parsed<u64> {
+    number(holds)?
+        .checked_sub(1)
+        .map_or_else(|| Err(garbled()), |n| Ok(n + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, SystemTime};
+
+    use super::*;
+    use crate::store::NO_TTL;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn the_channel_follows_redissons_rule() {
+        for (prefix, key, channel) in [
+            ("", "a", "redisson_lock__channel:{a}"),
+            ("", "a{x}b", "redisson_lock__channel:a{x}b"),
+            ("", "{a}", "redisson_lock__channel:{a}"),
+            ("p:", "a b", "redisson_lock__channel:{p:a b}"),
+        ] {
+            let key = LockKey::reentrant(prefix, key).unwrap();
+            assert_eq!(announced_on(&key).to_string(), channel);
+        }
+    }
+
+    #[test]
+    fn every_answer_is_understood() {
+        assert_eq!(released(&Value::Int(-1)).unwrap(), Released::NotHeld);
+        let free = Released::Announced { heard: 2 };
+        let answer = Value::Array(vec![Value::Int(2)]);
+        assert_eq!(released(&answer).unwrap(), free);
+        let still = Released::StillHeld { holds: 3 };
+        assert_eq!(released(&Value::Int(3)).unwrap(), still);
+        let held = Value::Array(vec![
+            bulk("held"),
+            Value::Int(-1),
+            bulk("me"),
+            Value::Int(4),
+            bulk("orders-7"),
+            bulk("1800000000000000"),
+        ]);
+        let state = SnapshotState::Held {
+            remaining: NO_TTL,
+            client: "me".to_owned(),
+            holder: Bearer {
+                name: Some("orders-7".into()),
+                since: Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_800_000_000)),
+            },
+            holds: 4,
+            owner: Some("me".to_owned()),
+        };
+        assert_eq!(inspected(&held).unwrap().state, state);
+    }
+
+    #[test]
+    fn garbage_is_an_error_and_never_a_grant() {
+        let garbage = [
+            Value::Nil,
+            Value::Okay,
+            Value::Int(9),
+            Value::Array(vec![]),
+            Value::Array(vec![Value::Int(9)]),
+            Value::Array(vec![
+                bulk("held"),
+                Value::Int(9),
+                bulk("me"),
+                Value::Int(0),
+                bulk(""),
+                bulk("0"),
+            ]),
+            bulk("1"),
+        ];
+        for value in garbage {
+            assert!(inspected(&value).is_err(), "{value:?}");
+        }
+        assert!(released(&Value::Int(-2)).is_err());
+        assert!(released(&Value::Int(0)).is_err());
+        assert!(released(&Value::Array(vec![])).is_err());
+        assert!(released(&Value::Array(vec![Value::Int(-1)])).is_err());
+        assert!(released(&Value::Nil).is_err());
+    }
+}

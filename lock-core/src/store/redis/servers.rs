@@ -1,0 +1,251 @@
+//! Which server a request goes to: the only one, the master of a slot, or the user's connection.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use once_cell::sync::OnceCell;
+use redis::Value;
+use tokio::time::{Instant, timeout};
+
+use super::cluster::{self, Cluster, Node};
+use super::endpoint::{Call, Endpoint, Purpose};
+use super::error::{classify, no_reply};
+use super::script::Script;
+use super::sentinel_url;
+use super::source::Source;
+use super::target::Target;
+use super::user::UserConnection;
+use super::wire::{Arg, CHANNELS, FENCE, Name};
+use crate::base::config::Config;
+use crate::base::error::LockError;
+use crate::base::key::LockKey;
+use crate::base::rt::Handle;
+use crate::base::token::ClientId;
+use crate::store::{EventSink, Renewal, StoreError};
+
+/// A lock store on Redis or Valkey.
+pub(crate) struct RedisStore {
+    pub(super) servers: Servers,
+    /// Maximum wait for a reply. A reply that takes longer is an error.
+    pub(super) limit: Duration,
+    /// How long a waiter that polls counts as alive after each request.
+    pub(super) polls_for: Duration,
+    /// The channel on which this client receives grants.
+    channel: OnceCell<String>,
+}
+
+/// What carries the requests.
+pub(super) enum Servers {
+    /// One master. The library makes its connection again after it breaks, and receives the grants on it.
+    One(Endpoint),
+    /// The masters of a cluster, with connections of the same kind.
+    Cluster(Arc<Cluster>),
+    /// A connection of the user. The library cannot subscribe on it, so waiters find their grants by polling.
+    User(UserConnection),
+}
+
+impl fmt::Debug for RedisStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RedisStore").finish_non_exhaustive()
+    }
+}
+
+impl RedisStore {
+    /// Opens a store behind a URL. Sends nothing before [`ready`](Self::ready).
+    pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
+        let limit = config.command_deadline;
+        if let Some(seeds) = cluster::seeds(url, config) {
+            let cluster = Cluster::new(seeds?, config);
+            return Ok(Self::through(Servers::Cluster(cluster), config));
+        }
+        let source = match sentinel_url::source(url, config) {
+            Some(source) => source?,
+            None => Source::following(Target::parse(url, config)?),
+        };
+        let servers = Servers::One(Endpoint::open(source, limit));
+        Ok(Self::through(servers, config))
+    }
+
+    pub(crate) fn over(connection: UserConnection, config: &Config) -> Self {
+        Self::through(Servers::User(connection), config)
+    }
+
+    fn through(servers: Servers, config: &Config) -> Self {
+        Self {
+            servers,
+            limit: config.command_deadline,
+            polls_for: polls_for(config),
+            channel: OnceCell::new(),
+        }
+    }
+
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        match &self.servers {
+            Servers::One(endpoint) => endpoint.link.attach(client, sink, runtime),
+            Servers::Cluster(cluster) => cluster.attach(client, sink, runtime),
+            Servers::User(_) => {}
+        }
+        let channel = format!("{CHANNELS}{}", client.as_str());
+        let _ = self.channel.set(channel);
+    }
+
+    /// Whether the library makes and drives the connections.
+    pub(crate) fn is_driven_here(&self) -> bool {
+        !matches!(self.servers, Servers::User(_))
+    }
+
+    /// Host and port, where there is one server. A connection of the user does not tell.
+    pub(crate) fn server(&self) -> Option<Arc<str>> {
+        match &self.servers {
+            Servers::One(endpoint) => Some(endpoint.link.address()),
+            Servers::Cluster(_) | Servers::User(_) => None,
+        }
+    }
+
+    /// Host and port of the server of a lock, if it is known.
+    pub(crate) fn server_of(&self, key: &LockKey) -> Option<Arc<str>> {
+        self.endpoint(key).map(|endpoint| endpoint.link.address())
+    }
+
+    /// Makes the first connection, so that a wrong address, password or server shows at start-up.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        match &self.servers {
+            Servers::One(endpoint) => endpoint.ready().await,
+            Servers::Cluster(cluster) => Box::pin(cluster.ready()).await,
+            Servers::User(_) => Ok(()),
+        }
+    }
+
+    /// The server of a lock, if it is known and the library drives its connection.
+    pub(super) fn endpoint(&self, key: &LockKey) -> Option<Reached<'_>> {
+        match &self.servers {
+            Servers::One(endpoint) => Some(Reached::Only(endpoint)),
+            Servers::Cluster(cluster) => cluster.owner(key.lock()).map(Reached::Owner),
+            Servers::User(_) => None,
+        }
+    }
+
+    /// The key of the counter of fencing tokens.
+    pub(super) fn fence(&self, key: &LockKey) -> Name<'static> {
+        match &self.servers {
+            Servers::Cluster(_) => cluster::fence_of(key.lock()),
+            Servers::One(_) | Servers::User(_) => FENCE,
+        }
+    }
+
+    /// Whether the grants of a lock arrive as messages.
+    pub(super) fn is_told(&self, key: &LockKey) -> bool {
+        self.endpoint(key)
+            .is_some_and(|endpoint| endpoint.link.pushes())
+    }
+
+    /// The channel for the grants of a lock, empty if they do not arrive as messages.
+    pub(super) fn channel(&self, key: &LockKey) -> &str {
+        let pushed = self.is_told(key);
+        self.channel
+            .get()
+            .filter(|_| pushed)
+            .map_or("", String::as_str)
+    }
+
+    /// Runs a script by its hash, and by its text if the server has lost it.
+    pub(super) async fn run(
+        &self,
+        script: &Script,
+        keys: &[Name<'_>],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
+        self.run_for(Purpose::Other, script, keys, args).await
+    }
+
+    pub(super) async fn run_for(
+        &self,
+        purpose: Purpose,
+        script: &Script,
+        keys: &[Name<'_>],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
+        self.call(Call {
+            script,
+            keys,
+            args,
+            limit: self.limit,
+            purpose,
+        })
+        .await
+    }
+
+    /// Runs a script that renews leases. A renewal without an answer must leave time for another one.
+    pub(super) async fn run_renewal(
+        &self,
+        renewals: &[Renewal<'_>],
+        script: &Script,
+        keys: &[Name<'_>],
+        args: &[Arg<'_>],
+    ) -> Result<Value, StoreError> {
+        let ttls = renewals.iter().map(|renewal| renewal.ttl);
+        let shortest = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
+        self.call(Call {
+            script,
+            keys,
+            args,
+            limit: shortest.map_or(self.limit, |third| third.min(self.limit)),
+            purpose: Purpose::Renewal,
+        })
+        .await
+    }
+
+    async fn call(&self, call: Call<'_>) -> Result<Value, StoreError> {
+        let started = tracing::enabled!(tracing::Level::TRACE).then(Instant::now);
+        let limit = call.limit;
+        let result = match &self.servers {
+            Servers::One(endpoint) => {
+                let answer = endpoint.run(call, limit, false).await;
+                answer.map_err(|none| none.into_error(limit))
+            }
+            Servers::Cluster(cluster) => Box::pin(cluster.run(call)).await,
+            Servers::User(connection) => {
+                let request = |command| connection.request(command);
+                let answer = call.script.run(call.keys, call.args, request);
+                match timeout(limit, answer).await {
+                    Ok(answer) => answer.map_err(classify),
+                    Err(_) => Err(StoreError::Ambiguous(no_reply(limit))),
+                }
+            }
+        };
+        if let Some(started) = started {
+            let micros = started.elapsed().as_micros() as u64;
+            tracing::trace!(
+                script = call.script.name,
+                micros,
+                ok = result.is_ok(),
+                "script call"
+            );
+        }
+        result
+    }
+}
+
+/// The server of a lock.
+pub(super) enum Reached<'a> {
+    Only(&'a Endpoint),
+    Owner(Arc<Node>),
+}
+
+impl std::ops::Deref for Reached<'_> {
+    type Target = Endpoint;
+
+    fn deref(&self) -> &Endpoint {
+        match self {
+            Self::Only(endpoint) => endpoint,
+            Self::Owner(node) => &node.endpoint,
+        }
+    }
+}
+
+/// Crashed waiters that poll block a lock for as long as the server counts them as alive, all of them together. So this time is
+/// short, but several poll intervals: a waiter that polls late loses its place to the waiters behind it.
+fn polls_for(config: &Config) -> Duration {
+    (config.poll_interval * 4).max(Duration::from_millis(750))
+}
