@@ -218,8 +218,8 @@ pub use crate::base::owner::Owner;
 pub use crate::base::sim;
 #[cfg(feature = "tls-rustls")]
 pub use crate::base::tls::Tls;
-pub use crate::face::begin::BeginQuorum;
 pub use crate::face::builder::LockManagerBuilder;
+pub use crate::face::connect::BeginQuorum;
 pub use crate::face::global::default_manager;
 pub use crate::face::guard::LockGuard;
 pub use crate::face::guarded::{Guarded, GuardedScript};

@@ -34,7 +34,8 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 26] = [
+const ENGINE: [&str; 28] = [
+    "look",
     "mod",
     "acquire",
     "beside",
@@ -42,6 +43,7 @@ const ENGINE: [&str; 26] = [
     "refreshes",
     "events",
     "extend",
+    "guarded",
     "release",
     "pass",
     "outstanding",

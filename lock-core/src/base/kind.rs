@@ -11,6 +11,7 @@ pub(crate) enum Kind {
 
 /// What a kind of lock can do. Everything above the stores asks for this, never for the kind.
 #[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each stands for itself")]
 pub(crate) struct Traits {
     /// The server keeps a queue of waiters, and tells the one that it grants the lock to. Without a queue, each release is
     /// announced to all waiters, who ask again.

@@ -11,6 +11,7 @@ pub(crate) mod rt;
 #[cfg(lock_sim)]
 pub mod sim;
 pub(crate) mod slot;
+pub(crate) mod snapshot;
 pub(crate) mod sync;
 pub(crate) mod terms;
 pub(crate) mod time;

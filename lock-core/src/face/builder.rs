@@ -61,7 +61,7 @@ impl LockManagerBuilder {
     /// The name of this manager for people, for example `orders-7`. Default: host name and process id.
     ///
     /// It is part of every token on the server, so a refused caller or a waiter can learn the holder:
-    /// [`LockError::Busy`](crate::base::error::LockError::Busy), [`LockError::TimedOut`](crate::base::error::LockError::TimedOut) and
+    /// [`LockError::Busy`](crate::LockError::Busy), [`LockError::TimedOut`](crate::LockError::TimedOut) and
     /// [`LockInfo`](crate::LockInfo) show it. Connections have it too (`CLIENT SETNAME`). It need not be unique, and is not a
     /// secret.
     ///
@@ -113,7 +113,7 @@ impl LockManagerBuilder {
     /// The maximum wait of [`Lock::acquire`](crate::Lock::acquire), of [`with`](crate::Lock::with) and of a function under
     /// `#[distributed_lock]` without `wait`, also for the other kinds of lock. Default: no limit. Not zero.
     ///
-    /// With a limit, a lock that is never released shows as [`TimedOut`](crate::base::error::LockError::TimedOut) with the holder's name, and
+    /// With a limit, a lock that is never released shows as [`TimedOut`](crate::LockError::TimedOut) with the holder's name, and
     /// not as requests that hang. For one call without limit, use `acquire_within(Duration::MAX)`.
     ///
     /// # Examples
@@ -286,7 +286,7 @@ impl LockManagerBuilder {
     /// not vote. Default: 60 s; 2 s to 48 days.
     ///
     /// Such a node may have forgotten its votes. So a ttl (also [`at_least`](crate::Lock::at_least)) is at most half of the wait: a
-    /// longer one is [`InvalidConfig`](crate::base::error::LockError::InvalidConfig). All programs state the same wait: the nodes keep it, and a
+    /// longer one is [`InvalidConfig`](crate::LockError::InvalidConfig). All programs state the same wait: the nodes keep it, and a
     /// program with another one does not use them. To change it, stop all programs, and run
     /// [`begin_quorum`](Self::begin_quorum) with [`anew`](crate::BeginQuorum::anew).
     ///

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use redis::{FromRedisValue, ToRedisArgs};
 
-use crate::base::error::LockError;
-use crate::base::error::LossReason;
+use crate::base::error::{LockError, LossReason};
 use crate::base::slot::slot_of;
+use crate::engine::guarded;
 use crate::face::guard::LockGuard;
-use crate::store::{GuardedCall, StoreError};
 
 /// A Lua script that runs only while a lock is held: see [`LockGuard::guarded`].
 ///
@@ -120,7 +119,6 @@ impl Guarded<'_> {
     /// this reason a guard with an unanswered call releases on the server, without a local hand-over.
     pub async fn run<T: FromRedisValue>(self) -> Result<T, LockError> {
         let view = self.guard.view();
-        let shared = &view.engine.shared;
         let lost = |reason| Err(view.lost_error(reason));
         let acquisition = match view.hold.acquisition() {
             Some(acquisition) if view.is_held() => acquisition,
@@ -133,33 +131,12 @@ impl Guarded<'_> {
                 reason: "it is not in the hash slot of the lock: give both the same `{tag}`",
             });
         }
-        let call = GuardedCall {
-            key: &acquisition.key,
-            token: &shared.token(acquisition),
-            owner: acquisition.owner(),
-            body: &self.script.body,
-            keys: &self.keys,
-            args: &self.args,
-        };
-        let outstanding = acquisition.script_sent();
-        let answer = shared.store.guarded(call).await;
-        if !matches!(answer, Err(StoreError::Ambiguous(_))) {
-            outstanding.answered();
-        }
-        match answer {
-            Ok(Ok(Some(value))) => T::from_redis_value(value).map_err(|error| LockError::Script {
+        let (body, keys, args) = (&self.script.body, &self.keys, &self.args);
+        match guarded(&view.engine.shared, acquisition, body, keys, args).await? {
+            Some(value) => T::from_redis_value(value).map_err(|error| LockError::Script {
                 reason: error.to_string(),
             }),
-            Ok(Ok(None)) => {
-                if let Some(lease) = acquisition.lease()
-                    && lease.lose(LossReason::Gone)
-                {
-                    shared.lease_due_at(shared.now());
-                }
-                lost(LossReason::Gone)
-            }
-            Ok(Err(reason)) => Err(LockError::Script { reason }),
-            Err(error) => Err(error.into_lock_error()),
+            None => lost(LossReason::Gone),
         }
     }
 }

@@ -15,12 +15,10 @@ use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::time::Span;
-use crate::engine::{Engine, LockRequest};
-use crate::engine::{Limit, acquire};
+use crate::engine::{Engine, Limit, LockRequest, acquire};
 use crate::face::guard::LockGuard;
 use crate::face::inspect::LockInfo;
 use crate::face::scope::Scope;
-use crate::store::{Forced, Store, StoreError};
 
 #[derive(Clone)]
 pub(crate) struct LockHandle {
@@ -66,7 +64,7 @@ impl LockHandle {
     /// Host and port of the server, if known.
     pub(crate) fn server(&self) -> Option<Arc<str>> {
         let key = self.key.as_ref().ok()?;
-        self.engine.shared.store.server_of(key)
+        self.engine.server_of(key)
     }
 
     fn key(&self) -> Result<&Arc<LockKey>, LockError> {
@@ -147,33 +145,12 @@ impl LockHandle {
     }
 
     pub(crate) async fn inspect(&self) -> Result<LockInfo, LockError> {
-        let key = self.key()?;
-        let shared = &self.engine.shared;
-        match shared.store.inspect(key).await {
-            Ok(snapshot) => Ok(LockInfo::new(snapshot, shared.waiting_behind(key))),
-            Err(error) => Err(self.blame(error)),
-        }
+        let snapshot = self.engine.inspect(self.key()?).await?;
+        Ok(LockInfo::new(snapshot))
     }
 
     pub(crate) async fn force_release(&self) -> Result<bool, LockError> {
-        let key = self.key()?;
-        match self.engine.shared.store.force_release(key).await {
-            Ok(Forced::TakenAway) => Ok(true),
-            Ok(Forced::NotHeld) => Ok(false),
-            Ok(Forced::Foreign { kind }) => Err(LockError::NotALock {
-                key: key.name().to_owned(),
-                kind,
-            }),
-            Err(error) => Err(self.blame(error)),
-        }
-    }
-
-    /// After the end of the runtime its connection is broken, which is not an error of the server.
-    fn blame(&self, error: StoreError) -> LockError {
-        match self.engine.shared.check_alive() {
-            Ok(()) => error.into_lock_error(),
-            Err(ended) => ended,
-        }
+        self.engine.force_release(self.key()?).await
     }
 
     fn request(&self, owner: Option<Owner>, place: Place) -> Result<LockRequest, LockError> {

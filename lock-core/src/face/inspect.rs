@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::base::fencing::FencingToken;
+use crate::base::snapshot::{NodeSnapshot, Snapshot, SnapshotState};
 use crate::base::token::Bearer;
-use crate::store::{NodeSnapshot, Snapshot, SnapshotState};
 
 /// The state of a lock, returned by [`Lock::inspect`](crate::Lock::inspect). Stale as soon as it is read: for people and
 /// dashboards, not for decisions.
@@ -51,7 +51,7 @@ impl fmt::Debug for LockInfo {
 }
 
 impl LockInfo {
-    pub(crate) fn new(snapshot: Snapshot, behind: u64) -> Self {
+    pub(crate) fn new(snapshot: Snapshot) -> Self {
         let mut info = Self {
             remaining: None,
             holder: None,
@@ -59,7 +59,7 @@ impl LockInfo {
             foreign: None,
             queue: snapshot.queue.into_iter().map(LockWaiter).collect(),
             fence: (snapshot.fence > 0).then(|| FencingToken::new(snapshot.fence)),
-            waiters: snapshot.waiting + behind,
+            waiters: snapshot.waiting,
             holds: 0,
             owner: None,
             nodes: snapshot.nodes.into_iter().map(NodeInfo::new).collect(),
@@ -199,7 +199,7 @@ impl LockInfo {
     }
 
     /// The type of the value under the lock's name, if that is not a lock: an acquisition then fails with
-    /// [`NotALock`](crate::base::error::LockError::NotALock). `None` for a lock, held or free.
+    /// [`NotALock`](crate::LockError::NotALock). `None` for a lock, held or free.
     ///
     /// # Examples
     ///

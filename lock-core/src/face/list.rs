@@ -1,24 +1,15 @@
 //! All locks of a manager's prefix, page by page.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
-
 use crate::base::error::LockError;
-use crate::base::key::LockKey;
-use crate::engine::Engine;
+use crate::engine::{Engine, Walk};
 use crate::face::inspect::LockInfo;
-use crate::store::{Cursor, Store, StoreError};
 
 /// An iteration over the held locks. Made by [`LockManager::list`](crate::LockManager::list).
 #[must_use = "a list does nothing before `next_page`"]
-pub struct LockList {
-    engine: Arc<Engine>,
-    next: Option<Cursor>,
-    seen: HashSet<String>,
-}
+pub struct LockList(Walk);
 
 impl fmt::Debug for LockList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -49,11 +40,7 @@ impl ListedLock {
 
 impl LockList {
     pub(crate) fn new(engine: Arc<Engine>) -> Self {
-        Self {
-            engine,
-            next: Some(Cursor::default()),
-            seen: HashSet::new(),
-        }
+        Self(Walk::new(engine))
     }
 
     /// The next locks, in no order; a page may be empty. `None` after the last page.
@@ -68,35 +55,14 @@ impl LockList {
     ///
     /// Cancel-safe: the next call reads the same page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<ListedLock>>, LockError> {
-        let Some(cursor) = self.next else {
-            return Ok(None);
-        };
-        let shared = &self.engine.shared;
-        let prefix = &shared.config.prefix;
-        let page = shared.store.scan(prefix, cursor).await;
-        let page = page.map_err(StoreError::into_lock_error)?;
-        // A name that cannot be a key is no lock.
-        let key = |name: &String| LockKey::new(prefix, name.strip_prefix(&**prefix)?).ok();
-        let new = page.keys.iter().filter(|name| !self.seen.contains(*name));
-        let keys: Vec<LockKey> = new.filter_map(key).collect();
-        let looks = keys.iter().map(|key| shared.store.inspect(key));
-        let mut held = Vec::new();
-        for (key, look) in keys.iter().zip(join_all(looks).await) {
-            let look = match look {
-                Ok(look) => look,
-                // The user may have rights to some keys only.
-                Err(StoreError::Misconfigured(_)) => continue,
-                Err(error) => return Err(error.into_lock_error()),
-            };
-            let info = LockInfo::new(look, 0);
-            let key = key.name().to_owned();
-            // It may have been released meanwhile.
-            if info.is_held() {
-                held.push(ListedLock { key, info });
-            }
-        }
-        self.seen.extend(page.keys);
-        self.next = page.next;
-        Ok(Some(held))
+        let page = self.0.next_page().await?;
+        let listed = page.map(|page| {
+            let listed = page.into_iter().map(|(key, snapshot)| ListedLock {
+                key: key.name().to_owned(),
+                info: LockInfo::new(snapshot),
+            });
+            listed.collect()
+        });
+        Ok(listed)
     }
 }

@@ -1,6 +1,5 @@
 //! What users see. The root of the crate re-exports it.
 
-pub(crate) mod begin;
 pub(crate) mod builder;
 pub(crate) mod connect;
 pub(crate) mod global;

@@ -16,7 +16,7 @@ use futures_util::future::BoxFuture;
 
 use crate::base::error::{Cause, LockError};
 use crate::base::key::LockKey;
-use crate::base::token::{Bearer, Token};
+use crate::base::token::Token;
 
 pub(crate) use self::any::AnyStore;
 pub(crate) use self::memory::MemoryStore;
@@ -24,9 +24,7 @@ pub(crate) use self::misconfiguration::Misconfiguration;
 pub(crate) use self::quorum::{QuorumStore, node_urls};
 pub(crate) use self::redis::{GuardedCall, RedisStore, UserConnection};
 pub(crate) use self::subscription::{Announcer, Subscription};
-
-/// The remaining lease of a lock that never ends by itself: longer than any waiter parks.
-pub(crate) const NO_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
+pub(crate) use crate::base::snapshot::{NO_TTL, NodeSnapshot, Snapshot, SnapshotState};
 
 /// Whether an attempt that finds the lock held joins the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,43 +136,6 @@ pub(crate) struct Renewal<'a> {
     pub(crate) shortens: bool,
     /// As in the [`Attempt`].
     pub(crate) owner: Option<&'a str>,
-}
-
-/// The visible state of a lock.
-#[derive(Debug, Clone)]
-pub(crate) struct Snapshot {
-    pub(crate) state: SnapshotState,
-    pub(crate) waiting: u64,
-    /// The first waiters of the queue, in order.
-    pub(crate) queue: Vec<Bearer>,
-    /// No holder so far has a larger fencing token. 0 if nothing is known.
-    pub(crate) fence: u64,
-    /// The answer of each node of a quorum; empty for any other store.
-    pub(crate) nodes: Vec<NodeSnapshot>,
-}
-
-/// The answer of one node of a quorum about a lock.
-#[derive(Debug, Clone)]
-pub(crate) struct NodeSnapshot {
-    pub(crate) address: String,
-    pub(crate) state: Result<SnapshotState, Cause>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum SnapshotState {
-    Free,
-    Held {
-        /// [`NO_TTL`] if the lease has no end.
-        remaining: Duration,
-        client: String,
-        holder: Bearer,
-        holds: u64,
-        /// The owner of these holds; `None` for an exclusive lock.
-        owner: Option<String>,
-    },
-    Foreign {
-        kind: String,
-    },
 }
 
 /// A place in the walk through all locks.

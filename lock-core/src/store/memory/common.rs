@@ -15,7 +15,7 @@ pub(super) enum Message {
     Unlocked(Box<str>, Box<str>),
 }
 
-pub(super) struct Common {
+pub(crate) struct Common {
     /// The time of the operation that runs.
     pub(super) now: Moment,
     pub(super) clients: HashMap<Box<str>, EventSink>,

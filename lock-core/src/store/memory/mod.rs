@@ -133,9 +133,11 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        Ok(self.run(|locks| match locks.foreign(attempt.key) {
-            Some(kind) => Answer::Foreign { kind },
-            None => of_kind!(locks, attempt.key, kind, common => kind.acquire(common, attempt)),
+        Ok(self.run(|locks| {
+            if let Some(kind) = locks.foreign(attempt.key) {
+                return Answer::Foreign { kind };
+            }
+            of_kind!(locks, attempt.key, kind, common => kind.acquire(common, attempt))
         }))
     }
 
@@ -181,9 +183,11 @@ impl Store for MemoryStore {
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        Ok(self.run(|locks| match locks.foreign(key) {
-            Some(kind) => Forced::Foreign { kind },
-            None => of_kind!(locks, key, kind, common => kind.force_release(common, key)),
+        Ok(self.run(|locks| {
+            if let Some(kind) = locks.foreign(key) {
+                return Forced::Foreign { kind };
+            }
+            of_kind!(locks, key, kind, common => kind.force_release(common, key))
         }))
     }
 

@@ -16,7 +16,7 @@ use crate::store::{
 const RESERVE_IF_QUEUED: u64 = 7;
 
 #[derive(Default)]
-pub(in crate::store::memory) struct Exclusive {
+pub(crate) struct Exclusive {
     locks: HashMap<Box<str>, Slot>,
     /// The number of locks at which stale entries are swept out.
     sweep_at: usize,
@@ -65,11 +65,7 @@ impl Exclusive {
         })
     }
 
-    pub(in crate::store::memory) fn acquire(
-        &mut self,
-        common: &mut Common,
-        attempt: Attempt<'_>,
-    ) -> Answer {
+    pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
         let (key, token, now) = (attempt.key, attempt.token, common.now);
         let reserve = attempt.reserve;
         let granted = |fence| Answer::Granted { fence, reserve };
@@ -137,7 +133,7 @@ impl Exclusive {
         }
     }
 
-    pub(in crate::store::memory) fn pass(
+    pub(crate) fn pass(
         &mut self,
         common: &mut Common,
         attempt: Attempt<'_>,
@@ -152,7 +148,7 @@ impl Exclusive {
         Passed::On(self.acquire(common, attempt))
     }
 
-    pub(in crate::store::memory) fn release(
+    pub(crate) fn release(
         &mut self,
         common: &mut Common,
         key: &LockKey,
@@ -174,11 +170,7 @@ impl Exclusive {
         released
     }
 
-    pub(in crate::store::memory) fn extend(
-        &mut self,
-        common: &Common,
-        renewal: &Renewal<'_>,
-    ) -> bool {
+    pub(crate) fn extend(&mut self, common: &Common, renewal: &Renewal<'_>) -> bool {
         let Some(slot) = self.locks.get_mut(renewal.key.lock()) else {
             return false;
         };
@@ -192,7 +184,7 @@ impl Exclusive {
         true
     }
 
-    pub(in crate::store::memory) fn inspect(&mut self, common: &Common, key: &LockKey) -> Snapshot {
+    pub(crate) fn inspect(&mut self, common: &Common, key: &LockKey) -> Snapshot {
         let slot = self.slot(key, common.now);
         let queue = slot.queue.iter().take(100);
         let snapshot = Snapshot {
@@ -217,11 +209,7 @@ impl Exclusive {
         snapshot
     }
 
-    pub(in crate::store::memory) fn force_release(
-        &mut self,
-        common: &mut Common,
-        key: &LockKey,
-    ) -> Forced {
+    pub(crate) fn force_release(&mut self, common: &mut Common, key: &LockKey) -> Forced {
         let Some(holder) = self.slot(key, common.now).holder.take() else {
             self.tidy(key);
             return Forced::NotHeld;
@@ -233,7 +221,7 @@ impl Exclusive {
         Forced::TakenAway
     }
 
-    pub(in crate::store::memory) fn scan(&self, prefix: &str) -> Scanned {
+    pub(crate) fn scan(&self, prefix: &str) -> Scanned {
         let names = self.locks.keys().filter(|name| name.starts_with(prefix));
         Scanned {
             keys: names.map(ToString::to_string).collect(),

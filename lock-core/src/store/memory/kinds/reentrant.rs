@@ -10,7 +10,7 @@ use crate::store::{Answer, Attempt, Forced, Passed, Released, Renewal, Snapshot,
 
 /// The reentrant locks that are held.
 #[derive(Default)]
-pub(in crate::store::memory) struct Reentrant {
+pub(crate) struct Reentrant {
     tenures: HashMap<Box<str>, Tenure>,
     /// The number of locks at which stale entries are swept out.
     sweep_at: usize,
@@ -56,11 +56,7 @@ impl Reentrant {
         self.tenures.get_mut(name)
     }
 
-    pub(in crate::store::memory) fn acquire(
-        &mut self,
-        common: &mut Common,
-        attempt: Attempt<'_>,
-    ) -> Answer {
+    pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
         let (name, token, now) = (attempt.key.lock(), attempt.token, common.now);
         let (owner, until) = (or_token(attempt.owner, token), now + attempt.ttl);
         let reserve = attempt.reserve;
@@ -92,16 +88,11 @@ impl Reentrant {
 
     /// Never asked for: this kind does not pass.
     #[expect(clippy::unused_self, reason = "the same for each kind")]
-    pub(in crate::store::memory) fn pass(
-        &mut self,
-        _: &mut Common,
-        _: Attempt<'_>,
-        _: &Token,
-    ) -> Passed {
+    pub(crate) fn pass(&mut self, _: &mut Common, _: Attempt<'_>, _: &Token) -> Passed {
         Passed::Lost
     }
 
-    pub(in crate::store::memory) fn release(
+    pub(crate) fn release(
         &mut self,
         common: &mut Common,
         key: &LockKey,
@@ -126,11 +117,7 @@ impl Reentrant {
         }
     }
 
-    pub(in crate::store::memory) fn extend(
-        &mut self,
-        common: &Common,
-        renewal: &Renewal<'_>,
-    ) -> bool {
+    pub(crate) fn extend(&mut self, common: &Common, renewal: &Renewal<'_>) -> bool {
         let owner = or_token(renewal.owner, renewal.token);
         let tenure = self
             .tenure(renewal.key.lock(), common.now)
@@ -142,7 +129,7 @@ impl Reentrant {
         false
     }
 
-    pub(in crate::store::memory) fn inspect(&mut self, common: &Common, key: &LockKey) -> Snapshot {
+    pub(crate) fn inspect(&mut self, common: &Common, key: &LockKey) -> Snapshot {
         let tenure = self.tenure(key.lock(), common.now);
         // Waiters only subscribe: there is no queue to count.
         Snapshot {
@@ -160,11 +147,7 @@ impl Reentrant {
         }
     }
 
-    pub(in crate::store::memory) fn force_release(
-        &mut self,
-        common: &mut Common,
-        key: &LockKey,
-    ) -> Forced {
+    pub(crate) fn force_release(&mut self, common: &mut Common, key: &LockKey) -> Forced {
         // Removes an expired tenure.
         self.tenure(key.lock(), common.now);
         let Some(tenure) = self.tenures.remove(key.lock()) else {

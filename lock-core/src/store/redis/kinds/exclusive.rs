@@ -58,10 +58,7 @@ static FORCE_RELEASE: Lazy<Script> = script!(
 const HELD: &str = "{redis.pcall('GET', table.remove(KEYS, 1)), table.remove(ARGV, 1)}";
 
 // A separate script call is large, so it is boxed. A request in a batch needs no such call.
-pub(in crate::store::redis) async fn acquire(
-    store: &RedisStore,
-    attempt: Attempt<'_>,
-) -> Parsed<Answer> {
+pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
     // Reserved tokens are for waiters. A request with waiters behind it does not meet a free lock without a queue,
     // as a batch does.
     if attempt.reserve == 0
@@ -89,11 +86,7 @@ async fn acquire_alone(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answe
     reply::acquired(value, attempt.reserve)
 }
 
-pub(in crate::store::redis) async fn pass(
-    store: &RedisStore,
-    attempt: Attempt<'_>,
-    from: &Token,
-) -> Parsed<Passed> {
+pub(crate) async fn pass(store: &RedisStore, attempt: Attempt<'_>, from: &Token) -> Parsed<Passed> {
     let keys = keys(store, attempt.key);
     let [token, ttl, mode, alive_for, channel, reserve] = args(store, attempt);
     let from = Arg::Bytes(from.as_bytes());
@@ -102,7 +95,7 @@ pub(in crate::store::redis) async fn pass(
     reply::passed(value, attempt.reserve)
 }
 
-pub(in crate::store::redis) async fn release(
+pub(crate) async fn release(
     store: &RedisStore,
     key: &Arc<LockKey>,
     token: &Token,
@@ -128,28 +121,19 @@ async fn release_alone(store: &RedisStore, key: &LockKey, token: &Token) -> Pars
     reply::released(&value)
 }
 
-pub(in crate::store::redis) async fn extend(
-    store: &RedisStore,
-    renewals: &[Renewal<'_>],
-) -> Parsed<Vec<bool>> {
+pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Parsed<Vec<bool>> {
     let (keys, args) = renewed(renewals);
     let value = store.run_renewal(renewals, &EXTEND, &keys, &args).await?;
     reply::extended(value, renewals.len())
 }
 
-pub(in crate::store::redis) async fn inspect(
-    store: &RedisStore,
-    key: &LockKey,
-) -> Parsed<Snapshot> {
+pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapshot> {
     let keys = [key.lock().into(), queue(key), store.fence(key)];
     let value = store.run(&INSPECT, &keys, &[]).await?;
     reply::inspected(value)
 }
 
-pub(in crate::store::redis) async fn force_release(
-    store: &RedisStore,
-    key: &LockKey,
-) -> Parsed<Forced> {
+pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
     let (keys, args) = (keys(store, key), [Arg::Text(CHANNELS)]);
     let value = store.run(&FORCE_RELEASE, &keys, &args).await?;
     reply::forced(value)

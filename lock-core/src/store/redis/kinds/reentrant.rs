@@ -71,10 +71,7 @@ fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> Arg<'a> {
 }
 
 // The calls of an acquisition are boxed: those of an exclusive lock are in the same future, and small.
-pub(in crate::store::redis) async fn acquire(
-    store: &RedisStore,
-    attempt: Attempt<'_>,
-) -> Parsed<Answer> {
+pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
     let key = attempt.key;
     let value = Box::pin(async {
         let keys = [key.lock().into(), holds(key), store.fence(key)];
@@ -90,15 +87,12 @@ pub(in crate::store::redis) async fn acquire(
 }
 
 /// Never asked for: this kind does not pass.
-pub(in crate::store::redis) async fn pass(
-    _: &RedisStore,
-    _: Attempt<'_>,
-    _: &Token,
-) -> Parsed<Passed> {
+#[expect(clippy::unused_async, reason = "the same for each kind")]
+pub(crate) async fn pass(_: &RedisStore, _: Attempt<'_>, _: &Token) -> Parsed<Passed> {
     Err(garbled())
 }
 
-pub(in crate::store::redis) async fn release(
+pub(crate) async fn release(
     store: &RedisStore,
     key: &Arc<LockKey>,
     token: &Token,
@@ -112,10 +106,7 @@ pub(in crate::store::redis) async fn release(
     released(&value.await?)
 }
 
-pub(in crate::store::redis) async fn extend(
-    store: &RedisStore,
-    renewals: &[Renewal<'_>],
-) -> Parsed<Vec<bool>> {
+pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Parsed<Vec<bool>> {
     let mut keys = Vec::with_capacity(renewals.len() * 2);
     let mut args = Vec::with_capacity(renewals.len() * 3);
     for renewal in renewals {
@@ -130,23 +121,18 @@ pub(in crate::store::redis) async fn extend(
     reply::extended(value, renewals.len())
 }
 
-pub(in crate::store::redis) async fn inspect(
-    store: &RedisStore,
-    key: &LockKey,
-) -> Parsed<Snapshot> {
+pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapshot> {
     let keys = [key.lock().into(), holds(key)];
     inspected(&store.run(&INSPECT, &keys, &[]).await?)
 }
 
-pub(in crate::store::redis) async fn force_release(
-    store: &RedisStore,
-    key: &LockKey,
-) -> Parsed<Forced> {
+pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
     let keys = [key.lock().into(), holds(key), announced_on(key)];
     let args = [PUBLISH, Arg::Text(CHANNELS)];
     reply::forced(store.run(&FORCE_RELEASE, &keys, &args).await?)
 }
 
+#[expect(clippy::unnecessary_wraps, reason = "the same for each kind")]
 pub(in crate::store::redis) fn channel(key: &LockKey) -> Option<Name<'_>> {
     Some(announced_on(key))
 }

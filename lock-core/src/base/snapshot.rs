@@ -1,0 +1,46 @@
+//! The state of a lock, as a store reports it.
+
+use std::time::Duration;
+
+use crate::base::error::Cause;
+use crate::base::token::Bearer;
+
+/// The remaining lease of a lock that never ends by itself: longer than any waiter parks.
+pub(crate) const NO_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// The visible state of a lock.
+#[derive(Debug, Clone)]
+pub(crate) struct Snapshot {
+    pub(crate) state: SnapshotState,
+    pub(crate) waiting: u64,
+    /// The first waiters of the queue, in order.
+    pub(crate) queue: Vec<Bearer>,
+    /// No holder so far has a larger fencing token. 0 if nothing is known.
+    pub(crate) fence: u64,
+    /// The answer of each node of a quorum; empty for any other store.
+    pub(crate) nodes: Vec<NodeSnapshot>,
+}
+
+/// The answer of one node of a quorum about a lock.
+#[derive(Debug, Clone)]
+pub(crate) struct NodeSnapshot {
+    pub(crate) address: String,
+    pub(crate) state: Result<SnapshotState, Cause>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SnapshotState {
+    Free,
+    Held {
+        /// [`NO_TTL`] if the lease has no end.
+        remaining: Duration,
+        client: String,
+        holder: Bearer,
+        holds: u64,
+        /// The owner of these holds; `None` for an exclusive lock.
+        owner: Option<String>,
+    },
+    Foreign {
+        kind: String,
+    },
+}
