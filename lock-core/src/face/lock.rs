@@ -69,7 +69,7 @@ use crate::face::inspect::LockInfo;
 #[derive(Clone)]
 #[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
 pub struct Lock {
-    handle: LockHandle,
+    pub(crate) handle: LockHandle,
 }
 
 impl fmt::Debug for Lock {

@@ -72,7 +72,7 @@ use crate::face::inspect::LockInfo;
 #[derive(Clone)]
 #[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
 pub struct ReentrantLock {
-    handle: LockHandle,
+    pub(crate) handle: LockHandle,
     owner: Option<Owner>,
 }
 
