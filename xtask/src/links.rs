@@ -9,11 +9,12 @@ use std::path::{Path, PathBuf};
 use crate::run::root;
 
 /// The pages that users read, besides those in `docs`.
-const PAGES: [&str; 5] = [
+const PAGES: [&str; 6] = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "ARCHITECTURE.md",
+    "SECURITY.md",
     "lock-macros/README.md",
 ];
 
@@ -100,6 +101,10 @@ fn follow(page: &Path, link: &str) -> Result<(), String> {
     ];
     if let Some(path) = ours.iter().find_map(|prefix| address.strip_prefix(prefix)) {
         return file_with_anchor(&root().join(path), anchor);
+    }
+    // A page that the site of the repository has by itself.
+    if address.starts_with(&format!("{REPOSITORY}/security/")) {
+        return Ok(());
     }
     if address.starts_with("https://") {
         let host = address.split('/').nth(2).unwrap_or_default();
@@ -254,11 +259,14 @@ mod tests {
         let good = format!("{REPOSITORY}/blob/main/Cargo.toml");
         assert_eq!(follow(&page, &good), Ok(()));
         assert_eq!(follow(&page, "#licence"), Ok(()));
+        let report = "/security/advisories/new";
+        assert_eq!(follow(&page, &format!("{REPOSITORY}{report}")), Ok(()));
         for bad in [
             "docs/nothing.md",
             "#nothing",
             "docs/which-lock.md#nothing",
             "https://github.com/another/lock-core/blob/main/Cargo.toml",
+            "https://github.com/another/lock-core/security/advisories/new",
             &format!("{REPOSITORY}/blob/main/nothing"),
             "https://docs.rs/lock-core/latest/lock_core/nothing.html",
         ] {
