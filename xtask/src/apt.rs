@@ -20,10 +20,16 @@ pub(crate) fn install(package: &str) -> bool {
     fetch() || (apt_get(&["update"]) && fetch())
 }
 
+/// The package of a browser, if there is none and it can be installed.
+pub(crate) fn missing_browser() -> Option<&'static str> {
+    let is_missing = is_there() && BROWSERS.iter().all(|name| in_path(name).is_none());
+    is_missing.then_some(BROWSERS[0])
+}
+
 /// Installs a browser if there is none. Without one its test says that it was skipped.
 pub(crate) fn want_browser() {
-    if is_there() && BROWSERS.iter().all(|name| in_path(name).is_none()) {
-        install(BROWSERS[0]);
+    if let Some(package) = missing_browser() {
+        install(package);
     }
 }
 

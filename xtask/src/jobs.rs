@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::announce::Plan;
 use crate::run::{Steps, cargo};
 use crate::server::{self, Server};
 use crate::{apt, licences, links, planted, release, simulate};
@@ -80,6 +81,12 @@ pub(crate) fn parse(args: &[String]) -> Result<Job, String> {
 /// Does the job; the error is a sentence that says what failed.
 pub(crate) fn run(job: &Job) -> Result<(), String> {
     let mut steps = Steps::default();
+    // Before the first step: nothing is installed or stopped that was not announced.
+    match job {
+        Job::Test { .. } | Job::Ci => Plan::look(true).say(),
+        Job::Bench { .. } => Plan::look(false).say(),
+        Job::Simulate { .. } | Job::Planted { .. } | Job::Links | Job::Release => {}
+    }
     match job {
         Job::Test { extra } => test(&mut steps, extra),
         Job::Bench { extra } => bench(&mut steps, extra),

@@ -1,5 +1,6 @@
 //! Jobs of this workspace: `cargo xtask <job>`.
 
+mod announce;
 mod apt;
 mod jobs;
 mod licences;

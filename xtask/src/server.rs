@@ -21,10 +21,26 @@ pub(crate) struct Server {
     pub(crate) name: String,
 }
 
+/// The package that `find_or_install` installs: none where there is a server, or no way to install one.
+pub(crate) fn missing_package() -> Option<&'static str> {
+    let is_missing = named().is_none() && in_path(PROGRAM).is_none() && apt::is_there();
+    is_missing.then_some(PACKAGE)
+}
+
+/// The service that is stopped after the installation.
+pub(crate) fn service_to_stop() -> Option<&'static str> {
+    stop().map(|_| PACKAGE)
+}
+
+/// The program that the user has named.
+fn named() -> Option<PathBuf> {
+    let path = env::var_os(VARIABLE).filter(|path| !path.is_empty());
+    path.map(PathBuf::from)
+}
+
 /// The server of `REDIS_SERVER_BIN`, else of `PATH`, else of Debian's package.
 pub(crate) fn find_or_install() -> Result<Server, String> {
-    if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
-        let path = PathBuf::from(path);
+    if let Some(path) = named() {
         if !path.is_file() {
             return Err(format!("{VARIABLE} names no file: {}", path.display()));
         }
@@ -37,7 +53,7 @@ pub(crate) fn find_or_install() -> Result<Server, String> {
     if let Some(path) = in_path(PROGRAM) {
         return check(path);
     }
-    if apt::is_there() {
+    if missing_package().is_some() {
         install()?;
         if let Some(path) = in_path(PROGRAM) {
             return check(path);
@@ -94,20 +110,25 @@ fn install() -> Result<(), String> {
 /// The tests start servers of their own. Where the package started one all the
 /// same, as under systemd, it ends here: nobody had it before this job.
 fn stop_service() {
-    let mut stop = if Path::new("/run/systemd/system").exists() {
-        let mut stop = as_root("systemctl");
-        stop.args(["stop", PACKAGE]);
-        stop
-    } else if in_path("service").is_some() || Path::new("/usr/sbin/service").exists() {
-        let mut stop = as_root("service");
-        stop.args([PACKAGE, "stop"]);
-        stop
-    } else {
-        return;
-    };
-    if !succeeds(&mut stop) {
+    if let Some(mut stop) = stop()
+        && !succeeds(&mut stop)
+    {
         println!("the service {PACKAGE} could not be stopped; the tests do not use it");
     }
+}
+
+/// The command that stops the service, where services are kept.
+fn stop() -> Option<Command> {
+    let (program, args) = if Path::new("/run/systemd/system").exists() {
+        ("systemctl", ["stop", PACKAGE])
+    } else if in_path("service").is_some() || Path::new("/usr/sbin/service").exists() {
+        ("service", [PACKAGE, "stop"])
+    } else {
+        return None;
+    };
+    let mut stop = as_root(program);
+    stop.args(args);
+    Some(stop)
 }
 
 #[cfg(test)]
