@@ -1,6 +1,6 @@
 //! Measures lock-core on a server of its own, against its peers and against what it is built on.
 //!
-//! `cargo xtask bench` runs it. It prints a table and what is demanded beside what was found, and writes the raw figures
+//! `cargo xtask bench` runs it. It prints a table and what is demanded beside what was found, and writes medians, ranges
 //! and plots of them to `docs/bench/`.
 
 mod about;
@@ -11,6 +11,7 @@ mod cpu;
 mod crew;
 mod demands;
 mod grants;
+mod kept;
 mod masters;
 mod network;
 mod options;
@@ -29,6 +30,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 
+use crate::kept::Kept;
 use crate::options::Options;
 use crate::progress::Progress;
 use crate::results::Results;
@@ -82,9 +84,9 @@ fn run(options: &Options) -> Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
     }
-    fs::write(&path, serde_json::to_string_pretty(&results)? + "\n")
-        .with_context(|| path.display().to_string())?;
-    draw(&path, &results)?;
+    let kept = Kept::of(&results);
+    fs::write(&path, kept.text()?).with_context(|| path.display().to_string())?;
+    draw(&path, &kept)?;
     println!("the figures are in {}, the plots beside it", path.display());
     Ok(())
 }
@@ -116,8 +118,8 @@ async fn measure(options: &Options) -> Result<Results> {
     Ok(results)
 }
 
-fn draw(figures: &Path, results: &Results) -> Result<()> {
-    for (name, svg) in plot::all(results) {
+fn draw(figures: &Path, kept: &Kept) -> Result<()> {
+    for (name, svg) in plot::all(kept) {
         let path = figures.with_file_name(name);
         fs::write(&path, svg).with_context(|| path.display().to_string())?;
     }

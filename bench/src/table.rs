@@ -102,6 +102,18 @@ fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static 
     }
 }
 
+/// The figures that are shown of a variant.
+pub(crate) fn figures(scenario: &str, variant: &str) -> impl Iterator<Item = &'static str> {
+    let (columns, _) = layout(scenario, variant);
+    columns.iter().flat_map(|(_, figures, _)| *figures).copied()
+}
+
+/// The figure of a variant that is compared, and with whose.
+pub(crate) fn compared(scenario: &str, variant: &str) -> Option<(&'static str, &'static str)> {
+    let (columns, base) = layout(scenario, variant);
+    base.map(|base| (columns[0].1[0], base))
+}
+
 /// Every figure, and then every demand.
 pub(crate) fn render(results: &Results) -> String {
     let about = &results.about;

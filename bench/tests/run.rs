@@ -50,10 +50,12 @@ fn a_quick_run_writes_its_figures_and_plots() {
     let results: Value = serde_json::from_str(&fs::read_to_string(&json).unwrap()).unwrap();
     assert_eq!(results["notes"], Value::Array(Vec::new()), "{err}");
     let figure = |contestant: &str, variant: &str, name: &str| {
-        let measures = results["measures"].as_array().unwrap();
-        let is = |m: &&Value| m["contestant"] == contestant && m["variant"] == variant;
-        let measure = measures.iter().find(is).expect("it was measured");
-        measure["figures"][name][0].as_f64()
+        let scenarios = results["measures"].as_object().unwrap();
+        let mut variants = scenarios
+            .values()
+            .filter_map(|scenario| scenario.get(variant));
+        let figures = variants.next().expect("it was measured");
+        figures[name][contestant][0].as_f64()
     };
     for contestant in ["lock-core", "rslock", "async-redis-lock", "raw floor"] {
         // Counted in the network and by the server, which must agree: two commands, and nothing else.
@@ -88,7 +90,7 @@ fn plots_are_drawn_anew_from_figures_alone() {
     fs::write(
         &json,
         r#"{"about":{"date":"2026-01-01","quick":false,"rounds":1,"cores":2,"system":"","server":"","versions":{}},
-        "measures":[{"scenario":"c","variant":"64 waiters","contestant":"rslock","figures":{"acquisitions_per_s":[77.0]}}],
+        "measures":{"c":{"64 waiters":{"acquisitions_per_s":{"rslock":[77.0,70.0,90.0]}}}},
         "verdicts":[],"notes":[]}"#,
     )
     .unwrap();

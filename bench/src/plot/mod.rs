@@ -6,9 +6,8 @@ mod ranges;
 use lock_plot::Paint;
 
 use crate::contestant::Who;
-use crate::results::{Results, ratio};
+use crate::kept::Kept;
 use crate::scenario::{USED, WEATHERS};
-use crate::stats::Spread;
 
 use self::bars::{Bar, Bars};
 use self::ranges::{Range, Ranges};
@@ -24,12 +23,12 @@ const SHOWN: [Who; 6] = [
 ];
 
 /// Every plot for which there are figures, with the name of its file.
-pub(crate) fn all(results: &Results) -> Vec<(&'static str, String)> {
+pub(crate) fn all(kept: &Kept) -> Vec<(&'static str, String)> {
     [
         (
             "hot-key.svg",
             hot_key(
-                results,
+                kept,
                 "One hot key: acquisitions per second",
                 "acquisitions_per_s",
             ),
@@ -37,14 +36,14 @@ pub(crate) fn all(results: &Results) -> Vec<(&'static str, String)> {
         (
             "hot-key-hand-overs.svg",
             hot_key(
-                results,
+                kept,
                 "One hot key: how often per second the lock goes to another waiter",
                 "hand_overs_per_s",
             ),
         ),
-        ("used.svg", used(results)),
-        ("uncontended.svg", uncontended(results)),
-        ("quorum.svg", quorum(results)),
+        ("used.svg", used(kept)),
+        ("uncontended.svg", uncontended(kept)),
+        ("quorum.svg", quorum(kept)),
     ]
     .into_iter()
     .filter_map(|(name, svg)| Some((name, svg?)))
@@ -52,8 +51,8 @@ pub(crate) fn all(results: &Results) -> Vec<(&'static str, String)> {
 }
 
 /// What the figures were measured on.
-fn source(results: &Results) -> String {
-    let about = &results.about;
+fn source(kept: &Kept) -> String {
+    let about = &kept.about;
     let quick = if about.quick { ", a quick run" } else { "" };
     format!(
         "{}, {} cores, {}, medians of {} rounds, {}{quick}",
@@ -71,7 +70,7 @@ fn is_ours(who: Who) -> bool {
     matches!(who, Who::Ours | Who::OursStrict)
 }
 
-fn hot_key(results: &Results, title: &str, figure: &str) -> Option<String> {
+fn hot_key(kept: &Kept, title: &str, figure: &str) -> Option<String> {
     let groups = [
         ("c", "64 waiters in one process"),
         ("d", "64 waiters in 4 processes"),
@@ -79,7 +78,7 @@ fn hot_key(results: &Results, title: &str, figure: &str) -> Option<String> {
     let groups = groups.map(|(scenario, name)| {
         let bars = SHOWN.iter().filter_map(|&who| {
             let of = [scenario, "64 waiters", who.name()];
-            let value = results.median(of, figure)?;
+            let value = kept.median(of, figure)?;
             Some(Bar {
                 name: who.name(),
                 value,
@@ -91,36 +90,36 @@ fn hot_key(results: &Results, title: &str, figure: &str) -> Option<String> {
     });
     Bars {
         title,
-        source: source(results),
+        source: source(kept),
         groups: groups.into(),
         mark: None,
     }
     .draw()
 }
 
-fn used(results: &Results) -> Option<String> {
+fn used(kept: &Kept) -> Option<String> {
     let groups = USED.map(|tasks| {
         let variant = format!("{tasks} waiters");
         let figures = ["hand_over_p50_us", "hand_over_p99_us"];
-        let ranges = ranges(results, ["g", &variant], figures);
+        let ranges = ranges(kept, ["g", &variant], figures);
         (variant, ranges)
     });
     Ranges {
         title: "A lock that is used (2 ms inside, 5 ms outside, 4 processes): hand-over, p50 to p99",
-        source: source(results),
+        source: source(kept),
         groups: groups.into(),
     }
     .draw()
 }
 
-fn quorum(results: &Results) -> Option<String> {
+fn quorum(kept: &Kept) -> Option<String> {
     let groups = WEATHERS.map(|(_, variant)| {
-        let ranges = ranges(results, ["h", variant], ["p50_us", "p99_us"]);
+        let ranges = ranges(kept, ["h", variant], ["p50_us", "p99_us"]);
         (variant.to_owned(), ranges)
     });
     Ranges {
         title: "A free lock over a quorum: lock + release, p50 to p99",
-        source: source(results),
+        source: source(kept),
         groups: groups.into(),
     }
     .draw()
@@ -128,12 +127,12 @@ fn quorum(results: &Results) -> Option<String> {
 
 /// From one figure to the other, for all who have both.
 fn ranges(
-    results: &Results,
+    kept: &Kept,
     [scenario, variant]: [&str; 2],
     [from, to]: [&str; 2],
 ) -> Vec<Range<'static>> {
     let ranges = SHOWN.iter().filter_map(|&who| {
-        let figure = |name| results.median([scenario, variant, who.name()], name);
+        let figure = |name| kept.median([scenario, variant, who.name()], name);
         Some(Range {
             name: who.name(),
             from: figure(from)?,
@@ -144,18 +143,16 @@ fn ranges(
     ranges.collect()
 }
 
-fn uncontended(results: &Results) -> Option<String> {
+fn uncontended(kept: &Kept) -> Option<String> {
     let groups = [
         ("multi-thread", "on the same machine"),
         ("multi-thread, 0.5 ms away", "0.5 ms away"),
     ];
     let groups = groups.map(|(variant, name)| {
-        let floor = results.rounds(["a", variant, Who::Floor.name()], "p50_us");
         let bars = SHOWN.iter().filter_map(|&who| {
             let of = ["a", variant, who.name()];
-            let time = results.median(of, "p50_us")?;
-            // Round by round, as in the table.
-            let value = Spread::of(ratio(&results.rounds(of, "p50_us"), &floor))?.median;
+            let time = kept.median(of, "p50_us")?;
+            let value = kept.median_ratio(of, "p50_us", Who::Floor.name())?;
             Some(Bar {
                 name: who.name(),
                 value,
@@ -167,7 +164,7 @@ fn uncontended(results: &Results) -> Option<String> {
     });
     Bars {
         title: "A free lock: lock + release p50, as a multiple of two raw commands",
-        source: source(results),
+        source: source(kept),
         groups: groups.into(),
         mark: Some(1.0),
     }
@@ -186,11 +183,12 @@ fn thousands(value: f64) -> String {
 mod tests {
     use super::{all, thousands};
     use crate::contestant::Who;
+    use crate::kept::Kept;
     use crate::results::Results;
 
     #[test]
     fn nothing_is_drawn_without_figures() {
-        assert!(all(&Results::default()).is_empty());
+        assert!(all(&Kept::default()).is_empty());
     }
 
     #[test]
@@ -200,7 +198,7 @@ mod tests {
             let of = ["c", "64 waiters", who.name()];
             results.record(0, of, [("acquisitions_per_s", Some(rate))]);
         }
-        let plots = all(&results);
+        let plots = all(&Kept::of(&results));
         let [(name, svg)] = &plots[..] else {
             panic!("one plot has figures: {plots:?}");
         };
