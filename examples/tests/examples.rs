@@ -77,7 +77,7 @@ fn a_lock_that_outlives_the_commit_loses_nothing() {
 }
 
 #[test]
-fn a_lock_that_outlives_the_commit_loses_nothing_on_the_server_of_redis_url() {
+fn a_lock_that_outlives_the_commit_loses_nothing_on_the_redis_url_server() {
     let server = PrivateServer::start().unwrap();
     no_deposit_is_lost_where_the_lock_outlives_the_commit(Some(&server.url()));
 }
@@ -395,7 +395,7 @@ fn a_missing_redis_server_is_named() {
 }
 
 #[test]
-fn no_lock_is_lost_in_a_cluster_whose_slots_move_and_whose_master_is_killed() {
+fn no_lock_is_lost_in_a_cluster_though_slots_move_and_a_master_is_killed() {
     let mut cluster = command("cluster", None);
     cluster.args(["--seconds", "1", "--held", "40", "--waited", "10"]);
     let output = Ended::new(cluster.output().expect("it starts")).success();

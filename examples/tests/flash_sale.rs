@@ -94,7 +94,7 @@ fn a_segmented_lock_sells_exactly_the_stock() {
 }
 
 #[test]
-fn a_segmented_lock_in_a_cluster_sells_exactly_the_stock_though_a_master_is_killed() {
+fn segments_in_a_cluster_sell_exactly_the_stock_though_a_master_is_killed() {
     let folder = Folder::new();
     let mut command = command("flash_sale", None);
     command.args("--cluster --stock 60 --buyers 200 --processes 3".split(' '));
@@ -163,7 +163,7 @@ fn a_holder_that_is_paused_at_its_work_writes_nothing_after_its_lease() {
 
 /// Paused after its last look at the lock: only the server can refuse the write.
 #[test]
-fn a_holder_that_is_paused_right_before_its_guarded_write_writes_nothing_after_its_lease() {
+fn a_holder_paused_before_a_guarded_write_writes_nothing_after_its_lease() {
     for seed in 1..=4 {
         sells_exactly_the_stock_in_chaos("guarded", seed);
     }

@@ -17,8 +17,7 @@ async fn replicates(replica: &TestServer, master: &TestServer) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lock_that_was_not_replicated_has_two_believers_after_a_failover_and_their_tokens_tell_them_apart()
- {
+async fn an_unreplicated_lock_has_two_believers_whose_tokens_tell_them_apart() {
     let (master, replica) = (TestServer::start().await, TestServer::start().await);
     replicates(&replica, &master).await;
     let first = LockManager::connect(&master.url()).await.unwrap();

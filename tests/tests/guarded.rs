@@ -210,7 +210,7 @@ const COMMANDS: [&str; 23] = [
 const PATTERNS: &str = "~{a}* ~lock:{a}* ~lock-core:* ~redisson_lock__channel:* &lock-core:* &redisson_lock__channel:*";
 
 #[tokio::test]
-async fn a_check_that_the_server_refuses_is_a_matter_of_configuration_and_no_loss() {
+async fn a_check_that_the_server_refuses_is_a_configuration_error_and_no_loss() {
     let mut server = AclServer::start(PATTERNS).await;
     server.allow(COMMANDS).await;
     let locks = LockManager::builder()

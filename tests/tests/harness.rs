@@ -133,7 +133,7 @@ async fn a_dropped_server_leaves_nothing() {
 }
 
 #[tokio::test]
-async fn a_server_in_a_session_of_its_own_restarts_in_one_and_ends_with_its_handle() {
+async fn a_server_in_its_own_session_restarts_in_one_and_ends_with_its_handle() {
     let server = TestServer::builder().in_own_session().start().await;
     let session = |pid: u32| {
         let pid = rustix::process::Pid::from_raw(pid.cast_signed());

@@ -22,7 +22,7 @@ fn start<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
 }
 
 #[tokio::test]
-async fn a_waiter_that_leaves_before_the_lock_is_passed_on_leaves_nothing_behind() {
+async fn a_waiter_that_leaves_before_the_lock_is_passed_on_leaves_nothing() {
     let server = TestServer::start().await;
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let lock = locks.lock("a").ttl(PATIENCE * 20);
@@ -88,7 +88,7 @@ async fn take_away(server: &TestServer, key: &str, other: &str) {
 }
 
 #[tokio::test]
-async fn an_owner_that_finds_another_in_its_place_has_lost_and_does_not_hammer_the_server() {
+async fn an_owner_that_finds_another_in_its_place_has_lost_and_asks_seldom() {
     let server = TestServer::start().await;
     let proxy = Proxy::start(&server);
     let locks = LockManager::connect(&proxy.url()).await.unwrap();
@@ -108,7 +108,7 @@ async fn an_owner_that_finds_another_in_its_place_has_lost_and_does_not_hammer_t
 }
 
 #[tokio::test]
-async fn an_owner_that_takes_the_lock_anew_shares_nothing_with_its_tenure_before() {
+async fn an_owner_that_takes_the_lock_anew_shares_nothing_with_its_old_tenure() {
     let server = TestServer::start().await;
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let ttl = Duration::from_millis(900);

@@ -496,7 +496,7 @@ impl Rig {
 }
 
 #[tokio::test]
-async fn no_refused_command_leaves_a_lock_without_a_ttl_or_takes_a_waiters_place() {
+async fn no_refused_command_leaves_a_lock_without_ttl_or_takes_a_waiters_place() {
     let mut rig = Rig::start().await;
     let client = redis::Client::open(rig.server.server().url()).unwrap();
     let mut heard = client.get_async_pubsub().await.unwrap();
@@ -533,7 +533,7 @@ async fn no_refused_command_leaves_a_lock_without_a_ttl_or_takes_a_waiters_place
 
 /// A category of an ACL takes several commands away at once, among them what would clean up.
 #[tokio::test]
-async fn two_commands_refused_at_once_leave_no_key_without_a_ttl_and_take_no_hold() {
+async fn two_commands_refused_at_once_leave_no_key_without_ttl_and_take_no_hold() {
     let mut rig = Rig::start().await;
     let mut wrong = Vec::new();
     for case in cases() {

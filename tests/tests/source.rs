@@ -8,6 +8,8 @@ use lock_tests::scripts::scripts;
 
 #[path = "source/structure.rs"]
 mod structure;
+#[path = "source/test_names.rs"]
+mod test_names;
 
 /// Words that were private to this library, and the words of the field that are used instead.
 const PRIVATE_WORDS: [(&str, &str); 11] = [

@@ -136,7 +136,7 @@ async fn managers_pass_a_reentrant_lock_on_by_its_announcements() {
 }
 
 #[tokio::test]
-async fn a_process_whose_turn_is_over_lets_another_one_in_before_its_own_waiters() {
+async fn a_process_whose_turn_is_over_lets_another_in_before_its_own_waiters() {
     let connect = || {
         LockManager::builder()
             .handover_limit(1)
@@ -213,7 +213,7 @@ async fn whose_time_is_over_while_its_process_gives_way_is_told_so() {
 }
 
 #[tokio::test]
-async fn a_renewed_hold_keeps_a_fixed_one_of_the_same_owner_alive_and_not_the_other_way() {
+async fn a_renewed_hold_keeps_a_fixed_one_of_its_owner_and_not_the_other_way() {
     let locks = LockManager::connect("memory://").await.unwrap();
     let lock = locks.reentrant_lock("a").owner(&Owner::new());
     let short = lock.clone().ttl(Duration::from_millis(60));

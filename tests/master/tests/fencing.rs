@@ -75,7 +75,7 @@ fn counter(master: &Master) -> u64 {
 }
 
 #[test]
-fn tokens_grow_over_a_restart_that_loses_the_counter_at_any_rate_of_grants() {
+fn tokens_grow_over_a_restart_without_the_counter_at_any_rate_of_grants() {
     for seed in 1..=40 {
         let mut rng = Rng::with_seed(seed);
         let mut master = Master::new(START);

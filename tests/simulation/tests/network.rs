@@ -265,7 +265,7 @@ fn a_stopped_server_accepts_and_answers_when_it_goes_on() {
 }
 
 #[test]
-fn a_server_that_crashed_refuses_until_it_is_started_with_or_without_its_data() {
+fn a_crashed_server_refuses_until_it_is_started_with_or_without_its_data() {
     for keep in [true, false] {
         run(async |world| {
             let process = world.process(1);

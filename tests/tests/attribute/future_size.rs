@@ -93,7 +93,7 @@ async fn value_of_a_parameter(locks: &LockManager, id: usize, big: Big) -> Resul
 }
 
 #[tokio::test]
-async fn an_argument_of_a_kibibyte_costs_at_most_a_little_more_than_without_the_lock() {
+async fn an_argument_of_a_kibibyte_costs_little_more_than_without_the_lock() {
     let locks = crate::memory().await;
     let big = [1; 1024];
     let (least, with_id) = (

@@ -275,7 +275,7 @@ async fn the_owner_is_asked_for_once_and_before_the_body() {
 }
 
 #[tokio::test]
-async fn a_given_owner_goes_before_the_enclosing_one_and_is_that_of_what_the_body_calls() {
+async fn a_given_owner_goes_before_the_enclosing_one_also_in_calls_of_the_body() {
     #[distributed_lock(key = "owner:given", reentrant, owner = owner, client = locks)]
     async fn work(locks: &LockManager, owner: &Owner) -> Result<u32, LockError> {
         assert_eq!(Owner::current().as_ref(), Some(owner));

@@ -115,7 +115,7 @@ async fn a_client_asks_for_the_slots_once_a_second_and_only_while_it_is_used() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_gets_the_lock_also_without_the_message_and_after_a_broken_connection() {
+async fn a_waiter_gets_the_lock_without_the_message_and_after_a_lost_connection() {
     let cluster = TestCluster::start(3).await;
     let holder = LockManager::connect(&cluster.url()).await.unwrap();
     let (proxies, waiter) = behind_proxies(&cluster, LockManager::builder()).await;
@@ -196,7 +196,7 @@ async fn permit(cluster: &TestCluster, commands: &[&str], patterns: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_rights_on_the_page_for_operators_are_enough_and_a_missing_one_is_named() {
+async fn the_rights_on_the_operators_page_are_enough_and_a_missing_one_is_named() {
     let cluster = TestCluster::start(2).await;
     let [exclusive, _, _, of_cluster] = rights();
     let mut commands = exclusive.commands.clone();

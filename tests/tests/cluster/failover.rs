@@ -67,7 +67,7 @@ async fn a_killed_master(full_coverage: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_master_costs_no_lock_of_another_shard_and_none_that_its_replica_has() {
+async fn a_killed_master_costs_no_lock_of_another_shard_or_of_its_replica() {
     a_killed_master("yes").await;
 }
 

@@ -126,7 +126,7 @@ async fn the_first_request_after_a_failover_is_served() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_release_that_the_new_master_has_not_heard_of_is_repeated_also_by_an_idle_client() {
+async fn a_release_that_the_new_master_lacks_is_repeated_also_by_an_idle_client() {
     let rig = Rig::start().await;
     let locks = rig.connect().await;
     let guard = locks.lock(&rig.key).acquire().await.unwrap();

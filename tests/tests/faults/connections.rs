@@ -10,7 +10,7 @@ use crate::support::{LONG, NAME, Section, direct, in_time, ms, until_clean, unti
 use crate::support::{behind, warm_server};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn everybody_gets_the_lock_while_every_connection_is_killed_again_and_again() {
+async fn all_get_the_lock_while_every_connection_is_killed_again_and_again() {
     const TASKS: usize = 8;
     const ROUNDS: usize = 12;
     let server = TestServer::start().await;

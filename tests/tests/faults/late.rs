@@ -56,11 +56,11 @@ async fn the_later_of_two_unanswered_requests_of_a_try_is_undone_too() {
 }
 
 #[tokio::test]
-async fn the_later_of_two_unanswered_requests_of_a_wait_with_a_limit_is_undone_too() {
+async fn the_later_of_two_unanswered_requests_of_a_limited_wait_is_undone_too() {
     give_up_with_two_requests_under_way(Way::Within).await;
 }
 
 #[tokio::test]
-async fn the_later_of_two_unanswered_requests_of_a_wait_without_end_is_undone_too() {
+async fn the_later_of_two_unanswered_requests_of_an_endless_wait_is_undone_too() {
     give_up_with_two_requests_under_way(Way::Forever).await;
 }

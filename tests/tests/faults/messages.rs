@@ -59,7 +59,7 @@ async fn a_line_whose_messages_are_all_lost_moves_on() {
 }
 
 #[tokio::test]
-async fn many_waiters_of_one_manager_are_one_contender_that_asks_once_an_interval() {
+async fn many_waiters_of_one_manager_ask_once_an_interval_like_a_single_one() {
     const WAITERS: usize = 32;
     let server = warm_server().await;
     let proxy = Proxy::start(&server);

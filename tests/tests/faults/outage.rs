@@ -111,7 +111,7 @@ async fn a_wait_of_one_second_ends_in_time_when_the_server_dies_meanwhile() {
 }
 
 #[tokio::test]
-async fn every_call_says_unavailable_without_a_server_and_works_after_its_restart() {
+async fn every_call_says_unavailable_without_a_server_and_works_after_a_restart() {
     let server = TestServer::start().await;
     let locks = usual(&server).await;
     let guard = locks.lock(NAME).acquire().await.unwrap();

@@ -66,7 +66,7 @@ async fn crashed_waiters_that_poll_cost_another_one_less_than_a_second() {
 }
 
 #[tokio::test]
-async fn crashed_waiters_that_poll_cost_one_that_is_pushed_to_less_than_a_second() {
+async fn crashed_waiters_that_poll_cost_one_with_messages_less_than_a_second() {
     let server = TestServer::start().await;
     let live = direct(&server).await;
     costs_less_than_a_second(&server, &live).await;

@@ -49,7 +49,7 @@ async fn hears_of_what_an_outage_has_hidden(
 }
 
 #[tokio::test]
-async fn a_force_release_during_an_outage_is_told_after_it_long_before_a_renewal() {
+async fn a_force_release_in_an_outage_is_told_after_it_long_before_a_renewal() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = behind(&proxy, ms(1000)).await;
@@ -96,7 +96,7 @@ fn asks_for_a_long_turn(request: &Request) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn another_process_that_began_to_wait_during_an_outage_has_its_turn_after_it() {
+async fn another_process_that_began_to_wait_in_an_outage_has_its_turn_after_it() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = behind(&proxy, ms(1000)).await;

@@ -171,7 +171,7 @@ async fn leases_that_are_renewed_in_one_call_each_get_their_own_ttl() {
 }
 
 #[tokio::test]
-async fn a_lock_that_is_to_be_kept_is_not_renewed_by_a_batch_that_was_due_before() {
+async fn a_lock_that_is_to_be_kept_is_not_renewed_by_a_batch_due_before() {
     // More than three batches.
     const GUARDS: usize = 1200;
     let server = warm_server().await;

@@ -137,7 +137,7 @@ async fn a_release_whose_reply_was_lost_succeeds() {
 }
 
 #[tokio::test]
-async fn a_release_that_handed_over_and_whose_reply_was_lost_leaves_the_next_holder_alone() {
+async fn a_release_that_handed_over_and_lost_its_reply_spares_the_next_holder() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = behind(&proxy, ms(400)).await;

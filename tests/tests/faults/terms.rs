@@ -27,7 +27,7 @@ async fn assert_believes_no_more_than_the_server(server: &TestServer, guard: &Lo
 }
 
 #[tokio::test]
-async fn a_token_that_asks_again_when_the_holder_has_expired_has_the_ttl_of_that_ask() {
+async fn a_token_that_asks_again_after_the_expiry_has_the_ttl_of_that_ask() {
     let server = warm_server().await;
     let proxy = Proxy::start(&server);
     let locks = behind(&proxy, LIMIT).await;

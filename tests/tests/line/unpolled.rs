@@ -72,7 +72,7 @@ async fn a_grant_that_is_not_taken_goes_to_the_next_process() {
 }
 
 #[tokio::test]
-async fn a_lock_handed_to_a_caller_that_does_not_run_goes_on_to_the_next_in_the_process() {
+async fn a_lock_handed_to_a_caller_that_does_not_run_goes_on_in_its_process() {
     let server = warm_server().await;
     let lock = direct(&server).await.lock(NAME).ttl(TTL);
     // The first has a turn's fencing tokens to hand on with.

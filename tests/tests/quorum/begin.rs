@@ -54,7 +54,7 @@ async fn a_quorum_is_begun_by_any_number_of_programs_at_once_and_again() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quorum_that_was_begun_half_way_or_found_by_a_program_is_begun_all_the_same() {
+async fn a_quorum_begun_half_way_or_found_by_a_program_is_begun_all_the_same() {
     let quorum = Quorum::blank(3, WAIT).await;
     is_refused(&quorum.manager().await, "a").await;
     quorum.begin_again().await.unwrap();

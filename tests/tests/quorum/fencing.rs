@@ -148,7 +148,7 @@ async fn a_counter_is_raised_in_vain_where_the_vote_is_that_of_another() {
 
 /// The tokens of hand-overs inside a process are counted with the one that the nodes have given.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_token_that_was_handed_over_is_not_given_again_where_the_counter_was_behind() {
+async fn a_token_handed_over_is_not_given_again_where_the_counter_was_behind() {
     const WAITERS: usize = 20;
     let trio = Trio::start(LONG).await;
     let [other, behind, ahead] = &trio.nodes;

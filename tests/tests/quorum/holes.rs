@@ -93,7 +93,7 @@ async fn a_holder_that_only_renews_with_a_node_cut_off_is_alone_after_a_restart(
 
 /// An old connection goes on to the former server, while the address leads to another one.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_holder_that_only_renews_loses_its_lock_before_a_server_at_a_moved_address_votes() {
+async fn a_renewed_lock_is_lost_before_a_server_at_a_moved_address_votes() {
     let (quorum, standby) = (
         Quorum::start_with(3, SECOND * 4).await,
         TestServer::start().await,
@@ -158,7 +158,7 @@ async fn silent() -> std::net::SocketAddr {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_quorum_that_has_lost_all_its_data_waits_for_a_newcomer_with_short_locks() {
+async fn a_quorum_that_lost_all_its_data_waits_for_a_newcomer_with_short_locks() {
     let quorum = Quorum::start_with(3, SECOND * 4).await;
     let locks = quorum.manager().await;
     let guard = locks.lock("a").renew(false).acquire().await.unwrap();
@@ -315,7 +315,7 @@ async fn a_look_counts_from_its_beginning() {
 
 /// The replica has an old state of the votes, and the node takes it over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_node_that_has_taken_over_its_own_old_data_does_not_vote_for_a_newcomer() {
+async fn a_node_that_took_over_its_own_old_data_does_not_vote_for_a_newcomer() {
     let (quorum, backup) = (Quorum::start(3).await, TestServer::start().await);
     let (node, locks) = (&quorum.nodes[1], quorum.manager().await);
     replicate(&backup, node).await;

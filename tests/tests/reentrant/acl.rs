@@ -162,7 +162,7 @@ async fn without_messages_a_waiter_asks_now_and_then() {
 }
 
 #[tokio::test]
-async fn a_lock_outside_the_pattern_is_a_matter_of_configuration_and_leaves_nothing() {
+async fn a_lock_outside_the_pattern_is_a_configuration_error_and_leaves_nothing() {
     let mut server = AclServer::start(PATTERNS).await;
     server.allow(COMMANDS).await;
     let locks = connect(&server).await.unwrap();

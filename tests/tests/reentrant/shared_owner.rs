@@ -138,7 +138,7 @@ async fn a_lock_lasts_for_those_of_its_owner_who_are_left() {
 }
 
 #[tokio::test]
-async fn a_short_hold_is_given_back_after_an_outage_while_a_long_one_of_its_owner_goes_on() {
+async fn a_short_hold_is_given_back_after_an_outage_and_a_long_one_goes_on() {
     let server = TestServer::start().await;
     let proxy = Proxy::start(&server);
     let locks = manager_at(&proxy.url(), ms(500)).await;
@@ -197,7 +197,7 @@ async fn what_comes_late_is_counted_until_its_process_has_no_lease_left() {
 
 /// A limit that the docs name: what is known of our holds lasts as long as our leases.
 #[tokio::test]
-async fn what_crashed_under_a_longer_lease_of_redisson_is_counted_until_that_ends() {
+async fn what_crashed_under_a_longer_lease_of_redisson_counts_until_that_ends() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
     let owner = Owner::parse(&java.owner).unwrap();

@@ -137,7 +137,7 @@ async fn waits_and_warns(server: &TestServer, locks: &LockManager) -> usize {
 }
 
 #[tokio::test]
-async fn a_subscription_that_is_refused_for_whatever_reason_is_warned_of_once_a_connection() {
+async fn a_subscription_refused_for_any_reason_is_warned_of_once_a_connection() {
     let server = TestServer::start().await;
     let relay = Relay::start(&server).await;
     relay.refuse();

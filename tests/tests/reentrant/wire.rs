@@ -112,7 +112,7 @@ async fn both_sides_read_the_same_count_and_ttl() {
 }
 
 #[tokio::test]
-async fn a_force_unlock_of_redisson_is_a_loss_that_we_hear_of_at_the_next_renewal() {
+async fn a_force_unlock_of_redisson_is_a_loss_that_the_next_renewal_finds() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
     let locks = manager(&server).await;
@@ -144,7 +144,7 @@ async fn a_force_unlock_of_redisson_is_a_loss_that_we_hear_of_at_the_next_renewa
 }
 
 #[tokio::test]
-async fn a_force_release_of_ours_is_found_by_redisson_at_its_next_renewal_and_unlock() {
+async fn redisson_finds_a_force_release_of_ours_at_its_next_renewal_and_unlock() {
     let server = TestServer::start().await;
     let java = Redisson::new(&server).await;
     let lock = manager(&server).await.lock_apart("order");

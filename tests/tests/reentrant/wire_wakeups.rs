@@ -138,7 +138,7 @@ async fn a_lease_that_runs_out_lets_both_sides_in() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn threads_of_redisson_and_tasks_of_ours_never_overlap_and_all_get_their_share() {
+async fn redisson_threads_and_our_tasks_never_overlap_and_all_get_their_share() {
     const ENOUGH: usize = 25;
     let server = TestServer::start().await;
     let section = Section::default();

@@ -27,7 +27,7 @@ async fn is_taken_on(locks: &LockManager, key: &str, server: &TestServer) -> boo
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_behind_a_plain_url_follows_what_its_server_says_and_never_an_older_epoch() {
+async fn a_client_of_a_plain_url_follows_its_server_and_never_an_older_epoch() {
     let (old, new) = (TestServer::start().await, TestServer::start().await);
     let locks = LockManager::connect(&old.url()).await.unwrap();
     let lost = locks.lock("on the old").ttl(LONG).acquire().await.unwrap();
@@ -53,7 +53,7 @@ async fn a_client_behind_a_plain_url_follows_what_its_server_says_and_never_an_o
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_client_behind_a_plain_url_goes_back_to_it_where_the_named_address_is_out_of_reach() {
+async fn a_client_of_a_plain_url_goes_back_if_the_named_address_is_unreachable() {
     let (server, gone) = (TestServer::start().await, TestServer::start().await);
     let locks = LockManager::connect(&server.url()).await.unwrap();
     let guard = locks.lock("job").ttl(LONG).acquire().await.unwrap();
@@ -181,7 +181,7 @@ async fn sentinels_without_a_majority_are_refused_and_both_masters_are_named() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_lower_epoch_is_followed_if_all_sentinels_name_it_and_the_master_is_gone() {
+async fn a_lower_epoch_of_all_sentinels_is_followed_if_the_master_is_gone() {
     let (master, other) = (TestServer::start().await, TestServer::start().await);
     let (one, two) = (
         Fake::start(7, master.port()).await,
@@ -229,7 +229,7 @@ async fn is_taken_on_in_time(locks: &LockManager, server: &TestServer) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn without_sentinels_a_client_hears_from_the_old_master_as_soon_as_that_goes_on() {
+async fn without_sentinels_a_client_hears_from_the_old_master_when_that_goes_on() {
     let watched = Watched::start().await;
     let old = &watched.servers[0];
     let deaf = LockManager::connect(&old.url()).await.unwrap();

@@ -53,7 +53,7 @@ impl Rig {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn releases_that_the_new_master_has_not_heard_of_are_repeated_also_by_an_idle_client() {
+async fn releases_that_the_new_master_lacks_are_repeated_also_by_an_idle_client() {
     let rig = Rig::start().await;
     for key in ["a", "b"] {
         let guard = rig.locks.lock(key).ttl(LONG).acquire().await.unwrap();
@@ -77,7 +77,7 @@ async fn a_release_that_had_no_answer_is_sent_to_the_new_master() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_first_question_that_meets_a_forgotten_token_of_its_own_client_frees_the_lock() {
+async fn a_request_that_meets_a_forgotten_token_of_its_client_frees_the_lock() {
     let rig = Rig::start().await;
     let short = Duration::from_millis(20);
     let guard = rig.locks.lock("a").ttl(short).acquire().await.unwrap();
