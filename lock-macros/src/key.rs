@@ -8,7 +8,7 @@ use syn::punctuated::Punctuated;
 use syn::{Error, Expr, Ident, LitStr, Result, Token};
 
 use crate::function::Bindings;
-use crate::parse::{self, ungrouped};
+use crate::parse::{WrittenKey, ungrouped};
 use crate::site::{located_at, site};
 use crate::template::{Piece, Template, counts};
 
@@ -41,11 +41,11 @@ pub(crate) struct Made<'a> {
 
 impl Key {
     /// Makes sense of a key for a function whose parameters bind these names.
-    pub(crate) fn new(written: parse::Key, bindings: &Bindings) -> Result<Self> {
+    pub(crate) fn new(written: WrittenKey, bindings: &Bindings) -> Result<Self> {
         let (literal, rest) = match written {
-            parse::Key::Expr(expr) => return Ok(Self::Expr(expr)),
-            parse::Key::Literal(literal) => (literal, TokenStream::new()),
-            parse::Key::Format(literal, rest) => (literal, rest),
+            WrittenKey::Expr(expr) => return Ok(Self::Expr(expr)),
+            WrittenKey::Literal(literal) => (literal, TokenStream::new()),
+            WrittenKey::Format(literal, rest) => (literal, rest),
         };
         let template = Template::new(&literal.value());
         if let Some(problem) = template.problem() {

@@ -14,8 +14,8 @@ const NAMES: &str = "key, keys, escape, reentrant, owner, ttl, wait, renew, max_
 /// What stands between the parentheses of `#[distributed_lock(..)]`.
 #[derive(Default)]
 pub(crate) struct Arguments {
-    pub(crate) key: Option<Key>,
-    pub(crate) keys: Option<Keys>,
+    pub(crate) key: Option<WrittenKey>,
+    pub(crate) keys: Option<WrittenKeys>,
     pub(crate) escape: Option<bool>,
     pub(crate) reentrant: Option<bool>,
     pub(crate) owner: Option<Expr>,
@@ -37,7 +37,7 @@ pub(crate) struct Arguments {
 }
 
 /// The three ways to write a key.
-pub(crate) enum Key {
+pub(crate) enum WrittenKey {
     /// `key = "order:{id}"`
     Literal(LitStr),
     /// `key = ("order:{}", order.id)`: the literal, and all that follows its comma.
@@ -47,9 +47,9 @@ pub(crate) enum Key {
 }
 
 /// `keys = ["account:{from}", "account:{to}"]`
-pub(crate) struct Keys {
+pub(crate) struct WrittenKeys {
     pub(crate) brackets: token::Bracket,
-    pub(crate) list: Vec<Key>,
+    pub(crate) list: Vec<WrittenKey>,
 }
 
 /// What the caller gets when the lock is busy.
@@ -100,8 +100,8 @@ impl Arguments {
         let name = input.call(Ident::parse_any)?;
         self.order.push(name.clone());
         match name.to_string().as_str() {
-            "key" => set(&mut self.key, &name, input, Key::parse),
-            "keys" => set(&mut self.keys, &name, input, Keys::parse),
+            "key" => set(&mut self.key, &name, input, WrittenKey::parse),
+            "keys" => set(&mut self.keys, &name, input, WrittenKeys::parse),
             "escape" => set(&mut self.escape, &name, input, |input| {
                 switch(input, "escape")
             }),
@@ -203,7 +203,7 @@ fn only<T: Parse>(input: ParseStream<'_>, message: &str) -> Result<T> {
     Err(input.error(message))
 }
 
-impl Key {
+impl WrittenKey {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         // Parentheses around a string and whatever follows it are a format string and its arguments. The arguments
         // stay tokens, because `name = value` is one of them and no expression.
@@ -230,7 +230,7 @@ impl Key {
     }
 }
 
-impl Keys {
+impl WrittenKeys {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
         if !input.peek(token::Bracket) {
             return Err(input.error(
@@ -239,7 +239,8 @@ impl Keys {
         }
         let inside;
         let brackets = bracketed!(inside in input);
-        let list = Punctuated::<Key, Token![,]>::parse_terminated_with(&inside, Key::parse)?;
+        let list =
+            Punctuated::<WrittenKey, Token![,]>::parse_terminated_with(&inside, WrittenKey::parse)?;
         Ok(Self {
             brackets,
             list: list.into_iter().collect(),

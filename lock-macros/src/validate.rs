@@ -11,7 +11,7 @@ use crate::duration;
 use crate::function::{Bindings, Function};
 use crate::key::{Key, Keys};
 use crate::output::Output;
-use crate::parse::{self, Arguments, OnBusy, OnLost, ungrouped};
+use crate::parse::{Arguments, OnBusy, OnLost, WrittenKey, ungrouped};
 use crate::plan::{Kind, Plan, Time};
 
 /// The shortest ttl that the library accepts.
@@ -163,7 +163,7 @@ fn keys(arguments: &mut Arguments, function: &Function) -> Result<Keys> {
     }
     let key = match arguments.key.take() {
         Some(key) => {
-            if let (parse::Key::Expr(_), [], Some(escape)) =
+            if let (WrittenKey::Expr(_), [], Some(escape)) =
                 (&key, &**parts, arguments.named("escape"))
             {
                 return Err(Error::new(

@@ -34,7 +34,7 @@ use std::time::Duration;
 #[non_exhaustive]
 pub enum LockError {
     /// Another holder has the lock, and the caller did not want to wait.
-    #[error("lock `{}` is held by {}: try again{}", Escaped(key), Holder(holder), RetryAfter(*retry_after))]
+    #[error("lock `{}` is held by {}: try again{}", Escaped(key), HeldBy(holder), RetryAfter(*retry_after))]
     Busy {
         /// The key as the caller wrote it.
         key: String,
@@ -48,7 +48,7 @@ pub enum LockError {
     #[error(
         "lock `{}` was not free within {waited:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
         Escaped(key),
-        Holder(holder)
+        HeldBy(holder)
     )]
     TimedOut {
         /// The key as the caller wrote it.
@@ -360,9 +360,9 @@ impl fmt::Display for At<'_> {
 }
 
 /// The name of a client in backticks, or "another".
-struct Holder<'a>(&'a Option<Box<str>>);
+struct HeldBy<'a>(&'a Option<Box<str>>);
 
-impl fmt::Display for Holder<'_> {
+impl fmt::Display for HeldBy<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
             Some(name) => write!(f, "`{}`", Escaped(name)),

@@ -308,7 +308,7 @@ const LONG: [&str; 12] = [
 ];
 
 /// Names that stand for two types of a crate.
-const TWICE: [&str; 4] = ["Holder", "Key", "Keys", "Node"];
+const TWICE: [&str; 1] = ["Node"];
 
 /// What users see asks the engine, never a store. This file composes both.
 const COMPOSES: &str = "face/connect.rs";
