@@ -270,17 +270,11 @@ const CIRCLES: [&[&str]; 3] = [
     &["engine/acquisition.rs", "engine/hold.rs"],
     &[
         "store/quorum/admission.rs",
-        "store/quorum/book.rs",
         "store/quorum/clean_up.rs",
-        "store/quorum/hints.rs",
         "store/quorum/look.rs",
         "store/quorum/mod.rs",
         "store/quorum/node.rs",
         "store/quorum/round.rs",
-        "store/quorum/sent_on.rs",
-        "store/quorum/token_state.rs",
-        "store/quorum/tokens.rs",
-        "store/quorum/undone.rs",
     ],
     &[
         "store/redis/dial.rs",

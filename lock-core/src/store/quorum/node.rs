@@ -19,14 +19,12 @@ use super::clean_up::{Leftovers, UnderWay};
 use super::master::Master;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::rtt::RttEstimator;
+use super::sent_on::NONE;
 use super::tokens::Tokens;
 use super::vote::is_unknown;
 use crate::base::rt::{self, Handle};
 use crate::base::token::Token;
 use crate::store::StoreError;
-
-/// A generation that no connection has.
-pub(super) const NONE: u64 = u64::MAX;
 
 pub(super) struct Node {
     pub(super) index: usize,

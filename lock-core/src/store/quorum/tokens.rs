@@ -14,24 +14,149 @@
 //! one vote for both. So a lost attempt may remove votes only if no other attempt is running, and no other attempt has won a lease
 //! that may not have ended. A vote that was healed after the release is removed by the healing.
 //!
-//! An undo that may still arrive although its connection was replaced (see `undone`) would remove a vote of a later attempt. So
+//! An undo that may still arrive although its connection was replaced (see [`Undone`]) would remove a vote of a later attempt. So
 //! that attempt goes on with another edition of the token (see `editions`), and gives up the votes and places of the former
 //! edition.
 
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::book::Book;
+use super::editions::{Editions, UNUSED};
 use super::nodes::{MAXIMUM_NODES, Nodes};
-use super::sent_on::SentOn;
-use super::token_state::TokenState;
+use super::sent_on::{SentOn, Undone};
+use crate::base::rt;
 use crate::base::sync::lock;
 use crate::base::token::Token;
 
+/// Minimum number of tokens before old ones are looked for.
+const FEW: usize = 64;
+
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Mutex<Book>);
+
+/// The known tokens.
+#[derive(Debug, Default)]
+struct Book {
+    tokens: HashMap<u64, TokenState>,
+    editions: Editions,
+    /// Number of undos so far.
+    undos: u64,
+    /// The number of tokens at which old ones are looked for next.
+    look_at: usize,
+}
+
+impl Book {
+    /// Whether there are enough tokens for [`tidy`](Self::tidy).
+    fn is_due(&self) -> bool {
+        self.tokens.len() >= self.look_at.max(FEW)
+    }
+
+    /// Forgets old tokens. This is rare, so the cost for each token is small.
+    fn tidy(&mut self, now: Instant) {
+        self.tokens.retain(|_, state| {
+            let may_follow = !state.undone.is_empty() && state.was_asked_for(now);
+            state.is_used() || state.is_won(now) || may_follow
+        });
+        let tokens = &self.tokens;
+        self.editions
+            .forget(now, |token| !tokens.contains_key(&token.number()));
+        self.look_at = self.tokens.len() * 2;
+    }
+
+    /// Changes the state of a known token, and forgets a state that has become empty.
+    fn change(&mut self, number: u64, change: impl FnOnce(&mut TokenState)) {
+        if let Entry::Occupied(mut entry) = self.tokens.entry(number) {
+            change(entry.get_mut());
+            if entry.get().is_over() {
+                entry.remove();
+            }
+        }
+    }
+}
+
+/// The state of one token.
+#[derive(Debug, Default)]
+struct TokenState {
+    /// Number of running attempts.
+    attempts: u32,
+    /// The end of the lease that an attempt has won, or a renewal has prolonged, until the lock is released.
+    won: Option<Instant>,
+    /// Where its votes were requested.
+    sent_on: SentOn,
+    /// Where it may have a place in the queue.
+    places: SentOn,
+    /// The time of its first attempt, µs since 1970: its place in the queues. A later time in some of them would put them in
+    /// different orders, and their offers would go to different waiters.
+    ticket: Option<u64>,
+    /// Number of running renewals.
+    renewals: u32,
+    /// Whether it was released since a running renewal began.
+    released: bool,
+    /// Number of nodes that have sent "free" since the last attempt.
+    freed: usize,
+    /// The undos that may still arrive.
+    undone: Undone,
+    /// When the last attempt began.
+    asked: Option<Instant>,
+}
+
+impl TokenState {
+    /// An attempt begins. Returns the ticket: the given one, of an earlier edition, if there is none yet.
+    fn begins(&mut self, earlier: Option<u64>) -> u64 {
+        self.attempts += 1;
+        self.freed = 0;
+        self.asked = Some(Instant::now());
+        let now = || rt::unix_time().as_micros() as u64;
+        let first = self.ticket.or(earlier).unwrap_or_else(now);
+        *self.ticket.insert(first)
+    }
+
+    fn is_over(&self) -> bool {
+        let is_done = self.won.is_none() && self.undone.is_empty();
+        is_done && self.is_asked_nowhere() && !self.is_used()
+    }
+
+    /// Whether no request of it is known that may have left a vote or a place.
+    fn is_asked_nowhere(&self) -> bool {
+        self.sent_on.nodes().is_empty() && self.places.nodes().is_empty()
+    }
+
+    /// Where it may have a vote or a place.
+    fn take_asked(&mut self) -> SentOn {
+        let (mut asked, places) = (
+            std::mem::take(&mut self.sent_on),
+            std::mem::take(&mut self.places),
+        );
+        asked.add(&places, places.nodes());
+        asked
+    }
+
+    fn is_won(&self, now: Instant) -> bool {
+        self.won.is_some_and(|until| now < until)
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.attempts > 0 || self.is_won(Instant::now())
+    }
+
+    fn won(&mut self, lease: Duration) {
+        // An end that the clock cannot represent is later than the end of any process.
+        let until = Instant::now().checked_add(lease);
+        self.won = until.max(self.won);
+    }
+
+    fn is_used(&self) -> bool {
+        self.attempts > 0 || self.renewals > 0 || self.freed > 0
+    }
+
+    fn was_asked_for(&self, now: Instant) -> bool {
+        self.asked.is_some_and(|asked| now < asked + UNUSED)
+    }
+}
 
 impl Tokens {
     /// The token of an acquisition on the nodes.
@@ -262,7 +387,6 @@ impl Drop for RunningRenewal {
 
 #[cfg(test)]
 mod tests {
-    use super::super::editions::UNUSED;
     use super::*;
     use crate::base::token::ClientId;
 
@@ -462,5 +586,13 @@ mod tests {
         assert!(!tokens.take_freed(1), "it asks already");
         drop(claim);
         assert!(lock(&tokens.0).tokens.is_empty());
+    }
+
+    #[test]
+    fn all_attempts_of_a_token_and_its_later_editions_have_the_ticket_of_the_first() {
+        let mut state = TokenState::default();
+        assert_eq!(state.begins(Some(7)), 7);
+        assert_eq!(state.begins(None), 7);
+        assert_eq!(state.begins(Some(9)), 7);
     }
 }
