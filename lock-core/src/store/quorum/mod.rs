@@ -53,17 +53,6 @@ use crate::base::rt::Handle;
 use crate::base::time::{Clock, SystemClock};
 use crate::base::token::{ClientId, Token};
 
-/// The settings of a quorum.
-#[derive(Debug, Clone, Copy)]
-struct Rules {
-    /// Maximum wait for a reply. A reply that takes longer is an error.
-    limit: Duration,
-    /// The wait of a node that may have forgotten votes.
-    wait: Duration,
-    /// How far the clock of a node may jump.
-    clock_skew: Duration,
-}
-
 /// A lock store over several masters.
 pub(crate) struct QuorumStore {
     members: Arc<Members>,
@@ -81,11 +70,6 @@ impl fmt::Debug for QuorumStore {
 impl QuorumStore {
     /// Opens a store over the nodes behind these URLs. Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(urls: &[String], config: &Config) -> Result<Self, LockError> {
-        let rules = Rules {
-            limit: config.command_deadline,
-            wait: config.quorum_wait,
-            clock_skew: config.clock_skew,
-        };
         let nodes = urls.iter().map(|url| {
             let (label, url) = urls::label_in(url)?;
             let master = Master::open(&url, config)?;
@@ -98,7 +82,7 @@ impl QuorumStore {
         let tokens = Arc::default();
         let hints = Hints::new(majority(nodes.len()), Arc::clone(&tokens));
         Ok(Self {
-            members: Arc::new(Members::new(nodes, rules, tokens)),
+            members: Arc::new(Members::new(nodes, config, tokens)),
             sink: Arc::new(Sink(Arc::clone(&hints))),
             hints,
         })

@@ -11,7 +11,6 @@ use once_cell::sync::OnceCell;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use super::Rules;
 use super::admission::Admission;
 use super::ballot::Ballot;
 use super::causes::{Failure, in_doubt, reconnected, unknown};
@@ -22,6 +21,7 @@ use super::rtt::RttEstimator;
 use super::sent_on::NONE;
 use super::tokens::Tokens;
 use super::vote::is_unknown;
+use crate::base::config::Config;
 use crate::base::rt::{self, Handle};
 use crate::base::token::Token;
 use crate::store::StoreError;
@@ -41,6 +41,7 @@ pub(super) struct Node {
 pub(super) struct Members {
     pub(super) all: Vec<Arc<Node>>,
     pub(super) majority: usize,
+    /// Maximum wait for a reply. A reply that takes longer is an error.
     pub(super) limit: Duration,
     /// The labels of the nodes, sorted: the name of the quorum.
     pub(super) list: String,
@@ -60,7 +61,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn new(nodes: Vec<(String, Master)>, rules: Rules, tokens: Arc<Tokens>) -> Self {
+    pub(super) fn new(nodes: Vec<(String, Master)>, config: &Config, tokens: Arc<Tokens>) -> Self {
         let mut labels: Vec<_> = nodes.iter().map(|(label, _)| label.clone()).collect();
         labels.sort_unstable();
         let members = nodes.into_iter().enumerate().map(|(index, (label, node))| {
@@ -78,12 +79,12 @@ impl Members {
         Self {
             majority: majority(all.len()),
             all,
-            limit: rules.limit,
+            limit: config.command_deadline,
             list: labels.join(","),
-            wait: rules.wait,
+            wait: config.quorum_wait,
             minted: AtomicU64::new(0),
             noted: Notify::new(),
-            clock_skew: rules.clock_skew,
+            clock_skew: config.clock_skew,
             runtime: OnceCell::new(),
             tokens,
             under_way: Arc::default(),
