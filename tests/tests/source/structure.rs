@@ -270,11 +270,8 @@ const CIRCLES: [&[&str]; 3] = [
     &["engine/acquisition.rs", "engine/hold.rs"],
     &[
         "store/quorum/admission.rs",
-        "store/quorum/clean_up.rs",
         "store/quorum/look.rs",
-        "store/quorum/mod.rs",
         "store/quorum/node.rs",
-        "store/quorum/round.rs",
     ],
     &[
         "store/redis/dial.rs",

@@ -14,6 +14,7 @@ mod editions;
 mod extend;
 mod hints;
 mod inspect;
+mod leftovers;
 mod look;
 mod master;
 mod node;

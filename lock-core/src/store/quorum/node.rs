@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 use super::admission::Admission;
 use super::ballot::Ballot;
 use super::causes::{Failure, in_doubt, reconnected, unknown};
-use super::clean_up::{Leftovers, UnderWay};
+use super::leftovers::{Leftovers, UnderWay};
 use super::master::Master;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::rtt::RttEstimator;
