@@ -91,7 +91,7 @@ impl QuorumStore {
         };
         let ballot = Ballot::acquire(attempt, kept, self.is_pushed_to(), claim.ticket);
         if let Some(former) = &claim.former {
-            self.give_up(attempt, former);
+            members.give_up(attempt, former);
         }
         let mut round = ask(members, ballot, How::Vote(token), skip, most);
         let soon = Instant::now() + self.usual() * 2;
@@ -128,7 +128,7 @@ impl QuorumStore {
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
             // The slower nodes vote for this attempt, too. A request that has not been sent yet must not arrive
             // behind the release.
-            round.finish_what_is_sent(&self.hints);
+            round.finish_what_is_sent();
             members.has_minted(largest + attempt.reserve);
             if largest > smallest {
                 self.raise(attempt, largest + attempt.reserve).await?;
@@ -138,7 +138,7 @@ impl QuorumStore {
             // For the same reason, a request that is on its way is carried out, and then undone.
             drop(round);
             if let Some(left) = claim.lost(tally.refused(), attempt.mode == Mode::Wait) {
-                self.undo(attempt, left);
+                members.undo(attempt, left);
             }
         }
         verdict
@@ -164,7 +164,7 @@ impl QuorumStore {
         if !members.all[index].rtt.begin_probe(Instant::now()) {
             return;
         }
-        self.hints.spawn(async move {
+        self.members.spawn(async move {
             let node = &members.all[index];
             node.probe(&members).await;
             node.rtt.end_probe();
@@ -185,7 +185,7 @@ impl QuorumStore {
                 Err(error) => failures.push(members.all[node].failed(error)),
             }
             if raised >= members.majority {
-                round.finish(&self.hints, |_| ());
+                round.finish(|_| ());
                 return Ok(());
             }
             if failures.len() > members.all.len() - members.majority {

@@ -12,9 +12,7 @@ use futures_util::future::join_all;
 use tokio::sync::watch;
 use tokio::time::{Instant, timeout};
 
-use super::QuorumStore;
 use super::ballot::Ballot;
-use super::hints::Hints;
 use super::leftovers::{Busy, LATE, Leftover};
 use super::node::{Members, Node};
 use super::round::{Answered, How, ask};
@@ -75,7 +73,7 @@ impl GivenUp {
     }
 
     /// Removes the votes, without waiting for the answers.
-    pub(super) fn undo(self, hints: &Hints) {
+    pub(super) fn undo(self) {
         let members = &self.members;
         let (others, how) = (
             members.nodes().but(self.sent_on.nodes()),
@@ -91,7 +89,7 @@ impl GivenUp {
         for answered in round.send() {
             self.heard(&answered);
         }
-        round.finish(hints, move |answered| self.heard(&answered));
+        round.finish(move |answered| self.heard(&answered));
     }
 
     /// A node has answered, or has not done so in time.
@@ -106,28 +104,25 @@ impl GivenUp {
     }
 }
 
-impl QuorumStore {
+impl Members {
     /// Removes all that a former token of the acquisition has left, on all nodes.
-    pub(super) fn give_up(&self, attempt: Attempt<'_>, former: &Token) {
+    pub(super) fn give_up(self: &Arc<Self>, attempt: Attempt<'_>, former: &Token) {
         let attempt = Attempt {
             token: former,
             ..attempt
         };
-        self.undo(attempt, SentOn::unknown(self.members.all.len()));
+        self.undo(attempt, SentOn::unknown(self.all.len()));
     }
 
     /// Removes votes, after the requests for them, without waiting for the answers. If another attempt for the token has begun
     /// meanwhile, it keeps the votes.
-    pub(super) fn undo(&self, attempt: Attempt<'_>, sent_on: SentOn) {
-        let (members, token) = (&self.members, *attempt.token);
+    pub(super) fn undo(self: &Arc<Self>, attempt: Attempt<'_>, sent_on: SentOn) {
+        let token = *attempt.token;
         let ballot = Ballot::release(attempt.key, &token, false);
-        members.tokens.undo(&token);
-        let given_up = GivenUp::new(members, ballot, token, sent_on);
-        given_up.undo(&self.hints);
+        self.tokens.undo(&token);
+        GivenUp::new(self, ballot, token, sent_on).undo();
     }
-}
 
-impl Members {
     fn remember(self: &Arc<Self>, node: &Node, leftover: Leftover) {
         if lock(&node.leftovers).add(leftover) {
             let busy = self.under_way.begin();

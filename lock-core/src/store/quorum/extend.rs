@@ -55,7 +55,7 @@ impl QuorumStore {
             };
             let Some((node, answer)) = next else {
                 if !renewals.is_empty() && !(0..renewals.len()).any(decided) {
-                    round.finish(&self.hints, |_| ());
+                    round.finish(|_| ());
                     return Err(combined(nodes, failures.into_iter().flatten().collect()));
                 }
                 break;
@@ -86,7 +86,7 @@ impl QuorumStore {
                 Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         }
-        round.finish(&self.hints, |_| ());
+        round.finish(|_| ());
         // A lease without a majority for or against it, in a round that has decided others, has lost votes besides the nodes
         // that cannot be asked. It counts as lost, which is safe.
         let renewed: Vec<bool> = held.iter().map(|held| held.len() >= majority).collect();
@@ -132,16 +132,15 @@ impl QuorumStore {
         let how = How::Vote(*renewal.token);
         let mut round = ask(members, ballot, how, others, members.limit);
         round.send();
-        let (members, hints) = (Arc::clone(members), Arc::clone(&self.hints));
-        let (token, renewing) = (*renewal.token, Arc::clone(renewing));
-        round.finish(&self.hints, move |_| {
+        let (members, token) = (Arc::clone(members), *renewal.token);
+        let renewing = Arc::clone(renewing);
+        round.finish(move |_| {
             let _until_healed = &renewing;
             // The lock was released while it was being healed, and the release may have come first.
             if members.tokens.was_released(&token)
                 && let Some(sent_on) = members.tokens.release(&token)
             {
-                let given_up = GivenUp::new(&members, Arc::clone(&release), token, sent_on);
-                given_up.undo(&hints);
+                GivenUp::new(&members, Arc::clone(&release), token, sent_on).undo();
             }
         });
     }

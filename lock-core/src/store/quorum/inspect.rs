@@ -33,7 +33,7 @@ impl QuorumStore {
             answered += usize::from(answer.is_ok());
             answers[node] = Some(answer.map_err(|error| members.all[node].failed(error)));
         }
-        round.finish(&self.hints, |_| ());
+        round.finish(|_| ());
         let mut answers: Vec<_> = answers.into_iter().flatten().collect();
         if answered < members.majority {
             let failures = answers.into_iter().filter_map(Result::err).collect();

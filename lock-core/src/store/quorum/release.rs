@@ -65,7 +65,7 @@ impl QuorumStore {
                 Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         };
-        round.finish(&self.hints, move |answered| given_up.heard(&answered));
+        round.finish(move |answered| given_up.heard(&answered));
         // Some nodes may have released already: the next attempt finds fewer votes than were held, so the outcome is ambiguous.
         match outcome {
             Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),
@@ -106,7 +106,7 @@ impl QuorumStore {
             }
             answered += 1;
         }
-        round.finish(&self.hints, |_| ());
+        round.finish(|_| ());
         if answered < members.majority {
             return Err(combined(nodes, failures.into_iter().flatten().collect()));
         }

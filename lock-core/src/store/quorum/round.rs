@@ -14,7 +14,6 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::ballot::Ballot;
 use super::causes::late;
-use super::hints::Hints;
 use super::node::Members;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use crate::base::token::Token;
@@ -270,9 +269,9 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     }
 
     /// As [`finish`](Self::finish), for requests that are on their way already. The others are never sent.
-    pub(super) fn finish_what_is_sent(self, hints: &Hints) {
+    pub(super) fn finish_what_is_sent(self) {
         self.question.closed.store(true, Ordering::SeqCst);
-        self.finish(hints, |_| ());
+        self.finish(|_| ());
     }
 
     /// From the start of the round until a node that has voted read its clock, ms.
@@ -291,14 +290,15 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     }
 
     /// Receives the remaining answers in the background, and passes each to `see`, and an error for each node without one.
-    pub(super) fn finish(mut self, hints: &Hints, mut see: impl FnMut(Answered) + Send + 'static) {
+    pub(super) fn finish(mut self, mut see: impl FnMut(Answered) + Send + 'static) {
         if self.pending.is_empty() {
             return;
         }
         // The timer belongs to the caller's runtime, which may end before the engine's runtime.
         self.timer = None;
-        let end = Instant::now() + self.question.members.limit;
-        hints.spawn(async move {
+        let members = Arc::clone(&self.question.members);
+        let end = Instant::now() + members.limit;
+        members.spawn(async move {
             while !self.pending.is_empty() {
                 let time_out = self.next_time_out();
                 let until = time_out.map_or(end, |(until, _)| until.min(end));
