@@ -4,84 +4,23 @@
 //! connection, and only if its [address](super::look) was looked at a short time ago. If the client has seen the wait of a node, the
 //! wait must also have ended by the clock of the client.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join3;
-use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::admission_state::{Connection, Note};
 use super::causes::{Missing, in_wait, late, no_note, reconnected, twice};
-use super::look::Looks;
 use super::node::{Members, Node};
 use super::vetting::{Run, Statement, Vetted, Vetting, counter_of};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
 
-/// What is known of the server of a node.
-#[derive(Default)]
-pub(super) struct Admission {
-    vetting: AtomicBool,
-    /// Notified when a vetting is over.
-    vetting_over: Notify,
-    pub(super) state: Mutex<AdmissionState>,
-}
-
-#[derive(Default)]
-pub(super) struct AdmissionState {
-    vetted: Option<Connection>,
-    /// The run of the server, and the connection on which it said so.
-    run_id: Option<(u64, String)>,
-    /// The error of the last vetting, if it failed.
-    refused: Option<StoreError>,
-    note: Note,
-    /// The boot that waits or has waited, and the end of its wait by the clock of this client. It only grows.
-    wait: Option<(String, Moment)>,
-    pub(super) looks: Looks,
-}
-
-/// A connection on which the server was vetted.
-#[derive(Clone)]
-struct Connection {
-    generation: u64,
-    run: Run,
-    /// The key of the node's counter.
-    counter: Arc<str>,
-    /// Whether the wait of the node is over by its own clock.
-    votes: bool,
-}
-
-/// What a node said of its note.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Note {
-    #[default]
-    Unknown,
-    /// It had none at this time, or one of a quorum that has not begun.
-    New(Moment),
-    Read,
-}
-
 /// A connection that may be used for votes: its generation, and the key of the node's counter.
 pub(super) type Admitted = (u64, Arc<str>);
-
-impl AdmissionState {
-    /// The rest of the wait, if this client knows of one.
-    fn left(&self, now: Moment) -> Duration {
-        let until = self.wait.as_ref().map(|(_, until)| *until);
-        until.map_or(Duration::ZERO, |until| now.until(until))
-    }
-
-    /// A node with this boot waits for `left`. Returns whether that is news.
-    fn waits(&mut self, boot: &str, left: Duration, now: Moment) -> bool {
-        let known = self.wait.take().filter(|(known, _)| known == boot);
-        let is_news = known.is_none() && !left.is_zero();
-        let seen = known.map_or(now, |(_, until)| until);
-        self.wait = Some((boot.to_owned(), seen.max(now + left)));
-        is_news
-    }
-}
 
 impl Node {
     /// The vetted run, if the connection in use is the vetted one.
@@ -351,26 +290,5 @@ impl Members {
                 return Err(no_note(Missing(missing.collect())));
             }
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_wait_that_was_seen_only_grows_while_the_boot_is_the_same() {
-        let (mut state, now) = (AdmissionState::default(), SystemClock.now());
-        let second = Duration::from_secs(1);
-        assert!(state.left(now).is_zero());
-        assert!(state.waits("one", second * 60, now));
-        // The clock of the node has jumped.
-        assert!(!state.waits("one", Duration::ZERO, now + second));
-        assert_eq!(state.left(now + second), second * 59);
-        assert!(!state.waits("one", second * 60, now + second * 2));
-        assert_eq!(state.left(now + second * 2), second * 60);
-        // Another boot has waited before this client came.
-        assert!(!state.waits("two", Duration::ZERO, now + second * 3));
-        assert!(state.left(now + second * 3).is_zero());
     }
 }

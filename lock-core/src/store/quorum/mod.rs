@@ -6,6 +6,7 @@
 
 mod acquire;
 mod admission;
+mod admission_state;
 mod ballot;
 mod begin;
 mod causes;

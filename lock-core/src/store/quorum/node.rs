@@ -11,7 +11,7 @@ use once_cell::sync::OnceCell;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, timeout};
 
-use super::admission::Admission;
+use super::admission_state::Admission;
 use super::ballot::Ballot;
 use super::causes::{Failure, in_doubt, reconnected, unknown};
 use super::leftovers::{Leftovers, UnderWay};
