@@ -273,7 +273,6 @@ const CIRCLES: [&[&str]; 2] = [
         "store/redis/link.rs",
         "store/redis/sentinels.rs",
         "store/redis/source.rs",
-        "store/redis/subscriptions.rs",
     ],
 ];
 

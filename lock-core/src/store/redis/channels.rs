@@ -4,18 +4,76 @@
 //! earlier unsubscribe.
 
 use std::collections::VecDeque;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tokio::sync::oneshot;
+use redis::RedisError;
+use tokio::sync::{Notify, oneshot};
 
+use super::error::said;
 use crate::base::rt::HashMap;
-use crate::base::sync::when_unlocked;
-use crate::store::StoreError;
+use crate::base::sync::{lock, when_unlocked};
+use crate::store::{Events, StoreError};
 
 /// Maximum subscriptions of one batch. Other requests of the connection come in between, whatever the number of channels.
 const MOST: usize = 256;
 
+/// The message that Redisson publishes when a lock is free.
+const UNLOCKED: &str = "0";
+
 /// The outcome of a subscription: true if messages arrive, false if the server does not allow it.
 pub(super) type Outcome = Result<bool, StoreError>;
+
+/// The subscriptions of the link.
+#[derive(Default)]
+pub(super) struct Subscriptions {
+    pub(super) channels: Mutex<Channels>,
+    /// Notified when the worker has to look at the channels again.
+    pub(super) changed: Notify,
+    /// One warning for each connection that refuses a subscription: the largest generation warned of, plus 1.
+    warned_of: AtomicU64,
+}
+
+impl Subscriptions {
+    /// The connection has ended.
+    pub(super) fn lost(&self, generation: u64) {
+        lock(&self.channels).lost(generation);
+        self.changed.notify_one();
+    }
+
+    /// A waiter subscribes again with each attempt, so a refusal is frequent. One warning is enough.
+    pub(super) fn denied(&self, generation: u64, error: &RedisError) {
+        let why = said(error);
+        // Generations count from 0. In `warned_of`, 0 means that there was no warning.
+        let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
+        if warned {
+            tracing::debug!(
+                why,
+                "the server refuses the subscription to the channel of a reentrant lock"
+            );
+        } else {
+            tracing::warn!(
+                why,
+                "the server refuses the subscription to the channel of a reentrant lock: waiting for such locks will poll"
+            );
+        }
+    }
+
+    /// Handles a message on the channel of a reentrant lock.
+    pub(super) fn heard(&self, events: &dyn Events, channel: &str, message: &str) {
+        if message == UNLOCKED {
+            self.ask_again(events, channel);
+        }
+    }
+
+    /// Has all waiters of the channel ask.
+    pub(super) fn ask_again(&self, events: &dyn Events, channel: &str) {
+        let locks = lock(&self.channels).locks(channel);
+        for name in locks {
+            events.unlocked(&name);
+        }
+    }
+}
 
 #[derive(Default)]
 pub(super) struct Channels {

@@ -11,6 +11,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 
 use super::agreement::Agreement;
+use super::channels::Subscriptions;
 use super::dial::Dial;
 use super::error::is_from_replica;
 use super::live::Live;
@@ -20,7 +21,6 @@ use super::script::Script;
 use super::sentinels::Sentinels;
 use super::socket::Socket;
 use super::source::{By, HELLO, News, Source};
-use super::subscriptions::Subscriptions;
 use super::wire::{Arg, CHANNELS, Name, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};

@@ -1,73 +1,17 @@
-//! Subscriptions to the channels of reentrant locks, on the link's connection.
+//! Subscribing to the channels of reentrant locks, on the link's connection.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures_util::future::join_all;
 use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, RedisError};
-use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use super::channels::{ChannelStep, Channels};
-use super::error::{classify, no_reply, said};
+use super::channels::ChannelStep;
+use super::error::{classify, no_reply};
 use super::link::Link;
 use crate::base::sync::lock;
-use crate::store::{Announcer, Events, StoreError, Subscription};
-
-/// The message that Redisson publishes when a lock is free.
-const UNLOCKED: &str = "0";
-
-/// The subscriptions of the link.
-#[derive(Default)]
-pub(super) struct Subscriptions {
-    pub(super) channels: std::sync::Mutex<Channels>,
-    /// Notified when the worker has to look at the channels again.
-    pub(super) changed: Notify,
-    /// One warning for each connection that refuses a subscription: the largest generation warned of, plus 1.
-    warned_of: AtomicU64,
-}
-
-impl Subscriptions {
-    /// The connection has ended.
-    pub(super) fn lost(&self, generation: u64) {
-        lock(&self.channels).lost(generation);
-        self.changed.notify_one();
-    }
-
-    /// A waiter subscribes again with each attempt, so a refusal is frequent. One warning is enough.
-    fn denied(&self, generation: u64, error: &RedisError) {
-        let why = said(error);
-        // Generations count from 0. In `warned_of`, 0 means that there was no warning.
-        let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
-        if warned {
-            tracing::debug!(
-                why,
-                "the server refuses the subscription to the channel of a reentrant lock"
-            );
-        } else {
-            tracing::warn!(
-                why,
-                "the server refuses the subscription to the channel of a reentrant lock: waiting for such locks will poll"
-            );
-        }
-    }
-
-    /// Handles a message on the channel of a reentrant lock.
-    pub(super) fn heard(&self, events: &dyn Events, channel: &str, message: &str) {
-        if message == UNLOCKED {
-            self.ask_again(events, channel);
-        }
-    }
-
-    /// Has all waiters of the channel ask.
-    fn ask_again(&self, events: &dyn Events, channel: &str) {
-        let locks = lock(&self.channels).locks(channel);
-        for name in locks {
-            events.unlocked(&name);
-        }
-    }
-}
+use crate::store::{Announcer, StoreError, Subscription};
 
 impl Link {
     /// Subscribes, or joins an existing subscription. `None` if the server does not allow it.
