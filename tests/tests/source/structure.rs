@@ -269,7 +269,6 @@ impl<'ast> Visit<'ast> for Long {
 const CIRCLES: [&[&str]; 2] = [
     &["engine/acquisition.rs", "engine/hold.rs"],
     &[
-        "store/redis/dial.rs",
         "store/redis/link.rs",
         "store/redis/sentinels.rs",
         "store/redis/source.rs",

@@ -1,6 +1,11 @@
-//! How the link's connection is made: greeting, name, subscriptions, and a look at the server of the first one.
+//! Connecting: one task of the link makes one attempt at a time, for any number of callers. An attempt consists of the greeting,
+//! name, subscriptions, and a look at the server of the first connection.
+//!
+//! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock. It ends when there is
+//! a connection. An attempt belongs to the link: if a caller gives up, the attempt serves the next callers.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -10,6 +15,7 @@ use redis::{
 };
 use tokio::time::{Instant, timeout};
 
+use super::dial::Caller;
 use super::error::{is_reply, said};
 use super::link::Link;
 use super::live::Live;
@@ -29,9 +35,84 @@ pub(super) async fn ask_once(target: &Target, command: &Cmd) -> RedisResult<Valu
     socket.request(command).await?.extract_error()
 }
 
+/// The running task. Its drop reports the end to the callers, also if the runtime has ended.
+struct Running(Arc<Link>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.0.dial.dropped();
+    }
+}
+
+impl Running {
+    async fn run(self) {
+        let (link, dial) = (&self.0, &self.0.dial);
+        loop {
+            if link.generation().is_none() {
+                dial.pause().await;
+            }
+            let in_use = link.is_in_use();
+            if dial.ends(|is_awaited| link.generation().is_some() || !(in_use || is_awaited)) {
+                break;
+            }
+            let mut elsewhere = pin!(dial.elsewhere.notified());
+            elsewhere.as_mut().enable();
+            let attempt = tokio::select! {
+                biased;
+                () = elsewhere => continue,
+                attempt = link.connect() => attempt,
+            };
+            match attempt {
+                Ok(live) => {
+                    dial.made();
+                    link.adopt(live);
+                    // From now on, callers find the connection.
+                    dial.over.notify_waiters();
+                }
+                Err(error) => {
+                    let why = said(&error);
+                    tracing::debug!(
+                        server = &*link.address(),
+                        why,
+                        "no connection to the lock server"
+                    );
+                    dial.failed(error);
+                }
+            }
+        }
+        // A caller that came just before the end of the task starts another one.
+        dial.over.notify_waiters();
+    }
+}
+
 impl Link {
+    /// Returns the connection, and has it made if there is none. An error is that of an attempt that ended after the call.
+    pub(super) async fn connection(self: &Arc<Self>) -> RedisResult<Live> {
+        let (_caller, before) = Caller::new(&self.dial);
+        loop {
+            let mut over = pin!(self.dial.over.notified());
+            over.as_mut().enable();
+            if let Some(live) = self.current() {
+                return Ok(live);
+            }
+            if let Some(error) = self.dial.failed_since(before) {
+                return Err(error);
+            }
+            self.dial();
+            over.await;
+        }
+    }
+
+    /// Starts the task that makes the connection, unless it runs.
+    pub(super) fn dial(self: &Arc<Self>) {
+        if self.dial.begin() {
+            // Without the lock: a runtime that has ended drops the task at once, and its drop takes the lock.
+            self.spawn(Running(Arc::clone(self)).run());
+        }
+    }
+
     /// Makes one attempt to connect.
-    pub(super) async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
+    async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
         let attempt = timeout(self.connect_limit, self.connect_either_way());
         let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
         attempt.await.unwrap_or_else(|_| late())

@@ -1,19 +1,13 @@
-//! Connecting: one task of the link makes one attempt at a time, for any number of callers.
-//!
-//! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock. It ends when there is
-//! a connection. An attempt belongs to the link: if a caller gives up, the attempt serves the next callers.
+//! The attempts to connect: when the next one is due, and how the last one ended, for the callers that wait for it.
 
 use std::pin::pin;
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::time::Duration;
 
-use redis::{ErrorKind, RedisError, RedisResult};
+use redis::{ErrorKind, RedisError};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
-use super::error::said;
-use super::link::Link;
-use super::live::Live;
 use crate::base::sync::lock;
 
 /// Pause after the first failed attempt. Each further failure doubles it.
@@ -27,11 +21,11 @@ const CALLERS_PAUSE: Duration = Duration::from_millis(100);
 pub(super) struct Dial {
     state: Mutex<DialState>,
     /// Notified when an attempt has ended.
-    over: Notify,
+    pub(super) over: Notify,
     /// Notified when a caller begins to wait: the pause may be shorter now.
     hurry: Notify,
     /// Notified when the master is elsewhere: the attempt under way is of no use.
-    elsewhere: Notify,
+    pub(super) elsewhere: Notify,
 }
 
 #[derive(Default)]
@@ -104,11 +98,42 @@ impl Dial {
     }
 
     /// True for the caller that has to start the task.
-    fn begin(&self) -> bool {
+    pub(super) fn begin(&self) -> bool {
         !std::mem::replace(&mut lock(&self.state).running, true)
     }
 
-    fn failed(&self, error: RedisError) {
+    /// Ends the task if it is over. `is_over` is told whether a caller waits.
+    pub(super) fn ends(&self, is_over: impl FnOnce(bool) -> bool) -> bool {
+        let mut state = lock(&self.state);
+        state.running = !is_over(state.callers > 0);
+        !state.running
+    }
+
+    /// The task was dropped. If it had not come to its end, the runtime has ended.
+    pub(super) fn dropped(&self) {
+        let mut state = lock(&self.state);
+        if std::mem::take(&mut state.running) {
+            state.failures += 1;
+            let error = (ErrorKind::Io, "the runtime of the connection has ended");
+            state.error = Some(error.into());
+            drop(state);
+            self.over.notify_waiters();
+        }
+    }
+
+    /// An attempt has made a connection.
+    pub(super) fn made(&self) {
+        lock(&self.state).attempted();
+    }
+
+    /// The error of the last attempt, if one has failed since there were this many failures.
+    pub(super) fn failed_since(&self, failures: u64) -> Option<RedisError> {
+        let state = lock(&self.state);
+        let error = state.error.as_ref();
+        error.filter(|_| state.failures > failures).cloned()
+    }
+
+    pub(super) fn failed(&self, error: RedisError) {
         let mut state = lock(&self.state);
         state.attempted();
         state.failures += 1;
@@ -118,7 +143,7 @@ impl Dial {
     }
 
     /// Waits until the next attempt is due.
-    async fn pause(&self) {
+    pub(super) async fn pause(&self) {
         loop {
             let mut hurry = pin!(self.hurry.notified());
             hurry.as_mut().enable();
@@ -134,11 +159,11 @@ impl Dial {
 }
 
 /// A caller that waits for the connection.
-struct Caller<'a>(&'a Dial);
+pub(super) struct Caller<'a>(&'a Dial);
 
 impl<'a> Caller<'a> {
     /// Also returns the number of attempts that have failed so far.
-    fn new(dial: &'a Dial) -> (Self, u64) {
+    pub(super) fn new(dial: &'a Dial) -> (Self, u64) {
         let mut state = lock(&dial.state);
         state.callers += 1;
         let failures = state.failures;
@@ -151,99 +176,5 @@ impl<'a> Caller<'a> {
 impl Drop for Caller<'_> {
     fn drop(&mut self) {
         lock(&self.0.state).callers -= 1;
-    }
-}
-
-/// The running task. Its drop reports the end to the callers, also if the runtime has ended.
-struct Running(Arc<Link>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let mut state = lock(&self.0.dial.state);
-        if state.running {
-            state.running = false;
-            state.failures += 1;
-            let error = (ErrorKind::Io, "the runtime of the connection has ended");
-            state.error = Some(error.into());
-            drop(state);
-            self.0.dial.over.notify_waiters();
-        }
-    }
-}
-
-impl Running {
-    async fn run(self) {
-        let (link, dial) = (&self.0, &self.0.dial);
-        loop {
-            if link.generation().is_none() {
-                dial.pause().await;
-            }
-            let in_use = link.is_in_use();
-            {
-                let mut state = lock(&dial.state);
-                if link.generation().is_some() || !(in_use || state.callers > 0) {
-                    state.running = false;
-                    break;
-                }
-            }
-            let mut elsewhere = pin!(dial.elsewhere.notified());
-            elsewhere.as_mut().enable();
-            let attempt = tokio::select! {
-                biased;
-                () = elsewhere => continue,
-                attempt = link.connect() => attempt,
-            };
-            match attempt {
-                Ok(live) => {
-                    lock(&dial.state).attempted();
-                    link.adopt(live);
-                    // From now on, callers find the connection.
-                    dial.over.notify_waiters();
-                }
-                Err(error) => {
-                    let why = said(&error);
-                    tracing::debug!(
-                        server = &*link.address(),
-                        why,
-                        "no connection to the lock server"
-                    );
-                    dial.failed(error);
-                }
-            }
-        }
-        // A caller that came just before the end of the task starts another one.
-        dial.over.notify_waiters();
-    }
-}
-
-impl Link {
-    /// Returns the connection, and has it made if there is none. An error is that of an attempt that ended after the call.
-    pub(super) async fn connection(self: &Arc<Self>) -> RedisResult<Live> {
-        let (_caller, before) = Caller::new(&self.dial);
-        loop {
-            let mut over = pin!(self.dial.over.notified());
-            over.as_mut().enable();
-            if let Some(live) = self.current() {
-                return Ok(live);
-            }
-            {
-                let state = lock(&self.dial.state);
-                if state.failures > before
-                    && let Some(error) = &state.error
-                {
-                    return Err(error.clone());
-                }
-            }
-            self.dial();
-            over.await;
-        }
-    }
-
-    /// Starts the task that makes the connection, unless it runs.
-    pub(super) fn dial(self: &Arc<Self>) {
-        if self.dial.begin() {
-            // Without the lock: a runtime that has ended drops the task at once, and its drop takes the lock.
-            self.spawn(Running(Arc::clone(self)).run());
-        }
     }
 }
