@@ -18,6 +18,7 @@ mod named;
 mod reply;
 mod script;
 mod sentinel_url;
+mod sentinel_watch;
 mod sentinels;
 mod servers;
 mod silence;

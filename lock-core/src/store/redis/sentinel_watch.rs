@@ -1,0 +1,245 @@
+//! The tasks that watch the sentinels of a master: each asks its sentinel for the master and hears of each failover.
+//!
+//! The address is that of `GET-MASTER-ADDR-BY-NAME`. Its epoch is that of `SENTINEL MASTER`, whose address lags behind for a
+//! second. Both go out in one buffer, so that they belong together.
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use futures_util::future::join;
+use redis::{
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
+    Value, from_redis_value, pipe,
+};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::error::{is_misconfigured, misconfigured, said};
+use super::link::Link;
+use super::named::Named;
+use super::sentinels::Sentinels;
+use super::socket::{self, Socket};
+use super::target::Target;
+
+/// Interval of the questions to a sentinel that tells us of failovers, and to one that does not.
+const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
+
+/// Pause after the first failure. Each further one doubles it.
+const MINIMUM_PAUSE: Duration = Duration::from_millis(50);
+const MAXIMUM_PAUSE: Duration = Duration::from_secs(10);
+
+impl Sentinels {
+    /// Begins to watch all sentinels that are not watched yet.
+    pub(super) fn watch(&self, link: &Arc<Link>) {
+        self.begin_tasks(|target| {
+            let watch = Watch {
+                link: Arc::downgrade(link),
+                target: Arc::clone(target),
+                ask: Arc::clone(&self.ask),
+                limit: self.limit,
+            };
+            link.spawn(watch.run()).abort_handle()
+        });
+    }
+}
+
+/// The task that watches one sentinel.
+struct Watch {
+    link: Weak<Link>,
+    target: Arc<Target>,
+    ask: Arc<Notify>,
+    limit: Duration,
+}
+
+impl Watch {
+    async fn run(self) {
+        let mut pause = MINIMUM_PAUSE;
+        loop {
+            let begun = Instant::now();
+            let Err(error) = self.follow().await;
+            if begun.elapsed() > MAXIMUM_PAUSE {
+                pause = MINIMUM_PAUSE;
+            }
+            let told =
+                self.tell(|link, sentinels| sentinels.failed(&self.target, error, &link.address()));
+            if told.is_none() {
+                return;
+            }
+            // An attempt to reach the master may be right about the sentinel as well.
+            let spread = 0.5 + fastrand::f64() / 2.0;
+            let _ = timeout(pause.mul_f64(spread), self.ask.notified()).await;
+            pause = (pause * 2).min(MAXIMUM_PAUSE);
+        }
+    }
+
+    fn tell<T>(&self, what: impl FnOnce(&Arc<Link>, &Sentinels) -> T) -> Option<T> {
+        let link = self.link.upgrade()?;
+        let sentinels = link.sentinels()?;
+        Some(what(&link, &sentinels))
+    }
+
+    /// Asks the sentinel at once, at each message, and from time to time.
+    async fn follow(&self) -> RedisResult<Infallible> {
+        let changed = Arc::new(Notify::new());
+        let (mut socket, mut pushes) = self.connect(&changed).await?;
+        let mut requests = socket.requests.clone();
+        let mut subscribe = Some(requests.subscribe("+switch-master")).filter(|_| pushes);
+        loop {
+            // The first question goes out with the subscription.
+            let question = self.question(&mut socket);
+            let asked = match subscribe.take() {
+                None => self.within(question).await,
+                Some(subscribe) => {
+                    let (asked, subscribed) =
+                        join(self.within(question), self.within(subscribe)).await;
+                    pushes = subscribed.is_ok();
+                    asked
+                }
+            };
+            let (named, others) = asked?;
+            self.tell(|link, sentinels| {
+                let lags = link.source.is_replaced(&named);
+                sentinels.answered(&self.target, &named, lags);
+                link.weigh(sentinels);
+                // After that, so that an attempt to connect finds the agreement heeded.
+                sentinels.heard.notify_waiters();
+                if sentinels.discovered(&self.target, &others) {
+                    sentinels.watch(link);
+                }
+            });
+            tokio::select! {
+                () = changed.notified() => {}
+                () = self.ask.notified() => {}
+                () = sleep(ASK_AGAIN[usize::from(!pushes)]) => {}
+            }
+        }
+    }
+
+    /// Also returns whether the sentinel can tell us of failovers.
+    async fn connect(&self, changed: &Arc<Notify>) -> RedisResult<(Socket, bool)> {
+        let settings = self.target.info.redis_settings();
+        let ended = || {
+            let changed = Arc::clone(changed);
+            move || changed.notify_one()
+        };
+        let told = Arc::clone(changed);
+        let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
+            if matches!(push.kind, PushKind::Message) {
+                told.notify_one();
+            }
+            Ok::<(), RedisError>(())
+        });
+        let resp3 = settings.clone().set_protocol(ProtocolVersion::RESP3);
+        let connecting = socket::connect(&self.target, &resp3, config, true, ended());
+        match self.within(connecting).await {
+            Ok(socket) => Ok((socket, true)),
+            Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
+                let config = AsyncConnectionConfig::new();
+                let connecting = socket::connect(&self.target, settings, config, true, ended());
+                Ok((self.within(connecting).await?, false))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// The master that the sentinel names, and the other sentinels that it knows.
+    async fn question(&self, socket: &mut Socket) -> RedisResult<(Named, Vec<(String, u16)>)> {
+        let name = self.tell(|_, sentinels| sentinels.name.clone());
+        let name = name.unwrap_or_default();
+        let mut question = pipe();
+        for what in ["GET-MASTER-ADDR-BY-NAME", "MASTER", "SENTINELS"] {
+            question.cmd("SENTINEL").arg(what).arg(&*name);
+        }
+        let answers = socket
+            .requests
+            .send_packed_commands(&question, 0, 3)
+            .await?;
+        let [address, master, others] = <[Value; 3]>::try_from(answers).map_err(|_| {
+            RedisError::from(io::Error::other("the sentinel's answer is incomplete"))
+        })?;
+        if address == Value::Nil {
+            return Err(self.is_unknown(&name, socket).await);
+        }
+        let (host, port): (String, u16) = from_redis_value(address.extract_error()?)?;
+        if host.is_empty() || port == 0 {
+            return Err(io::Error::other("it names no address of the master").into());
+        }
+        let master: HashMap<String, String> = from_redis_value(master.extract_error()?)?;
+        let epoch = master
+            .get("config-epoch")
+            .and_then(|epoch| epoch.parse().ok());
+        let others: Vec<HashMap<String, String>> = others
+            .extract_error()
+            .and_then(|others| Ok(from_redis_value(others)?))
+            .unwrap_or_default();
+        let others = others
+            .iter()
+            .filter_map(|other| Some((other.get("ip")?.clone(), other.get("port")?.parse().ok()?)));
+        let named = Named {
+            name,
+            epoch: epoch.unwrap_or_default(),
+            host: host.into(),
+            port,
+        };
+        Ok((named, others.collect()))
+    }
+
+    async fn is_unknown(&self, name: &str, socket: &mut Socket) -> RedisError {
+        let mut masters = redis::cmd("SENTINEL");
+        let masters = socket.request(masters.arg("MASTERS")).await;
+        let masters: Vec<HashMap<String, String>> = masters
+            .and_then(|masters| Ok(from_redis_value(masters.extract_error()?)?))
+            .unwrap_or_default();
+        let names = masters.iter().filter_map(|master| master.get("name"));
+        let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+        let knows = match &names[..] {
+            [] => "no master".to_owned(),
+            names => names.join(", "),
+        };
+        misconfigured(format!(
+            "the sentinel at {} knows no master of the name `{name}`: it knows {knows}, so write that name behind the sentinels in the URL",
+            self.target.address
+        ))
+    }
+
+    async fn within<T>(&self, what: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
+        match timeout(self.limit, what).await {
+            Ok(done) => done.map_err(|error| self.explained(error)),
+            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+        }
+    }
+
+    /// A sentence for what trying again does not help.
+    fn explained(&self, error: RedisError) -> RedisError {
+        let at = &self.target.address;
+        let said = said(&error);
+        if error.kind() == ErrorKind::RESP3NotSupported {
+            return error;
+        }
+        if said.starts_with("NOAUTH") {
+            return misconfigured(format!(
+                "the sentinel at {at} asks for a password: give it with `.sentinel_password(..)`"
+            ));
+        }
+        if error.kind() == ErrorKind::AuthenticationFailed || said.starts_with("WRONGPASS") {
+            return misconfigured(format!(
+                "the sentinel at {at} refused the password: check `.sentinel_password(..)`, and `.sentinel_user(..)` where it has users"
+            ));
+        }
+        let of_tls = error.detail().filter(|_| is_misconfigured(&error));
+        if let Some(why) = of_tls.filter(|why| why.contains("TLS")) {
+            return misconfigured(format!(
+                "{why} (this server is a sentinel: set its TLS with `.sentinel_tls(..)`)"
+            ));
+        }
+        if said.contains("unknown command") {
+            return misconfigured(format!(
+                "the server at {at} is no sentinel: name the sentinels with their port, which is mostly 26379"
+            ));
+        }
+        error
+    }
+}
