@@ -31,21 +31,21 @@ mod vetting;
 mod vote;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
 
-use self::hints::{Hints, Sink};
+use self::hints::Hints;
 use self::master::Master;
 use self::node::Members;
-use self::nodes::{Nodes, majority};
+use self::nodes::Nodes;
 pub(crate) use self::urls::node_urls;
 use super::{
-    Answer, Attempt, Cursor, EventSink, Events, Forced, Passed, Released, Renewal, Scanned,
-    Snapshot, Store, StoreError, Subscription, to_each,
+    Answer, Attempt, Cursor, EventSink, Forced, Passed, Released, Renewal, Scanned, Snapshot,
+    Store, StoreError, Subscription, to_each,
 };
 use crate::base::config::Config;
 use crate::base::error::LockError;
@@ -58,9 +58,8 @@ use crate::base::token::{ClientId, Token};
 /// A lock store over several masters.
 pub(crate) struct QuorumStore {
     members: Arc<Members>,
+    /// Gets the messages of the nodes. Kept here because the nodes hold it weakly.
     hints: Arc<Hints>,
-    /// The sink for the messages of the nodes. Kept here because the nodes hold it weakly.
-    sink: Arc<dyn Events>,
 }
 
 impl fmt::Debug for QuorumStore {
@@ -81,22 +80,24 @@ impl QuorumStore {
         let nodes: Vec<(String, Master)> = nodes.collect::<Result<_, LockError>>()?;
         let labels: Vec<_> = nodes.iter().map(|(label, _)| label).collect();
         urls::check(&labels)?;
-        let tokens = Arc::default();
-        let hints = Hints::new(majority(nodes.len()), Arc::clone(&tokens));
-        Ok(Self {
-            members: Arc::new(Members::new(nodes, config, tokens)),
-            sink: Arc::new(Sink(Arc::clone(&hints))),
-            hints,
-        })
+        let members = Arc::new(Members::new(nodes, config));
+        let hints = Hints::new(Arc::clone(&members));
+        Ok(Self { members, hints })
     }
 
     pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
         for node in &self.members.all {
-            node.master
-                .attach(client, Arc::downgrade(&self.sink), runtime.clone());
+            let hints: Weak<Hints> = Arc::downgrade(&self.hints);
+            node.master.attach(client, hints, runtime.clone());
         }
-        self.hints.attach(sink, runtime.clone());
+        self.hints.attach(sink);
         let _ = self.members.runtime.set(runtime);
+    }
+
+    /// Whether a majority pushes its messages.
+    fn is_pushed_to(&self) -> bool {
+        let pushing = self.members.all.iter().filter(|node| node.master.pushes());
+        pushing.count() >= self.members.majority
     }
 
     /// Waits until no token that was given up has anything left on a node.
@@ -182,14 +183,6 @@ fn check_kind(key: &LockKey) -> Result<(), StoreError> {
 }
 
 // Boxed, so that the futures of other stores, which share a type with these, stay small.
-impl QuorumStore {
-    /// Whether a majority pushes its messages.
-    fn is_pushed_to(&self) -> bool {
-        let pushing = self.members.all.iter().filter(|node| node.master.pushes());
-        pushing.count() >= self.members.majority
-    }
-}
-
 impl Store for QuorumStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         check_kind(attempt.key)?;

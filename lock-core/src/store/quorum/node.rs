@@ -61,7 +61,7 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn new(nodes: Vec<(String, Master)>, config: &Config, tokens: Arc<Tokens>) -> Self {
+    pub(super) fn new(nodes: Vec<(String, Master)>, config: &Config) -> Self {
         let mut labels: Vec<_> = nodes.iter().map(|(label, _)| label.clone()).collect();
         labels.sort_unstable();
         let members = nodes.into_iter().enumerate().map(|(index, (label, node))| {
@@ -86,7 +86,7 @@ impl Members {
             noted: Notify::new(),
             clock_skew: config.clock_skew,
             runtime: OnceCell::new(),
-            tokens,
+            tokens: Arc::default(),
             under_way: Arc::default(),
             alive: watch::Sender::default(),
         }
