@@ -12,7 +12,7 @@ use futures_util::future::join3;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission_state::{Connection, Note};
-use super::causes::{Missing, in_wait, late, no_note, reconnected, twice};
+use super::causes::{in_wait, late, no_note, reconnected, twice};
 use super::node::{Members, Node};
 use super::vetting::{Run, Statement, Vetted, Vetting, counter_of};
 use crate::base::sync::lock;
@@ -287,7 +287,7 @@ impl Members {
             };
             if timeout_at(end, news).await.is_err() {
                 let missing = missing.iter().map(|node| Arc::clone(&node.address));
-                return Err(no_note(Missing(missing.collect())));
+                return Err(no_note(missing.collect()));
             }
         }
     }

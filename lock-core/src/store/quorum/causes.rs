@@ -72,27 +72,27 @@ pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
 
 /// A node took longer than its answers usually take.
 pub(super) fn late(limit: Duration) -> StoreError {
-    StoreError::Ambiguous(Cause::new(Arc::new(Late(limit))))
+    StoreError::Ambiguous(Why::Late(limit).cause())
 }
 
 /// The clocks of the nodes that voted are too far apart: one clock may have jumped, and its node has forgotten votes too early.
 pub(super) fn clocks_apart(by: Duration) -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(ClocksApart(by))))
+    StoreError::NotNow(Why::ClocksApart(by).cause())
 }
 
 /// A node without recent replies is skipped until it answers.
 pub(super) fn silent() -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(Silent)))
+    StoreError::NotNow(Why::Silent.cause())
 }
 
 /// A node that is new or has restarted may have forgotten a vote, so it waits.
 pub(super) fn in_wait(left: Duration) -> StoreError {
-    StoreError::NotYet(Cause::new(Arc::new(Waits(left))))
+    StoreError::NotYet(Why::Waits(left).cause())
 }
 
 /// The node has no counter: it has lost its data.
 pub(super) fn unknown() -> StoreError {
-    StoreError::NotYet(Cause::new(Arc::new(Unknown)))
+    StoreError::NotYet(Why::Unknown.cause())
 }
 
 /// Whether a node has no votes, because it may have forgotten them.
@@ -100,9 +100,9 @@ pub(super) fn is_waiting(error: &StoreError) -> bool {
     matches!(error, StoreError::NotYet(_))
 }
 
-/// The node has no note, and there is no other note.
-pub(super) fn no_note(missing: Missing) -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(missing)))
+/// The node has no note, and there is no other note: these nodes have not answered.
+pub(super) fn no_note(missing: Vec<Arc<str>>) -> StoreError {
+    StoreError::NotNow(Why::Missing(missing).cause())
 }
 
 /// Two addresses lead to one server.
@@ -120,57 +120,50 @@ pub(super) fn is_twice(error: &StoreError) -> bool {
 
 /// The connection was replaced while the request was on its way: the server may have restarted.
 pub(super) fn reconnected() -> StoreError {
-    StoreError::Ambiguous(Cause::new(Arc::new(Reconnected)))
+    StoreError::Ambiguous(Why::Reconnected.cause())
 }
 
 /// An earlier request to the node may still arrive, and would remove the vote.
 pub(super) fn in_doubt() -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(InDoubt)))
+    StoreError::NotNow(Why::InDoubt.cause())
 }
 
 /// The vote of a node does not belong to this token, or no longer.
 pub(super) fn not_ours() -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(NotOurs)))
+    StoreError::NotNow(Why::NotOurs.cause())
 }
 
+/// Why a node does not vote, beside what its connection says.
 #[derive(Debug, thiserror::Error)]
-#[error("its vote is not ours")]
-struct NotOurs;
+enum Why {
+    #[error("its vote is not ours")]
+    NotOurs,
+    #[error("an earlier request to it may still arrive")]
+    InDoubt,
+    #[error("no reply within {0:?}")]
+    Late(Duration),
+    #[error(
+        "no majority: the clocks of the nodes are {0:?} apart; synchronise them, or allow for it with `clock_skew`"
+    )]
+    ClocksApart(Duration),
+    #[error("no recent reply")]
+    Silent,
+    #[error("it is new or has restarted, and votes in {0:.1?}")]
+    Waits(Duration),
+    /// The nodes without an answer, while others have no note.
+    #[error("it has no note of a quorum: a new quorum needs all its nodes once, and there is no answer of {}", .0.join(", "))]
+    Missing(Vec<Arc<str>>),
+    #[error("it has lost its data")]
+    Unknown,
+    #[error("the connection was replaced during the request")]
+    Reconnected,
+}
 
-#[derive(Debug, thiserror::Error)]
-#[error("an earlier request to it may still arrive")]
-struct InDoubt;
-
-#[derive(Debug, thiserror::Error)]
-#[error("no reply within {0:?}")]
-struct Late(Duration);
-
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "no majority: the clocks of the nodes are {0:?} apart; synchronise them, or allow for it with `clock_skew`"
-)]
-struct ClocksApart(Duration);
-
-#[derive(Debug, thiserror::Error)]
-#[error("no recent reply")]
-struct Silent;
-
-#[derive(Debug, thiserror::Error)]
-#[error("it is new or has restarted, and votes in {0:.1?}")]
-struct Waits(Duration);
-
-/// The nodes without an answer, while others have no note.
-#[derive(Debug, thiserror::Error)]
-#[error("it has no note of a quorum: a new quorum needs all its nodes once, and there is no answer of {}", .0.join(", "))]
-pub(super) struct Missing(pub(super) Vec<Arc<str>>);
-
-#[derive(Debug, thiserror::Error)]
-#[error("it has lost its data")]
-struct Unknown;
-
-#[derive(Debug, thiserror::Error)]
-#[error("the connection was replaced during the request")]
-struct Reconnected;
+impl Why {
+    fn cause(self) -> Cause {
+        Cause::new(Arc::new(self))
+    }
+}
 
 #[cfg(test)]
 mod tests {
