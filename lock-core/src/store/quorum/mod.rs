@@ -11,7 +11,6 @@ mod ballot;
 mod begin;
 mod causes;
 mod clean_up;
-mod editions;
 mod extend;
 mod hints;
 mod inspect;

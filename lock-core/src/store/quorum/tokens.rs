@@ -15,8 +15,8 @@
 //! that may not have ended. A vote that was healed after the release is removed by the healing.
 //!
 //! An undo that may still arrive although its connection was replaced (see [`Undone`]) would remove a vote of a later attempt. So
-//! that attempt goes on with another edition of the token (see `editions`), and gives up the votes and places of the former
-//! edition.
+//! that attempt goes on with another edition of the token: for the nodes it is another token, and the undo does not affect it. It gives up
+//! the votes and places of the former edition.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,7 +25,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::editions::{Editions, UNUSED};
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::sent_on::{SentOn, Undone};
 use crate::base::rt;
@@ -34,6 +33,9 @@ use crate::base::token::Token;
 
 /// Minimum number of tokens before old ones are looked for.
 const FEW: usize = 64;
+
+/// Time after which an unused token is forgotten. A waiter asks again sooner, so a late undo of that token does no harm.
+const UNUSED: Duration = Duration::from_secs(600);
 
 #[derive(Debug, Default)]
 pub(super) struct Tokens(Mutex<Book>);
@@ -155,6 +157,53 @@ impl TokenState {
 
     fn was_asked_for(&self, now: Instant) -> bool {
         self.asked.is_some_and(|asked| now < asked + UNUSED)
+    }
+}
+
+/// The current editions of acquisitions, except first editions.
+#[derive(Debug, Default)]
+struct Editions(HashMap<u64, Edition>);
+
+#[derive(Debug)]
+struct Edition {
+    number: u16,
+    token: Token,
+    used: Instant,
+}
+
+impl Editions {
+    /// The token of an acquisition, of its current edition.
+    fn current(&mut self, token: &Token) -> Token {
+        if self.0.is_empty() {
+            return *token;
+        }
+        match self.0.get_mut(&token.sequence()) {
+            Some(edition) => {
+                edition.used = Instant::now();
+                edition.token
+            }
+            None => *token,
+        }
+    }
+
+    /// The token of the next edition.
+    fn next(&mut self, token: &Token) -> Token {
+        let former = self.0.get(&token.sequence());
+        let number = former.map_or(0, |former| former.number).wrapping_add(1);
+        let (token, used) = (token.edition(number), Instant::now());
+        let edition = Edition {
+            number,
+            token,
+            used,
+        };
+        self.0.insert(token.sequence(), edition);
+        token
+    }
+
+    /// Forgets the editions of tokens that are over and were not used recently.
+    fn forget(&mut self, now: Instant, is_over: impl Fn(&Token) -> bool) {
+        self.0
+            .retain(|_, Edition { token, used, .. }| now < *used + UNUSED || !is_over(token));
     }
 }
 
