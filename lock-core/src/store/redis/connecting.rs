@@ -17,8 +17,7 @@ use tokio::time::{Instant, timeout};
 
 use super::dial::Caller;
 use super::error::{is_reply, said};
-use super::link::Link;
-use super::live::Live;
+use super::link::{Link, Live};
 use super::look::Look;
 use super::script::RAISE;
 use super::socket::{self, Socket};

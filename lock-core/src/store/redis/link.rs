@@ -14,7 +14,6 @@ use super::agreement::Agreement;
 use super::channels::Subscriptions;
 use super::dial::Dial;
 use super::error::is_from_replica;
-use super::live::Live;
 use super::named::Named;
 use super::reply::text;
 use super::script::Script;
@@ -27,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::base::rt::{self, Handle};
 use crate::base::sync::lock;
+use crate::base::time::Moment;
 use crate::base::token::ClientId;
 use crate::store::{EventSink, Events, every};
 
@@ -68,6 +68,16 @@ pub(super) struct Link {
     pub(super) refused_at: Mutex<Option<Instant>>,
     pub(super) attached: OnceCell<Attached>,
     pub(super) subscriptions: Subscriptions,
+}
+
+/// A connection in use.
+#[derive(Clone)]
+pub(super) struct Live {
+    pub(super) generation: u64,
+    /// The time before it was made, and how long that took.
+    pub(super) dialled: Moment,
+    pub(super) made_in: Duration,
+    pub(super) socket: Socket,
 }
 
 /// Data of the engine that uses the link.

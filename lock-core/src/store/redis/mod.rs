@@ -12,7 +12,6 @@ mod guarded;
 mod kinds;
 mod link;
 mod list;
-mod live;
 mod look;
 mod named;
 mod reply;
