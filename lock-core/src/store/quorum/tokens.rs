@@ -15,8 +15,8 @@
 //! that may not have ended. A vote that was healed after the release is removed by the healing.
 //!
 //! An undo that may still arrive although its connection was replaced (see [`Undone`]) would remove a vote of a later attempt. So
-//! that attempt goes on with another edition of the token: for the nodes it is another token, and the undo does not affect it. It gives up
-//! the votes and places of the former edition.
+//! that attempt goes on with another edition of the token: for the nodes it is another token, and the undo does not affect it. It
+//! gives up the votes and places of the former edition.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;

@@ -10,11 +10,10 @@ use once_cell::sync::OnceCell;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, PushInfo, PushKind, RedisError, RedisResult, Value, cmd};
 
-use super::agreement::Agreement;
 use super::channels::Subscriptions;
 use super::dial::Dial;
 use super::error::is_from_replica;
-use super::named::Named;
+use super::named::{Agreement, Named};
 use super::reply::text;
 use super::script::Script;
 use super::sentinels::Sentinels;

@@ -1,6 +1,5 @@
 //! Locks on Redis or Valkey: on one master, or on the masters of a cluster.
 
-mod agreement;
 mod batch;
 mod channels;
 mod cluster;

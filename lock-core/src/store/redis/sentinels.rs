@@ -10,9 +10,8 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::agreement::{Agreement, agreement};
 use super::error::{is_misconfigured, said};
-use super::named::Named;
+use super::named::{Agreement, Named, agreement};
 use super::target::Target;
 use crate::base::sync::lock;
 

@@ -9,8 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use redis::{ConnectionAddr, RedisResult};
 
-use super::agreement::Agreement;
-use super::named::Named;
+use super::named::{Agreement, Named};
 use super::sentinels::Sentinels;
 use super::target::Target;
 use crate::base::sync::lock;
@@ -301,19 +300,5 @@ mod tests {
         assert_eq!(known.hear(&other, By::One), News::None);
         assert_eq!(known.hear(&named(1, 1), By::One), News::First);
         assert_eq!(known.hear(&other, By::One), News::None);
-    }
-
-    #[test]
-    fn a_message_that_is_no_hello_is_nothing() {
-        for message in [
-            "",
-            "a,b",
-            "h,1,r,1,m,,1,1",
-            "h,1,r,1,m,h,0,1",
-            "h,1,r,1,m,h,70000,1",
-            "h,1,r,1,m,h,1,-1",
-        ] {
-            assert_eq!(Named::in_hello(message), None, "{message}");
-        }
     }
 }
