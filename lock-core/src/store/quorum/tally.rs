@@ -126,14 +126,9 @@ impl Tally {
             let most = clients.values().max_by_key(|(votes, _)| *votes);
             let (most, holder) = most.copied().unwrap_or((0, &None));
             // The nodes without an answer may all have voted for one client. If even that is no majority, the votes are split.
-            if most + open + failed < majority {
-                return Some(Ok(Verdict::Split));
-            }
-            if most < majority && open > 0 {
-                return None;
-            }
             if most < majority {
-                return Some(Ok(Verdict::Split));
+                let is_split = open == 0 || most + open + failed < majority;
+                return is_split.then_some(Ok(Verdict::Split));
             }
             // The attempt can win when `missing` more votes have come free.
             left.sort_unstable();
