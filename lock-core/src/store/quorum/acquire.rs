@@ -10,7 +10,7 @@ use super::ballot::{Ballot, yes};
 use super::causes::{not_ours, silent};
 use super::node::{Members, Node};
 use super::nodes::Nodes;
-use super::round::{How, Progress, ask};
+use super::round::{Answered, How, Progress, Round, ask};
 use super::tally::{Tally, Verdict};
 use super::vote::Vote;
 use crate::base::time::{Clock, SystemClock};
@@ -94,37 +94,11 @@ impl QuorumStore {
             members.give_up(attempt, former);
         }
         let mut round = ask(members, ballot, How::Vote(token), skip, most);
-        let soon = Instant::now() + self.usual() * 2;
         let mut tally = Tally::new(members.all.len(), members.clock_skew / 2);
         for node in members.all.iter().filter(|node| skip.has(node.index)) {
             tally.count(node.index, Err(node.failed(silent())));
         }
-        let verdict = loop {
-            let verdict = tally.verdict();
-            // A waiter needs a place in every queue, and time matters less, so all nodes that answer soon are counted.
-            let lingers =
-                attempt.mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
-            let is_final = !lingers || round.is_over() || Instant::now() >= soon;
-            if let Some(verdict) = verdict.filter(|_| is_final) {
-                break verdict;
-            }
-            // The other nodes may be far away. A minority of votes that waits for them keeps all others from a majority.
-            if tally.has_heard_a_majority() && Instant::now() >= soon {
-                break Ok(Verdict::Split);
-            }
-            let end = tally.has_heard_a_majority().then_some(soon);
-            // Every node answers or times out in the end, and then the tally has a verdict.
-            let (node, answer) = match round.next_until(end).await {
-                Progress::Answered(answered) => answered,
-                Progress::TimeIsUp => continue,
-                Progress::Over => break Err(silent()),
-            };
-            let mut vote = answer.and_then(|value| Vote::read(&value));
-            if let Ok(Vote::Granted { clock, .. }) = &mut vote {
-                *clock -= round.took(node);
-            }
-            tally.count(node, vote.map_err(|error| members.all[node].failed(error)));
-        };
+        let verdict = self.counted(&mut round, &mut tally, attempt.mode).await;
         if let Ok(Verdict::Won { largest, smallest }) = verdict {
             // The slower nodes vote for this attempt, too. A request that has not been sent yet must not arrive
             // behind the release.
@@ -142,6 +116,42 @@ impl QuorumStore {
             }
         }
         verdict
+    }
+
+    /// Counts the answers as they come, until there is a verdict.
+    async fn counted(
+        &self,
+        round: &mut Round<impl Future<Output = Answered> + Send + 'static>,
+        tally: &mut Tally,
+        mode: Mode,
+    ) -> Result<Verdict, StoreError> {
+        let soon = Instant::now() + self.usual() * 2;
+        loop {
+            let verdict = tally.verdict();
+            // A waiter needs a place in every queue, and time matters less, so all nodes that answer soon are counted.
+            let lingers = mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
+            let is_final = !lingers || round.is_over() || Instant::now() >= soon;
+            if let Some(verdict) = verdict.filter(|_| is_final) {
+                return verdict;
+            }
+            // The other nodes may be far away. A minority of votes that waits for them keeps all others from a majority.
+            if tally.has_heard_a_majority() && Instant::now() >= soon {
+                return Ok(Verdict::Split);
+            }
+            let end = tally.has_heard_a_majority().then_some(soon);
+            // Every node answers or times out in the end, and then the tally has a verdict.
+            let (node, answer) = match round.next_until(end).await {
+                Progress::Answered(answered) => answered,
+                Progress::TimeIsUp => continue,
+                Progress::Over => return Err(silent()),
+            };
+            let mut vote = answer.and_then(|value| Vote::read(&value));
+            if let Ok(Vote::Granted { clock, .. }) = &mut vote {
+                *clock -= round.took(node);
+            }
+            let failed = |error| self.members.all[node].failed(error);
+            tally.count(node, vote.map_err(failed));
+        }
     }
 
     /// The nodes to skip because they have not answered recently. They are probed in the background: a round that waited for a

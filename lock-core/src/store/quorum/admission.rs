@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::join3;
+use futures_util::future::{OptionFuture, join3};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission_state::{Connection, Note};
@@ -125,33 +125,10 @@ impl Members {
         }
     }
 
-    /// Finds out whether the server behind a connection may have forgotten anything, and loads the scripts. A call that had
-    /// to be repeated because its script is missing could arrive behind a later one.
+    /// Finds out whether the server behind a connection may have forgotten anything.
     async fn vet(&self, node: &Arc<Node>) -> Result<(), StoreError> {
         let generation = node.master.ready().await?;
-        let now = SystemClock.now();
-        let dialled = node.master.dialled(generation).ok_or_else(reconnected)?;
-        let look = async {
-            // An old connection hides that the address leads elsewhere.
-            let is_old = dialled.until(now) >= self.wait / 4;
-            if is_old {
-                Some(node.master.run_at_address().await)
-            } else {
-                None
-            }
-        };
-        let (loaded, run, looked) = join3(node.master.load(), node.master.run(), look).await;
-        loaded?;
-        let run = run?;
-        self.is_alone(node, generation, &run)?;
-        let seen = match looked.transpose()? {
-            Some(other) if !run.is(&other) => {
-                node.master.leave(generation);
-                return Err(reconnected());
-            }
-            Some(_) => now,
-            None => dialled,
-        };
+        let (run, seen) = self.identified(node, generation).await?;
         let (mut how, end) = (Vetting::Look, Instant::now() + self.limit / 2);
         loop {
             let statement = self.statement(node, how, &run);
@@ -194,6 +171,28 @@ impl Members {
                     return Ok(());
                 }
             }
+        }
+    }
+
+    /// The run of the server behind a connection, and from when on the address of the node led to it. Loads the scripts as well: a
+    /// call that had to be repeated because its script is missing could arrive behind a later one.
+    async fn identified(&self, node: &Node, generation: u64) -> Result<(Run, Moment), StoreError> {
+        let now = SystemClock.now();
+        let dialled = node.master.dialled(generation).ok_or_else(reconnected)?;
+        // An old connection hides that the address leads elsewhere.
+        let is_old = dialled.until(now) >= self.wait / 4;
+        let look = OptionFuture::from(is_old.then(|| node.master.run_at_address()));
+        let (loaded, run, looked) = join3(node.master.load(), node.master.run(), look).await;
+        loaded?;
+        let run = run?;
+        self.is_alone(node, generation, &run)?;
+        match looked.transpose()? {
+            Some(other) if !run.is(&other) => {
+                node.master.leave(generation);
+                Err(reconnected())
+            }
+            Some(_) => Ok((run, now)),
+            None => Ok((run, dialled)),
         }
     }
 

@@ -37,6 +37,7 @@ use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout_at};
 
+use self::causes::Failure;
 use self::hints::Hints;
 use self::master::Master;
 use self::node::Members;
@@ -106,6 +107,32 @@ impl QuorumStore {
 
     /// Connects to every node that answers, so that a wrong address or password shows at start-up. A majority is enough.
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        let (members, failures) = (&self.members, self.failures().await?);
+        let now = SystemClock.now();
+        let left = members.in_a_majority(|node| node.left(now));
+        if !left.is_zero() {
+            tracing::warn!(
+                ?left,
+                "no lock is granted before that: a majority of the nodes is new or has lost its data; to begin a new quorum without \
+                 a wait, call `begin_quorum` once"
+            );
+        }
+        for failure in &failures {
+            tracing::warn!(
+                node = failure.node,
+                address = &*failure.address,
+                why = failure.why(),
+                "a node of the quorum does not vote yet"
+            );
+        }
+        if failures.len() > members.all.len() - members.majority {
+            return Err(causes::combined(members.all.len(), failures));
+        }
+        Ok(())
+    }
+
+    /// Waits for the vettings of all nodes, but not much longer than for a majority. Returns why the others do not vote.
+    async fn failures(&self) -> Result<Vec<Failure>, StoreError> {
         let members = &self.members;
         let began = Instant::now();
         let mut admissions: FuturesUnordered<_> = members
@@ -143,29 +170,7 @@ impl QuorumStore {
             })
             .collect();
         failures.extend(late);
-        let now = SystemClock.now();
-        let mut left: Vec<_> = members.all.iter().map(|node| node.left(now)).collect();
-        left.sort_unstable();
-        let left = left[members.majority - 1];
-        if !left.is_zero() {
-            tracing::warn!(
-                ?left,
-                "no lock is granted before that: a majority of the nodes is new or has lost its data; to begin a new quorum without \
-                 a wait, call `begin_quorum` once"
-            );
-        }
-        for failure in &failures {
-            tracing::warn!(
-                node = failure.node,
-                address = &*failure.address,
-                why = failure.why(),
-                "a node of the quorum does not vote yet"
-            );
-        }
-        if failures.len() > self.members.all.len() - self.members.majority {
-            return Err(causes::combined(self.members.all.len(), failures));
-        }
-        Ok(())
+        Ok(failures)
     }
 }
 
