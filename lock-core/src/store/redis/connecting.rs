@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use futures_util::future::join5;
+use futures_util::future::{OptionFuture, join5};
 use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisError, RedisResult, Value, cmd,
 };
@@ -161,6 +161,17 @@ impl Link {
         };
         let socket = socket::connect(target, &settings, config, first, ended).await?;
         self.was_connected.store(true, Ordering::Relaxed);
+        self.set_up(target, &socket, pushes).await?;
+        Ok(Live {
+            generation,
+            dialled,
+            made_in: begun.elapsed(),
+            socket,
+        })
+    }
+
+    /// Says who we are, subscribes, raises the counter of the fencing tokens, and looks at the server.
+    async fn set_up(&self, target: &Target, socket: &Socket, pushes: bool) -> RedisResult<()> {
         let attached = self.attached.get();
         let (mut named, mut requests) = (socket.clone(), socket.requests.clone());
         let name = async {
@@ -170,12 +181,8 @@ impl Link {
                 let _ = named.request(name.arg("SETNAME").arg(&attached.name)).await;
             }
         };
-        let subscribe = async {
-            match attached.filter(|_| pushes) {
-                Some(attached) => Some(requests.subscribe(&attached.channel).await),
-                None => None,
-            }
-        };
+        let hears = attached.filter(|_| pushes);
+        let subscribe = OptionFuture::from(hears.map(|it| requests.subscribe(&it.channel)));
         let follow = async {
             if pushes && self.source.follows {
                 // A user without the right hears of a failover from the sentinels only, or by the end of the connection.
@@ -194,7 +201,7 @@ impl Link {
         };
         // One round trip for all.
         let (looked, (), subscribed, (), ()) =
-            join5(self.look(target, &socket), name, subscribe, follow, raise).await;
+            join5(self.look(target, socket), name, subscribe, follow, raise).await;
         looked?;
         match subscribed {
             None => {}
@@ -206,12 +213,7 @@ impl Link {
             }
             Some(Err(error)) => return Err(error),
         }
-        Ok(Live {
-            generation,
-            dialled,
-            made_in: begun.elapsed(),
-            socket,
-        })
+        Ok(())
     }
 
     /// Looks at the server, unless it has passed before.
