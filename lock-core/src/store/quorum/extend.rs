@@ -9,8 +9,8 @@ use super::QuorumStore;
 use super::ballot::Ballot;
 use super::causes::{combined, is_waiting};
 use super::clean_up::GivenUp;
-use super::nodes::Nodes;
-use super::round::{How, ask};
+use super::nodes::{MAXIMUM_NODES, Nodes};
+use super::round::{Answered, How, Round, ask};
 use super::sent_on::NONE;
 use super::tokens::RunningRenewal;
 use crate::store::redis::extended;
@@ -27,7 +27,6 @@ impl QuorumStore {
         let renewals: Vec<_> = renewals
             .map(|(renewal, token)| Renewal { token, ..*renewal })
             .collect();
-        let (nodes, majority) = (members.all.len(), members.majority);
         // A renewal without an answer must leave time for another one.
         let ttls = renewals.iter().map(|renewal| renewal.ttl);
         let third = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
@@ -40,25 +39,51 @@ impl QuorumStore {
         let ballot = Ballot::extend(&kept);
         let patience = self.patience().min(limit);
         let mut round = ask(members, ballot, How::Renew, Nodes::default(), patience);
+        let lost = self.lost(&mut round, &renewals, end).await;
+        round.finish(|_| ());
+        let (lost, renewing) = (lost?, Arc::new(renewing));
+        for (renewal, lost) in renewals.iter().zip(&lost) {
+            // A lease that is only confirmed gets no new vote: its ttl is not known here.
+            if let Some(lost) = lost
+                && !renewal.ttl.is_zero()
+            {
+                members.tokens.renewed(renewal.token, renewal.ttl);
+                if !lost.is_empty() {
+                    self.heal(*renewal, *lost, &renewing);
+                }
+            }
+        }
+        Ok(lost.iter().map(Option::is_some).collect())
+    }
+
+    /// For each lease, the nodes that have lost its vote and can be healed; `None` if it is not renewed. All nodes that answer in
+    /// time are counted, and the others are awaited only as long as they are needed. An error if no lease is decided.
+    async fn lost(
+        &self,
+        round: &mut Round<impl Future<Output = Answered> + Send + 'static>,
+        renewals: &[Renewal<'_>],
+        end: Instant,
+    ) -> Result<Vec<Option<Nodes>>, StoreError> {
+        let members = &self.members;
+        let (nodes, majority) = (members.all.len(), members.majority);
+        let mut failures = [const { None }; MAXIMUM_NODES];
         let mut held = vec![Nodes::default(); renewals.len()];
         let (mut not_held, mut waiting) = (held.clone(), Nodes::default());
-        let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
         loop {
             let won = |n: usize| held[n].len() >= majority;
             let decided = |n: usize| won(n) || not_held[n].len() > nodes - majority;
-            // All nodes that answer in time are counted, so that their lost votes are healed. The others are awaited only as long
-            // as they are needed.
             let next = match round.next().await {
-                Some(next) => Some(next),
-                None if (0..renewals.len()).all(decided) => None,
-                None => round.straggler(end).await,
+                None if !(0..renewals.len()).all(decided) => round.straggler(end).await,
+                next => next,
             };
             let Some((node, answer)) = next else {
                 if !renewals.is_empty() && !(0..renewals.len()).any(decided) {
-                    round.finish(|_| ());
                     return Err(combined(nodes, failures.into_iter().flatten().collect()));
                 }
-                break;
+                // A lease without a majority for or against it, in a round that has decided others, has lost votes besides the
+                // nodes that cannot be asked. It counts as lost, which is safe.
+                let lost = |n| won(n).then(|| not_held[n].but(waiting));
+                return Ok((0..renewals.len()).map(lost).collect());
             };
             failures[node] = None;
             match answer.and_then(|value| extended(value, renewals.len())) {
@@ -75,33 +100,18 @@ impl QuorumStore {
                         *side = side.with(node);
                     }
                 }
-                // It has no vote of any lock, and is not healed before it votes.
-                Err(error) if is_waiting(&error) => {
-                    for not_held in &mut not_held {
-                        *not_held = not_held.with(node);
+                Err(error) => {
+                    // It has no vote of any lock, and is not healed before it votes.
+                    if is_waiting(&error) {
+                        for not_held in &mut not_held {
+                            *not_held = not_held.with(node);
+                        }
+                        waiting = waiting.with(node);
                     }
-                    waiting = waiting.with(node);
                     failures[node] = Some(members.all[node].failed(error));
                 }
-                Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         }
-        round.finish(|_| ());
-        // A lease without a majority for or against it, in a round that has decided others, has lost votes besides the nodes
-        // that cannot be asked. It counts as lost, which is safe.
-        let renewed: Vec<bool> = held.iter().map(|held| held.len() >= majority).collect();
-        let renewing = Arc::new(renewing);
-        for ((renewal, renewed), lost) in renewals.iter().zip(&renewed).zip(not_held) {
-            // A lease that is only confirmed gets no new vote: its ttl is not known here.
-            if *renewed && !renewal.ttl.is_zero() {
-                members.tokens.renewed(renewal.token, renewal.ttl);
-                let lost = lost.but(waiting);
-                if !lost.is_empty() {
-                    self.heal(*renewal, lost, &renewing);
-                }
-            }
-        }
-        Ok(renewed)
     }
 
     /// The renewal as the nodes are asked for it. A ttl of zero leaves a vote as it is.
