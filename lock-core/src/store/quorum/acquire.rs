@@ -176,7 +176,7 @@ impl QuorumStore {
         }
         self.members.spawn(async move {
             let node = &members.all[index];
-            node.probe(&members).await;
+            members.probe(node).await;
             node.rtt.end_probe();
         });
     }

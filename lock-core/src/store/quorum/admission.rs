@@ -196,6 +196,19 @@ impl Members {
         }
     }
 
+    /// Finds out whether a silent node answers again, and may vote.
+    pub(super) async fn probe(self: &Arc<Self>, node: &Arc<Node>) {
+        if node.vetted_run().is_none() && self.vetted(node).await.is_err() {
+            return;
+        }
+        let sent = Instant::now();
+        match timeout(self.limit, node.master.run()).await {
+            Ok(Ok(_)) => node.rtt.answered(sent.elapsed()),
+            Ok(Err(_)) => {}
+            Err(_) => node.master.went_silent(),
+        }
+    }
+
     pub(super) fn statement<'a>(
         &'a self,
         node: &'a Node,

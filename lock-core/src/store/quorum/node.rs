@@ -1,29 +1,21 @@
-//! A node of a quorum, and what is sent to it.
+//! A node of a quorum, and what all its nodes share.
 
-use std::future::poll_fn;
-use std::pin::pin;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
-use std::task::Poll;
 use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, timeout};
 
 use super::admission_state::Admission;
-use super::ballot::Ballot;
-use super::causes::{Failure, in_doubt, reconnected, unknown};
+use super::causes::Failure;
 use super::leftovers::{Leftovers, UnderWay};
 use super::master::Master;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::rtt::RttEstimator;
-use super::sent_on::NONE;
 use super::tokens::Tokens;
-use super::vote::is_unknown;
 use crate::base::config::Config;
 use crate::base::rt::{self, Handle};
-use crate::base::token::Token;
 use crate::store::StoreError;
 
 pub(super) struct Node {
@@ -121,120 +113,6 @@ impl Members {
 }
 
 impl Node {
-    /// The answer of this node to a request for votes, or for their renewal. It does not count if the connection was replaced on the
-    /// way. `token` is that of a request for a vote: an undo that may arrive behind it would remove the vote.
-    pub(super) async fn vote(
-        self: &Arc<Self>,
-        members: &Arc<Members>,
-        ballot: &Ballot,
-        token: Option<&Token>,
-        sent: Instant,
-        closed: &AtomicBool,
-        took: &AtomicI64,
-    ) -> Result<redis::Value, StoreError> {
-        let (before, counter) = members.admit(self).await?;
-        if closed.load(Ordering::SeqCst) {
-            return Err(reconnected());
-        }
-        if token.is_some_and(|token| !members.tokens.is_sent(token, self.index, before)) {
-            return Err(in_doubt());
-        }
-        let asked = Instant::now();
-        let value = self.send_while(ballot, Some(&counter), sent, || true);
-        let value = value.await?;
-        if self.master.generation() != Some(before) {
-            return Err(reconnected());
-        }
-        // The node read its clock about halfway.
-        let middle = (asked + asked.elapsed() / 2).saturating_duration_since(sent);
-        took.store(middle.as_millis() as i64, Ordering::Relaxed);
-        if is_unknown(&value) {
-            self.is_unknown();
-            return Err(unknown());
-        }
-        Ok(value)
-    }
-
-    /// Removes what an attempt for this token may have left. If another attempt goes on with the token when the undo would be sent,
-    /// nothing is sent and the answer is nil.
-    pub(super) async fn undo(
-        &self,
-        members: &Members,
-        ballot: &Ballot,
-        sent: Instant,
-        token: &Token,
-    ) -> Result<redis::Value, StoreError> {
-        if self.master.generation().is_none() {
-            Box::pin(self.master.ready()).await?;
-        }
-        // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
-        let is_first = AtomicBool::new(true);
-        let wanted = || is_first.load(Ordering::Relaxed) || !members.tokens.is_claimed(token);
-        let mut release = pin!(self.send_while(ballot, None, sent, wanted));
-        // The first poll sends the request: the votes of a later attempt arrive after it.
-        let first = poll_fn(|cx| {
-            let ask = || {
-                let before = self.master.generation();
-                let first = release.as_mut().poll(cx);
-                let after = self.master.generation();
-                (before.filter(|_| before == after).unwrap_or(NONE), first)
-            };
-            Poll::Ready(members.tokens.send_undo(token, self.index, ask))
-        });
-        let first = first.await;
-        is_first.store(false, Ordering::Relaxed);
-        let Some((number, first)) = first else {
-            return Ok(redis::Value::Nil);
-        };
-        let answer = match first {
-            Poll::Ready(answer) => answer,
-            Poll::Pending => release.await,
-        };
-        if !matches!(answer, Err(StoreError::Ambiguous(_))) {
-            members.tokens.undo_answered(token, self.index, number);
-        }
-        answer
-    }
-
-    pub(super) async fn send(
-        &self,
-        ballot: &Ballot,
-        sent: Instant,
-    ) -> Result<redis::Value, StoreError> {
-        self.send_while(ballot, None, sent, || true).await
-    }
-
-    async fn send_while(
-        &self,
-        ballot: &Ballot,
-        counter: Option<&str>,
-        sent: Instant,
-        wanted: impl Fn() -> bool,
-    ) -> Result<redis::Value, StoreError> {
-        let answer = self.master.send_while(ballot, counter, wanted).await;
-        match &answer {
-            // The connection may be missing: the next attempts are probes.
-            Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
-            Ok(_) | Err(StoreError::Misconfigured(_) | StoreError::NotYet(_)) => {
-                self.rtt.answered(sent.elapsed());
-            }
-        }
-        answer
-    }
-
-    /// Finds out whether a silent node answers again, and may vote.
-    pub(super) async fn probe(self: &Arc<Self>, members: &Arc<Members>) {
-        if self.vetted_run().is_none() && members.vetted(self).await.is_err() {
-            return;
-        }
-        let sent = Instant::now();
-        match timeout(members.limit, self.master.run()).await {
-            Ok(Ok(_)) => self.rtt.answered(sent.elapsed()),
-            Ok(Err(_)) => {}
-            Err(_) => self.master.went_silent(),
-        }
-    }
-
     pub(super) fn failed(&self, error: StoreError) -> Failure {
         Failure {
             node: self.index,

@@ -1,7 +1,7 @@
-//! One request to several nodes: the answers as they come, and the rest in the background.
+//! One request to several nodes: what each is sent, the answers as they come, and the rest in the background.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::task::{Context, Poll};
@@ -13,9 +13,11 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::ballot::Ballot;
-use super::causes::late;
-use super::node::Members;
+use super::causes::{in_doubt, late, reconnected, unknown};
+use super::node::{Members, Node};
 use super::nodes::{MAXIMUM_NODES, Nodes};
+use super::sent_on::NONE;
+use super::vote::is_unknown;
 use crate::base::token::Token;
 use crate::store::StoreError;
 
@@ -157,23 +159,106 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
         ballot,
         how,
         sent,
-        closed,
-        took,
+        ..
     } = &*question;
     let node = &members.all[index];
     let answer = match how {
-        How::Vote(_) | How::Renew => {
-            let token = match how {
-                How::Vote(token) => Some(token),
-                _ => None,
-            };
-            let vote = node.vote(members, ballot, token, *sent, closed, &took[index]);
-            vote.await
-        }
-        How::Tell => node.send(ballot, *sent).await,
+        How::Vote(token) => question.vote(index, Some(token)).await,
+        How::Renew => question.vote(index, None).await,
+        How::Tell => node.send_while(ballot, None, *sent, || true).await,
         How::Undo(token) => node.undo(members, ballot, *sent, token).await,
     };
     (index, answer)
+}
+
+impl Question {
+    /// The answer of a node to a request for votes, or for their renewal. It does not count if the connection was replaced on the
+    /// way. `token` is that of a request for a vote: an undo that may arrive behind it would remove the vote.
+    async fn vote(&self, index: usize, token: Option<&Token>) -> Result<Value, StoreError> {
+        let (members, node) = (&self.members, &self.members.all[index]);
+        let (before, counter) = members.admit(node).await?;
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(reconnected());
+        }
+        if token.is_some_and(|token| !members.tokens.is_sent(token, index, before)) {
+            return Err(in_doubt());
+        }
+        let asked = Instant::now();
+        let value = node.send_while(&self.ballot, Some(&counter), self.sent, || true);
+        let value = value.await?;
+        if node.master.generation() != Some(before) {
+            return Err(reconnected());
+        }
+        // The node read its clock about halfway.
+        let middle = (asked + asked.elapsed() / 2).saturating_duration_since(self.sent);
+        self.took[index].store(middle.as_millis() as i64, Ordering::Relaxed);
+        if is_unknown(&value) {
+            node.is_unknown();
+            return Err(unknown());
+        }
+        Ok(value)
+    }
+}
+
+impl Node {
+    /// Removes what an attempt for this token may have left. If another attempt goes on with the token when the undo would be sent,
+    /// nothing is sent and the answer is nil.
+    pub(super) async fn undo(
+        &self,
+        members: &Members,
+        ballot: &Ballot,
+        sent: Instant,
+        token: &Token,
+    ) -> Result<Value, StoreError> {
+        if self.master.generation().is_none() {
+            Box::pin(self.master.ready()).await?;
+        }
+        // The first poll has been checked already. It runs under the lock of the tokens, so it must not check again.
+        let is_first = AtomicBool::new(true);
+        let wanted = || is_first.load(Ordering::Relaxed) || !members.tokens.is_claimed(token);
+        let mut release = pin!(self.send_while(ballot, None, sent, wanted));
+        // The first poll sends the request: the votes of a later attempt arrive after it.
+        let first = poll_fn(|cx| {
+            let ask = || {
+                let before = self.master.generation();
+                let first = release.as_mut().poll(cx);
+                let after = self.master.generation();
+                (before.filter(|_| before == after).unwrap_or(NONE), first)
+            };
+            Poll::Ready(members.tokens.send_undo(token, self.index, ask))
+        });
+        let first = first.await;
+        is_first.store(false, Ordering::Relaxed);
+        let Some((number, first)) = first else {
+            return Ok(Value::Nil);
+        };
+        let answer = match first {
+            Poll::Ready(answer) => answer,
+            Poll::Pending => release.await,
+        };
+        if !matches!(answer, Err(StoreError::Ambiguous(_))) {
+            members.tokens.undo_answered(token, self.index, number);
+        }
+        answer
+    }
+
+    async fn send_while(
+        &self,
+        ballot: &Ballot,
+        counter: Option<&str>,
+        sent: Instant,
+        wanted: impl Fn() -> bool,
+    ) -> Result<Value, StoreError> {
+        let answer = self.master.send_while(ballot, counter, wanted).await;
+        match &answer {
+            // The connection may be missing: the next attempts are probes.
+            Err(StoreError::NotNow(_) | StoreError::Ambiguous(_)) => self.rtt.missed(),
+            Ok(_) | Err(StoreError::Misconfigured(_) | StoreError::NotYet(_)) => {
+                self.rtt.answered(sent.elapsed());
+            }
+        }
+        answer
+    }
 }
 
 impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
