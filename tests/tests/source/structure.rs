@@ -278,9 +278,6 @@ const LONG: [&str; 6] = [
     "validate.rs: validate",
 ];
 
-/// Names that stand for two types of a crate.
-const TWICE: [&str; 1] = ["Node"];
-
 /// What users see asks the engine, never a store. This file composes both.
 const COMPOSES: &str = "face/connect.rs";
 
@@ -370,5 +367,5 @@ fn a_type_name_occurs_once_in_a_crate() {
             }
         }
     }
-    assert_eq!(twice.into_iter().collect::<Vec<_>>(), TWICE);
+    assert!(twice.is_empty(), "{twice:#?}");
 }

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep};
 use super::QuorumStore;
 use super::ballot::{Ballot, yes};
 use super::causes::{not_ours, silent};
-use super::node::{Members, Node};
+use super::members::{Member, Members};
 use super::nodes::Nodes;
 use super::round::{Answered, How, Progress, Round, ask};
 use super::tally::{Tally, Verdict};
@@ -233,6 +233,6 @@ fn silent_nodes(members: &Members) -> Nodes {
 /// Whether too few nodes are left for a majority: the others are silent or wait.
 fn has_no_majority(members: &Members) -> bool {
     let now = SystemClock.now();
-    let able = |node: &&Arc<Node>| !node.rtt.is_silent() && node.left(now).is_zero();
+    let able = |node: &&Arc<Member>| !node.rtt.is_silent() && node.left(now).is_zero();
     members.all.iter().filter(able).count() < members.majority
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 
 use super::admission_state::{Connection, Note};
 use super::causes::{in_wait, late, no_note, reconnected, twice};
-use super::node::{Members, Node};
+use super::members::{Member, Members};
 use super::vetting::{Run, Statement, Vetted, Vetting, counter_of};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment, SystemClock};
@@ -22,7 +22,7 @@ use crate::store::StoreError;
 /// A connection that may be used for votes: its generation, and the key of the node's counter.
 pub(super) type Admitted = (u64, Arc<str>);
 
-impl Node {
+impl Member {
     /// The vetted run, if the connection in use is the vetted one.
     pub(super) fn vetted_run(&self) -> Option<(u64, Run)> {
         let generation = self.master.generation()?;
@@ -79,7 +79,10 @@ impl Members {
     }
 
     /// Whether this node may vote on its current connection.
-    pub(super) async fn admit(self: &Arc<Self>, node: &Arc<Node>) -> Result<Admitted, StoreError> {
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        node: &Arc<Member>,
+    ) -> Result<Admitted, StoreError> {
         let admitted = || node.admitted(self.fresh_for(), || self.watch(node));
         if let Some(admitted) = admitted()? {
             return Ok(admitted);
@@ -96,7 +99,7 @@ impl Members {
 
     /// Waits for the vetting of the connection. The vetting runs by itself: the caller may have its majority, and
     /// leave, long before.
-    pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), StoreError> {
+    pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
         let over = node.admission.vetting_over.notified();
         tokio::pin!(over);
         over.as_mut().enable();
@@ -126,7 +129,7 @@ impl Members {
     }
 
     /// Finds out whether the server behind a connection may have forgotten anything.
-    async fn vet(&self, node: &Arc<Node>) -> Result<(), StoreError> {
+    async fn vet(&self, node: &Arc<Member>) -> Result<(), StoreError> {
         let generation = node.master.ready().await?;
         let (run, seen) = self.identified(node, generation).await?;
         let (mut how, end) = (Vetting::Look, Instant::now() + self.limit / 2);
@@ -176,7 +179,11 @@ impl Members {
 
     /// The run of the server behind a connection, and from when on the address of the node led to it. Loads the scripts as well: a
     /// call that had to be repeated because its script is missing could arrive behind a later one.
-    async fn identified(&self, node: &Node, generation: u64) -> Result<(Run, Moment), StoreError> {
+    async fn identified(
+        &self,
+        node: &Member,
+        generation: u64,
+    ) -> Result<(Run, Moment), StoreError> {
         let now = SystemClock.now();
         let dialled = node.master.dialled(generation).ok_or_else(reconnected)?;
         // An old connection hides that the address leads elsewhere.
@@ -197,7 +204,7 @@ impl Members {
     }
 
     /// Finds out whether a silent node answers again, and may vote.
-    pub(super) async fn probe(self: &Arc<Self>, node: &Arc<Node>) {
+    pub(super) async fn probe(self: &Arc<Self>, node: &Arc<Member>) {
         if node.vetted_run().is_none() && self.vetted(node).await.is_err() {
             return;
         }
@@ -211,7 +218,7 @@ impl Members {
 
     pub(super) fn statement<'a>(
         &'a self,
-        node: &'a Node,
+        node: &'a Member,
         how: Vetting<'a>,
         run: &'a Run,
     ) -> Statement<'a> {
@@ -226,9 +233,9 @@ impl Members {
     }
 
     /// No other node may be on the same server, in another database. Each node says its run before it looks for others.
-    fn is_alone(&self, node: &Node, generation: u64, run: &Run) -> Result<(), StoreError> {
+    fn is_alone(&self, node: &Member, generation: u64, run: &Run) -> Result<(), StoreError> {
         lock(&node.admission.state).run_id = Some((generation, run.id.clone()));
-        let has_it = |other: &Node| {
+        let has_it = |other: &Member| {
             let generation = other.master.generation();
             let state = lock(&other.admission.state);
             let known = state.run_id.as_ref();
@@ -242,7 +249,7 @@ impl Members {
     }
 
     /// The server of this node is another node, or a node of another quorum.
-    pub(super) fn is_other(&self, node: &Node, other: Vetted) -> StoreError {
+    pub(super) fn is_other(&self, node: &Member, other: Vetted) -> StoreError {
         let Vetted::Other { label, list, wait } = other else {
             return reconnected();
         };
@@ -269,7 +276,7 @@ impl Members {
 
     /// The node has no note. It gets one only after the note of another node was read, or all nodes have said that they are new:
     /// else a client with a wrong list, or a wrong wait, could begin a second quorum on nodes that have lost their data.
-    async fn how_to_begin(&self, node: &Node, end: Instant) -> Result<Vetting<'_>, StoreError> {
+    async fn how_to_begin(&self, node: &Member, end: Instant) -> Result<Vetting<'_>, StoreError> {
         lock(&node.admission.state).note = Note::New(SystemClock.now());
         self.noted.notify_waiters();
         loop {
@@ -291,7 +298,7 @@ impl Members {
             let missing = missing.filter(|(_, note)| !is_new(note));
             let missing: Vec<_> = missing.map(|(node, _)| node).collect();
             // A node that is far away says so later. Its vetting ends in any case.
-            let is_vetted = |node: &&Arc<Node>| node.admission.vetting.load(Ordering::SeqCst);
+            let is_vetted = |node: &&Arc<Member>| node.admission.vetting.load(Ordering::SeqCst);
             let end = if missing.iter().any(is_vetted) {
                 end + self.limit * 2
             } else {

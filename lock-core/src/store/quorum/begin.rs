@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::QuorumStore;
 use super::causes::{Failure, late, twice};
-use super::node::Node;
+use super::members::Member;
 use super::vetting::{Run, Vetted, Vetting};
 use crate::base::error::Cause;
 use crate::store::StoreError;
@@ -112,7 +112,7 @@ impl QuorumStore {
         try_join_all(nodes.map(|(node, run)| self.found(node, run, how))).await
     }
 
-    async fn found(&self, node: &Node, run: &Run, how: Vetting<'_>) -> Result<Found, StoreError> {
+    async fn found(&self, node: &Member, run: &Run, how: Vetting<'_>) -> Result<Found, StoreError> {
         let members = &self.members;
         let vetted = node.master.vet(members.statement(node, how, run));
         let vetted = self.on(node, vetted).await?;
@@ -136,7 +136,7 @@ impl QuorumStore {
     /// Does something on a node within the command deadline.
     async fn on<T>(
         &self,
-        node: &Node,
+        node: &Member,
         act: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let limit = self.members.limit;
@@ -152,7 +152,7 @@ fn not_new(left: Duration) -> String {
     )
 }
 
-fn wrong(node: &Node, why: String) -> StoreError {
+fn wrong(node: &Member, why: String) -> StoreError {
     not_begun(&node.failed(StoreError::Misconfigured(why.into())))
 }
 

@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout};
 
 use super::ballot::Ballot;
 use super::leftovers::{Busy, LATE, Leftover};
-use super::node::{Members, Node};
+use super::members::{Member, Members};
 use super::round::{Answered, How, ask};
 use super::sent_on::SentOn;
 use crate::base::sync::lock;
@@ -123,7 +123,7 @@ impl Members {
         GivenUp::new(self, ballot, token, sent_on).undo();
     }
 
-    fn remember(self: &Arc<Self>, node: &Node, leftover: Leftover) {
+    fn remember(self: &Arc<Self>, node: &Member, leftover: Leftover) {
         if lock(&node.leftovers).add(leftover) {
             let busy = self.under_way.begin();
             let alive = self.alive.subscribe();
@@ -132,7 +132,7 @@ impl Members {
     }
 
     /// Sends what is due.
-    async fn clean_up(self: &Arc<Self>, node: &Arc<Node>) -> Pass {
+    async fn clean_up(self: &Arc<Self>, node: &Arc<Member>) -> Pass {
         let connected = timeout(self.limit, node.master.ready()).await;
         let connection = connected.ok().and_then(Result::ok);
         let asked = Instant::now();

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
-use super::node::Members;
+use super::members::Members;
 use crate::base::token::number_in;
 use crate::store::{Concerned, EventSink, Events, Grant};
 

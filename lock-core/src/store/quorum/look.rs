@@ -9,19 +9,19 @@ use std::sync::{Arc, Weak};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::causes::late;
-use super::node::{Members, Node};
+use super::members::{Member, Members};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, SystemClock};
 use crate::store::StoreError;
 
 impl Members {
     /// Looks at the address of a node from now on, until the last lease with its vote has ended.
-    pub(super) fn watch(self: &Arc<Self>, node: &Node) {
+    pub(super) fn watch(self: &Arc<Self>, node: &Member) {
         self.spawn(watch(Arc::downgrade(self), node.index));
     }
 
     /// Looks on a new connection whether the address of a node still leads to the known server.
-    async fn look(self: &Arc<Self>, node: &Arc<Node>) -> Result<(), StoreError> {
+    async fn look(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
         let Some((generation, known)) = node.vetted_run() else {
             // The next vetting looks.
             return Ok(());

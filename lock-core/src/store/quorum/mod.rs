@@ -17,7 +17,7 @@ mod inspect;
 mod leftovers;
 mod look;
 mod master;
-mod node;
+mod members;
 mod nodes;
 mod release;
 mod round;
@@ -40,7 +40,7 @@ use tokio::time::{Instant, timeout_at};
 use self::causes::Failure;
 use self::hints::Hints;
 use self::master::Master;
-use self::node::Members;
+use self::members::Members;
 use self::nodes::Nodes;
 pub(crate) use self::urls::node_urls;
 use super::{

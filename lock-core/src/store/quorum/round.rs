@@ -14,7 +14,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
 use super::ballot::Ballot;
 use super::causes::{in_doubt, late, reconnected, unknown};
-use super::node::{Members, Node};
+use super::members::{Member, Members};
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::sent_on::NONE;
 use super::vote::is_unknown;
@@ -200,7 +200,7 @@ impl Question {
     }
 }
 
-impl Node {
+impl Member {
     /// Removes what an attempt for this token may have left. If another attempt goes on with the token when the undo would be sent,
     /// nothing is sent and the answer is nil.
     pub(super) async fn undo(

@@ -1,4 +1,4 @@
-//! A node of a quorum, and what all its nodes share.
+//! The nodes of a quorum, and what they share.
 
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,8 @@ use crate::base::config::Config;
 use crate::base::rt::{self, Handle};
 use crate::store::StoreError;
 
-pub(super) struct Node {
+/// A node of the quorum.
+pub(super) struct Member {
     pub(super) index: usize,
     /// Its name in the notes of the quorum.
     pub(super) label: String,
@@ -29,9 +30,9 @@ pub(super) struct Node {
     pub(super) leftovers: Mutex<Leftovers>,
 }
 
-/// All nodes, and the state that they share.
+/// All nodes.
 pub(super) struct Members {
-    pub(super) all: Vec<Arc<Node>>,
+    pub(super) all: Vec<Arc<Member>>,
     pub(super) majority: usize,
     /// Maximum wait for a reply. A reply that takes longer is an error.
     pub(super) limit: Duration,
@@ -57,7 +58,7 @@ impl Members {
         let mut labels: Vec<_> = nodes.iter().map(|(label, _)| label.clone()).collect();
         labels.sort_unstable();
         let members = nodes.into_iter().enumerate().map(|(index, (label, node))| {
-            Arc::new(Node {
+            Arc::new(Member {
                 index,
                 label,
                 address: node.address(),
@@ -98,7 +99,7 @@ impl Members {
     }
 
     /// The time of the slowest node of the fastest majority.
-    pub(super) fn in_a_majority(&self, time: impl Fn(&Node) -> Duration) -> Duration {
+    pub(super) fn in_a_majority(&self, time: impl Fn(&Member) -> Duration) -> Duration {
         let mut times = [Duration::MAX; MAXIMUM_NODES];
         for (known, node) in times.iter_mut().zip(&self.all) {
             *known = time(node);
@@ -112,7 +113,7 @@ impl Members {
     }
 }
 
-impl Node {
+impl Member {
     pub(super) fn failed(&self, error: StoreError) -> Failure {
         Failure {
             node: self.index,
