@@ -6,13 +6,12 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::QuorumStore;
-use super::ballot::{Ballot, yes};
+use super::ballot::{Ballot, Vote, yes};
 use super::causes::{not_ours, silent};
 use super::members::{Member, Members};
 use super::nodes::Nodes;
 use super::round::{Answered, How, Progress, Round, ask};
 use super::tally::{Tally, Verdict};
-use super::vote::Vote;
 use crate::base::time::{Clock, SystemClock};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 

@@ -27,7 +27,6 @@ mod tally;
 mod tokens;
 mod urls;
 mod vetting;
-mod vote;
 
 use std::fmt;
 use std::sync::{Arc, Weak};

@@ -12,12 +12,11 @@ use redis::Value;
 use tokio::task::unconstrained;
 use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
 
-use super::ballot::Ballot;
+use super::ballot::{Ballot, is_unknown};
 use super::causes::{in_doubt, late, reconnected, unknown};
 use super::members::{Member, Members};
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::sent_on::NONE;
-use super::vote::is_unknown;
 use crate::base::token::Token;
 use crate::store::StoreError;
 

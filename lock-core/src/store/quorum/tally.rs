@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use super::ballot::Vote;
 use super::causes::{Failure, clocks_apart, combined};
 use super::nodes::{Nodes, majority};
-use super::vote::Vote;
 use crate::base::rt::HashMap;
 use crate::store::StoreError;
 
