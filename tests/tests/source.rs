@@ -6,6 +6,8 @@ use std::path::{Path, PathBuf};
 
 use lock_tests::scripts::scripts;
 
+#[path = "source/maps.rs"]
+mod maps;
 #[path = "source/structure.rs"]
 mod structure;
 #[path = "source/test_names.rs"]
