@@ -172,7 +172,7 @@ mod tests {
     use crate::base::token::ClientId;
 
     #[test]
-    fn an_answer_confirms_on_the_connection_of_the_vote_or_a_second_after_its_end() {
+    fn an_answer_confirms_on_the_same_connection_or_a_second_after_its_end() {
         let (key, token) = (
             LockKey::new("lock:", "a").unwrap(),
             ClientId::random("test").token(1),

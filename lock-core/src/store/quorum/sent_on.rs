@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_undo_may_follow_what_is_sent_on_another_connection_until_it_is_answered() {
+    fn an_undo_may_follow_until_what_another_connection_sent_is_answered() {
         let mut undone = Undone::default();
         assert!(!undone.may_follow(1, 7));
         undone.sent(1, 7, 1);

@@ -638,7 +638,7 @@ mod tests {
     }
 
     #[test]
-    fn all_attempts_of_a_token_and_its_later_editions_have_the_ticket_of_the_first() {
+    fn all_attempts_and_editions_of_a_token_have_the_ticket_of_the_first() {
         let mut state = TokenState::default();
         assert_eq!(state.begins(Some(7)), 7);
         assert_eq!(state.begins(None), 7);

@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_was_a_replica_meanwhile_is_another_run_and_a_backup_is_none() {
+    fn a_server_that_was_a_replica_is_another_run_and_a_backup_is_none() {
         let (never, once) = (run(&"0".repeat(40)), run("5f0"));
         assert!(never.is(&never) && once.is(&once));
         assert!(!never.is(&once));

@@ -418,7 +418,7 @@ mod tests {
     }
 
     #[test]
-    fn a_listener_that_goes_while_the_channel_is_subscribed_leaves_nothing_on_the_server() {
+    fn a_listener_that_leaves_during_the_subscription_leaves_nothing() {
         let mut channels = connected();
         channels.listen("c", "a");
         sent(&mut channels, ON);
@@ -443,7 +443,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_connection_subscribes_to_all_that_is_wanted_and_tells_who_may_have_missed_something() {
+    fn a_new_connection_subscribes_to_all_and_tells_who_may_have_missed_news() {
         let mut channels = connected();
         for name in ["b", "c"] {
             channels.listen(name, name);
