@@ -1,7 +1,5 @@
 //! The settings of a manager, and their checks.
 
-use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::LockError;
@@ -35,96 +33,17 @@ pub(crate) struct Config {
     pub(crate) poll_interval: Duration,
     pub(crate) handover_limit: u32,
     pub(crate) handover_time: Duration,
-    /// The time in which a node of a quorum that may have forgotten votes gives none.
-    pub(crate) quorum_wait: Duration,
-    pub(crate) is_quorum: bool,
-    pub(crate) clock_skew: Duration,
-    #[cfg(feature = "tls-rustls")]
-    pub(crate) tls: Option<crate::base::tls::Tls>,
-    pub(crate) sentinel: SentinelConfig,
-    pub(crate) cluster_addresses: Option<ClusterAddresses>,
+    /// `None` for no limit but [`MAX_TTL`].
+    pub(crate) longest: Option<Longest>,
 }
 
-/// Where the nodes of a cluster are for this client, by the host and port that the cluster names.
-#[derive(Clone)]
-pub(crate) struct ClusterAddresses(pub(crate) Arc<AddressOf>);
-
-type AddressOf = dyn Fn(&str, u16) -> (String, u16) + Send + Sync;
-
-impl ClusterAddresses {
-    pub(crate) fn of(&self, host: &str, port: u16) -> (String, u16) {
-        (self.0)(host, port)
-    }
-}
-
-impl fmt::Debug for ClusterAddresses {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ClusterAddresses").finish_non_exhaustive()
-    }
-}
-
-/// The settings for sentinels, if they differ from the settings for servers.
-#[derive(Clone, Default)]
-pub(crate) struct SentinelConfig {
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<String>,
-    #[cfg(feature = "tls-rustls")]
-    pub(crate) tls: SentinelTls,
-}
-
-/// TLS to sentinels.
-#[cfg(feature = "tls-rustls")]
-#[derive(Clone, Default)]
-pub(crate) enum SentinelTls {
-    #[default]
-    AsServers,
-    Without,
-    With(crate::base::tls::Tls),
-}
-
-// The password is a secret.
-impl fmt::Debug for SentinelConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("SentinelConfig").finish_non_exhaustive()
-    }
-}
-
-#[cfg(feature = "tls-rustls")]
-impl SentinelConfig {
-    /// Whether to use TLS with sentinels, given whether the servers use it.
-    pub(crate) fn speaks_tls(&self, servers: bool) -> bool {
-        match self.tls {
-            SentinelTls::AsServers => servers,
-            SentinelTls::Without => false,
-            SentinelTls::With(_) => true,
-        }
-    }
-
-    /// The settings for a sentinel.
-    pub(crate) fn config(&self, servers: &Config) -> Config {
-        let tls = match &self.tls {
-            SentinelTls::AsServers => servers.tls.clone(),
-            SentinelTls::Without => None,
-            SentinelTls::With(tls) => Some(tls.clone()),
-        };
-        Config {
-            tls,
-            ..servers.clone()
-        }
-    }
-}
-
-#[cfg(not(feature = "tls-rustls"))]
-impl SentinelConfig {
-    #[expect(clippy::unused_self, reason = "the same with the feature")]
-    pub(crate) fn speaks_tls(&self, servers: bool) -> bool {
-        servers
-    }
-
-    #[expect(clippy::unused_self, reason = "the same with the feature")]
-    pub(crate) fn config(&self, servers: &Config) -> Config {
-        servers.clone()
-    }
+/// The longest time for which a store keeps a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Longest {
+    pub(crate) time: Duration,
+    /// The store, and what to do for a longer time: for the error.
+    pub(crate) store: &'static str,
+    pub(crate) advice: &'static str,
 }
 
 impl Default for Config {
@@ -141,13 +60,7 @@ impl Default for Config {
             poll_interval: Duration::from_millis(100),
             handover_limit: 64,
             handover_time: Duration::from_millis(10),
-            quorum_wait: Duration::from_secs(60),
-            is_quorum: false,
-            clock_skew: Duration::from_millis(500),
-            #[cfg(feature = "tls-rustls")]
-            tls: None,
-            sentinel: SentinelConfig::default(),
-            cluster_addresses: None,
+            longest: None,
         }
     }
 }
@@ -184,17 +97,6 @@ impl Config {
                 "the command deadline is zero: give the server time to answer, for example 1 s",
             ));
         }
-        if self.clock_skew < Duration::from_millis(20) || self.clock_skew > Duration::from_secs(60)
-        {
-            return Err(LockError::config(
-                "the clock skew is out of range: use for example 500 ms, at least 20 ms, and at most a minute",
-            ));
-        }
-        if self.quorum_wait < Duration::from_secs(2) || self.quorum_wait > MAX_TTL * 2 {
-            return Err(LockError::config(
-                "the wait of a quorum is out of range: use for example 60 s, at least 2 s, and at most 48 days",
-            ));
-        }
         // A waiter that polls less often than every few seconds counts as dead.
         if self.poll_interval.is_zero() || self.poll_interval > Duration::from_secs(2) {
             return Err(LockError::config(
@@ -226,7 +128,7 @@ impl Config {
                 "a ttl of {ttl:?} is out of range: choose one from 10 ms to 24 days"
             )));
         }
-        self.check_for_quorum("ttl", ttl.mul_f64(1.0 + self.ttl_jitter))?;
+        self.check_longest("ttl", ttl.mul_f64(1.0 + self.ttl_jitter))?;
         let asked = ttl;
         let ttl = match self.ttl_jitter {
             // The common case needs no random number.
@@ -246,16 +148,15 @@ impl Config {
         Ok(Terms::new(ttl, asked, drift))
     }
 
-    /// A node that may have forgotten a vote waits for a time in which the lock of this vote must end, also if a client learns
-    /// late that the node is another server.
-    pub(crate) fn check_for_quorum(&self, name: &str, time: Duration) -> Result<(), LockError> {
-        let most = self.quorum_wait / 2;
-        if self.is_quorum && time > most {
-            return Err(LockError::config(format!(
-                "{name} = {time:?} is too long for this quorum: choose at most {most:?}, half of its wait, or lengthen `quorum_wait` in all programs"
-            )));
+    /// Whether the store keeps a lock for this time.
+    pub(crate) fn check_longest(&self, name: &str, time: Duration) -> Result<(), LockError> {
+        match &self.longest {
+            Some(longest) if time > longest.time => Err(LockError::config(format!(
+                "{name} = {time:?} is too long for {}: choose at most {:?}, {}",
+                longest.store, longest.time, longest.advice
+            ))),
+            _ => Ok(()),
         }
-        Ok(())
     }
 }
 
@@ -318,26 +219,12 @@ mod tests {
         assert!(refused(|c| c.drift = Some(Duration::ZERO)));
         assert!(refused(|c| c.poll_interval = Duration::MAX));
         assert!(refused(|c| c.handover_limit = 0));
-        assert!(refused(|c| c.quorum_wait = Duration::from_secs(1)));
         assert!(refused(|c| c.handover_time = Duration::MAX));
         assert!(refused(|c| c.prefix = "{a}".to_owned()));
         for name in ["", "two words", "{a}", "n\u{e4}me", &"a".repeat(41)] {
             assert!(refused(|c| c.client_name = Some(name.to_owned())), "{name}");
         }
         assert!(!refused(|c| c.client_name = Some("a".repeat(40))));
-    }
-
-    #[test]
-    fn a_ttl_is_at_most_half_of_the_wait_of_a_quorum() {
-        let mut config = Config::default();
-        let (ttl, longer) = (Duration::from_secs(30), Duration::from_millis(30_001));
-        assert!(config.terms(longer).is_ok());
-        config.is_quorum = true;
-        assert!(config.terms(ttl).is_ok() && config.terms(longer).is_err());
-        config.ttl_jitter = 0.1;
-        assert!(config.terms(ttl).is_err(), "it may become longer");
-        config.quorum_wait = Duration::from_secs(66);
-        assert!(config.terms(ttl).is_ok());
     }
 
     #[test]

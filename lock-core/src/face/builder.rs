@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::config::{Config, ENDLESS};
+use crate::base::error::LockError;
 #[cfg(feature = "tls-rustls")]
-use crate::base::config::SentinelTls;
-use crate::base::config::{ClusterAddresses, Config, ENDLESS};
+use crate::store::SentinelTls;
+use crate::store::{ClusterAddresses, QuorumConfig, RedisConfig};
 
 /// Sets up a [`LockManager`](crate::LockManager). Made by [`LockManager::builder`](crate::LockManager::builder).
 ///
@@ -30,9 +32,16 @@ use crate::base::config::{ClusterAddresses, Config, ENDLESS};
 #[must_use = "a builder does nothing until `connect` or `from_connection`"]
 pub struct LockManagerBuilder {
     pub(crate) config: Config,
+    pub(crate) redis: RedisConfig,
+    pub(crate) quorum: QuorumConfig,
 }
 
 impl LockManagerBuilder {
+    pub(crate) fn check(&self) -> Result<(), LockError> {
+        self.config.check()?;
+        self.quorum.check()
+    }
+
     /// The prefix of every key on the server. Default: `lock:`.
     ///
     /// With the empty prefix a key is used as it is: lock-core and any client that locks the same key with
@@ -303,7 +312,7 @@ impl LockManagerBuilder {
     /// # let _ = locks; Ok(()) }
     /// ```
     pub fn quorum_wait(mut self, wait: Duration) -> Self {
-        self.config.quorum_wait = wait;
+        self.quorum.wait = wait;
         self
     }
 
@@ -327,7 +336,7 @@ impl LockManagerBuilder {
     /// # let _ = locks; Ok(()) }
     /// ```
     pub fn clock_skew(mut self, most: Duration) -> Self {
-        self.config.clock_skew = most;
+        self.quorum.clock_skew = most;
         self
     }
 
@@ -347,7 +356,7 @@ impl LockManagerBuilder {
     /// ```
     #[cfg(feature = "tls-rustls")]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
-        self.config.tls = Some(tls);
+        self.redis.tls = Some(tls);
         self
     }
 
@@ -364,7 +373,7 @@ impl LockManagerBuilder {
     /// # let _ = locks; Ok(()) }
     /// ```
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
-        self.config.sentinel.password = Some(password.into());
+        self.redis.sentinel.password = Some(password.into());
         self
     }
 
@@ -385,7 +394,7 @@ impl LockManagerBuilder {
     /// # let _ = locks; Ok(()) }
     /// ```
     pub fn sentinel_user(mut self, user: impl Into<String>) -> Self {
-        self.config.sentinel.user = Some(user.into());
+        self.redis.sentinel.user = Some(user.into());
         self
     }
 
@@ -405,7 +414,7 @@ impl LockManagerBuilder {
     /// ```
     #[cfg(feature = "tls-rustls")]
     pub fn sentinel_tls(mut self, tls: impl Into<Option<crate::Tls>>) -> Self {
-        self.config.sentinel.tls = tls.into().map_or(SentinelTls::Without, SentinelTls::With);
+        self.redis.sentinel.tls = tls.into().map_or(SentinelTls::Without, SentinelTls::With);
         self
     }
 
@@ -426,7 +435,7 @@ impl LockManagerBuilder {
         mut self,
         addresses: impl Fn(&str, u16) -> (String, u16) + Send + Sync + 'static,
     ) -> Self {
-        self.config.cluster_addresses = Some(ClusterAddresses(Arc::new(addresses)));
+        self.redis.cluster_addresses = Some(ClusterAddresses(Arc::new(addresses)));
         self
     }
 }

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::rt::Handle;
 use crate::base::time::{Clock, SystemClock};
@@ -67,7 +66,7 @@ impl LockManagerBuilder {
     /// # Ok(()) }
     /// ```
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
-        self.config.check()?;
+        self.check()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         if let Some(name) = url.strip_prefix("memory://") {
             tracing::warn!(
@@ -79,7 +78,7 @@ impl LockManagerBuilder {
         if let Some(nodes) = node_urls(url) {
             return self.connect_quorum(nodes).await;
         }
-        let store = RedisStore::open(url, &self.config)?;
+        let store = RedisStore::open(url, &self.config, &self.redis)?;
         let engine = Engine::start(self.config, AnyStore::Redis(store), clock)?;
         let ready = engine.shared.store.ready().await;
         ready.map_err(StoreError::into_lock_error)?;
@@ -124,9 +123,9 @@ impl LockManagerBuilder {
         mut self,
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<LockManager, LockError> {
-        self.config.is_quorum = true;
-        self.config.check()?;
-        let store = AnyStore::Quorum(QuorumStore::open(&texts(nodes), &self.config)?);
+        self.config.longest = Some(self.quorum.longest());
+        self.check()?;
+        let store = AnyStore::Quorum(self.quorum_store(&texts(nodes))?);
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
         let ready = engine.shared.store.ready().await;
         ready.map_err(StoreError::into_lock_error)?;
@@ -160,10 +159,8 @@ impl LockManagerBuilder {
     /// # Ok(()) }
     /// ```
     pub fn begin_quorum<U: AsRef<str>>(self, nodes: impl IntoIterator<Item = U>) -> BeginQuorum {
-        let mut config = self.config;
-        config.is_quorum = true;
         BeginQuorum {
-            config,
+            builder: self,
             nodes: texts(nodes),
             anew: false,
         }
@@ -193,11 +190,16 @@ impl LockManagerBuilder {
     where
         C: redis::aio::ConnectionLike + Clone + Send + Sync + 'static,
     {
-        self.config.check()?;
+        self.check()?;
         let connection = UserConnection::new(connection);
         let store = AnyStore::Redis(RedisStore::over(connection, &self.config));
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
         Ok(LockManager::new(engine))
+    }
+
+    fn quorum_store(&self, nodes: &[String]) -> Result<QuorumStore, LockError> {
+        let limit = self.config.command_deadline;
+        QuorumStore::open(nodes, &self.quorum, &self.redis, limit)
     }
 }
 
@@ -206,7 +208,7 @@ impl LockManagerBuilder {
 #[derive(Debug)]
 #[must_use = "a quorum begins when this is awaited"]
 pub struct BeginQuorum {
-    config: Config,
+    builder: LockManagerBuilder,
     nodes: Vec<String>,
     anew: bool,
 }
@@ -233,11 +235,13 @@ impl BeginQuorum {
     }
 
     async fn run(self) -> Result<(), LockError> {
-        self.config.check()?;
+        let mut builder = self.builder;
+        builder.config.longest = Some(builder.quorum.longest());
+        builder.check()?;
         Handle::try_current().map_err(|_| {
             LockError::config("there is no tokio runtime here: begin a quorum inside one")
         })?;
-        let store = QuorumStore::open(&self.nodes, &self.config)?;
+        let store = builder.quorum_store(&self.nodes)?;
         let begun = if self.anew {
             store.begin_anew().await
         } else {

@@ -161,7 +161,7 @@ impl LockHandle {
         }
         let ttl = self.ttl.unwrap_or(config.default_ttl);
         check_at_least(self.at_least, max_hold, (!self.renew).then_some(ttl))?;
-        config.check_for_quorum("at_least", self.at_least)?;
+        config.check_longest("at_least", self.at_least)?;
         Ok(LockRequest {
             key: Arc::clone(self.key()?),
             terms: config.terms(ttl)?,

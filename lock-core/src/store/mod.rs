@@ -21,8 +21,12 @@ use crate::base::token::Token;
 pub(crate) use self::any::AnyStore;
 pub(crate) use self::memory::MemoryStore;
 pub(crate) use self::misconfiguration::Misconfiguration;
-pub(crate) use self::quorum::{QuorumStore, node_urls};
-pub(crate) use self::redis::{GuardedCall, RedisStore, UserConnection};
+pub(crate) use self::quorum::{QuorumConfig, QuorumStore, node_urls};
+#[cfg(feature = "tls-rustls")]
+pub(crate) use self::redis::SentinelTls;
+pub(crate) use self::redis::{
+    ClusterAddresses, GuardedCall, RedisConfig, RedisStore, UserConnection,
+};
 pub(crate) use self::subscription::{Announcer, Subscription};
 pub(crate) use crate::base::snapshot::{NO_TTL, NodeSnapshot, Snapshot, SnapshotState};
 

@@ -4,6 +4,7 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join;
 use once_cell::sync::Lazy;
@@ -11,14 +12,13 @@ use redis::{Value, cmd};
 
 use super::ballot::{ACQUIRE, Ballot, RELEASE, by_text};
 use super::vetting::{Run, Statement, Vetted};
-use crate::base::config::Config;
 use crate::base::error::Cause;
 use crate::base::error::LockError;
 use crate::base::rt::Handle;
 use crate::base::time::Moment;
 use crate::base::token::ClientId;
 use crate::store::redis::{
-    Arg, Endpoint, Name, Script, classify, page, scanned, script, unless_lost,
+    Arg, Endpoint, Name, RedisConfig, Script, classify, page, scanned, script, unless_lost,
 };
 use crate::store::{EventSink, StoreError};
 
@@ -32,8 +32,12 @@ pub(super) struct Master(Endpoint);
 
 impl Master {
     /// Sends nothing before [`ready`](Self::ready).
-    pub(super) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
-        Ok(Self(Endpoint::at(url, config)?))
+    pub(super) fn open(
+        url: &str,
+        config: &RedisConfig,
+        limit: Duration,
+    ) -> Result<Self, LockError> {
+        Ok(Self(Endpoint::at(url, config, limit)?))
     }
 
     /// Host and port, without the password.

@@ -13,8 +13,8 @@ use super::leftovers::{Leftovers, UnderWay};
 use super::master::Master;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
 use super::rtt::RttEstimator;
+use super::settings::QuorumConfig;
 use super::tokens::Tokens;
-use crate::base::config::Config;
 use crate::base::rt::{self, Handle};
 use crate::store::StoreError;
 
@@ -54,7 +54,11 @@ pub(super) struct Members {
 }
 
 impl Members {
-    pub(super) fn new(nodes: Vec<(String, Master)>, config: &Config) -> Self {
+    pub(super) fn new(
+        nodes: Vec<(String, Master)>,
+        config: &QuorumConfig,
+        limit: Duration,
+    ) -> Self {
         let mut labels: Vec<_> = nodes.iter().map(|(label, _)| label.clone()).collect();
         labels.sort_unstable();
         let members = nodes.into_iter().enumerate().map(|(index, (label, node))| {
@@ -72,9 +76,9 @@ impl Members {
         Self {
             majority: majority(all.len()),
             all,
-            limit: config.command_deadline,
+            limit,
             list: labels.join(","),
-            wait: config.quorum_wait,
+            wait: config.wait,
             minted: AtomicU64::new(0),
             noted: Notify::new(),
             clock_skew: config.clock_skew,

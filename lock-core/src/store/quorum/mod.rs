@@ -23,6 +23,7 @@ mod release;
 mod round;
 mod rtt;
 mod sent_on;
+mod settings;
 mod tally;
 mod tokens;
 mod urls;
@@ -41,12 +42,13 @@ use self::hints::Hints;
 use self::master::Master;
 use self::members::Members;
 use self::nodes::Nodes;
+pub(crate) use self::settings::QuorumConfig;
 pub(crate) use self::urls::node_urls;
+use super::redis::RedisConfig;
 use super::{
     Answer, Attempt, Cursor, EventSink, Forced, Passed, Released, Renewal, Scanned, Snapshot,
     Store, StoreError, Subscription, to_each,
 };
-use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::kind::Kind;
@@ -69,17 +71,22 @@ impl fmt::Debug for QuorumStore {
 
 impl QuorumStore {
     /// Opens a store over the nodes behind these URLs. Sends nothing before [`ready`](Self::ready).
-    pub(crate) fn open(urls: &[String], config: &Config) -> Result<Self, LockError> {
+    pub(crate) fn open(
+        urls: &[String],
+        config: &QuorumConfig,
+        servers: &RedisConfig,
+        limit: Duration,
+    ) -> Result<Self, LockError> {
         let nodes = urls.iter().map(|url| {
             let (label, url) = urls::label_in(url)?;
-            let master = Master::open(&url, config)?;
+            let master = Master::open(&url, servers, limit)?;
             let label = label.unwrap_or_else(|| master.address().to_string());
             Ok((label, master))
         });
         let nodes: Vec<(String, Master)> = nodes.collect::<Result<_, LockError>>()?;
         let labels: Vec<_> = nodes.iter().map(|(label, _)| label).collect();
         urls::check(&labels)?;
-        let members = Arc::new(Members::new(nodes, config));
+        let members = Arc::new(Members::new(nodes, config, limit));
         let hints = Hints::new(Arc::clone(&members));
         Ok(Self { members, hints })
     }

@@ -11,10 +11,10 @@ use super::batch::Batcher;
 use super::error::{classify, is_made_up, no_reply};
 use super::link::Link;
 use super::script::{Script, is_lost};
+use super::settings::RedisConfig;
 use super::source::Source;
 use super::target::Target;
 use super::wire::{Arg, Name};
-use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::rt::Handle;
 use crate::base::time::Moment;
@@ -92,9 +92,13 @@ impl Endpoint {
     }
 
     /// The server behind a URL, which stays the same.
-    pub(in crate::store) fn at(url: &str, config: &Config) -> Result<Self, LockError> {
+    pub(in crate::store) fn at(
+        url: &str,
+        config: &RedisConfig,
+        limit: Duration,
+    ) -> Result<Self, LockError> {
         let source = Source::fixed(Target::parse(url, config)?);
-        Ok(Self::open(source, config.command_deadline))
+        Ok(Self::open(source, limit))
     }
 
     /// Host and port, without the password.

@@ -19,6 +19,7 @@ mod sentinel_url;
 mod sentinel_watch;
 mod sentinels;
 mod servers;
+mod settings;
 mod silence;
 mod socket;
 mod source;
@@ -45,6 +46,9 @@ pub(super) use self::reply::{extended, forced, inspected, millis, name, text, wo
 pub(super) use self::script::{Script, script, unless_lost};
 pub(crate) use self::servers::RedisStore;
 use self::servers::Servers;
+#[cfg(feature = "tls-rustls")]
+pub(crate) use self::settings::SentinelTls;
+pub(crate) use self::settings::{ClusterAddresses, RedisConfig};
 pub(crate) use self::user::UserConnection;
 pub(super) use self::wire::{Arg, CHANNELS, Name, queue, renewed, waiters};
 use super::{

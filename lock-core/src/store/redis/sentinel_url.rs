@@ -1,9 +1,11 @@
 //! A URL that names sentinels: `redis+sentinel://[user:password@]s1:26379,s2:26379/name[/db]`.
 
+use std::time::Duration;
+
 use super::sentinels::Sentinels;
+use super::settings::RedisConfig;
 use super::source::Source;
 use super::target::Target;
-use crate::base::config::Config;
 use crate::base::error::LockError;
 
 const HOW: &str = "write `redis+sentinel://user:password@s1:26379,s2:26379/name/db`, with the user and the password of the servers";
@@ -12,17 +14,26 @@ const HOW: &str = "write `redis+sentinel://user:password@s1:26379,s2:26379/name/
 const PORT: u16 = 26379;
 
 /// The source behind a URL of this kind; `None` for any other URL.
-pub(super) fn source(url: &str, config: &Config) -> Option<Result<Source, LockError>> {
+pub(super) fn source(
+    url: &str,
+    config: &RedisConfig,
+    limit: Duration,
+) -> Option<Result<Source, LockError>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = match scheme {
         "redis+sentinel" | "redis-sentinel" | "valkey+sentinel" | "valkey-sentinel" => "redis",
         "rediss+sentinel" | "rediss-sentinel" | "valkeys+sentinel" | "valkeys-sentinel" => "rediss",
         _ => return None,
     };
-    Some(parsed(scheme, rest, config))
+    Some(parsed(scheme, rest, config, limit))
 }
 
-fn parsed(scheme: &str, rest: &str, config: &Config) -> Result<Source, LockError> {
+fn parsed(
+    scheme: &str,
+    rest: &str,
+    config: &RedisConfig,
+    limit: Duration,
+) -> Result<Source, LockError> {
     let wrong = |what: &str| LockError::config(format!("{what}: {HOW}"));
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -60,7 +71,7 @@ fn parsed(scheme: &str, rest: &str, config: &Config) -> Result<Source, LockError
         Ok(target)
     });
     let sentinels = sentinels.collect::<Result<Vec<_>, LockError>>()?;
-    let sentinels = Sentinels::new(name, sentinels, config.command_deadline);
+    let sentinels = Sentinels::new(name, sentinels, limit);
     let url = format!("{scheme}://{login}{}/{db}?{options}", hosts[0]);
     Ok(Source::sentinels(Target::parse(&url, config)?, sentinels))
 }
@@ -80,7 +91,7 @@ mod tests {
     use super::*;
 
     fn shown(url: &str) -> String {
-        match source(url, &Config::default()) {
+        match source(url, &RedisConfig::default(), Duration::ZERO) {
             None => "another kind".to_owned(),
             Some(Err(error)) => error.to_string(),
             Some(Ok(source)) => source.address().to_string(),

@@ -13,6 +13,7 @@ use super::endpoint::{Call, Endpoint, Purpose};
 use super::error::{classify, no_reply};
 use super::script::Script;
 use super::sentinel_url;
+use super::settings::RedisConfig;
 use super::source::Source;
 use super::target::Target;
 use super::user::UserConnection;
@@ -53,15 +54,15 @@ impl fmt::Debug for RedisStore {
 
 impl RedisStore {
     /// Opens a store behind a URL. Sends nothing before [`ready`](Self::ready).
-    pub(crate) fn open(url: &str, config: &Config) -> Result<Self, LockError> {
+    pub(crate) fn open(url: &str, config: &Config, redis: &RedisConfig) -> Result<Self, LockError> {
         let limit = config.command_deadline;
-        if let Some(seeds) = cluster::seeds(url, config) {
-            let cluster = Cluster::new(seeds?, config);
+        if let Some(seeds) = cluster::seeds(url, redis) {
+            let cluster = Cluster::new(seeds?, redis, limit);
             return Ok(Self::through(Servers::Cluster(cluster), config));
         }
-        let source = match sentinel_url::source(url, config) {
+        let source = match sentinel_url::source(url, redis, limit) {
             Some(source) => source?,
-            None => Source::following(Target::parse(url, config)?),
+            None => Source::following(Target::parse(url, redis)?),
         };
         let servers = Servers::One(Endpoint::open(source, limit));
         Ok(Self::through(servers, config))

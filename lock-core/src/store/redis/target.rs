@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
 
+use super::settings::RedisConfig;
 #[cfg(feature = "tls-rustls")]
 use super::tls::TlsClient;
-use crate::base::config::Config;
 use crate::base::error::LockError;
 
 const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
@@ -24,7 +24,7 @@ pub(in crate::store) struct Target {
 }
 
 impl Target {
-    pub(in crate::store) fn parse(url: &str, config: &Config) -> Result<Self, LockError> {
+    pub(in crate::store) fn parse(url: &str, config: &RedisConfig) -> Result<Self, LockError> {
         let (scheme, rest) = url
             .split_once("://")
             .ok_or_else(|| wrong("the URL has no scheme"))?;
@@ -175,7 +175,7 @@ mod tests {
     use super::*;
 
     fn said(url: &str) -> String {
-        match Target::parse(url, &Config::default()) {
+        match Target::parse(url, &RedisConfig::default()) {
             Err(error) => error.to_string(),
             Ok(target) => format!("leads to {}", target.address),
         }

@@ -33,9 +33,9 @@ use self::table::Table;
 pub(super) use self::url::seeds;
 use super::endpoint::{Call, CallFailure, Purpose};
 use super::script::RAISE;
+use super::settings::{ClusterAddresses, RedisConfig};
 use super::target::Target;
 use super::wire::Arg;
-use crate::base::config::{ClusterAddresses, Config};
 use crate::base::error::Cause;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
@@ -91,11 +91,11 @@ struct NoSlots;
 struct HalfMoved;
 
 impl Cluster {
-    pub(super) fn new(seeds: Vec<Target>, config: &Config) -> Arc<Self> {
+    pub(super) fn new(seeds: Vec<Target>, config: &RedisConfig, limit: Duration) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             me: Weak::clone(me),
             seeds,
-            limit: config.command_deadline,
+            limit,
             addresses: config.cluster_addresses.clone(),
             table: Mutex::new(Table::new()),
             refresh: Arc::default(),

@@ -1,7 +1,7 @@
 //! A URL that names nodes of a cluster: `redis+cluster://[user:password@]h1:6379,h2:6379`.
 
-use crate::base::config::Config;
 use crate::base::error::LockError;
+use crate::store::redis::settings::RedisConfig;
 use crate::store::redis::target::{Target, host_and_port};
 
 const HOW: &str =
@@ -13,7 +13,7 @@ const PORT: u16 = 6379;
 /// The nodes behind a URL of this kind; `None` for any other URL.
 pub(in crate::store::redis) fn seeds(
     url: &str,
-    config: &Config,
+    config: &RedisConfig,
 ) -> Option<Result<Vec<Target>, LockError>> {
     let (scheme, rest) = url.split_once("://")?;
     let scheme = match scheme {
@@ -24,7 +24,7 @@ pub(in crate::store::redis) fn seeds(
     Some(parsed(scheme, rest, config))
 }
 
-fn parsed(scheme: &str, rest: &str, config: &Config) -> Result<Vec<Target>, LockError> {
+fn parsed(scheme: &str, rest: &str, config: &RedisConfig) -> Result<Vec<Target>, LockError> {
     let wrong = |what: &str| Err(LockError::config(format!("{what}: {HOW}")));
     let (rest, options) = rest.split_once('?').unwrap_or((rest, ""));
     let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn shown(url: &str) -> String {
-        match seeds(url, &Config::default()) {
+        match seeds(url, &RedisConfig::default()) {
             None => "another kind".to_owned(),
             Some(Err(error)) => error.to_string(),
             Some(Ok(targets)) => {
