@@ -15,7 +15,6 @@ mod look;
 mod named;
 mod reply;
 mod script;
-mod sentinel_url;
 mod sentinel_watch;
 mod sentinels;
 mod servers;
@@ -28,6 +27,7 @@ mod subscriptions;
 mod target;
 #[cfg(feature = "tls-rustls")]
 mod tls;
+mod url;
 mod user;
 mod wire;
 

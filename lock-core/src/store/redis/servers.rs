@@ -12,10 +12,10 @@ use super::cluster::{self, Cluster, Node};
 use super::endpoint::{Call, Endpoint, Purpose};
 use super::error::{classify, no_reply};
 use super::script::Script;
-use super::sentinel_url;
 use super::settings::RedisConfig;
 use super::source::Source;
 use super::target::Target;
+use super::url;
 use super::user::UserConnection;
 use super::wire::{Arg, CHANNELS, FENCE, Name};
 use crate::base::config::Config;
@@ -56,12 +56,12 @@ impl RedisStore {
     /// Opens a store behind a URL. Sends nothing before [`ready`](Self::ready).
     pub(crate) fn open(url: &str, config: &Config, redis: &RedisConfig) -> Result<Self, LockError> {
         let limit = config.command_deadline;
-        if let Some(seeds) = cluster::seeds(url, redis) {
-            let cluster = Cluster::new(seeds?, redis, limit);
+        if let Some(seeds) = url::nodes(url, redis)? {
+            let cluster = Cluster::new(seeds, redis, limit);
             return Ok(Self::through(Servers::Cluster(cluster), config));
         }
-        let source = match sentinel_url::source(url, redis, limit) {
-            Some(source) => source?,
+        let source = match url::master(url, redis, limit)? {
+            Some(source) => source,
             None => Source::following(Target::parse(url, redis)?),
         };
         let servers = Servers::One(Endpoint::open(source, limit));

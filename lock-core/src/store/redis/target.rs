@@ -119,24 +119,11 @@ impl Target {
 }
 
 /// Host and port, or the path of the socket.
-fn shown(address: &ConnectionAddr) -> Arc<str> {
+pub(super) fn shown(address: &ConnectionAddr) -> Arc<str> {
     match address {
         ConnectionAddr::Tcp(host, port) if host.contains(':') => format!("[{host}]:{port}").into(),
         address => address.to_string().into(),
     }
-}
-
-/// Host and port of a list, without the brackets of an IPv6 address.
-pub(super) fn host_and_port(text: &str, port: u16) -> Option<(&str, u16)> {
-    let (host, port) = match text.rsplit_once(':') {
-        Some((host, port)) if !port.ends_with(']') => (host, port.parse().ok()?),
-        _ => (text, port),
-    };
-    let host = host
-        .strip_prefix('[')
-        .and_then(|host| host.strip_suffix(']'))
-        .unwrap_or(host);
-    (port > 0).then_some((host, port))
 }
 
 /// Whether there is a comma between the password and the path.

@@ -12,7 +12,6 @@ mod rounds;
 mod scan;
 mod slots;
 mod table;
-mod url;
 
 use std::io;
 use std::sync::{Arc, Mutex, Weak};
@@ -30,7 +29,6 @@ use self::rounds::Refresh;
 pub(super) use self::slots::fence_of;
 use self::slots::{Address, Range};
 use self::table::Table;
-pub(super) use self::url::seeds;
 use super::endpoint::{Call, CallFailure, Purpose};
 use super::script::RAISE;
 use super::settings::{ClusterAddresses, RedisConfig};
