@@ -170,40 +170,25 @@ mod tests {
 
     #[test]
     fn each_mistake_in_a_url_has_its_sentence() {
-        let schemes = format!("write {SCHEMES}");
+        let several = "the URL names several servers: a cluster is `redis+cluster://`, a quorum `redis+quorum://`, and sentinels are \
+                       `redis+sentinel://`";
+        let sentinel = "`sentinel://` is not the scheme of a lock server";
+        for (url, what) in [
+            ("localhost:6379", "the URL has no scheme"),
+            ("http://h", "`http://` is not the scheme of a lock server"),
+            ("s3cret://h", "the URL has an unknown scheme"),
+            ("redis://a,b", several),
+            ("sentinel://s/mymaster", sentinel),
+        ] {
+            let expected = format!("lock configuration: {what}: write {SCHEMES}");
+            assert_eq!(said(url), expected, "{url}");
+        }
         for (url, expected) in [
             ("redis://h", "leads to h:6379"),
             ("valkey://h:1", "leads to h:1"),
             ("redis://[::1]:7", "leads to [::1]:7"),
             ("redis://user:a%2Cb@h:1/2", "leads to h:1"),
             ("redis://:a,b@h:1/2", "leads to h:1"),
-            (
-                "localhost:6379",
-                &format!("lock configuration: the URL has no scheme: {schemes}"),
-            ),
-            (
-                "http://h",
-                &format!(
-                    "lock configuration: `http://` is not the scheme of a lock server: {schemes}"
-                ),
-            ),
-            (
-                "s3cret://h",
-                &format!("lock configuration: the URL has an unknown scheme: {schemes}"),
-            ),
-            (
-                "redis://a,b",
-                &format!(
-                    "lock configuration: the URL names several servers: a cluster is `redis+cluster://`, a quorum \
-                     `redis+quorum://`, and sentinels are `redis+sentinel://`: {schemes}"
-                ),
-            ),
-            (
-                "sentinel://s/mymaster",
-                &format!(
-                    "lock configuration: `sentinel://` is not the scheme of a lock server: {schemes}"
-                ),
-            ),
             (
                 "redis://h/x",
                 "lock configuration: the URL cannot be read (Invalid database number): write \
