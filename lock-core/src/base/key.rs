@@ -56,11 +56,17 @@ impl LockKey {
         Self::checked(prefix, key, Kind::Reentrant)
     }
 
-    /// The reentrant lock with this name on the server, which was checked as prefix and key: both together may be longer than a
-    /// key.
-    pub(crate) fn reentrant_named(lock: &str) -> Self {
+    /// The locks with this name on the server of which releases are announced. The name was checked as prefix and key: both
+    /// together may be longer than a key.
+    pub(crate) fn announced(lock: &str) -> impl Iterator<Item = Self> {
         let tag = tag(lock).unwrap_or_default();
-        Self::of("", lock, tag, Kind::Reentrant)
+        let kinds = Kind::all().filter(|kind| !kind.traits().queues);
+        kinds.map(move |kind| Self::of("", lock, tag, kind))
+    }
+
+    /// The lock of this kind with this name on the server, if it has the prefix. The name comes from outside.
+    pub(crate) fn named(prefix: &str, lock: &str, kind: Kind) -> Option<Self> {
+        Self::checked(prefix, lock.strip_prefix(prefix)?, kind).ok()
     }
 
     fn checked(prefix: &str, key: &str, kind: Kind) -> Result<Self, LockError> {

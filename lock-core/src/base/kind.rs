@@ -25,6 +25,14 @@ pub(crate) struct Traits {
 }
 
 impl Kind {
+    /// Each kind. The compiler asks for one more arm with each new kind.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        std::iter::successors(Some(Self::Exclusive), |kind| match kind {
+            Self::Exclusive => Some(Self::Reentrant),
+            Self::Reentrant => None,
+        })
+    }
+
     pub(crate) fn traits(self) -> &'static Traits {
         match self {
             Self::Exclusive => &Traits {

@@ -269,7 +269,7 @@ impl Waiter<'_> {
                 self.retries.over();
                 if let Some(own) = place.own_holder {
                     self.shared
-                        .check_own_holder(own, acquisition.key.lock(), place.remaining);
+                        .check_own_holder(own, &acquisition.key, place.remaining);
                 }
                 line.held_by(place.holder, place.is_foreign);
                 // Mark the answer before the check is set: a check that falls due during a request is dropped.

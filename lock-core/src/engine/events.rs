@@ -38,7 +38,11 @@ impl Events for Shared {
             }
             // The acquisition was forgotten. If the lock is kept for `at_least`, the message came twice.
             None if lock(&self.registry).is_kept(sequence, self.now()) => {}
-            None => self.decline(sequence, name, grant.ttl),
+            None => {
+                if let Some(key) = LockKey::named(&self.config.prefix, name, grant.kind) {
+                    self.decline(sequence, Arc::new(key), grant.ttl);
+                }
+            }
         }
     }
 
@@ -64,10 +68,11 @@ impl Events for Shared {
     }
 
     fn unlocked(&self, name: &str) {
-        let key = LockKey::reentrant_named(name);
-        let line = lock(&self.registry).existing_line(&key).cloned();
-        if let Some(line) = line {
-            line.announced();
+        for key in LockKey::announced(name) {
+            let line = lock(&self.registry).existing_line(&key).cloned();
+            if let Some(line) = line {
+                line.announced();
+            }
         }
     }
 

@@ -315,6 +315,7 @@ mod tests {
 
     fn grant(fence: u64) -> Grant {
         Grant {
+            kind: crate::base::kind::Kind::Exclusive,
             fence,
             reserve: 0,
             contended: false,

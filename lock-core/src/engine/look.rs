@@ -76,9 +76,10 @@ impl Walk {
         let page = shared.store.scan(prefix, cursor).await;
         let page = page.map_err(StoreError::into_lock_error)?;
         // A name that cannot be a key is no lock.
-        let key = |name: &String| LockKey::new(prefix, name.strip_prefix(&**prefix)?).ok();
         let new = page.keys.iter().filter(|name| !self.seen.contains(*name));
-        let keys: Vec<LockKey> = new.filter_map(key).collect();
+        let keys: Vec<LockKey> = new
+            .filter_map(|name| LockKey::new(prefix, name.strip_prefix(&**prefix)?).ok())
+            .collect();
         let looks = join_all(keys.iter().map(|key| shared.store.inspect(key))).await;
         let mut held = Vec::new();
         for (key, look) in keys.into_iter().zip(looks) {

@@ -104,7 +104,7 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acqui
     match answer {
         Ok(Answer::Queued(place)) => {
             if let Some(own) = place.own_holder {
-                shared.check_own_holder(own, acquisition.key.lock(), place.remaining);
+                shared.check_own_holder(own, &acquisition.key, place.remaining);
             }
             remaining = place.remaining;
             line.held_by(place.holder, place.is_foreign);

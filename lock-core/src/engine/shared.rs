@@ -358,15 +358,10 @@ impl Shared {
 
     /// A grant for a forgotten acquisition: a request that was abandoned long ago reached the server after all. The lock goes to
     /// the next waiter at once. `ttl` is the rest of the lease.
-    pub(super) fn decline(&self, sequence: u64, name: &str, ttl: Duration) {
-        let key = name
-            .strip_prefix(self.config.prefix.as_str())
-            .and_then(|name| LockKey::new(&self.config.prefix, name).ok());
-        let terms = self
-            .config
-            .terms(ttl.clamp(self.config.default_ttl, MAX_TTL));
-        if let (Some(key), Ok(terms)) = (key, terms) {
-            self.release_again(Acquisition::new(sequence, Arc::new(key), terms, None));
+    pub(super) fn decline(&self, sequence: u64, key: Arc<LockKey>, ttl: Duration) {
+        let ttl = ttl.clamp(self.config.default_ttl, MAX_TTL);
+        if let Ok(terms) = self.config.terms(ttl) {
+            self.release_again(Acquisition::new(sequence, key, terms, None));
         }
     }
 

@@ -416,7 +416,7 @@ async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
 
 impl Shared {
     /// The server says that a token of this client holds the lock that the line waits for.
-    pub(super) fn check_own_holder(&self, sequence: u64, name: &str, remaining: Duration) {
+    pub(super) fn check_own_holder(&self, sequence: u64, key: &Arc<LockKey>, remaining: Duration) {
         let now = self.now();
         let registry = lock(&self.registry);
         match registry.acquisitions.get(&sequence) {
@@ -431,7 +431,7 @@ impl Shared {
             None if registry.is_kept(sequence, now) => {}
             None => {
                 drop(registry);
-                self.decline(sequence, name, remaining);
+                self.decline(sequence, Arc::clone(key), remaining);
             }
         }
     }

@@ -343,6 +343,7 @@ impl World {
         self.fence += 1;
         if heard {
             let action = self.state.pushed(Grant {
+                kind: crate::base::kind::Kind::Exclusive,
                 fence: self.fence,
                 reserve: 0,
                 contended: false,

@@ -1,4 +1,4 @@
-//! The common part of the handles of both kinds of lock: a key, the options, and the operations.
+//! The common part of the handles of all kinds of lock: a key, the options, and the operations.
 
 use std::fmt;
 use std::panic::Location;

@@ -16,6 +16,7 @@ use futures_util::future::BoxFuture;
 
 use crate::base::error::{Cause, LockError};
 use crate::base::key::LockKey;
+use crate::base::kind::Kind;
 use crate::base::token::Token;
 
 pub(crate) use self::any::AnyStore;
@@ -120,6 +121,7 @@ pub(crate) enum Passed {
 /// A grant that came as a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
+    pub(crate) kind: Kind,
     pub(crate) fence: u64,
     /// The number of reserved tokens after `fence`, which the client of the holder gives out.
     pub(crate) reserve: u64,
@@ -152,7 +154,7 @@ pub(crate) struct Cursor {
     pub(crate) version: u64,
 }
 
-/// A page of the names of locks.
+/// A page of the names of exclusive locks.
 #[derive(Debug)]
 pub(crate) struct Scanned {
     pub(crate) keys: Vec<String>,
@@ -263,7 +265,7 @@ pub(crate) fn every(_: &LockKey) -> bool {
 pub(crate) type EventSink = Weak<dyn Events>;
 
 /// The operations on a lock, and the subscriptions to its announcements. Each operation is atomic, and safe to repeat with the
-/// same token. The same methods serve both kinds of lock: the key names the kind.
+/// same token. The same methods serve all kinds of lock: the key names the kind.
 ///
 /// Every call has the time limit of the store: it returns, with an error if necessary.
 pub(crate) trait Store: Send + Sync {

@@ -137,13 +137,13 @@ impl Store for MemoryStore {
             if let Some(kind) = locks.foreign(attempt.key) {
                 return Answer::Foreign { kind };
             }
-            of_kind!(locks, attempt.key, kind, common => kind.acquire(common, attempt))
+            of_kind!(locks, attempt.key.kind(), kind, common => kind.acquire(common, attempt))
         }))
     }
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
         Ok(self.run(
-            |locks| of_kind!(locks, attempt.key, kind, common => kind.pass(common, attempt, from)),
+            |locks| of_kind!(locks, attempt.key.kind(), kind, common => kind.pass(common, attempt, from)),
         ))
     }
 
@@ -154,14 +154,14 @@ impl Store for MemoryStore {
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
         Ok(self.run(
-            |locks| of_kind!(locks, key, kind, common => kind.release(common, key, token, owner)),
+            |locks| of_kind!(locks, key.kind(), kind, common => kind.release(common, key, token, owner)),
         ))
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
         self.run(|locks| {
             let renewed = renewals.iter().map(|renewal| {
-                of_kind!(locks, renewal.key, kind, common => kind.extend(common, renewal))
+                of_kind!(locks, renewal.key.kind(), kind, common => kind.extend(common, renewal))
             });
             renewed.map(Ok).collect()
         })
@@ -170,7 +170,8 @@ impl Store for MemoryStore {
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         Ok(self.run(|locks| {
             let foreign = locks.foreign(key);
-            let mut snapshot = of_kind!(locks, key, kind, common => kind.inspect(common, key));
+            let mut snapshot =
+                of_kind!(locks, key.kind(), kind, common => kind.inspect(common, key));
             if let Some(kind) = foreign {
                 snapshot.state = SnapshotState::Foreign { kind };
             }
@@ -187,7 +188,7 @@ impl Store for MemoryStore {
             if let Some(kind) = locks.foreign(key) {
                 return Forced::Foreign { kind };
             }
-            of_kind!(locks, key, kind, common => kind.force_release(common, key))
+            of_kind!(locks, key.kind(), kind, common => kind.force_release(common, key))
         }))
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::base::key::LockKey;
+use crate::base::kind::Kind;
 use crate::store::{Events, Grant, Renewal};
 
 /// A name on the server, in two parts that are joined when it is written.
@@ -97,7 +98,7 @@ pub(in crate::store) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>,
 
 /// Delivers a message of a script. Any other client can publish one as well, so an unknown message is ignored.
 ///
-/// - `granted <token> <fence> <reserve> <0|1 others queue> <ttl, ms> <lock>`
+/// - `granted <token> <fence> <reserve> <0|1 others queue> <ttl, ms> <lock>`, for an exclusive lock
 /// - `contended <token>`
 /// - `revoked <token>`
 /// - `free <token>`: ask now. From a node of a quorum, or where a waiter that polls, and may be dead, was granted the lock
@@ -143,7 +144,7 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
     }
 }
 
-/// The numbers of a grant.
+/// A grant of an exclusive lock.
 fn granted(
     fence: Option<&str>,
     reserve: Option<&str>,
@@ -151,6 +152,7 @@ fn granted(
     ttl: Option<&str>,
 ) -> Option<Grant> {
     Some(Grant {
+        kind: Kind::Exclusive,
         fence: fence?.parse().ok()?,
         reserve: reserve?.parse().ok()?,
         contended: others? == "1",

@@ -58,11 +58,11 @@ impl Slot {
 }
 
 impl Exclusive {
-    pub(super) fn is_held(&mut self, name: &str, now: Moment) -> bool {
-        self.locks.get_mut(name).is_some_and(|slot| {
-            slot.expire(now);
-            slot.holder.is_some()
-        })
+    /// The type of its key on a server, if a lock of this kind with this name is held.
+    pub(super) fn held_as(&mut self, name: &str, now: Moment) -> Option<String> {
+        let slot = self.locks.get_mut(name)?;
+        slot.expire(now);
+        slot.holder.as_ref().map(|_| "string".to_owned())
     }
 
     pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
@@ -283,6 +283,7 @@ impl Exclusive {
                 return Some(Promotion::ToTheOneThatAsks { fence });
             }
             let grant = Grant {
+                kind: key.kind(),
                 fence,
                 reserve,
                 contended,

@@ -17,11 +17,11 @@ pub(super) struct Locks {
     pub(super) reentrant: Reentrant,
 }
 
-/// Runs code with the locks of a key's kind, and with what all kinds share.
+/// Runs code with the locks of a kind, and with what all kinds share.
 macro_rules! of_kind {
-    ($locks:ident, $key:expr, $kind:ident, $common:ident => $code:expr) => {{
+    ($locks:ident, $of:expr, $kind:ident, $common:ident => $code:expr) => {{
         let $common = &mut $locks.common;
-        match $key.kind() {
+        match $of {
             $crate::base::kind::Kind::Exclusive => {
                 let $kind = &mut $locks.exclusive;
                 $code
@@ -38,14 +38,9 @@ pub(super) use of_kind;
 impl Locks {
     /// The type of a key that a lock of another kind has. One name is one key on a server, whatever the kind.
     pub(super) fn foreign(&mut self, key: &LockKey) -> Option<String> {
-        let (name, now) = (key.lock(), self.common.now);
-        let held = [
-            (Kind::Exclusive, "string", self.exclusive.is_held(name, now)),
-            (Kind::Reentrant, "hash", self.reentrant.is_held(name, now)),
-        ];
-        let other = held
-            .iter()
-            .find(|(kind, _, held)| *held && *kind != key.kind());
-        other.map(|(_, value, _)| (*value).to_owned())
+        let mut others = Kind::all().filter(|kind| *kind != key.kind());
+        others.find_map(
+            |kind| of_kind!(self, kind, locks, common => locks.held_as(key.lock(), common.now)),
+        )
     }
 }

@@ -44,8 +44,9 @@ fn or_token<'a>(owner: Option<&'a str>, token: &'a Token) -> &'a str {
 }
 
 impl Reentrant {
-    pub(super) fn is_held(&mut self, name: &str, now: Moment) -> bool {
-        self.tenure(name, now).is_some()
+    /// The type of its key on a server, if a lock of this kind with this name is held.
+    pub(super) fn held_as(&mut self, name: &str, now: Moment) -> Option<String> {
+        self.tenure(name, now).map(|_| "hash".to_owned())
     }
 
     /// The tenure of a lock, unless it has expired.
