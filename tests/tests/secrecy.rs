@@ -203,6 +203,9 @@ async fn errors_show_neither_token_nor_password() {
         witness.error(&result.expect_err(&url));
     }
 
+    let nodes = [&url, &url, &url];
+    witness.shown(&LockManager::builder().begin_quorum(nodes));
+
     // A server that vanishes: holders, waiters and releases all have something to say.
     let locks = LockManager::builder()
         .command_deadline(LIMIT)

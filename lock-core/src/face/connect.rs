@@ -1,5 +1,6 @@
 //! From settings to a manager, or to a new quorum: URLs and connections.
 
+use std::fmt;
 use std::future::IntoFuture;
 use std::sync::Arc;
 
@@ -205,12 +206,21 @@ impl LockManagerBuilder {
 
 /// The beginning of a quorum, by [`LockManagerBuilder::begin_quorum`](crate::LockManagerBuilder::begin_quorum). It does nothing until
 /// it is awaited.
-#[derive(Debug)]
 #[must_use = "a quorum begins when this is awaited"]
 pub struct BeginQuorum {
     builder: LockManagerBuilder,
     nodes: Vec<String>,
     anew: bool,
+}
+
+// The URLs may have passwords.
+impl fmt::Debug for BeginQuorum {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BeginQuorum")
+            .field("nodes", &self.nodes.len())
+            .field("anew", &self.anew)
+            .finish_non_exhaustive()
+    }
 }
 
 impl BeginQuorum {

@@ -34,24 +34,32 @@ pub(super) async fn ask_once(target: &Target, command: &Cmd) -> RedisResult<Valu
     socket.request(command).await?.extract_error()
 }
 
-/// The running task. Its drop reports the end to the callers, also if the runtime has ended.
-struct Running(Arc<Link>);
+/// The running task. Its drop reports the end of the runtime to the callers.
+struct Running {
+    link: Arc<Link>,
+    /// It came to its end. Another task may run by the time this one is dropped.
+    ended: bool,
+}
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0.dial.dropped();
+        if !self.ended {
+            self.link.dial.dropped();
+        }
     }
 }
 
 impl Running {
-    async fn run(self) {
-        let (link, dial) = (&self.0, &self.0.dial);
+    async fn run(mut self) {
+        let link = Arc::clone(&self.link);
+        let dial = &link.dial;
         loop {
             if link.generation().is_none() {
                 dial.pause().await;
             }
             let in_use = link.is_in_use();
             if dial.ends(|is_awaited| link.generation().is_some() || !(in_use || is_awaited)) {
+                self.ended = true;
                 break;
             }
             let mut elsewhere = pin!(dial.elsewhere.notified());
@@ -106,7 +114,9 @@ impl Link {
     pub(super) fn dial(self: &Arc<Self>) {
         if self.dial.begin() {
             // Without the lock: a runtime that has ended drops the task at once, and its drop takes the lock.
-            self.spawn(Running(Arc::clone(self)).run());
+            let link = Arc::clone(self);
+            let ended = false;
+            self.spawn(Running { link, ended }.run());
         }
     }
 
@@ -241,5 +251,30 @@ impl Link {
                 "the server does not push messages to us: waiting for locks will poll"
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::store::redis::settings::RedisConfig;
+    use crate::store::redis::source::Source;
+
+    #[test]
+    fn a_task_that_has_ended_leaves_the_next_one_alone() {
+        let target = Target::parse("redis://127.0.0.1", &RedisConfig::default());
+        let source = Source::fixed(target.unwrap());
+        let link = Link::open(source, Duration::from_secs(1));
+        let running = |ended| Running {
+            link: Arc::clone(&link),
+            ended,
+        };
+        assert!(link.dial.begin());
+        drop(running(true));
+        assert!(link.dial.is_running(), "the next task has begun meanwhile");
+        drop(running(false));
+        assert!(!link.dial.is_running());
     }
 }

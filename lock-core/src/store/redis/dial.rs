@@ -109,16 +109,15 @@ impl Dial {
         !state.running
     }
 
-    /// The task was dropped. If it had not come to its end, the runtime has ended.
+    /// The task was dropped before its end: the runtime has ended.
     pub(super) fn dropped(&self) {
         let mut state = lock(&self.state);
-        if std::mem::take(&mut state.running) {
-            state.failures += 1;
-            let error = (ErrorKind::Io, "the runtime of the connection has ended");
-            state.error = Some(error.into());
-            drop(state);
-            self.over.notify_waiters();
-        }
+        state.running = false;
+        state.failures += 1;
+        let error = (ErrorKind::Io, "the runtime of the connection has ended");
+        state.error = Some(error.into());
+        drop(state);
+        self.over.notify_waiters();
     }
 
     /// An attempt has made a connection.
