@@ -315,7 +315,7 @@ mod tests {
 
     fn grant(fence: u64) -> Grant {
         Grant {
-            kind: crate::base::kind::Kind::Exclusive,
+            kind: crate::base::key::LockKey::new("", "a").unwrap().kind(),
             fence,
             reserve: 0,
             contended: false,

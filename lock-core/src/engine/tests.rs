@@ -245,7 +245,7 @@ async fn a_grant_for_a_dropped_waiter_is_handed_on_at_once() {
         panic!("it was free")
     };
     let grant = Grant {
-        kind: crate::base::kind::Kind::Exclusive,
+        kind: key.kind(),
         fence,
         reserve: 0,
         contended: false,

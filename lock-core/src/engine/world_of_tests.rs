@@ -343,7 +343,7 @@ impl World {
         self.fence += 1;
         if heard {
             let action = self.state.pushed(Grant {
-                kind: crate::base::kind::Kind::Exclusive,
+                kind: crate::base::key::LockKey::new("", "a").unwrap().kind(),
                 fence: self.fence,
                 reserve: 0,
                 contended: false,
