@@ -38,7 +38,7 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 28] = [
+const ENGINE: [&str; 29] = [
     "look",
     "mod",
     "acquire",
@@ -64,6 +64,7 @@ const ENGINE: [&str; 28] = [
     "extension",
     "yield_turn",
     "patience",
+    "outages",
     "retries",
     "wake_cell",
     "phase",

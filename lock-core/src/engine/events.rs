@@ -111,6 +111,7 @@ impl Events for Shared {
         drop(registry);
         self.reconnected.notify_waiters();
         self.lease_due_at(now);
+        self.outages_end(of);
         if !released.is_empty() {
             let _ = self.send(Command::RepeatReleases(released));
         }

@@ -40,6 +40,18 @@ pub(crate) enum Joined {
     Outdated,
 }
 
+/// The last renewal was confirmed.
+const FINE: u8 = 0;
+/// Renewals fail.
+const FAILING: u8 = 1;
+/// Renewals fail, and the log has named the lock.
+const NAMED: u8 = 2;
+/// The lease was lost while renewals failed, and is counted.
+const COUNTED: u8 = 3;
+
+/// How long before its end a lease that is not renewed is named.
+const BEFORE_END: Duration = Duration::from_secs(1);
+
 #[derive(Debug)]
 pub(crate) struct Lease {
     phase: Phase,
@@ -55,6 +67,8 @@ pub(crate) struct Lease {
     shortens: AtomicBool,
     /// Number of renewals under way.
     under_way: AtomicU8,
+    /// What the log has to say, one of `FINE` to `COUNTED`.
+    trouble: AtomicU8,
     /// Made by the first watcher: few leases have one.
     watched: OnceLock<Arc<Watched>>,
 }
@@ -104,6 +118,7 @@ impl Lease {
             owed: AtomicBool::new(start.pushed && !start.renew),
             shortens: AtomicBool::new(false),
             under_way: AtomicU8::new(0),
+            trouble: AtomicU8::new(FINE),
             watched: OnceLock::new(),
         })
     }
@@ -295,6 +310,7 @@ impl Lease {
 
     /// The server confirmed a renewal for `terms`, sent at `sent_at`. Returns the moment of the next renewal.
     pub(crate) fn renewed(&self, now: Moment, sent_at: Moment, terms: Terms) -> Moment {
+        self.trouble.store(FINE, Ordering::Relaxed);
         self.prolong(now, terms.deadline(sent_at));
         self.owed.store(false, Ordering::SeqCst);
         self.shortens.store(false, Ordering::SeqCst);
@@ -322,6 +338,7 @@ impl Lease {
 
     /// A renewal got no answer, or a refusal: it changes no deadline, and is repeated. Returns the moment of the next one.
     pub(crate) fn failed(&self, now: Moment, error: &StoreError) -> Moment {
+        self.changes_trouble(FINE, FAILING);
         let again = match error {
             // The refusal lasts until an operator changes the rights, so the repetitions are few.
             StoreError::Misconfigured(_) => self.again_after(now, self.terms().ttl() / 6),
@@ -333,6 +350,33 @@ impl Lease {
             self.announce();
         }
         again
+    }
+
+    fn changes_trouble(&self, from: u8, to: u8) -> bool {
+        let relaxed = Ordering::Relaxed;
+        let changed = self.trouble.compare_exchange(from, to, relaxed, relaxed);
+        changed.is_ok()
+    }
+
+    /// Whether the last renewal has failed.
+    pub(crate) fn is_failing(&self) -> bool {
+        matches!(self.trouble.load(Ordering::Relaxed), FAILING | NAMED)
+    }
+
+    /// When the log names the lock, if its renewals fail and it was not named yet.
+    pub(crate) fn is_named_at(&self) -> Option<Moment> {
+        let is_due = self.trouble.load(Ordering::Relaxed) == FAILING;
+        is_due.then(|| Moment(self.end().0.saturating_sub(BEFORE_END.as_nanos() as u64)))
+    }
+
+    /// The log names the lock.
+    pub(crate) fn name(&self) {
+        self.changes_trouble(FAILING, NAMED);
+    }
+
+    /// Whether the lease was lost while renewals failed. True once.
+    pub(crate) fn counts_as_lost(&self) -> bool {
+        self.changes_trouble(NAMED, COUNTED) || self.changes_trouble(FAILING, COUNTED)
     }
 
     /// A renewal has changed nothing, and is repeated soon.

@@ -45,6 +45,7 @@ mod lease_tests;
 mod line;
 mod line_state;
 mod look;
+mod outages;
 mod outstanding;
 mod pass;
 mod patience;
@@ -79,6 +80,7 @@ pub(crate) use self::guarded::guarded;
 pub(crate) use self::hold::{Hold, LockRequest};
 pub(crate) use self::lease::Lease;
 pub(crate) use self::look::Walk;
+use self::outages::Outages;
 pub(crate) use self::patience::Limit;
 pub(crate) use self::phase::Status;
 pub(crate) use self::release::confirmed;
@@ -140,6 +142,8 @@ impl Engine {
                 release_tried: Notify::new(),
                 request_ended: Notify::new(),
                 reconnected: Notify::new(),
+                outages: Outages::default(),
+                refusals: Outages::default(),
                 largest_token: AtomicU64::new(0),
                 ended: AtomicBool::new(false),
                 commands: commands.downgrade(),

@@ -79,6 +79,9 @@ impl<'a> Outstanding<'a> {
     /// The answer has come: records it in the inbox of the acquisition.
     pub(crate) fn read(self, answer: &Result<Answer, StoreError>, asker: Asker) {
         let (sent_at, terms) = (self.sent_at, self.terms);
+        if answer.is_ok() {
+            self.shared.answered(&self.acquisition.key);
+        }
         let mut life = self.acquisition.life();
         let state = &mut life.state;
         match answer {

@@ -15,6 +15,8 @@ use super::hold::{Hold, LockRequest};
 use super::inbox::Granted;
 use super::line::Line;
 use super::line_state::Limits;
+use super::outages::Outages;
+use super::phase::Status;
 use super::registry::Registry;
 use super::released::ReleasedLately;
 use crate::base::config::{Config, MAX_TTL};
@@ -26,7 +28,7 @@ use crate::base::sync::lock;
 use crate::base::terms::Terms;
 use crate::base::time::{Clock, Moment};
 use crate::base::token::{ClientId, Token, sequence_at};
-use crate::store::{AnyStore, Store};
+use crate::store::{AnyStore, Store, StoreError};
 
 /// A value to drop when a release is over.
 pub(crate) type Then = Box<dyn Any + Send>;
@@ -65,6 +67,10 @@ pub(crate) struct Shared {
     pub(super) request_ended: Notify,
     /// There is a new connection: a release that failed on the old one is repeated at once.
     pub(super) reconnected: Notify,
+    /// What the log says of servers that do not renew leases.
+    pub(super) outages: Outages,
+    /// The same of servers that answer, and refuse. The log does not say when that ends.
+    pub(super) refusals: Outages,
     /// The largest fencing token, and the last reserved one, that the server has given this client.
     pub(super) largest_token: AtomicU64,
     /// The runtime of the task has ended.
@@ -372,6 +378,73 @@ impl Shared {
             acquisition.let_go();
             self.remember(&acquisition);
             let _ = commands.send(Command::Release(acquisition));
+        }
+    }
+
+    /// Whether another lock is on the server of this one.
+    fn is_beside(&self, key: &LockKey) -> impl Fn(&LockKey) -> bool {
+        let part = self.store.part_of(key);
+        move |other| self.store.part_of(other) == part
+    }
+
+    /// Renewals that were sent at `since` have failed, of this lock and of others on its server.
+    pub(super) fn renewals_failed(&self, key: &Arc<LockKey>, since: Moment, error: &StoreError) {
+        let (now, is_there) = (self.now(), self.is_beside(key));
+        let is_refused = matches!(error, StoreError::Misconfigured(_));
+        let outages = if is_refused {
+            &self.refusals
+        } else {
+            &self.outages
+        };
+        if !outages.failed(key, &is_there, since, now) {
+            return;
+        }
+        // Where the server is away, the other leases fail as well. A refusal may be of one key.
+        let registry = lock(&self.registry);
+        let on_server = registry
+            .acquisitions
+            .values()
+            .filter(|it| is_there(&it.key));
+        let ends = on_server.filter_map(|acquisition| {
+            let lease = acquisition.lease()?;
+            let concerned = lease.is_failing() || !is_refused;
+            (concerned && acquisition.status(now) == Status::Held).then(|| lease.end())
+        });
+        let (locks, end) = ends.fold((0_u64, Moment::NEVER), |(locks, nearest), end| {
+            (locks + 1, nearest.min(end))
+        });
+        drop(registry);
+        let lost_in_ms = now.until(end).as_millis() as u64;
+        let server = self.store.server_of(key);
+        let server = server.as_deref();
+        tracing::warn!(server, locks, lost_in_ms, %error, "leases could not be renewed: trying again");
+    }
+
+    /// A lease of this lock is over.
+    pub(super) fn lease_lost(&self, key: &LockKey) {
+        if self.outages.is_any() {
+            self.outages.lost(self.is_beside(key));
+        }
+    }
+
+    /// The server of this lock has answered.
+    pub(super) fn answered(&self, key: &LockKey) {
+        if self.outages.is_any() {
+            self.outages_end(self.is_beside(key));
+        }
+    }
+
+    /// The servers of these locks answer again.
+    pub(super) fn outages_end(&self, is_there: impl Fn(&LockKey) -> bool) {
+        for ended in self.outages.ended(is_there, self.now()) {
+            let server = self.store.server_of(&ended.key);
+            let away_ms = ended.lasted.as_millis() as u64;
+            tracing::info!(
+                server = server.as_deref(),
+                away_ms,
+                lost = ended.lost,
+                "the server answers again"
+            );
         }
     }
 

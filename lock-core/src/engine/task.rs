@@ -137,6 +137,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     let mut next = Moment::NEVER;
     let mut due = Vec::new();
     let (mut lost, mut over, mut not_taken) = (Vec::new(), Vec::new(), Vec::new());
+    let mut ending = Vec::new();
     for acquisition in lock(&shared.registry).acquisitions.values() {
         let Some(lease) = acquisition.lease() else {
             continue;
@@ -147,6 +148,9 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
                     over.push(Arc::clone(acquisition));
                 } else {
                     next = next.min(clean_up_at);
+                }
+                if lease.counts_as_lost() {
+                    shared.lease_lost(&acquisition.key);
                 }
                 lost.push(Arc::clone(acquisition));
             }
@@ -165,6 +169,14 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
                     });
                 }
                 next = next.min(lease.renew_at()).min(lease.end().min(cap));
+                match lease.is_named_at() {
+                    Some(at) if at <= now => {
+                        lease.name();
+                        ending.push((Arc::clone(acquisition), lease.end()));
+                    }
+                    Some(at) => next = next.min(at),
+                    None => {}
+                }
             }
             Swept::Unreleased => {
                 next = next.min(now + shared.config.command_deadline + MAXIMUM_PAUSE);
@@ -175,6 +187,14 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     }
     for acquisition in lost {
         lock(&shared.registry).gone(&acquisition);
+    }
+    for (acquisition, end) in ending {
+        let lost_in_ms = now.until(end).as_millis() as u64;
+        tracing::warn!(
+            key = acquisition.key.name(),
+            lost_in_ms,
+            "a lock will be lost unless the server confirms it"
+        );
     }
     for acquisition in over {
         tracing::debug!(key = acquisition.key.name(), "lost: cleaning up");
@@ -315,6 +335,7 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
             };
             match answer {
                 Ok(true) if due.prolongs => {
+                    shared.answered(&acquisition.key);
                     next = next
                         .min(lease.renewed(now, sent_at, due.terms))
                         .min(lease.end());
@@ -330,14 +351,13 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
                 }
                 Err(error) => {
                     next = next.min(lease.failed(now, &error)).min(lease.end());
-                    let (failures, _) = failed.get_or_insert((0, error));
-                    *failures += 1;
+                    failed.get_or_insert_with(|| (Arc::clone(&acquisition.key), error));
                 }
             }
         }
         span.record("outcome", outcome(lost, failed.is_some(), &refused));
-        if let Some((locks, error)) = failed {
-            tracing::warn!(locks, %error, "leases could not be renewed: trying again");
+        if let Some((key, error)) = failed {
+            shared.renewals_failed(&key, sent_at, &error);
         }
         if !refused.is_empty() {
             let half = refused.split_off(refused.len() / 2);

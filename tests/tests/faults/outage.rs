@@ -1,9 +1,12 @@
 //! The server is stopped, killed, restarted (P2, P10, P11).
 
+use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-use lock_core::{LockError, LockManager, LossReason};
-use lock_tests::{Capture, LIMIT, Proxy, TestServer, boottime_now, eventually};
+use futures_util::future::{BoxFuture, join_all};
+use lock_core::{LockError, LockGuard, LockManager, LossReason};
+use lock_tests::{Capture, LIMIT, Proxy, Said, TestServer, boottime_now, eventually};
+use tracing::Level;
 
 use crate::support::{KEY, LONG, NAME, assert_unavailable, connect, in_time, ms, until_queued};
 use crate::support::{behind, until_clean, until_gone, warm_server};
@@ -240,4 +243,74 @@ async fn a_release_that_never_arrives_is_said_to_have_ended_by_the_ttl() {
         said.as_deref(),
         Some("the lock could not be released: it has ended by its ttl")
     );
+}
+
+/// The events with this message.
+fn said(capture: &Capture, message: &str) -> Vec<Said> {
+    let mut events = capture.events();
+    events.retain(|event| event.message() == message);
+    events
+}
+
+/// Holds this many locks through an outage that takes all of them, and checks what the log says.
+async fn lines_of_an_outage(
+    held: usize,
+    begin: fn(&TestServer),
+    end: fn(&TestServer) -> BoxFuture<'_, ()>,
+) {
+    let server = warm_server().await;
+    let locks = usual(&server).await;
+    let taken = (0..held).map(|n| {
+        let lock = locks.lock(format!("outage:{n}")).ttl(ms(4000));
+        async move { lock.acquire().await.unwrap() }
+    });
+    let guards = join_all(taken).await;
+    let capture = Capture::start();
+    begin(&server);
+    in_time("the losses", join_all(guards.iter().map(LockGuard::lost))).await;
+    drop(guards);
+    end(&server).await;
+    eventually("the end of the outage", LIMIT, async || {
+        !said(&capture, "the server answers again").is_empty()
+    })
+    .await;
+    locks.shutdown(LIMIT).await;
+
+    let failed = said(&capture, "leases could not be renewed: trying again");
+    assert!((1..=2).contains(&failed.len()), "{failed:#?}");
+    let (count, address) = (held.to_string(), server.addr().to_string());
+    let (_, port) = address.rsplit_once(':').unwrap();
+    let first = &failed[0];
+    assert_eq!(first.level, Level::WARN);
+    assert_eq!(first.field("locks"), Some(&*count));
+    assert!(first.field("server").unwrap().ends_with(port));
+    let left: u64 = first.field("lost_in_ms").unwrap().parse().unwrap();
+    assert!(left < 4000, "{left}");
+    for message in [
+        "a lock will be lost unless the server confirms it",
+        "a lock was lost",
+    ] {
+        let named = said(&capture, message);
+        let keys: HashSet<_> = named.iter().map(|event| event.field("key")).collect();
+        assert_eq!((named.len(), keys.len()), (held, held), "{message}");
+    }
+    let [ended] = &said(&capture, "the server answers again")[..] else {
+        panic!("once")
+    };
+    assert_eq!(
+        (ended.level, ended.field("lost")),
+        (Level::INFO, Some(&*count))
+    );
+    let away: u64 = ended.field("away_ms").unwrap().parse().unwrap();
+    assert!(away > 0);
+}
+
+#[tokio::test]
+async fn the_log_names_an_outage_in_few_lines_and_its_end_in_one() {
+    lines_of_an_outage(1, TestServer::stop, |server| {
+        Box::pin(async { server.cont() })
+    })
+    .await;
+    lines_of_an_outage(1, TestServer::kill, |server| Box::pin(server.restart())).await;
+    lines_of_an_outage(1000, TestServer::kill, |server| Box::pin(server.restart())).await;
 }
