@@ -5,6 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::time::in_millis;
+
 /// The error of every operation in this crate.
 ///
 /// Each variant calls for a different reaction: wait or give up ([`Busy`](Self::Busy), [`TimedOut`](Self::TimedOut)), stop trying
@@ -46,8 +48,9 @@ pub enum LockError {
     },
     /// The lock did not become free within the time given.
     #[error(
-        "lock `{}` was not free within {waited:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
+        "lock `{}` was not free within {:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
         Escaped(key),
+        in_millis(*waited),
         HeldBy(holder)
     )]
     TimedOut {
@@ -377,7 +380,10 @@ struct RetryAfter(Option<Duration>);
 impl fmt::Display for RetryAfter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
-            Some(after) => write!(f, " later; its lease ends in {after:?} unless renewed"),
+            Some(after) => {
+                let after = in_millis(after);
+                write!(f, " later; its lease ends in {after:?} unless renewed")
+            }
             None => f.write_str(" later"),
         }
     }
@@ -417,6 +423,24 @@ mod tests {
             let (_, shown) = error.rsplit_once("): ").unwrap();
             assert!(shown.contains(advice), "{error}");
         }
+    }
+
+    #[test]
+    fn texts_have_times_in_whole_milliseconds() {
+        let busy = LockError::Busy {
+            key: "a".to_owned(),
+            retry_after: Some(Duration::from_nanos(1_500_400_000)),
+            holder: None,
+        };
+        assert!(busy.to_string().contains("ends in 1.5s unless"), "{busy}");
+        let late = LockError::TimedOut {
+            key: "a".to_owned(),
+            waited: Duration::from_nanos(2_001_595_186),
+            holder: None,
+        };
+        assert!(late.to_string().contains("within 2.001s ("), "{late}");
+        assert_eq!(in_millis(Duration::from_nanos(7)), Duration::from_millis(1));
+        assert_eq!(in_millis(Duration::ZERO), Duration::ZERO);
     }
 
     #[test]

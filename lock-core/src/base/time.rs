@@ -5,6 +5,12 @@ use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
+/// A duration as texts show it: in whole milliseconds, so that tools that group texts find few of them.
+pub(crate) fn in_millis(duration: Duration) -> Duration {
+    let least = Duration::from_millis(u64::from(!duration.is_zero()));
+    Duration::from_millis(duration.as_millis() as u64).max(least)
+}
+
 /// An instant of a [`Clock`], in nanoseconds since some fixed point.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(pub(crate) u64);

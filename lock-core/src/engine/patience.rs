@@ -80,5 +80,5 @@ pub(super) async fn within<T>(end: Option<Instant>, work: impl Future<Output = T
 pub(super) struct TooLate;
 
 #[derive(Debug, thiserror::Error)]
-#[error("no answer within the time given")]
+#[error("no reply within the time given")]
 pub(super) struct NoAnswer;

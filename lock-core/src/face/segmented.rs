@@ -16,6 +16,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 pub use self::guard::SegmentGuard;
 use self::seats::{SeatTaken, Seats, Trust};
 use crate::base::error::LockError;
+use crate::base::time::in_millis;
 use crate::face::lock::Lock;
 
 /// Maximum segments. With more of them, a lock is not the right tool.
@@ -280,7 +281,7 @@ impl SegmentedLock {
                 Ok(found) => found,
                 Err(_) if looked.answered => return Err(self.timed_out(started)),
                 Err(_) => {
-                    let why = format!("no answer within {:?}", started.elapsed());
+                    let why = format!("no reply within {:?}", in_millis(started.elapsed()));
                     let first = self.locks.as_ref().ok().and_then(|locks| locks.first());
                     let server = first.and_then(Lock::server);
                     return Err(LockError::unavailable(why, server.as_ref()));

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::nodes::majority;
 use crate::base::error::Cause;
+use crate::base::time::in_millis;
 use crate::store::{Misconfiguration, StoreError};
 
 /// The failure of one node.
@@ -140,10 +141,11 @@ enum Why {
     NotOurs,
     #[error("an earlier request to it may still arrive")]
     InDoubt,
-    #[error("no reply within {0:?}")]
+    #[error("no reply within {:?}", in_millis(*.0))]
     Late(Duration),
     #[error(
-        "no majority: the clocks of the nodes are {0:?} apart; synchronise them, or allow for it with `clock_skew`"
+        "no majority: the clocks of the nodes are {:?} apart; synchronise them, or allow for it with `clock_skew`",
+        in_millis(*.0)
     )]
     ClocksApart(Duration),
     #[error("no recent reply")]

@@ -4,7 +4,6 @@
 //! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock. It ends when there is
 //! a connection. An attempt belongs to the link: if a caller gives up, the attempt serves the next callers.
 
-use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,7 +15,7 @@ use redis::{
 use tokio::time::{Instant, timeout};
 
 use super::dial::Caller;
-use super::error::{is_reply, said};
+use super::error::{is_reply, not_connected_within, said};
 use super::link::{Link, Live};
 use super::look::Look;
 use super::script::RAISE;
@@ -123,8 +122,8 @@ impl Link {
     /// Makes one attempt to connect.
     async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
         let attempt = timeout(self.connect_limit, self.connect_either_way());
-        let late = || Err(io::Error::from(io::ErrorKind::TimedOut).into());
-        attempt.await.unwrap_or_else(|_| late())
+        let late = |_| Err(not_connected_within(self.connect_limit));
+        attempt.await.unwrap_or_else(late)
     }
 
     /// Sends a request on a connection of its own, which ends with it.

@@ -1,11 +1,13 @@
 //! Errors of the server and of the socket, sorted by their meaning for a lock.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, ProtocolVersion, RedisError};
 
 use crate::base::error::Cause;
+use crate::base::time::in_millis;
 use crate::store::{Misconfiguration, StoreError};
 
 /// First words of replies that mean "not carried out, try later". Only the first word is compared: the rest
@@ -220,6 +222,11 @@ pub(in crate::store) fn no_reply(limit: Duration) -> Cause {
     Cause::new(Arc::new(NoReply(limit)))
 }
 
+/// The same while connecting.
+pub(super) fn not_connected_within(limit: Duration) -> RedisError {
+    io::Error::new(io::ErrorKind::TimedOut, NoReply(limit)).into()
+}
+
 /// A reply that no script of the library gives: another program answers, or the stream is broken.
 pub(in crate::store) fn garbled() -> StoreError {
     StoreError::Ambiguous(Cause::new(Arc::new(Garbled)))
@@ -238,7 +245,7 @@ pub(super) fn is_misconfigured(error: &RedisError) -> bool {
 }
 
 #[derive(Debug, thiserror::Error)]
-#[error("no reply within {0:?}")]
+#[error("no reply within {:?}", in_millis(*.0))]
 struct NoReply(Duration);
 
 #[derive(Debug, thiserror::Error)]

@@ -17,7 +17,7 @@ use redis::{
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::error::{is_misconfigured, misconfigured, said};
+use super::error::{is_misconfigured, misconfigured, not_connected_within, said};
 use super::link::Link;
 use super::named::Named;
 use super::sentinels::Sentinels;
@@ -208,7 +208,7 @@ impl Watch {
     async fn within<T>(&self, what: impl Future<Output = RedisResult<T>>) -> RedisResult<T> {
         match timeout(self.limit, what).await {
             Ok(done) => done.map_err(|error| self.explained(error)),
-            Err(_) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
+            Err(_) => Err(not_connected_within(self.limit)),
         }
     }
 

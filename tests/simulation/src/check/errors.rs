@@ -57,10 +57,9 @@ pub fn is_short(ttl: Duration, delay: Duration) -> bool {
 const GRACE: Duration = Duration::from_millis(1_200);
 
 /// What was heard long ago, or too late, where a caller that asks in the name of others does not run.
-const HEARD_LATE: [&str; 5] = [
+const HEARD_LATE: [&str; 4] = [
     "later than the lease",
     "READONLY",
-    "no answer within",
     "no reply within",
     "connection refused",
 ];
