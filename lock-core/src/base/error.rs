@@ -429,7 +429,7 @@ mod tests {
     fn texts_have_times_in_whole_milliseconds() {
         let busy = LockError::Busy {
             key: "a".to_owned(),
-            retry_after: Some(Duration::from_nanos(1_500_400_000)),
+            retry_after: Some(Duration::from_micros(1_500_400)),
             holder: None,
         };
         assert!(busy.to_string().contains("ends in 1.5s unless"), "{busy}");

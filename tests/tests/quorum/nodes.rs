@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::kit::command;
-use lock_tests::{TestServer, eventually};
+use lock_tests::{Capture, Said, TestServer, eventually};
 use tokio::time::timeout;
 
 use super::rig::{LIMIT, Quorum};
@@ -274,4 +274,39 @@ async fn a_reentrant_lock_is_refused_in_a_sentence() {
         LockError::InvalidConfig { reason } => assert!(reason.contains("not over a quorum")),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn the_log_says_once_that_a_node_stops_voting_and_that_it_votes_again() {
+    let quorum = Quorum::start(3).await;
+    let locks = quorum.manager().await;
+    // A client that only holds a lock asks for votes as well, with each renewal.
+    let guard = take_for_three_seconds(&locks, "kept").await;
+    quorum.voted("kept", &[0, 1, 2]).await;
+    let capture = Capture::start();
+    let said = |message: &str| -> Vec<Said> {
+        let mut events = capture.events();
+        events.retain(|event| event.message() == message);
+        events
+    };
+    quorum.nodes[1].stop();
+    let stops = || said("a node of the quorum does not vote");
+    eventually("it stops", LIMIT, async || !stops().is_empty()).await;
+    assert!(outlives_its_ttl(&guard).await);
+    quorum.nodes[1].cont();
+    let votes = || said("a node of the quorum votes again");
+    eventually("it votes again", LIMIT, async || !votes().is_empty()).await;
+    guard.release().await.unwrap();
+    let address = quorum.nodes[1].addr().to_string();
+    let (stopped, again) = (stops(), votes());
+    assert_eq!(
+        (stopped.len(), again.len()),
+        (1, 1),
+        "{stopped:#?} {again:#?}"
+    );
+    for said in [&stopped[0], &again[0]] {
+        assert_eq!(said.field("address"), Some(&*address));
+    }
+    let numbers = (stopped[0].field("voting"), stopped[0].field("needed"));
+    assert_eq!(numbers, (Some("2"), Some("2")));
 }

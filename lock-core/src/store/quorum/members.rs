@@ -12,6 +12,7 @@ use super::causes::Failure;
 use super::leftovers::{Leftovers, UnderWay};
 use super::master::Master;
 use super::nodes::{MAXIMUM_NODES, Nodes, majority};
+use super::presence::Presence;
 use super::rtt::RttEstimator;
 use super::settings::QuorumConfig;
 use super::tokens::Tokens;
@@ -26,6 +27,7 @@ pub(super) struct Member {
     pub(super) address: Arc<str>,
     pub(super) master: Master,
     pub(super) rtt: RttEstimator,
+    pub(super) presence: Presence,
     pub(super) admission: Admission,
     pub(super) leftovers: Mutex<Leftovers>,
 }
@@ -68,6 +70,7 @@ impl Members {
                 address: node.address(),
                 master: node,
                 rtt: RttEstimator::default(),
+                presence: Presence::default(),
                 admission: Admission::default(),
                 leftovers: Mutex::default(),
             })
@@ -114,6 +117,32 @@ impl Members {
 
     pub(super) fn nodes(&self) -> Nodes {
         Nodes::all(self.all.len())
+    }
+
+    /// A node was asked for a vote, or for its renewal: the log says whether it votes.
+    pub(super) fn was_asked<T>(&self, node: &Member, answer: &Result<T, StoreError>) {
+        let address = &*node.address;
+        match answer {
+            Ok(_) => {
+                if let Some(away) = node.presence.voted() {
+                    let away_ms = away.as_millis() as u64;
+                    tracing::info!(address, away_ms, "a node of the quorum votes again");
+                }
+            }
+            // Its admission says until when.
+            Err(StoreError::NotYet(_)) => {}
+            Err(error) => {
+                if node.presence.gave_none() {
+                    let absent = self
+                        .all
+                        .iter()
+                        .filter(|node| node.presence.is_said_to_be_absent());
+                    let voting = self.all.len() - absent.count();
+                    let needed = self.majority;
+                    tracing::warn!(address, voting, needed, %error, "a node of the quorum does not vote");
+                }
+            }
+        }
     }
 }
 

@@ -19,6 +19,7 @@ mod look;
 mod master;
 mod members;
 mod nodes;
+mod presence;
 mod release;
 mod round;
 mod rtt;

@@ -167,6 +167,9 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
         How::Tell => node.send_while(ballot, None, *sent, || true).await,
         How::Undo(token) => node.undo(members, ballot, *sent, token).await,
     };
+    if matches!(how, How::Vote(_) | How::Renew) {
+        members.was_asked(node, &answer);
+    }
     (index, answer)
 }
 
