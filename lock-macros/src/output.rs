@@ -116,8 +116,14 @@ impl Output {
             (OnBusy::Return(value), _) => value.to_token_stream(),
             (OnBusy::Call(function), _) => self.called(function),
         };
+        // The function that is called gets the error, and may say what it likes.
+        let is_busy = if matches!(plan.on_busy, OnBusy::Call(_)) {
+            quote_spanned!(site()=> is_busy(&error))
+        } else {
+            quote_spanned!(site()=> is_skipped(&error, options.function))
+        };
         Some(quote_spanned! {site()=>
-            __lock_core::Result::Err(error) if __lock_core::is_busy(&error) => return #value,
+            __lock_core::Result::Err(error) if __lock_core::#is_busy => return #value,
         })
     }
 

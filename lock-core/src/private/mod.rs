@@ -22,7 +22,8 @@ pub use std::{concat, format_args, module_path, vec};
 
 pub use self::key::{Key, KeyPart, KeyText, Shown, Value};
 pub use self::outcome::{
-    Fallible, FromLockError, NoRoom, NotDue, Room, Skip, called, is_busy, mapped, trace_swallowed,
+    Fallible, FromLockError, NoRoom, NotDue, Room, Skip, called, is_busy, is_skipped, mapped,
+    trace_swallowed,
 };
 pub use self::owner::{NamesOwner, enclosing_owner, owner};
 pub use self::take::{enter, enter_all};
@@ -216,6 +217,7 @@ pub async fn run_to_end<F: Future>(
         if !guard.is_held() {
             // The loss has its own warning.
             tracing::info!(
+                target: "lock_core",
                 function = options.function,
                 key = guard.key(),
                 "the lock was lost and the function continued: its work may have overlapped with the work of another holder"

@@ -50,8 +50,8 @@ impl<T> Skip for Option<T> {
 
 #[diagnostic::do_not_recommend]
 impl<T: Default, E: From<LockError>> Skip for Result<T, E> {
-    fn skip(error: LockError, _function: &'static str) -> Self {
-        if is_busy(&error) {
+    fn skip(error: LockError, function: &'static str) -> Self {
+        if is_skipped(&error, function) {
             Ok(T::default())
         } else {
             Err(E::from(error))
@@ -147,9 +147,25 @@ pub fn is_busy(error: &LockError) -> bool {
     error.is_contention()
 }
 
-/// Logs an error that the function's return type cannot hold.
+/// As [`is_busy`], and logs that the function was skipped.
+#[must_use]
+pub fn is_skipped(error: &LockError, function: &'static str) -> bool {
+    let is_busy = is_busy(error);
+    if is_busy {
+        trace_swallowed(error, function);
+    }
+    is_busy
+}
+
+/// Logs why the function did not run, where its return value does not say it.
 pub fn trace_swallowed(error: &LockError, function: &'static str) {
-    if !is_busy(error) {
-        tracing::error!(function, %error, "the function did not run, and its lock error is only logged, because it returns no `Result`");
+    match error {
+        LockError::Busy { key, holder, .. } | LockError::TimedOut { key, holder, .. } => {
+            let (key, holder) = (key.as_str(), holder.as_deref());
+            tracing::info!(target: "lock_core", function, key, holder, "the function was skipped: the lock is held by another client");
+        }
+        error => {
+            tracing::error!(target: "lock_core", function, %error, "the function did not run, and its lock error is only logged, because it returns no `Result`");
+        }
     }
 }

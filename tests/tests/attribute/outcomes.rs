@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager, distributed_lock};
+use lock_tests::Capture;
+use tracing::Level;
 
 use crate::memory;
 
@@ -80,6 +82,38 @@ async fn a_busy_lock_skips_the_work() {
     assert_eq!(ran.load(Ordering::Relaxed), 1);
     assert_eq!(option(&locks).await, Some(7));
     assert_eq!(result(&locks).await.unwrap(), 7);
+}
+
+#[tokio::test]
+async fn a_skipped_call_is_one_line_with_the_key_and_the_holder() {
+    #[distributed_lock(key = "outcomes:said", wait = "0s", on_busy = skip, name = "one", client = locks)]
+    async fn unit(locks: &LockManager) {}
+    #[distributed_lock(key = "outcomes:said", wait = "0s", on_busy = skip, name = "two", client = locks)]
+    async fn result(locks: &LockManager) -> AppResult<u32> {
+        Ok(7)
+    }
+    #[distributed_lock(key = "outcomes:said", wait = "5ms", on_busy = return = Ok(3), name = "three", client = locks)]
+    async fn value(locks: &LockManager) -> AppResult<u32> {
+        Ok(7)
+    }
+    let builder = LockManager::builder().client_name("orders-7");
+    let locks = builder.connect("memory://").await.unwrap();
+    let held = locks.lock("outcomes:said").acquire().await.unwrap();
+    let capture = Capture::start();
+    unit(&locks).await;
+    assert_eq!(result(&locks).await.unwrap(), 0);
+    assert_eq!(value(&locks).await.unwrap(), 3);
+    held.release().await.unwrap();
+    unit(&locks).await;
+    let mut said = capture.events();
+    said.retain(|event| event.message().contains("was skipped"));
+    let functions: Vec<_> = said.iter().map(|event| event.field("function")).collect();
+    assert_eq!(functions, [Some("one"), Some("two"), Some("three")]);
+    for event in said {
+        assert_eq!((event.level, event.target), (Level::INFO, "lock_core"));
+        let fields = (event.field("key"), event.field("holder"));
+        assert_eq!(fields, (Some("outcomes:said"), Some("orders-7")));
+    }
 }
 
 #[tokio::test]
