@@ -46,7 +46,7 @@ pub enum LockError {
         /// send it.
         holder: Option<Box<str>>,
     },
-    /// The lock did not become free within the time given.
+    /// The caller did not get the lock within the time given: others held it, or were before the caller.
     #[error(
         "lock `{}` was not free within {:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
         Escaped(key),
