@@ -1,7 +1,7 @@
 //! Requests that repeat the one of a waiting line: after the refresh interval, or after messages may have been missed.
 //!
-//! After a lost connection all lines are due at once, and each server gets only so many requests that they do not wait for each other.
-//! A server that hangs delays no request to another one.
+//! After a lost connection all lines are due at once, so the number of requests under way to each server is limited: otherwise they
+//! would delay each other. A server that hangs does not delay the requests to other servers.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
