@@ -1,5 +1,6 @@
 //! What users see. The root of the crate re-exports it.
 
+#[cfg(feature = "macros")]
 pub(crate) mod all;
 pub(crate) mod builder;
 pub(crate) mod connect;
