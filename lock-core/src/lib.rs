@@ -227,6 +227,7 @@ pub use crate::face::inspect::{LockInfo, LockWaiter, NodeInfo};
 pub use crate::face::list::{ListedLock, LockList};
 pub use crate::face::lock::Lock;
 pub use crate::face::manager::LockManager;
+pub use crate::face::observe;
 pub use crate::face::reentrant::ReentrantLock;
 pub use crate::face::segmented::{SegmentGuard, SegmentedLock};
 pub use crate::face::view::LockView;

@@ -241,17 +241,24 @@ async fn errors_show_neither_token_nor_password() {
 }
 
 #[tokio::test]
-async fn spans_tell_key_outcome_and_times() {
+async fn spans_tell_key_label_outcome_holder_and_times() {
     let server = TestServer::start().await;
     let witness = Witness::start();
     let builder = LockManager::builder().command_deadline(LIMIT);
     let locks = builder.connect(&server.url()).await.unwrap();
-    let lock = locks.lock("order:42").ttl(Duration::from_secs(3));
+    let lock = locks.lock("order:42").label("order");
+    let lock = lock.ttl(Duration::from_secs(3));
 
     let guard = lock.acquire().await.unwrap();
     assert!(lock.try_acquire().await.unwrap().is_none());
     let limit = Duration::from_millis(400);
     assert!(lock.acquire_within(limit).await.is_err());
+    let patience = Duration::from_millis(1);
+    assert!(
+        tokio::time::timeout(patience, lock.acquire())
+            .await
+            .is_err()
+    );
     eventually("it was renewed", LIMIT, async || {
         let renewals = witness.capture.spans("lock.renew");
         renewals
@@ -269,14 +276,14 @@ async fn spans_tell_key_outcome_and_times() {
     let key = "order:42";
     assert_eq!(
         witness.outcomes("lock.acquire", key),
-        ["acquired", "busy", "timed out", "acquired", "acquired"]
+        ["free", "busy", "timed_out", "cancelled", "free", "granted"]
     );
     assert_eq!(
         witness.outcomes("lock.hold", key),
         ["released", "dropped", "lost"]
     );
     assert_eq!(witness.outcomes("lock.release", key), ["released", "lost"]);
-    let number = |span: &Said, field: &str| -> u64 {
+    let number = |span: &Said, field: &str| -> f64 {
         let value = span
             .field(field)
             .unwrap_or_else(|| panic!("{field} of {span:?}"));
@@ -284,16 +291,21 @@ async fn spans_tell_key_outcome_and_times() {
     };
     let acquires = witness.spans("lock.acquire", key);
     for span in &acquires {
-        number(span, "waited_ms");
+        assert_eq!(span.field("label"), Some("order"));
+        // A free lock takes less than a millisecond, and is no zero.
+        assert!(number(span, "waited_ms") > 0.0);
     }
-    assert!(number(&acquires[2], "waited_ms") >= 400);
+    assert!(number(&acquires[2], "waited_ms") >= 400.0);
+    for refused in &acquires[1..3] {
+        assert!(refused.field("holder").is_some(), "{refused:?}");
+    }
     let holds = witness.spans("lock.hold", key);
     for span in &holds {
         number(span, "held_ms");
         number(span, "fencing_token");
     }
     // The first was held until it was renewed, which is due after about a third of its ttl.
-    assert!(number(&holds[0], "held_ms") >= 500);
+    assert!(number(&holds[0], "held_ms") >= 500.0);
     // A renewal is for many locks, so it tells how many.
     assert_eq!(
         witness.capture.spans("lock.renew")[0].field("locks"),

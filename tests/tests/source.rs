@@ -38,7 +38,7 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 29] = [
+const ENGINE: [&str; 30] = [
     "look",
     "mod",
     "acquire",
@@ -51,6 +51,7 @@ const ENGINE: [&str; 29] = [
     "release",
     "pass",
     "outstanding",
+    "observed",
     "shared",
     "registry",
     "released",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use crate::base::error::LockError;
 use crate::base::key::check_prefix;
+use crate::base::observe::Observers;
 use crate::base::terms::Terms;
 use crate::base::token::{NAME_LEN, is_name};
 
@@ -35,6 +36,7 @@ pub(crate) struct Config {
     pub(crate) handover_time: Duration,
     /// `None` for no limit but [`MAX_TTL`].
     pub(crate) longest: Option<Longest>,
+    pub(crate) observed: Observers,
 }
 
 /// The longest time for which a store keeps a lock.
@@ -61,6 +63,7 @@ impl Default for Config {
             handover_limit: 64,
             handover_time: Duration::from_millis(10),
             longest: None,
+            observed: Observers::default(),
         }
     }
 }

@@ -13,6 +13,8 @@ pub(crate) enum Kind {
 #[derive(Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "each stands for itself")]
 pub(crate) struct Traits {
+    /// Its name in metrics.
+    pub(crate) name: &'static str,
     /// The server keeps a queue of waiters, and tells the one that it grants the lock to. Without a queue, each release is
     /// announced to all waiters, who ask again.
     pub(crate) queues: bool,
@@ -36,12 +38,14 @@ impl Kind {
     pub(crate) fn traits(self) -> &'static Traits {
         match self {
             Self::Exclusive => &Traits {
+                name: "exclusive",
                 queues: true,
                 hands_over: true,
                 passes: true,
                 has_owners: false,
             },
             Self::Reentrant => &Traits {
+                name: "reentrant",
                 queues: false,
                 hands_over: false,
                 passes: false,

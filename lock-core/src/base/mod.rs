@@ -5,6 +5,7 @@ pub(crate) mod error;
 pub(crate) mod fencing;
 pub(crate) mod key;
 pub(crate) mod kind;
+pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod place;
 pub(crate) mod rt;

@@ -75,7 +75,6 @@ impl Drop for CatchesUp {
 }
 
 /// Whether this thread has no mutex of this crate locked.
-#[cfg(lock_sim)]
 pub(crate) fn is_unlocked() -> bool {
     LOCKED.get() & !(ANY_POSTPONED | CATCHES_UP) == 0
 }

@@ -11,6 +11,11 @@ pub(crate) fn in_millis(duration: Duration) -> Duration {
     Duration::from_millis(duration.as_millis() as u64).max(least)
 }
 
+/// A duration as fields show it: in milliseconds, with their fractions.
+pub(crate) fn millis(duration: Duration) -> f64 {
+    duration.as_micros() as f64 / 1000.0
+}
+
 /// An instant of a [`Clock`], in nanoseconds since some fixed point.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Moment(pub(crate) u64);

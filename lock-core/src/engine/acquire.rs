@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
+use tracing::Instrument;
 
 use super::acquisition::Acquisition;
 use super::beside::{alone, foreign};
 use super::hold::{Hold, LockRequest};
 use super::line::Line;
 use super::line_state::Step;
+use super::observed::ObservedCall;
 use super::outstanding::{Asker, Outstanding};
 use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
 use super::phase::Status;
@@ -19,8 +21,12 @@ use super::retries::Retries;
 use super::shared::Shared;
 use crate::base::error::Cause;
 use crate::base::error::LockError;
+use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
 use crate::store::{Answer, Mode, Store, StoreError};
+
+/// A hold, and how it was acquired.
+type Acquired = (Arc<Hold>, AcquiredHow);
 
 /// Maximum time past its limit that a waiter spends on its last request, and on its own clean-up.
 const GRACE: Duration = Duration::from_millis(100);
@@ -42,12 +48,32 @@ pub(crate) async fn acquire(
     request: LockRequest,
     limit: Limit,
 ) -> Result<Arc<Hold>, LockError> {
+    let call = ObservedCall::begin(&request);
+    let result = match call.as_deref().and_then(ObservedCall::span) {
+        None => until_acquired(shared, request, limit).await,
+        // Instrumenting a future moves it, so do it only if the span is enabled.
+        Some(span) => {
+            let acquiring = Box::pin(until_acquired(shared, request, limit));
+            acquiring.instrument(span.clone()).await
+        }
+    };
+    if let Some(call) = call {
+        call.ended(shared, &result);
+    }
+    result.map(|(hold, _)| hold)
+}
+
+async fn until_acquired(
+    shared: &Arc<Shared>,
+    request: LockRequest,
+    limit: Limit,
+) -> Result<Acquired, LockError> {
     shared.check_alive()?;
     let patience = Patience::new(limit);
     let mut answered = false;
     loop {
         match once_in_line(shared, request.clone(), patience, &mut answered).await {
-            Ok(Some(hold)) => return Ok(hold),
+            Ok(Some(acquired)) => return Ok(acquired),
             Ok(None) => {}
             // An error that looks like a shutdown or a broken connection may be the end of the engine's runtime.
             Err(error @ (LockError::ShutDown | LockError::Unavailable { .. })) => {
@@ -66,7 +92,7 @@ async fn once_in_line(
     request: LockRequest,
     patience: Patience,
     answered: &mut bool,
-) -> Result<Option<Arc<Hold>>, LockError> {
+) -> Result<Option<Acquired>, LockError> {
     // An owner may hold the lock already, in this process or in another one. It must not queue behind the waiters for that lock.
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.key.traits().has_owners {
@@ -90,7 +116,14 @@ async fn once_in_line(
         // Boxed, like the other futures that talk to the server: a waiter served by local hand-over does not carry their state.
         match Box::pin(alone(shared, request.clone(), patience, answered)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
-            outcome => return outcome.map(Some),
+            outcome => {
+                let how = if one_try {
+                    AcquiredHow::Tried
+                } else {
+                    AcquiredHow::Free
+                };
+                return outcome.map(|hold| Some((hold, how)));
+            }
         }
     }
     let (line, hold) = shared.join(request)?;
@@ -107,6 +140,7 @@ async fn once_in_line(
         patience,
         retries: Retries::new(),
         place,
+        has_waited: false,
         warned: false,
         is_last: false,
     }
@@ -188,6 +222,8 @@ struct Waiter<'a> {
     patience: Patience,
     retries: Retries,
     place: PlaceInLine<'a>,
+    /// It has waited for another holder.
+    has_waited: bool,
     /// It was warned that its own task holds the lock.
     warned: bool,
     /// Its limit is over, and it asks a last time.
@@ -195,12 +231,19 @@ struct Waiter<'a> {
 }
 
 impl Waiter<'_> {
-    async fn run(mut self) -> Result<Option<Arc<Hold>>, LockError> {
+    async fn run(mut self) -> Result<Option<Acquired>, LockError> {
         loop {
             let hold = self.place.hold();
             let line = &self.place.line;
             match line.step(hold, || self.shared.now(), self.shared.limits(line)) {
-                Step::Held { alone } => return Ok(self.place.complete(alone)),
+                Step::Held { alone, handed_over } => {
+                    let how = match (handed_over, self.has_waited) {
+                        (true, _) => AcquiredHow::HandedOver,
+                        (false, true) => AcquiredHow::Granted,
+                        (false, false) => AcquiredHow::Free,
+                    };
+                    return Ok(self.place.complete(alone).map(|hold| (hold, how)));
+                }
                 Step::Enter | Step::Again => return Ok(None),
                 Step::ShutDown => return Err(LockError::ShutDown),
                 Step::Lead => {
@@ -215,10 +258,12 @@ impl Waiter<'_> {
                     self.failed(&acquisition, late).await?;
                 }
                 Step::Wait => {
+                    self.has_waited = true;
                     let waited = self.wait().await;
                     self.stay(waited).await?;
                 }
                 Step::Yield { pause } => {
+                    self.has_waited = true;
                     // Boxed to keep each waiter small: yielding is rare, and thousands of waiters may wait.
                     let waited = Box::pin(timeout(pause, self.wait())).await;
                     self.stay(waited.unwrap_or(Ok(()))).await?;

@@ -247,6 +247,11 @@ impl Acquisition {
         Some(hold.request.place)
     }
 
+    /// The hold that has the lease now.
+    pub(super) fn hold(&self) -> Option<Arc<Hold>> {
+        self.life().hold.clone()
+    }
+
     pub(super) fn is_over(&self) -> bool {
         self.life().state.is_over()
     }

@@ -7,6 +7,7 @@ use super::acquisition::Acquisition;
 use super::shared::{Command, Shared};
 use super::state::{Action, State};
 use crate::base::key::LockKey;
+use crate::base::observe::Event;
 use crate::base::sync::lock;
 use crate::store::{Concerned, Events, Grant};
 
@@ -123,6 +124,10 @@ impl Events for Shared {
 
     fn has_released_lately(&self) -> bool {
         lock(&self.registry).has_released_lately(self.now())
+    }
+
+    fn observed(&self, event: &Event<'_>) {
+        self.config.observed.tell(event);
     }
 
     fn largest_token(&self) -> u64 {

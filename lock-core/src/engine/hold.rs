@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 #[cfg(feature = "tokio-util")]
 use {std::sync::atomic::fence, tokio_util::sync::CancellationToken};
@@ -13,6 +14,7 @@ use super::wake_cell::WakeCell;
 use crate::base::error::LossReason;
 use crate::base::fencing::FencingToken;
 use crate::base::key::LockKey;
+use crate::base::observe::{AcquiredHow, Event, ObservedLock, Observers, ReleasedHow};
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::when_unlocked;
@@ -33,6 +35,9 @@ pub(crate) struct LockRequest {
     pub(crate) owner: Option<Owner>,
     /// The call that asked for it.
     pub(crate) place: Place,
+    /// What stands for the key in metrics; empty for none.
+    pub(crate) label: &'static str,
+    pub(crate) observed: Observers,
 }
 
 /// The waiter has not run since the hold began.
@@ -43,12 +48,26 @@ const TAKEN: u8 = 2;
 /// The waiter did not run for so long that the next one has the lock.
 const GIVEN_BACK: u8 = 3;
 
+/// The observer was told that a client has the lock.
+const BEGUN: u8 = 1;
+/// The hold has ended, and the observer was told, or will be as soon as it was told of the beginning.
+const ENDED: u8 = 2;
+
+/// How a hold has ended.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum HoldEnd {
+    Released(ReleasedHow),
+    Lost(LossReason),
+}
+
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) request: LockRequest,
     phase: Phase,
     /// Whether the waiter knows that the hold has begun: `WAITING`, `OVERDUE`, `TAKEN` or `GIVEN_BACK`.
     taken: AtomicU8,
+    /// What the observer was told: `BEGUN`, `ENDED`, or both.
+    told: AtomicU8,
     begun: AtomicU64,
     fence: AtomicU64,
     acquisition: OnceLock<Arc<Acquisition>>,
@@ -65,6 +84,7 @@ impl Hold {
             request,
             phase: Phase::pending(),
             taken: AtomicU8::new(WAITING),
+            told: AtomicU8::new(0),
             begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
             acquisition: OnceLock::new(),
@@ -136,6 +156,51 @@ impl Hold {
         when_unlocked(move || {
             tracing::warn!(key = key.name(), %reason, held_ms, "a lock was lost");
         });
+        self.observe_end(|| at, HoldEnd::Lost(reason));
+    }
+
+    /// A client has the lock: the observer is told, and also of the end, if that came first.
+    pub(super) fn observe_begin(&self, now: Moment, waited: Duration, how: AcquiredHow) {
+        self.request.observed.tell(&Event::Acquired {
+            lock: self.observed_lock(),
+            waited,
+            how,
+            fencing_token: self.fencing_token(),
+        });
+        let ended = self.told.fetch_or(BEGUN, Ordering::SeqCst) == ENDED;
+        if ended && let Status::Lost(reason) = self.phase() {
+            self.tell_end(now, HoldEnd::Lost(reason));
+        }
+    }
+
+    /// The hold has ended: the observer is told, once.
+    pub(super) fn observe_end(&self, at: impl FnOnce() -> Moment, ended: HoldEnd) {
+        if self.request.observed.is_some() && self.told.fetch_or(ENDED, Ordering::SeqCst) == BEGUN {
+            self.tell_end(at(), ended);
+        }
+    }
+
+    fn tell_end(&self, at: Moment, ended: HoldEnd) {
+        let held = self.begun().until(at);
+        let LockRequest {
+            key,
+            label,
+            observed,
+            ..
+        } = &self.request;
+        let (key, label, observed) = (Arc::clone(key), *label, observed.clone());
+        when_unlocked(move || {
+            let lock = ObservedLock::new(&key, label);
+            observed.tell(&match ended {
+                HoldEnd::Released(how) => Event::Released { lock, held, how },
+                HoldEnd::Lost(reason) => Event::Lost { lock, held, reason },
+            });
+        });
+    }
+
+    /// The lock as the observer sees it.
+    pub(super) fn observed_lock(&self) -> ObservedLock<'_> {
+        ObservedLock::new(&self.request.key, self.request.label)
     }
 
     /// End of the hold as limited by `max_hold`.

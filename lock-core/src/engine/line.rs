@@ -92,7 +92,10 @@ impl Line {
             Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
             Status::Pending => Step::Wait,
             // A lock that came by local hand-over may be handed over again, so the line stays.
-            Status::Held => Step::Held { alone: false },
+            Status::Held => Step::Held {
+                alone: false,
+                handed_over: true,
+            },
             Status::Released | Status::Lost(_) => Step::Again,
         }
     }

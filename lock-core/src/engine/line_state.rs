@@ -116,6 +116,8 @@ pub(crate) enum Step {
     Held {
         /// Nothing else needs the line for now.
         alone: bool,
+        /// It was handed over to the waiter.
+        handed_over: bool,
     },
     Wait,
     /// No acquisition is pending, but other processes have the turn: the waiter waits for a wake-up, at most for this pause.
@@ -173,6 +175,7 @@ impl LineState {
                     self.hold_by(acquisition, now, Some(granted));
                     Step::Held {
                         alone: self.waiting.is_empty() && self.knows_nothing(),
+                        handed_over: false,
                     }
                 }
                 Taken::TooLate => Step::TooLate(acquisition),
@@ -434,6 +437,7 @@ mod tests {
     use super::super::yield_turn::PAUSE;
     use super::*;
     use crate::base::key::LockKey;
+    use crate::base::observe::Observers;
     use crate::base::place::Place;
     use crate::base::time::Span;
     use crate::engine::LockRequest;
@@ -450,6 +454,8 @@ mod tests {
             at_least: Duration::ZERO.into(),
             owner: None,
             place: Place::here(),
+            label: "",
+            observed: Observers::default(),
         }))
     }
 

@@ -45,6 +45,7 @@ mod lease_tests;
 mod line;
 mod line_state;
 mod look;
+mod observed;
 mod outages;
 mod outstanding;
 mod pass;

@@ -177,11 +177,12 @@ impl Registry {
         }
     }
 
-    /// Forgets an acquisition that needs no more work.
-    pub(super) fn forget(&mut self, acquisition: &Arc<Acquisition>) {
+    /// Forgets an acquisition that needs no more work. Returns false if it was forgotten before.
+    pub(super) fn forget(&mut self, acquisition: &Arc<Acquisition>) -> bool {
         self.gone(acquisition);
-        self.acquisitions.remove(&acquisition.sequence);
+        let known = self.acquisitions.remove(&acquisition.sequence);
         self.last_releases.add(acquisition);
+        known.is_some()
     }
 
     /// The last releases whose leases may still last on a server that has not heard of them.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
-use super::hold::Hold;
+use super::hold::{Hold, HoldEnd};
 use super::lease::Lease;
 use super::pass;
 use super::phase::Status;
@@ -17,6 +17,7 @@ use super::state::Action;
 use super::yield_turn::YieldTurn;
 use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
+use crate::base::observe::ReleasedHow;
 use crate::base::sync::lock;
 use crate::store::{Released, Renewal, Store, StoreError};
 
@@ -203,13 +204,15 @@ impl Shared {
     /// Ends the hold of a guard.
     pub(crate) fn end(&self, hold: &Arc<Hold>) {
         if hold.phase() != Status::Held {
+            hold.observe_end(|| self.now(), HoldEnd::Released(ReleasedHow::Unconfirmed));
             return;
         }
         let now = self.now();
-        if hold.release(now) == Status::Held
-            && let Some(acquisition) = self.pass_on(hold, now)
-        {
-            self.clean_up(acquisition);
+        if hold.release(now) == Status::Held {
+            if let Some(acquisition) = self.pass_on(hold, now) {
+                self.clean_up(acquisition);
+            }
+            hold.observe_end(|| now, HoldEnd::Released(ReleasedHow::Dropped));
         }
     }
 
@@ -231,6 +234,7 @@ impl Shared {
         {
             self.clean_up(acquisition);
         }
+        hold.observe_end(|| now, HoldEnd::Released(ReleasedHow::Dropped));
     }
 
     /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
@@ -269,7 +273,9 @@ pub(crate) async fn confirmed(
         return Err(lost(reason));
     }
     let lease_end = hold.end();
+    let released = HoldEnd::Released(ReleasedHow::Released);
     let Some(acquisition) = shared.pass_on(hold, now) else {
+        hold.observe_end(|| now, released);
         return Ok(());
     };
     let unfinished = Unfinished::new(shared, &acquisition);
@@ -301,6 +307,7 @@ pub(crate) async fn confirmed(
         }
     }
     unfinished.released();
+    hold.observe_end(|| now, released);
     Ok(())
 }
 

@@ -22,6 +22,7 @@ use super::released::ReleasedLately;
 use crate::base::config::{Config, MAX_TTL};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
+use crate::base::observe::Event;
 use crate::base::place::Place;
 use crate::base::rt;
 use crate::base::sync::lock;
@@ -170,6 +171,8 @@ impl Shared {
         registry
             .acquisitions
             .insert(sequence, Arc::clone(&acquisition));
+        drop(registry);
+        self.observe(&acquisition.key, |lock| Event::Outstanding { lock });
         Ok(acquisition)
     }
 
@@ -251,9 +254,12 @@ impl Shared {
     /// Forgets an acquisition: nothing of it is left on the server, or nothing more can be done about it.
     pub(crate) fn forget(&self, acquisition: &Arc<Acquisition>) {
         let mut registry = lock(&self.registry);
-        registry.forget(acquisition);
+        let was_known = registry.forget(acquisition);
         let idle = registry.closing && registry.acquisitions.is_empty();
         drop(registry);
+        if was_known {
+            self.observe(&acquisition.key, |lock| Event::Settled { lock });
+        }
         if idle {
             self.idle.notify_waiters();
         }
@@ -299,10 +305,12 @@ impl Shared {
 
     /// Registers a forgotten acquisition again, until it is cleaned up.
     pub(super) fn remember(&self, acquisition: &Arc<Acquisition>) {
-        let mut registry = lock(&self.registry);
-        registry
+        let known = lock(&self.registry)
             .acquisitions
             .insert(acquisition.sequence, Arc::clone(acquisition));
+        if known.is_none() {
+            self.observe(&acquisition.key, |lock| Event::Outstanding { lock });
+        }
     }
 
     /// Makes the task check the leases at `moment` or earlier.

@@ -333,9 +333,11 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
             let Some(lease) = acquisition.lease() else {
                 continue;
             };
+            let end = lease.end();
             match answer {
                 Ok(true) if due.prolongs => {
                     shared.answered(&acquisition.key);
+                    shared.observe_renewal(acquisition, now, end, None);
                     next = next
                         .min(lease.renewed(now, sent_at, due.terms))
                         .min(lease.end());
@@ -350,7 +352,8 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
                     }
                 }
                 Err(error) => {
-                    next = next.min(lease.failed(now, &error)).min(lease.end());
+                    next = next.min(lease.failed(now, &error)).min(end);
+                    shared.observe_renewal(acquisition, now, end, Some(&error));
                     failed.get_or_insert_with(|| (Arc::clone(&acquisition.key), error));
                 }
             }

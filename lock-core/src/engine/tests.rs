@@ -11,6 +11,7 @@ use super::shared::Shared;
 use crate::base::config::Config;
 use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
+use crate::base::observe::Observers;
 use crate::base::place::Place;
 use crate::base::sync::lock;
 use crate::base::time::manual::ManualClock;
@@ -49,6 +50,8 @@ impl Rig {
             at_least: Duration::ZERO.into(),
             owner: None,
             place: Place::here(),
+            label: "",
+            observed: Observers::default(),
         })
     }
 

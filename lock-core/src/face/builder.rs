@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::base::config::{Config, ENDLESS};
 use crate::base::error::LockError;
+use crate::base::observe::Observer;
 #[cfg(feature = "tls-rustls")]
 use crate::store::SentinelTls;
 use crate::store::{ClusterAddresses, QuorumConfig, RedisConfig};
@@ -40,6 +41,31 @@ impl LockManagerBuilder {
     pub(crate) fn check(&self) -> Result<(), LockError> {
         self.config.check()?;
         self.quorum.check()
+    }
+
+    /// Tells an observer what happens to the locks of the manager, for metrics. Each call adds one. See
+    /// [`observe`](crate::observe).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::observe::{Event, Observer};
+    ///
+    /// struct Print;
+    ///
+    /// impl Observer for Print {
+    ///     fn observe(&self, event: &Event<'_>) {
+    ///         println!("{event:?}");
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder().observer(Print).connect("memory://").await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn observer(mut self, observer: impl Observer) -> Self {
+        self.config.observed = self.config.observed.and(observer);
+        self
     }
 
     /// The prefix of every key on the server. Default: `lock:`.

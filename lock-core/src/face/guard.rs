@@ -10,7 +10,7 @@ use tracing::field::Empty;
 
 use crate::base::error::{LockError, LossReason};
 use crate::base::fencing::FencingToken;
-use crate::base::time::Moment;
+use crate::base::time::{Moment, millis};
 use crate::engine::{Engine, Hold, Status, Then, confirmed, extend};
 use crate::face::scope::Scope;
 use crate::face::view::LockView;
@@ -72,6 +72,7 @@ impl LockGuard {
         let span = tracing::debug_span!(
             "lock.hold",
             key = guard.key(),
+            label = guard.view.hold.request.label,
             fencing_token = guard.fencing_token().get(),
             outcome = Empty,
             held_ms = Empty
@@ -354,7 +355,12 @@ impl LockGuard {
 
     async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {
         use tracing::Instrument;
-        let span = tracing::debug_span!("lock.release", key = self.key(), outcome = Empty);
+        let span = tracing::debug_span!(
+            "lock.release",
+            key = self.key(),
+            label = self.view.hold.request.label,
+            outcome = Empty
+        );
         let LockView { engine, hold } = &self.view;
         // As for the acquisition: if the span is disabled, the future is not moved.
         let result = if span.is_disabled() {
@@ -408,7 +414,7 @@ impl LockGuard {
         let Traced { span, since } = *traced;
         let LockView { engine, hold } = &self.view;
         let now = engine.shared.now();
-        span.record("held_ms", since.until(now).as_millis() as u64);
+        span.record("held_ms", millis(since.until(now)));
         span.record(
             "outcome",
             match hold.status(now) {

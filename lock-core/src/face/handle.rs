@@ -5,10 +5,6 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::Instant;
-use tracing::Instrument;
-use tracing::field::Empty;
-
 use crate::base::config::{check_at_least, check_max_hold};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
@@ -28,6 +24,7 @@ pub(crate) struct LockHandle {
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Duration,
     pub(crate) renew: bool,
+    pub(crate) label: &'static str,
 }
 
 /// A name that no lock can have, and why. Reported by the first call that needs the lock.
@@ -45,6 +42,7 @@ impl LockHandle {
             max_hold: None,
             at_least: Duration::ZERO,
             renew: true,
+            label: "",
         }
     }
 
@@ -109,26 +107,8 @@ impl LockHandle {
                 key: self.name().to_owned(),
             });
         }
-        let span = tracing::debug_span!(
-            "lock.acquire",
-            key = self.name(),
-            outcome = Empty,
-            waited_ms = Empty
-        );
-        let started = (!span.is_disabled()).then(Instant::now);
-        // Instrumenting a future moves it, so do it only if the span is enabled.
-        let result = if span.is_disabled() {
-            acquire(&self.engine.shared, request, limit).await
-        } else {
-            let acquiring = Box::pin(acquire(&self.engine.shared, request, limit));
-            acquiring.instrument(span.clone()).await
-        };
-        let result = result.map(|hold| LockGuard::new(Arc::clone(&self.engine), hold));
-        if let Some(started) = started {
-            span.record("waited_ms", started.elapsed().as_millis() as u64);
-            span.record("outcome", outcome(&result));
-        }
-        result
+        let hold = acquire(&self.engine.shared, request, limit).await?;
+        Ok(LockGuard::new(Arc::clone(&self.engine), hold))
     }
 
     pub(crate) async fn with<T>(
@@ -170,6 +150,8 @@ impl LockHandle {
             at_least: self.at_least.into(),
             owner,
             place,
+            label: self.label,
+            observed: config.observed.clone(),
         })
     }
 }
@@ -181,14 +163,4 @@ fn checked(name: &str, key: Result<LockKey, LockError>) -> Result<Arc<LockKey>, 
             error,
         })
     })
-}
-
-fn outcome<T>(result: &Result<T, LockError>) -> &'static str {
-    match result {
-        Ok(_) => "acquired",
-        Err(LockError::Busy { .. }) => "busy",
-        Err(LockError::TimedOut { .. }) => "timed out",
-        Err(LockError::Unavailable { .. }) => "unavailable",
-        Err(_) => "refused",
-    }
 }

@@ -187,6 +187,22 @@ impl Lock {
         self
     }
 
+    /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let order_id = 42;
+    /// let guard = locks.lock(format!("order:{order_id}")).label("order").acquire().await?;
+    /// # let _ = guard; Ok(()) }
+    /// ```
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.handle.label = label;
+        self
+    }
+
     /// Waits for the lock, in FIFO order: without limit, or for the manager's
     /// [`default_wait`](crate::LockManagerBuilder::default_wait), if it has one.
     ///

@@ -12,6 +12,7 @@ pub(crate) mod inspect;
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod manager;
+pub mod observe;
 pub(crate) mod reentrant;
 pub(crate) mod scope;
 pub(crate) mod segmented;

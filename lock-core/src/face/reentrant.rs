@@ -156,6 +156,22 @@ impl ReentrantLock {
         self
     }
 
+    /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let order_id = 42;
+    /// let guard = locks.reentrant_lock(format!("order:{order_id}")).label("order").owner(&lock_core::Owner::new()).acquire().await?;
+    /// # let _ = guard; Ok(()) }
+    /// ```
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.handle.label = label;
+        self
+    }
+
     /// Acquires the lock, also a second time for an owner that holds it; waits for any other owner as
     /// [`Lock::acquire`](crate::Lock::acquire).
     ///

@@ -159,6 +159,20 @@ impl SegmentedLock {
         self.each(|lock| lock.max_hold(most))
     }
 
+    /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.segmented_lock("stock:7", 8).label("order").acquire().await?;
+    /// # let _ = guard; Ok(()) }
+    /// ```
+    pub fn label(self, label: &'static str) -> Self {
+        self.each(|lock| lock.label(label))
+    }
+
     fn each(mut self, change: impl Fn(Lock) -> Lock) -> Self {
         self.locks = self
             .locks

@@ -17,6 +17,7 @@ use futures_util::future::BoxFuture;
 use crate::base::error::{Cause, LockError};
 use crate::base::key::LockKey;
 use crate::base::kind::Kind;
+use crate::base::observe::Event;
 use crate::base::token::Token;
 
 pub(crate) use self::any::AnyStore;
@@ -247,6 +248,8 @@ pub(crate) trait Events: Send + Sync {
     fn has_released_lately(&self) -> bool {
         false
     }
+    /// For the observer: a connection, or a node of a quorum.
+    fn observed(&self, _event: &Event<'_>) {}
     /// The largest fencing token that this client knows, 0 for none. A server that is reached anew must not mint it again.
     fn largest_token(&self) -> u64 {
         0

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use once_cell::sync::OnceCell;
-
 use super::members::Members;
+use crate::base::observe::Event;
 use crate::base::token::number_in;
-use crate::store::{Concerned, EventSink, Events, Grant};
+use crate::store::{Concerned, Events, Grant};
 
 /// Average pause after the first "free" of a node, for the other nodes to send theirs.
 const COLLECT: Duration = Duration::from_millis(3);
@@ -15,25 +14,15 @@ const COLLECT: Duration = Duration::from_millis(3);
 /// Receives the messages of all nodes and passes them on to the engine.
 pub(super) struct Hints {
     members: Arc<Members>,
-    engine: OnceCell<EventSink>,
 }
 
 impl Hints {
     pub(super) fn new(members: Arc<Members>) -> Arc<Self> {
-        let engine = OnceCell::new();
-        Arc::new(Self { members, engine })
-    }
-
-    pub(super) fn attach(&self, engine: EventSink) {
-        let _ = self.engine.set(engine);
-    }
-
-    fn engine(&self) -> Option<Arc<dyn Events>> {
-        self.engine.get()?.upgrade()
+        Arc::new(Self { members })
     }
 
     fn tell(&self, event: impl FnOnce(&dyn Events)) {
-        if let Some(engine) = self.engine() {
+        if let Some(engine) = self.members.engine() {
             event(&*engine);
         }
     }
@@ -63,7 +52,7 @@ impl Events for Hints {
         let count = tokens.freed(number);
         if count == 1 {
             // Without the nodes: they end with the store.
-            let (tokens, engine) = (Arc::clone(tokens), self.engine.get().cloned());
+            let (tokens, engine) = (Arc::clone(tokens), self.members.engine.get().cloned());
             let token: Box<str> = token.into();
             self.members.spawn(async move {
                 tokio::time::sleep(COLLECT.mul_f64(0.5 + fastrand::f64())).await;
@@ -87,7 +76,13 @@ impl Events for Hints {
     // A short outage of one node is no reason to doubt a lease: the other nodes send the same messages.
     fn reconnected(&self, _: Concerned<'_>) {}
 
+    fn observed(&self, event: &Event<'_>) {
+        self.tell(|engine| engine.observed(event));
+    }
+
     fn is_in_use(&self) -> bool {
-        self.engine().is_some_and(|engine| engine.is_in_use())
+        self.members
+            .engine()
+            .is_some_and(|engine| engine.is_in_use())
     }
 }

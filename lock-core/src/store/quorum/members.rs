@@ -16,8 +16,9 @@ use super::presence::Presence;
 use super::rtt::RttEstimator;
 use super::settings::QuorumConfig;
 use super::tokens::Tokens;
+use crate::base::observe::Event;
 use crate::base::rt::{self, Handle};
-use crate::store::StoreError;
+use crate::store::{EventSink, Events, StoreError};
 
 /// A node of the quorum.
 pub(super) struct Member {
@@ -49,6 +50,7 @@ pub(super) struct Members {
     /// How far the clock of a node may jump: the nodes keep votes that much longer than their ttl.
     pub(super) clock_skew: Duration,
     pub(super) runtime: OnceCell<Handle>,
+    pub(super) engine: OnceCell<EventSink>,
     pub(super) tokens: Arc<Tokens>,
     pub(super) under_way: Arc<UnderWay>,
     /// Dropped with the store: a task that pauses hears of it, and ends.
@@ -86,10 +88,15 @@ impl Members {
             noted: Notify::new(),
             clock_skew: config.clock_skew,
             runtime: OnceCell::new(),
+            engine: OnceCell::new(),
             tokens: Arc::default(),
             under_way: Arc::default(),
             alive: watch::Sender::default(),
         }
+    }
+
+    pub(super) fn engine(&self) -> Option<Arc<dyn Events>> {
+        self.engine.get()?.upgrade()
     }
 
     /// Runs a task on the engine's runtime.
@@ -119,7 +126,7 @@ impl Members {
         Nodes::all(self.all.len())
     }
 
-    /// A node was asked for a vote, or for its renewal: the log says whether it votes.
+    /// A node was asked for a vote, or for its renewal: the log and the observer are told whether it votes.
     pub(super) fn was_asked<T>(&self, node: &Member, answer: &Result<T, StoreError>) {
         let address = &*node.address;
         match answer {
@@ -127,6 +134,10 @@ impl Members {
                 if let Some(away) = node.presence.voted() {
                     let away_ms = away.as_millis() as u64;
                     tracing::info!(address, away_ms, "a node of the quorum votes again");
+                    self.observe(&Event::NodeReturned {
+                        node: address,
+                        away,
+                    });
                 }
             }
             // Its admission says until when.
@@ -140,8 +151,21 @@ impl Members {
                     let voting = self.all.len() - absent.count();
                     let needed = self.majority;
                     tracing::warn!(address, voting, needed, %error, "a node of the quorum does not vote");
+                    self.observe(&Event::NodeLeft {
+                        node: address,
+                        voting,
+                        needed,
+                    });
                 }
             }
+        }
+    }
+}
+
+impl Members {
+    fn observe(&self, event: &Event<'_>) {
+        if let Some(engine) = self.engine() {
+            engine.observed(event);
         }
     }
 }

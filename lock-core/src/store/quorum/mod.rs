@@ -97,7 +97,7 @@ impl QuorumStore {
             let hints: Weak<Hints> = Arc::downgrade(&self.hints);
             node.master.attach(client, hints, runtime.clone());
         }
-        self.hints.attach(sink);
+        let _ = self.members.engine.set(sink);
         let _ = self.members.runtime.set(runtime);
     }
 

@@ -23,6 +23,7 @@ use super::wire::{Arg, CHANNELS, Name, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::base::observe::Event;
 use crate::base::rt::{self, Handle};
 use crate::base::sync::lock;
 use crate::base::time::Moment;
@@ -49,6 +50,8 @@ pub(super) struct Link {
     pub(super) was_looked_at: AtomicBool,
     pub(super) connect_limit: Duration,
     live: Mutex<Option<Live>>,
+    /// The server of the last connection, and since when that has been lost.
+    last: Mutex<(Arc<str>, Option<Instant>)>,
     pub(super) dial: Dial,
     pub(super) next_generation: AtomicU64,
     /// Generations below this one are discarded.
@@ -97,6 +100,7 @@ impl Link {
             was_looked_at: AtomicBool::new(false),
             connect_limit,
             live: Mutex::new(None),
+            last: Mutex::new((Arc::from(""), None)),
             dial: Dial::default(),
             next_generation: AtomicU64::new(0),
             discarded: AtomicU64::new(0),
@@ -246,7 +250,8 @@ impl Link {
     /// Makes this connection the one in use, unless the master is elsewhere by now.
     pub(super) fn adopt(self: &Arc<Self>, made: Live) {
         let (generation, socket) = (made.generation, made.socket.clone());
-        {
+        let server = self.address();
+        let lost = {
             let mut current = lock(&self.live);
             if self.has_left(generation) {
                 return;
@@ -254,6 +259,15 @@ impl Link {
             self.adopt_channels(generation);
             self.has_moved.store(false, Ordering::Relaxed);
             *current = Some(made);
+            let now = (Arc::clone(&server), None);
+            std::mem::replace(&mut *lock(&self.last), now).1
+        };
+        if let Some(lost) = lost {
+            let away = lost.elapsed();
+            self.observe(&Event::Reconnected {
+                server: &server,
+                away,
+            });
         }
         if socket.is_over() {
             // The connection may have ended before it was in use.
@@ -471,22 +485,33 @@ impl Link {
         generation < self.discarded.load(Ordering::SeqCst)
     }
 
+    fn observe(&self, event: &Event<'_>) {
+        if let Some(events) = self.events() {
+            events.observed(event);
+        }
+    }
+
     pub(super) fn events(&self) -> Option<Arc<dyn Events>> {
         self.attached.get()?.sink.upgrade()
     }
 
     /// Forgets a connection, unless a newer one has replaced it, and wakes the waiters that depend on it.
     pub(super) fn discard(self: &Arc<Self>, generation: u64) {
+        let server;
         {
             let mut live = lock(&self.live);
             if live.as_ref().is_none_or(|l| l.generation != generation) {
                 return;
             }
             *live = None;
+            let mut last = lock(&self.last);
+            last.1 = Some(Instant::now());
+            server = Arc::clone(&last.0);
             self.discarded.fetch_max(generation + 1, Ordering::SeqCst);
             self.subscriptions.lost(generation);
         }
         tracing::debug!(generation, "lost the connection to the lock server");
+        self.observe(&Event::Disconnected { server: &server });
         self.dial.lost();
         if let Some(events) = self.events() {
             events.interrupted(&every);
