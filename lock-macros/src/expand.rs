@@ -224,6 +224,8 @@ impl Lock<'_> {
                 quote_spanned!(site()=> __lock_core::concat!(__lock_core::module_path!(), "::", #function))
             }
         };
+        let label = self.plan.label.as_ref();
+        let label = label.map_or_else(|| name.clone(), ToTokens::to_token_stream);
         let renew = self.plan.renew;
         let ttl = time(self.plan.ttl.as_ref());
         let wait = time(self.plan.wait.as_ref());
@@ -232,6 +234,7 @@ impl Lock<'_> {
         let options = quote_spanned! {site()=>
             __lock_core::Options {
                 function: #name,
+                label: #label,
                 ttl: #ttl,
                 wait: #wait,
                 renew: #renew,

@@ -83,6 +83,7 @@ use proc_macro::TokenStream;
 /// | [`client`](#client) | an expression of `LockManager` | the default manager |
 /// | [`guard`](#guard) | a name | the guard has no name in the body |
 /// | [`name`](#name) | text | the path of the function |
+/// | [`label`](#label) | text | the key as it is written, or the name of the function |
 /// | [`crate`](#crate) | the path of `lock-core` | `::lock_core` |
 ///
 /// A duration is a literal or an expression of type [`Duration`](https://doc.rust-lang.org/std/time/struct.Duration.html). A literal is one or more whole

@@ -120,7 +120,7 @@ impl Output {
         let is_busy = if matches!(plan.on_busy, OnBusy::Call(_)) {
             quote_spanned!(site()=> is_busy(&error))
         } else {
-            quote_spanned!(site()=> is_skipped(&error, options.function))
+            quote_spanned!(site()=> is_skipped(&error, options))
         };
         Some(quote_spanned! {site()=>
             __lock_core::Result::Err(error) if __lock_core::#is_busy => return #value,
@@ -135,13 +135,13 @@ impl Output {
         }
         match &plan.on_busy {
             OnBusy::Skip => quote_spanned! {located_at(output)=>
-                <#output as __lock_core::Skip>::skip(error, options.function)
+                <#output as __lock_core::Skip>::skip(error, options)
             },
             OnBusy::Return(value) if !self.is_result => {
                 let room = self.room();
                 quote_spanned! {site()=>
                     #room
-                    __lock_core::trace_swallowed(&error, options.function);
+                    __lock_core::trace_swallowed(&error, options);
                     #value
                 }
             }

@@ -9,7 +9,7 @@ use syn::{
 };
 
 /// Every argument, in the order in which the docs explain them.
-const NAMES: &str = "key, keys, escape, reentrant, owner, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name and crate";
+const NAMES: &str = "key, keys, escape, reentrant, owner, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name, label and crate";
 
 /// What stands between the parentheses of `#[distributed_lock(..)]`.
 #[derive(Default)]
@@ -31,6 +31,7 @@ pub(crate) struct Arguments {
     pub(crate) client: Option<Expr>,
     pub(crate) guard: Option<Ident>,
     pub(crate) name: Option<LitStr>,
+    pub(crate) label: Option<LitStr>,
     pub(crate) krate: Option<Path>,
     /// The names in the order in which they were written.
     order: Vec<Ident>,
@@ -93,6 +94,15 @@ impl Arguments {
         self.order.iter().find(|given| *given == name)
     }
 
+    /// The key as it was written, or the keys with commas between them. `None` if one is an expression.
+    pub(crate) fn template(&self) -> Option<String> {
+        let keys = self.keys.iter().flat_map(|keys| &keys.list);
+        let templates: Option<Vec<_>> = keys.chain(&self.key).map(WrittenKey::template).collect();
+        templates
+            .filter(|all| !all.is_empty())
+            .map(|all| all.join(","))
+    }
+
     fn parse_one(&mut self, input: ParseStream<'_>) -> Result<()> {
         if input.peek(LitStr) {
             return Err(input.error("an argument without a name: write `key = \"..\"`"));
@@ -123,6 +133,7 @@ impl Arguments {
             "client" => set(&mut self.client, &name, input, Expr::parse),
             "guard" => set(&mut self.guard, &name, input, guard),
             "name" => set(&mut self.name, &name, input, traced_name),
+            "label" => set(&mut self.label, &name, input, label),
             "crate" => set(&mut self.krate, &name, input, krate),
             word => Err(Error::new(
                 name.span(),
@@ -227,6 +238,13 @@ impl WrittenKey {
             return input.parse().map(Self::Literal);
         }
         input.parse().map(Self::Expr)
+    }
+
+    fn template(&self) -> Option<String> {
+        match self {
+            Self::Literal(literal) | Self::Format(literal, _) => Some(literal.value()),
+            Self::Expr(_) => None,
+        }
     }
 }
 
@@ -335,8 +353,21 @@ fn switch(input: ParseStream<'_>, of: &str) -> Result<bool> {
 }
 
 fn traced_name(input: ParseStream<'_>) -> Result<LitStr> {
-    let message =
-        "`name` takes the text that traces call the function by, such as `name = \"pay\"`";
+    text(
+        input,
+        "`name` takes the text that traces call the function by, such as `name = \"pay\"`",
+    )
+}
+
+fn label(input: ParseStream<'_>) -> Result<LitStr> {
+    text(
+        input,
+        "`label` takes the text that metrics call the lock by, such as `label = \"order\"`",
+    )
+}
+
+/// Reads a string literal that is not empty.
+fn text(input: ParseStream<'_>, message: &str) -> Result<LitStr> {
     let text: LitStr = only(input, message)?;
     if text.value().is_empty() {
         return Err(Error::new(text.span(), message));

@@ -24,6 +24,8 @@ pub(crate) struct Plan {
     pub(crate) client: Option<Expr>,
     pub(crate) guard: Option<Ident>,
     pub(crate) name: Option<LitStr>,
+    /// `label`, or the template of the key.
+    pub(crate) label: Option<String>,
     pub(crate) krate: Path,
     /// An expression that is evaluated after the lock was asked for uses a parameter.
     pub(crate) parameters_are_needed: bool,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use proc_macro2::Span;
 use quote::ToTokens;
 use syn::ext::IdentExt;
-use syn::{Error, Expr, Lit, Result, parse_quote};
+use syn::{Error, Expr, Lit, LitStr, Result, parse_quote};
 
 use crate::duration;
 use crate::function::{Bindings, Function};
@@ -42,6 +42,8 @@ pub(crate) fn validate(
     output: &Output,
 ) -> Result<Plan> {
     let mut problems = Problems::default();
+    let label = arguments.label.as_ref().map(LitStr::value);
+    let label = label.or_else(|| arguments.template());
     let keys = problems.note(keys(&mut arguments, function));
     conflicts(&arguments, function, output, &mut problems);
 
@@ -119,6 +121,7 @@ pub(crate) fn validate(
             client: arguments.client,
             guard: arguments.guard,
             name: arguments.name,
+            label,
             krate: arguments.krate.unwrap_or_else(|| parse_quote!(::lock_core)),
             parameters_are_needed,
         }),

@@ -12,6 +12,7 @@ mod attribute {
     mod future_size;
     mod hygiene;
     mod keys;
+    mod labels;
     mod never_unlocked;
     mod outcomes;
     mod owner;

@@ -35,6 +35,8 @@ pub use crate::{LockError, LockGuard, LockManager};
 pub struct Options {
     /// `name`, or the path of the function: for traces.
     pub function: &'static str,
+    /// `label`, or the key as it was written, or as `function`: for metrics.
+    pub label: &'static str,
     /// `ttl`
     pub ttl: Option<Duration>,
     /// `wait`: `None` for no limit, zero for one try.

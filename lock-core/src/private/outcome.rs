@@ -2,6 +2,7 @@
 
 use std::marker::PhantomData;
 
+use super::Options;
 use crate::base::error::LockError;
 
 /// The return value of a function that did not get the lock.
@@ -32,26 +33,26 @@ impl<T, E: From<LockError>> FromLockError for Result<T, E> {
 )]
 pub trait Skip: Sized {
     /// The return value for `error`.
-    fn skip(error: LockError, function: &'static str) -> Self;
+    fn skip(error: LockError, options: &Options) -> Self;
 }
 
 impl Skip for () {
-    fn skip(error: LockError, function: &'static str) -> Self {
-        trace_swallowed(&error, function);
+    fn skip(error: LockError, options: &Options) -> Self {
+        trace_swallowed(&error, options);
     }
 }
 
 impl<T> Skip for Option<T> {
-    fn skip(error: LockError, function: &'static str) -> Self {
-        trace_swallowed(&error, function);
+    fn skip(error: LockError, options: &Options) -> Self {
+        trace_swallowed(&error, options);
         None
     }
 }
 
 #[diagnostic::do_not_recommend]
 impl<T: Default, E: From<LockError>> Skip for Result<T, E> {
-    fn skip(error: LockError, function: &'static str) -> Self {
-        if is_skipped(&error, function) {
+    fn skip(error: LockError, options: &Options) -> Self {
+        if is_skipped(&error, options) {
             Ok(T::default())
         } else {
             Err(E::from(error))
@@ -149,20 +150,23 @@ pub fn is_busy(error: &LockError) -> bool {
 
 /// As [`is_busy`], and logs that the function was skipped.
 #[must_use]
-pub fn is_skipped(error: &LockError, function: &'static str) -> bool {
+pub fn is_skipped(error: &LockError, options: &Options) -> bool {
     let is_busy = is_busy(error);
     if is_busy {
-        trace_swallowed(error, function);
+        trace_swallowed(error, options);
     }
     is_busy
 }
 
 /// Logs why the function did not run, where its return value does not say it.
-pub fn trace_swallowed(error: &LockError, function: &'static str) {
+pub fn trace_swallowed(error: &LockError, options: &Options) {
+    let Options {
+        function, label, ..
+    } = *options;
     match error {
         LockError::Busy { key, holder, .. } | LockError::TimedOut { key, holder, .. } => {
             let (key, holder) = (key.as_str(), holder.as_deref());
-            tracing::info!(target: "lock_core", function, key, holder, "the function was skipped: the lock is held by another client");
+            tracing::info!(target: "lock_core", function, label, key, holder, "the function was skipped: the lock is held by another client");
         }
         error => {
             tracing::error!(target: "lock_core", function, %error, "the function did not run, and its lock error is only logged, because it returns no `Result`");

@@ -62,6 +62,7 @@ impl Options {
         handle.max_hold = self.max_hold;
         handle.at_least = self.at_least.unwrap_or_default();
         handle.renew = self.renew;
+        handle.label = self.label;
         handle
     }
 }

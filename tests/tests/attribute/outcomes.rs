@@ -85,10 +85,10 @@ async fn a_busy_lock_skips_the_work() {
 }
 
 #[tokio::test]
-async fn a_skipped_call_is_one_line_with_the_key_and_the_holder() {
+async fn a_skipped_call_is_one_line_with_label_key_and_holder() {
     #[distributed_lock(key = "outcomes:said", wait = "0s", on_busy = skip, name = "one", client = locks)]
     async fn unit(locks: &LockManager) {}
-    #[distributed_lock(key = "outcomes:said", wait = "0s", on_busy = skip, name = "two", client = locks)]
+    #[distributed_lock(key = "outcomes:said", wait = "0s", on_busy = skip, name = "two", label = "said", client = locks)]
     async fn result(locks: &LockManager) -> AppResult<u32> {
         Ok(7)
     }
@@ -109,6 +109,9 @@ async fn a_skipped_call_is_one_line_with_the_key_and_the_holder() {
     said.retain(|event| event.message().contains("was skipped"));
     let functions: Vec<_> = said.iter().map(|event| event.field("function")).collect();
     assert_eq!(functions, [Some("one"), Some("two"), Some("three")]);
+    let labels: Vec<_> = said.iter().map(|event| event.field("label")).collect();
+    let template = Some("outcomes:said");
+    assert_eq!(labels, [template, Some("said"), template]);
     for event in said {
         assert_eq!((event.level, event.target), (Level::INFO, "lock_core"));
         let fields = (event.field("key"), event.field("holder"));
