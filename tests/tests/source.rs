@@ -8,6 +8,8 @@ use lock_tests::scripts::scripts;
 
 #[path = "source/maps.rs"]
 mod maps;
+#[path = "source/pages.rs"]
+mod pages;
 #[path = "source/structure.rs"]
 mod structure;
 #[path = "source/test_names.rs"]

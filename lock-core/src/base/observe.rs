@@ -269,31 +269,56 @@ impl Event<'_> {
 /// The outcome of a call whose future was dropped.
 pub(crate) const CANCELLED: &str = "cancelled";
 
+/// The words of [`refusal`].
+pub(crate) const REFUSALS: [&str; 7] = [
+    "busy",
+    "timed_out",
+    "unavailable",
+    "shut_down",
+    "not_a_lock",
+    "misconfigured",
+    "refused",
+];
+
 /// The outcome of a call that ended with this error.
 pub(crate) fn refusal(error: &LockError) -> &'static str {
+    let [
+        busy,
+        timed_out,
+        unavailable,
+        shut_down,
+        not_a_lock,
+        misconfigured,
+        refused,
+    ] = REFUSALS;
     match error {
-        LockError::Busy { .. } => "busy",
-        LockError::TimedOut { .. } => "timed_out",
-        LockError::Unavailable { .. } => "unavailable",
-        LockError::ShutDown => "shut_down",
-        LockError::NotALock { .. } => "not_a_lock",
-        LockError::InvalidConfig { .. } => "misconfigured",
+        LockError::Busy { .. } => busy,
+        LockError::TimedOut { .. } => timed_out,
+        LockError::Unavailable { .. } => unavailable,
+        LockError::ShutDown => shut_down,
+        LockError::NotALock { .. } => not_a_lock,
+        LockError::InvalidConfig { .. } => misconfigured,
         LockError::InvalidKey { .. }
         | LockError::Deadlock { .. }
         | LockError::Exhausted { .. }
         | LockError::Lost { .. }
         | LockError::Script { .. }
-        | LockError::NoDefaultManager => "refused",
+        | LockError::NoDefaultManager => refused,
     }
 }
 
+/// The words of [`loss`].
+pub(crate) const REASONS: [&str; 5] =
+    ["expired", "gone", "force_released", "max_hold", "shut_down"];
+
 fn loss(reason: LossReason) -> &'static str {
+    let [expired, gone, force_released, max_hold, shut_down] = REASONS;
     match reason {
-        LossReason::Expired => "expired",
-        LossReason::Gone => "gone",
-        LossReason::ForceReleased => "force_released",
-        LossReason::MaxHold => "max_hold",
-        LossReason::ShutDown => "shut_down",
+        LossReason::Expired => expired,
+        LossReason::Gone => gone,
+        LossReason::ForceReleased => force_released,
+        LossReason::MaxHold => max_hold,
+        LossReason::ShutDown => shut_down,
     }
 }
 

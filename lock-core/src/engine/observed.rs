@@ -30,6 +30,7 @@ impl ObservedCall {
     /// Returns `None` if neither is there. Boxed, because that is the common case.
     pub(super) fn begin(request: &LockRequest) -> Option<Box<Self>> {
         let span = tracing::debug_span!(
+            target: "lock_core",
             "lock.acquire",
             key = request.key.name(),
             label = request.label,

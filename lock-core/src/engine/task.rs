@@ -307,6 +307,7 @@ async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
 /// their halves are renewed apart.
 async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
     let span = tracing::debug_span!(
+        target: "lock_core",
         "lock.renew",
         locks = batch.len(),
         outcome = tracing::field::Empty

@@ -70,6 +70,7 @@ impl LockGuard {
         };
         // After the guard is made: if a subscriber panics here, the drop of the guard releases the lock.
         let span = tracing::debug_span!(
+            target: "lock_core",
             "lock.hold",
             key = guard.key(),
             label = guard.view.hold.request.label,
@@ -356,6 +357,7 @@ impl LockGuard {
     async fn release_in_place(&self, most_tries: u32) -> Result<(), LockError> {
         use tracing::Instrument;
         let span = tracing::debug_span!(
+            target: "lock_core",
             "lock.release",
             key = self.key(),
             label = self.view.hold.request.label,

@@ -8,11 +8,12 @@
 //! | How do I test a service that takes locks? | [`testing`] |
 //! | How do I sell limited stock to many buyers? | [`flash_sale`] |
 //! | How do I replace another lock, copy by copy? | [`moving`] |
+//! | What can I see of my locks, and what should wake me? | [`observability`] |
 //! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!
-//! The last five and `which_lock` are also files in the folder `docs` of the repository.
+//! The last six and `which_lock` are also files in the folder `docs` of the repository.
 
 #[cfg(feature = "macros")]
 pub mod errors_to_http;
@@ -37,6 +38,11 @@ pub mod flash_sale {}
 #[doc = include_str!("../../docs/moving.md")]
 pub mod moving {}
 
+/// [operating]: crate::guide::operating
+#[doc = include_str!("../../docs/observability.md")]
+pub mod observability {}
+
+/// [observability]: crate::guide::observability
 /// [wire]: crate::guide::wire
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses

@@ -1,7 +1,9 @@
 //! The events of a manager's locks, for metrics: an [`Observer`] is told of each.
 //!
 //! A manager tells its observer when a call for a lock begins and how it ends, when a guard's hold ends and how, of each renewal,
-//! of connections that are lost and made again, and of the nodes of a quorum.
+//! of connections that are lost and made again, and of the nodes of a quorum. `MetricsObserver` (feature `metrics`) and
+//! `OpenTelemetryObserver` (feature `opentelemetry`) make metrics of them. The [guide](crate::guide::observability) lists these, and
+//! says what to look at.
 //!
 //! Each event about a lock carries its key and its **label**. There may be millions of keys (`order:7`), so a metric that has the
 //! key in its labels has too many series; a program has few labels ([`Lock::label`](crate::Lock::label)). The label of an
@@ -39,4 +41,15 @@
 //! # Ok(()) }
 //! ```
 
+#[cfg(any(feature = "metrics", feature = "opentelemetry"))]
+mod figures;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(feature = "opentelemetry")]
+mod opentelemetry;
+
+#[cfg(feature = "metrics")]
+pub use self::metrics::MetricsObserver;
+#[cfg(feature = "opentelemetry")]
+pub use self::opentelemetry::OpenTelemetryObserver;
 pub use crate::base::observe::{AcquiredHow, Event, ObservedLock, Observer, ReleasedHow};
