@@ -42,9 +42,22 @@ pub async fn post(address: &str, path: &str) -> Outcome<(u16, String)> {
 ///
 /// As [`post`].
 pub async fn ask(address: &str, path: &str) -> Outcome<Answer> {
+    request("POST", address, path).await
+}
+
+/// As [`ask`], for a page.
+///
+/// # Errors
+///
+/// As [`post`].
+pub async fn get(address: &str, path: &str) -> Outcome<Answer> {
+    request("GET", address, path).await
+}
+
+async fn request(method: &str, address: &str, path: &str) -> Outcome<Answer> {
     let mut stream = TcpStream::connect(address).await?;
     let request = format!(
-        "POST {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();

@@ -10,7 +10,7 @@ use std::error::Error;
 use std::process::ExitCode;
 
 pub use cluster::{Cluster, Node, until};
-pub use http::{Answer, ask, post};
+pub use http::{Answer, ask, get, post};
 pub use server::PrivateServer;
 pub use table::Table;
 
