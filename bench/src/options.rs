@@ -9,7 +9,8 @@ usage: cargo xtask bench [-- OPTIONS]
   --sentinel     our locks find the server through a sentinel
   --quick        short turns, and one round: shows that it works, not how fast
   --json PATH    where the figures go (docs/bench/results.json; the plots beside it)
-  --plots PATH   measures nothing, and draws the plots of these figures anew";
+  --plots PATH   measures nothing, and draws the plots of these figures anew
+LOCK_BENCH_METRICS=1 makes metrics of our locks.";
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 pub(crate) use self::async_redis_lock::AsyncRedisLock;
 pub(crate) use self::floor::Floor;
-pub(crate) use self::ours::{BEHIND_SENTINEL, OF_CLUSTER, Ours, url};
+pub(crate) use self::ours::{BEHIND_SENTINEL, OF_CLUSTER, Ours, settings, url};
 pub(crate) use self::quorum_floor::QuorumFloor;
 pub(crate) use self::rslock::Rslock;
 

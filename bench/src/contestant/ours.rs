@@ -1,5 +1,10 @@
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use anyhow::Result;
-use lock_core::{LockGuard, LockManager};
+use lock_core::observe::MetricsObserver;
+use lock_core::{LockGuard, LockManager, LockManagerBuilder};
+use metrics_exporter_prometheus::{Matcher, PrometheusBuilder};
 
 use super::{Contestant, TTL};
 
@@ -22,9 +27,38 @@ pub(crate) fn url(server: &str) -> String {
     }
 }
 
+/// The variable that tells the workers to make metrics of our locks.
+const METRICS: &str = "LOCK_BENCH_METRICS";
+
+/// How often the recorder is emptied, as by a scrape.
+const UPKEEP: Duration = Duration::from_secs(1);
+
+/// Whether the process has its recorder.
+static RECORDS: AtomicBool = AtomicBool::new(false);
+
+/// The settings of our locks.
+pub(crate) fn settings() -> Result<LockManagerBuilder> {
+    let builder = LockManager::builder();
+    if std::env::var_os(METRICS).is_none() {
+        return Ok(builder);
+    }
+    if !RECORDS.swap(true, Ordering::Relaxed) {
+        let seconds = Matcher::Suffix("_seconds".to_owned());
+        let recorder = PrometheusBuilder::new().set_buckets_for_metric(seconds, &[0.001, 0.1])?;
+        let handle = recorder.install_recorder()?;
+        std::thread::spawn(move || {
+            loop {
+                std::thread::sleep(UPKEEP);
+                handle.run_upkeep();
+            }
+        });
+    }
+    Ok(builder.observer(MetricsObserver::new()))
+}
+
 impl Ours {
     pub(crate) async fn connect(urls: &[String], handover_limit: Option<u32>) -> Result<Self> {
-        let mut builder = LockManager::builder();
+        let mut builder = settings()?;
         if let Some(limit) = handover_limit {
             builder = builder.handover_limit(limit);
         }

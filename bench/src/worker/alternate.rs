@@ -6,7 +6,7 @@ use lock_core::{LockError, LockManager, distributed_lock};
 use serde::{Deserialize, Serialize};
 
 use super::{Flavor, Outcome, ready};
-use crate::contestant::{Connected, Contestant, Who, url, with};
+use crate::contestant::{Connected, Contestant, Who, settings, url, with};
 
 /// Sides that one task times in short alternating blocks, so that all meet the same weather.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -112,7 +112,7 @@ impl Ready {
     async fn connect(side: Side, urls: &[String]) -> Result<Self> {
         let locks = async || -> Result<LockManager> {
             let server = urls.first().context("there is no server")?;
-            Ok(LockManager::connect(&url(server)).await?)
+            Ok(settings()?.connect(&url(server)).await?)
         };
         Ok(match side {
             Side::Lock(who) => Self::Lock(who.connect(urls).await?),

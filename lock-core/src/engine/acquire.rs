@@ -50,10 +50,10 @@ pub(crate) async fn acquire(
 ) -> Result<Arc<Hold>, LockError> {
     let call = ObservedCall::begin(&request);
     let result = match call.as_deref().and_then(ObservedCall::span) {
-        None => until_acquired(shared, request, limit).await,
+        None => until_acquired(shared, &request, limit).await,
         // Instrumenting a future moves it, so do it only if the span is enabled.
         Some(span) => {
-            let acquiring = Box::pin(until_acquired(shared, request, limit));
+            let acquiring = Box::pin(until_acquired(shared, &request, limit));
             acquiring.instrument(span.clone()).await
         }
     };
@@ -65,7 +65,7 @@ pub(crate) async fn acquire(
 
 async fn until_acquired(
     shared: &Arc<Shared>,
-    request: LockRequest,
+    request: &LockRequest,
     limit: Limit,
 ) -> Result<Acquired, LockError> {
     shared.check_alive()?;

@@ -160,7 +160,12 @@ impl Hold {
     }
 
     /// A client has the lock: the observer is told, and also of the end, if that came first.
-    pub(super) fn observe_begin(&self, now: Moment, waited: Duration, how: AcquiredHow) {
+    pub(super) fn observe_begin(
+        &self,
+        now: impl FnOnce() -> Moment,
+        waited: Duration,
+        how: AcquiredHow,
+    ) {
         self.request.observed.tell(&Event::Acquired {
             lock: self.observed_lock(),
             waited,
@@ -169,7 +174,7 @@ impl Hold {
         });
         let ended = self.told.fetch_or(BEGUN, Ordering::SeqCst) == ENDED;
         if ended && let Status::Lost(reason) = self.phase() {
-            self.tell_end(now, HoldEnd::Lost(reason));
+            self.tell_end(now(), HoldEnd::Lost(reason));
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the observer is told: a call for a lock, which also has a span, its renewals, and what of it is on the server.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::Instant;
 use tracing::Span;
@@ -67,16 +68,16 @@ impl ObservedCall {
         let waited = self.started.elapsed();
         match result {
             Ok((hold, how)) => {
-                self.record(how.word());
+                self.record(waited, how.word());
                 if self.observed.is_some() {
-                    hold.observe_begin(shared.now(), waited, *how);
+                    hold.observe_begin(|| shared.now(), waited, *how);
                 }
             }
             Err(error) => {
                 if let LockError::Busy { holder, .. } | LockError::TimedOut { holder, .. } = error {
                     self.span.record("holder", holder.as_deref());
                 }
-                self.record(refusal(error));
+                self.record(waited, refusal(error));
                 self.observed.tell(&Event::Refused {
                     lock: self.lock(),
                     waited,
@@ -86,9 +87,8 @@ impl ObservedCall {
         }
     }
 
-    fn record(&self, outcome: &str) {
-        self.span
-            .record("waited_ms", millis(self.started.elapsed()));
+    fn record(&self, waited: Duration, outcome: &str) {
+        self.span.record("waited_ms", millis(waited));
         self.span.record("outcome", outcome);
     }
 
@@ -100,11 +100,10 @@ impl ObservedCall {
 impl Drop for ObservedCall {
     fn drop(&mut self) {
         if !self.is_over {
-            self.record(CANCELLED);
-            self.observed.tell(&Event::Cancelled {
-                lock: self.lock(),
-                waited: self.started.elapsed(),
-            });
+            let waited = self.started.elapsed();
+            self.record(waited, CANCELLED);
+            let lock = self.lock();
+            self.observed.tell(&Event::Cancelled { lock, waited });
         }
     }
 }
