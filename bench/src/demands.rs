@@ -234,7 +234,7 @@ impl Judge<'_> {
             (
                 "bytes per lock in the client",
                 "bytes_per_lock",
-                AtMost(528.0),
+                AtMost(560.0),
             ),
             ("client, % of a core", "client_percent", AtMost(0.1)),
             (

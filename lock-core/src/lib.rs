@@ -187,6 +187,8 @@
 //! | `tls-webpki-roots` | no | also trusts the roots of Mozilla, which are compiled in: for systems without root certificates |
 //! | `tls-insecure` | no | `Tls::insecure`, for tests |
 //! | `tokio-util` | no | `LockGuard::cancellation`: a `CancellationToken` of the tokio-util crate |
+//! | `metrics` | no | `observe::MetricsObserver`: metrics for a recorder of the crate `metrics`, such as Prometheus |
+//! | `opentelemetry` | no | `observe::OpenTelemetryObserver`: metrics for OpenTelemetry |
 #![cfg_attr(docsrs, feature(doc_cfg))]
 #![cfg_attr(
     not(feature = "macros"),
