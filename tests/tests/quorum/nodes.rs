@@ -1,7 +1,9 @@
 //! Nodes that are gone, or do not answer.
 
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use lock_core::observe::{Event, Observer};
 use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::kit::command;
 use lock_tests::{Capture, Said, TestServer, eventually};
@@ -279,7 +281,9 @@ async fn a_reentrant_lock_is_refused_in_a_sentence() {
 #[tokio::test]
 async fn the_log_says_once_that_a_node_stops_voting_and_that_it_votes_again() {
     let quorum = Quorum::start(3).await;
-    let locks = quorum.manager().await;
+    let nodes = Arc::new(Nodes::default());
+    let observed = Arc::clone(&nodes);
+    let locks = quorum.manager_with(|it| it.observer(observed)).await;
     // A client that only holds a lock asks for votes as well, with each renewal.
     let guard = take_for_three_seconds(&locks, "kept").await;
     quorum.voted("kept", &[0, 1, 2]).await;
@@ -309,4 +313,30 @@ async fn the_log_says_once_that_a_node_stops_voting_and_that_it_votes_again() {
     }
     let numbers = (stopped[0].field("voting"), stopped[0].field("needed"));
     assert_eq!(numbers, (Some("2"), Some("2")));
+    let told = nodes.0.lock().unwrap();
+    let events = [
+        format!("{address} left, 2 of 2"),
+        format!("{address} returned"),
+    ];
+    assert_eq!(*told, events, "and so does the observer");
+}
+
+/// The events about nodes.
+#[derive(Default)]
+struct Nodes(Mutex<Vec<String>>);
+
+impl Observer for Nodes {
+    fn observe(&self, event: &Event<'_>) {
+        let line = match event {
+            Event::NodeLeft {
+                node,
+                voting,
+                needed,
+                ..
+            } => format!("{node} left, {voting} of {needed}"),
+            Event::NodeReturned { node, .. } => format!("{node} returned"),
+            _ => return,
+        };
+        self.0.lock().unwrap().push(line);
+    }
 }
