@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 mod connect {
+    mod lazily;
     mod proxies;
 }
 

@@ -67,6 +67,38 @@ impl LockManagerBuilder {
     /// # Ok(()) }
     /// ```
     pub async fn connect(self, url: &str) -> Result<LockManager, LockError> {
+        ready(self.start(url)?).await
+    }
+
+    /// As [`connect`](Self::connect), without a connection: the first call that needs the server makes it. For a program that starts
+    /// before its server.
+    ///
+    /// While the server is away, a call waits and fails as after a lost connection: [`acquire_within`](crate::Lock::acquire_within)
+    /// and `wait` of the attribute wait for the server within their limit, [`acquire`](crate::Lock::acquire) for one ttl, and
+    /// [`try_acquire`](crate::Lock::try_acquire) fails at once. What `connect` refuses (a wrong password, a wrong kind of server,
+    /// missing rights) is the error of the first call, with the same text.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and without a tokio runtime.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// use lock_core::{LockError, LockManager};
+    ///
+    /// // No server is there yet.
+    /// let locks = LockManager::builder().connect_lazily("redis://127.0.0.1:1")?;
+    /// let refused = locks.lock("a").try_acquire().await;
+    /// assert!(matches!(refused, Err(LockError::Unavailable { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn connect_lazily(self, url: &str) -> Result<LockManager, LockError> {
+        self.start(url).map(LockManager::new)
+    }
+
+    fn start(self, url: &str) -> Result<Arc<Engine>, LockError> {
         self.check()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         if let Some(name) = url.strip_prefix("memory://") {
@@ -74,16 +106,13 @@ impl LockManagerBuilder {
                 "locks are kept in the memory of this process: other processes do not see them"
             );
             let store = AnyStore::Memory(MemoryStore::open(name, Arc::clone(&clock)));
-            return Ok(LockManager::new(Engine::start(self.config, store, clock)?));
+            return Engine::start(self.config, store, clock);
         }
         if let Some(nodes) = node_urls(url) {
-            return self.connect_quorum(nodes).await;
+            return self.start_quorum(&texts(nodes));
         }
-        let store = RedisStore::open(url, &self.config, &self.redis)?;
-        let engine = Engine::start(self.config, AnyStore::Redis(store), clock)?;
-        let ready = engine.shared.store.ready().await;
-        ready.map_err(StoreError::into_lock_error)?;
-        Ok(LockManager::new(engine))
+        let store = AnyStore::Redis(RedisStore::open(url, &self.config, &self.redis)?);
+        Engine::start(self.config, store, clock)
     }
 
     /// Connects to a quorum: 3, 5, 7 or 9 independent masters, which do not replicate each other. A client holds a lock if a
@@ -121,16 +150,10 @@ impl LockManagerBuilder {
     /// # drop(guard); Ok(()) }
     /// ```
     pub async fn connect_quorum<U: AsRef<str>>(
-        mut self,
+        self,
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<LockManager, LockError> {
-        self.config.longest = Some(self.quorum.longest());
-        self.check()?;
-        let store = AnyStore::Quorum(self.quorum_store(&texts(nodes))?);
-        let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
-        let ready = engine.shared.store.ready().await;
-        ready.map_err(StoreError::into_lock_error)?;
-        Ok(LockManager::new(engine))
+        ready(self.start_quorum(&texts(nodes))?).await
     }
 
     /// Begins a new quorum, once, before its first lock: from then on its nodes vote.
@@ -196,6 +219,13 @@ impl LockManagerBuilder {
         let store = AnyStore::Redis(RedisStore::over(connection, &self.config));
         let engine = Engine::start(self.config, store, Arc::new(SystemClock))?;
         Ok(LockManager::new(engine))
+    }
+
+    fn start_quorum(mut self, nodes: &[String]) -> Result<Arc<Engine>, LockError> {
+        self.config.longest = Some(self.quorum.longest());
+        self.check()?;
+        let store = AnyStore::Quorum(self.quorum_store(nodes)?);
+        Engine::start(self.config, store, Arc::new(SystemClock))
     }
 
     fn quorum_store(&self, nodes: &[String]) -> Result<QuorumStore, LockError> {
@@ -268,6 +298,13 @@ impl IntoFuture for BeginQuorum {
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
     }
+}
+
+/// Makes the first connection, so that a wrong address, password or server shows at start-up.
+async fn ready(engine: Arc<Engine>) -> Result<LockManager, LockError> {
+    let ready = engine.shared.store.ready().await;
+    ready.map_err(StoreError::into_lock_error)?;
+    Ok(LockManager::new(engine))
 }
 
 fn texts<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<String> {
