@@ -17,6 +17,7 @@ mod attribute {
     mod outcomes;
     mod owner;
     mod reentrant;
+    mod scope;
     mod services;
     mod shapes;
 }

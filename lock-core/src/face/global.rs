@@ -8,6 +8,11 @@ use crate::base::error::LockError;
 
 use crate::face::manager::LockManager;
 
+tokio::task_local! {
+    /// The manager of the running part of a task.
+    static SCOPED: LockManager;
+}
+
 static DEFAULT: Lazy<RwLock<Option<LockManager>>> = Lazy::new(RwLock::default);
 
 impl LockManager {
@@ -28,13 +33,35 @@ impl LockManager {
             .unwrap_or_else(PoisonError::into_inner)
             .replace(self.clone())
     }
+
+    /// Runs a future in which this is the manager of `#[distributed_lock]` functions without a `client`, instead of the
+    /// [installed](Self::install_default) one: for tests that run in parallel, and for a task with a manager of its own.
+    ///
+    /// It is so in this future alone: a task that is spawned inside needs a `scope` of its own.
+    ///
+    /// # Cancel safety
+    ///
+    /// As the future.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// locks.scope(async { assert!(lock_core::default_manager().is_ok()) }).await;
+    /// assert!(lock_core::default_manager().is_err());
+    /// # Ok(()) }
+    /// ```
+    pub fn scope<F: Future>(&self, future: F) -> impl Future<Output = F::Output> + use<F> {
+        SCOPED.scope(self.clone(), future)
+    }
 }
 
-/// The manager that was installed with [`LockManager::install_default`].
+/// The manager of the enclosing [`LockManager::scope`], or else the one that was installed with [`LockManager::install_default`].
 ///
 /// # Errors
 ///
-/// [`NoDefaultManager`](LockError::NoDefaultManager) if none was installed.
+/// [`NoDefaultManager`](LockError::NoDefaultManager) if there is neither.
 ///
 /// # Examples
 ///
@@ -45,6 +72,9 @@ impl LockManager {
 /// ));
 /// ```
 pub fn default_manager() -> Result<LockManager, LockError> {
+    if let Ok(scoped) = SCOPED.try_with(Clone::clone) {
+        return Ok(scoped);
+    }
     DEFAULT
         .read()
         .unwrap_or_else(PoisonError::into_inner)

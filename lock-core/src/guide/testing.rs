@@ -4,7 +4,8 @@
 //!
 //! `memory://` keeps the locks in the process. Each `connect("memory://")` makes a separate memory, so tests that run at the same time do not
 //! share locks. Pass the manager to the code under test and name it with `client`: a manager that was made the default is shared by all
-//! tests of the process, and its task ends with the runtime of the test that made it.
+//! tests of the process, and its task ends with the runtime of the test that made it. Functions without `client` are called in the
+//! [`scope`](crate::LockManager::scope) of the manager of the test.
 //!
 //! ```
 //! use lock_core::{LockError, LockManager, distributed_lock};
@@ -20,6 +21,19 @@
 //! # async fn main() -> Result<(), LockError> {
 //! let shop = Shop { locks: LockManager::connect("memory://").await? };
 //! assert_eq!(shop.charge(7).await?, 7);
+//! # Ok(()) }
+//! ```
+//!
+//! ```
+//! use lock_core::{LockError, LockManager, distributed_lock};
+//!
+//! #[distributed_lock(key = "order:{id}", wait = "20ms")]
+//! async fn charge(id: u64) -> Result<u64, LockError> { Ok(id) }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let locks = LockManager::connect("memory://").await?;
+//! assert_eq!(locks.scope(charge(7)).await?, 7);
 //! # Ok(()) }
 //! ```
 //!
