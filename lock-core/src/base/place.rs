@@ -19,6 +19,11 @@ impl Place {
         Self::of(Location::caller())
     }
 
+    /// A call at this place, whose task is not known yet.
+    pub(crate) fn in_no_task(at: &'static Location<'static>) -> Self {
+        Self { at, runner: 0 }
+    }
+
     /// A call at this place, in the task that runs now.
     pub(crate) fn of(at: &'static Location<'static>) -> Self {
         let mut id = Number(0);

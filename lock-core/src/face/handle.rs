@@ -79,36 +79,47 @@ impl LockHandle {
             .finish_non_exhaustive()
     }
 
-    pub(crate) async fn try_acquire(
+    /// The future owns what it needs, as that of [`take`](Self::take).
+    pub(crate) fn try_acquire(
         &self,
         owner: Option<Owner>,
         at: &'static Location<'static>,
-    ) -> Result<Option<LockGuard>, LockError> {
-        match self.take(Limit::Try, owner, at).await {
-            Ok(guard) => Ok(Some(guard)),
-            Err(LockError::Busy { .. } | LockError::Deadlock { .. }) => Ok(None),
-            Err(error) => Err(error),
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
+        let taking = self.take(Limit::Try, owner, at);
+        async {
+            match taking.await {
+                Ok(guard) => Ok(Some(guard)),
+                Err(LockError::Busy { .. } | LockError::Deadlock { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
         }
     }
 
-    pub(crate) async fn take(
+    /// The future owns what it needs: the handle may be gone.
+    pub(crate) fn take(
         &self,
         limit: Limit,
         owner: Option<Owner>,
         at: &'static Location<'static>,
-    ) -> Result<LockGuard, LockError> {
-        let request = self.request(owner, Place::of(at))?;
-        let limit = match (limit, self.engine.shared.config.default_wait) {
-            (Limit::Forever, Some(wait)) => Limit::Within(wait),
-            (limit, _) => limit,
-        };
-        if Scope::excludes(&self.engine, &request) {
-            return Err(LockError::Deadlock {
-                key: self.name().to_owned(),
-            });
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
+        let request = self.request(owner, at);
+        let engine = Arc::clone(&self.engine);
+        async move {
+            let mut request = request?;
+            // The task that waits, which may be another one than the one that made the future.
+            request.place = Place::of(at);
+            let limit = match (limit, engine.shared.config.default_wait) {
+                (Limit::Forever, Some(wait)) => Limit::Within(wait),
+                (limit, _) => limit,
+            };
+            if Scope::excludes(&engine, &request) {
+                return Err(LockError::Deadlock {
+                    key: request.key.name().to_owned(),
+                });
+            }
+            let hold = acquire(&engine.shared, request, limit).await?;
+            Ok(LockGuard::new(engine, hold))
         }
-        let hold = acquire(&self.engine.shared, request, limit).await?;
-        Ok(LockGuard::new(Arc::clone(&self.engine), hold))
     }
 
     pub(crate) async fn with<T>(
@@ -133,7 +144,11 @@ impl LockHandle {
         self.engine.force_release(self.key()?).await
     }
 
-    fn request(&self, owner: Option<Owner>, place: Place) -> Result<LockRequest, LockError> {
+    fn request(
+        &self,
+        owner: Option<Owner>,
+        at: &'static Location<'static>,
+    ) -> Result<LockRequest, LockError> {
         let config = &self.engine.shared.config;
         let max_hold = self.max_hold.or(config.max_hold);
         if let Some(most) = max_hold {
@@ -149,7 +164,7 @@ impl LockHandle {
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
             at_least: self.at_least.into(),
             owner,
-            place,
+            place: Place::in_no_task(at),
             label: self.label,
             observed: config.observed.clone(),
         })

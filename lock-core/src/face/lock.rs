@@ -229,7 +229,7 @@ impl Lock {
     /// ```
     #[doc(alias = "lock")]
     #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> {
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
         self.acquire_at(None, Location::caller())
     }
 
@@ -238,7 +238,7 @@ impl Lock {
         &self,
         limit: Option<Duration>,
         at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> {
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
         self.handle.take(Limit::of(limit), None, at)
     }
 
@@ -272,7 +272,7 @@ impl Lock {
     pub fn acquire_within(
         &self,
         limit: Duration,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> {
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
         self.acquire_at(Some(limit), Location::caller())
     }
 
@@ -300,7 +300,9 @@ impl Lock {
     /// ```
     #[doc(alias = "try_lock")]
     #[track_caller]
-    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
         self.try_acquire_at(Location::caller())
     }
 
@@ -308,7 +310,7 @@ impl Lock {
     pub(crate) fn try_acquire_at(
         &self,
         at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
         self.handle.try_acquire(None, at)
     }
 

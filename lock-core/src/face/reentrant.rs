@@ -196,18 +196,21 @@ impl ReentrantLock {
     /// ```
     #[doc(alias = "lock")]
     #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> {
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
         self.acquire_at(None, Location::caller())
     }
 
     /// As [`acquire`](Self::acquire), with an optional limit and the place of the call.
-    pub(crate) async fn acquire_at(
+    pub(crate) fn acquire_at(
         &self,
         limit: Option<Duration>,
         at: &'static Location<'static>,
-    ) -> Result<LockGuard, LockError> {
-        let owner = Some(self.taker()?);
-        self.handle.take(Limit::of(limit), owner, at).await
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
+        let lock = self.clone();
+        async move {
+            let owner = Some(lock.taker()?);
+            lock.handle.take(Limit::of(limit), owner, at).await
+        }
     }
 
     /// As [`acquire`](Self::acquire), waiting at most this long. Zero makes one try.
@@ -238,7 +241,7 @@ impl ReentrantLock {
     pub fn acquire_within(
         &self,
         limit: Duration,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> {
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
         self.acquire_at(Some(limit), Location::caller())
     }
 
@@ -265,11 +268,13 @@ impl ReentrantLock {
     /// ```
     #[doc(alias = "try_lock")]
     #[track_caller]
-    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<LockGuard>, LockError>> {
-        let at = Location::caller();
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
+        let (lock, at) = (self.clone(), Location::caller());
         async move {
-            let owner = Some(self.taker()?);
-            self.handle.try_acquire(owner, at).await
+            let owner = Some(lock.taker()?);
+            lock.handle.try_acquire(owner, at).await
         }
     }
 

@@ -209,8 +209,9 @@ impl SegmentedLock {
     ///
     /// Cancel-safe, as [`Lock::acquire`].
     #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<SegmentGuard, LockError>> {
-        self.take(None, Location::caller())
+    pub fn acquire(&self) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
+        let (lock, at) = (self.clone(), Location::caller());
+        async move { lock.take(None, at).await }
     }
 
     /// Acquires any segment; waits at most this long while all are busy. Zero is one try, without a place in a queue.
@@ -239,8 +240,9 @@ impl SegmentedLock {
     pub fn acquire_within(
         &self,
         limit: Duration,
-    ) -> impl Future<Output = Result<SegmentGuard, LockError>> {
-        self.take(Some(limit), Location::caller())
+    ) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
+        let (lock, at) = (self.clone(), Location::caller());
+        async move { lock.take(Some(limit), at).await }
     }
 
     /// Acquires a free segment; never waits for another holder. `Ok(None)` if all are busy.
@@ -265,11 +267,13 @@ impl SegmentedLock {
     /// # Ok(()) }
     /// ```
     #[track_caller]
-    pub fn try_acquire(&self) -> impl Future<Output = Result<Option<SegmentGuard>, LockError>> {
-        let at = Location::caller();
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<SegmentGuard>, LockError>> + use<> {
+        let (lock, at) = (self.clone(), Location::caller());
         async move {
-            match self.look(TRY, &mut Looked::default(), at).await? {
-                None if self.seats.are_all_exhausted() => Err(self.nothing_left()),
+            match lock.look(TRY, &mut Looked::default(), at).await? {
+                None if lock.seats.are_all_exhausted() => Err(lock.nothing_left()),
                 found => Ok(found),
             }
         }
