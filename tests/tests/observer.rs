@@ -1,5 +1,9 @@
 //! What an observer is told: each call and each hold has one outcome, and so have requests, renewals and connections.
 
+mod observer {
+    mod faults;
+}
+
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

@@ -46,7 +46,8 @@ pub struct ObservedLock<'a> {
 ///
 /// Each call for a lock is one [`Waiting`](Self::Waiting) and then one [`Acquired`](Self::Acquired), [`Refused`](Self::Refused) or
 /// [`Cancelled`](Self::Cancelled). Each `Acquired` is followed by one [`Released`](Self::Released) or [`Lost`](Self::Lost). So the
-/// number of calls that wait, and that of guards that hold, follow from the events. A call that is refused before it asks (a key
+/// number of calls that wait, and that of guards that hold, follow from the events; those of different calls may come in any order.
+/// Each look of a [`SegmentedLock`](crate::SegmentedLock) at a segment is a call. A call that is refused before it asks (a key
 /// or a setting that cannot be used, or the calling code holds the lock already) is no event.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
@@ -139,7 +140,8 @@ pub enum Event<'a> {
         /// The lock.
         lock: ObservedLock<'a>,
     },
-    /// A connection to a server has ended. It is made again at once if a lock is held or waited for, and otherwise when one is.
+    /// A connection to a server has ended. It is made again at once if a lock is held or waited for, and otherwise when one is; not
+    /// to a node that has left its cluster.
     #[non_exhaustive]
     Disconnected {
         /// Host and port of the server.
@@ -153,7 +155,7 @@ pub enum Event<'a> {
         /// The time since [`Disconnected`](Self::Disconnected).
         away: Duration,
     },
-    /// A node of the quorum has not voted for a second.
+    /// A node of the quorum was asked and has not voted for a second.
     #[non_exhaustive]
     NodeLeft {
         /// Host and port of the node.
@@ -163,7 +165,7 @@ pub enum Event<'a> {
         /// The number of votes that a lock needs.
         needed: usize,
     },
-    /// The node votes again.
+    /// The node votes again. A manager that asks for no lock does not notice that.
     #[non_exhaustive]
     NodeReturned {
         /// Host and port of the node.
@@ -360,17 +362,21 @@ impl Observers {
     pub(crate) fn tell(&self, event: &Event<'_>) {
         debug_assert!(is_unlocked(), "an observer may use locks: {event:?}");
         if let Some(observer) = &self.0 {
-            // A panic in the engine's task would cost all locks.
-            let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(event)));
+            tell(&***observer, event);
         }
     }
+}
+
+/// A panic in the engine's task would cost all locks, and one of the first observer the event of the second.
+fn tell(observer: &(impl Observer + ?Sized), event: &Event<'_>) {
+    let _ = catch_unwind(AssertUnwindSafe(|| observer.observe(event)));
 }
 
 struct Both<A, B>(A, B);
 
 impl<B: Observer> Observer for Both<Arc<Box<dyn Observer>>, B> {
     fn observe(&self, event: &Event<'_>) {
-        self.0.observe(event);
-        self.1.observe(event);
+        tell(&**self.0, event);
+        tell(&self.1, event);
     }
 }

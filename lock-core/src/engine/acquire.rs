@@ -58,22 +58,56 @@ pub(crate) async fn acquire(
         }
     };
     if let Some(call) = call {
-        call.ended(shared, &result);
+        call.ended(
+            shared,
+            result.as_ref().map(|(hold, how)| (hold.get(), *how)),
+        );
     }
-    result.map(|(hold, _)| hold)
+    result.map(|(hold, _)| hold.claim())
 }
 
-async fn until_acquired(
-    shared: &Arc<Shared>,
+/// A hold for which there is no guard yet. If a subscriber or an observer panics, its drop releases the lock.
+struct Unclaimed<'a> {
+    shared: &'a Shared,
+    hold: Option<Arc<Hold>>,
+}
+
+impl Unclaimed<'_> {
+    fn get(&self) -> &Arc<Hold> {
+        self.hold
+            .as_ref()
+            .unwrap_or_else(|| unreachable!("not claimed yet"))
+    }
+
+    fn claim(mut self) -> Arc<Hold> {
+        self.hold
+            .take()
+            .unwrap_or_else(|| unreachable!("claimed once"))
+    }
+}
+
+impl Drop for Unclaimed<'_> {
+    fn drop(&mut self) {
+        if let Some(hold) = &self.hold {
+            self.shared.end(hold);
+        }
+    }
+}
+
+async fn until_acquired<'a>(
+    shared: &'a Arc<Shared>,
     request: &LockRequest,
     limit: Limit,
-) -> Result<Acquired, LockError> {
+) -> Result<(Unclaimed<'a>, AcquiredHow), LockError> {
     shared.check_alive()?;
     let patience = Patience::new(limit);
     let mut answered = false;
     loop {
         match once_in_line(shared, request.clone(), patience, &mut answered).await {
-            Ok(Some(acquired)) => return Ok(acquired),
+            Ok(Some((hold, how))) => {
+                let hold = Some(hold);
+                return Ok((Unclaimed { shared, hold }, how));
+            }
             Ok(None) => {}
             // An error that looks like a shutdown or a broken connection may be the end of the engine's runtime.
             Err(error @ (LockError::ShutDown | LockError::Unavailable { .. })) => {

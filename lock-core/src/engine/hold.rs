@@ -178,8 +178,12 @@ impl Hold {
         }
     }
 
-    /// The hold has ended: the observer is told, once.
+    /// The hold has ended: the observer is told, once. A loss goes before the release of its guard.
     pub(super) fn observe_end(&self, at: impl FnOnce() -> Moment, ended: HoldEnd) {
+        let ended = match self.phase() {
+            Status::Lost(reason) => HoldEnd::Lost(reason),
+            Status::Pending | Status::Held | Status::Released => ended,
+        };
         if self.request.observed.is_some() && self.told.fetch_or(ENDED, Ordering::SeqCst) == BEGUN {
             self.tell_end(at(), ended);
         }

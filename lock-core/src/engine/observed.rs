@@ -62,27 +62,28 @@ impl ObservedCall {
     pub(super) fn ended(
         mut self,
         shared: &Shared,
-        result: &Result<(Arc<Hold>, AcquiredHow), LockError>,
+        result: Result<(&Arc<Hold>, AcquiredHow), &LockError>,
     ) {
         self.is_over = true;
         let waited = self.started.elapsed();
+        // The observer first: a subscriber may panic.
         match result {
             Ok((hold, how)) => {
-                self.record(waited, how.word());
                 if self.observed.is_some() {
-                    hold.observe_begin(|| shared.now(), waited, *how);
+                    hold.observe_begin(|| shared.now(), waited, how);
                 }
+                self.record(waited, how.word());
             }
             Err(error) => {
-                if let LockError::Busy { holder, .. } | LockError::TimedOut { holder, .. } = error {
-                    self.span.record("holder", holder.as_deref());
-                }
-                self.record(waited, refusal(error));
                 self.observed.tell(&Event::Refused {
                     lock: self.lock(),
                     waited,
                     error,
                 });
+                if let LockError::Busy { holder, .. } | LockError::TimedOut { holder, .. } = error {
+                    self.span.record("holder", holder.as_deref());
+                }
+                self.record(waited, refusal(error));
             }
         }
     }
@@ -100,10 +101,9 @@ impl ObservedCall {
 impl Drop for ObservedCall {
     fn drop(&mut self) {
         if !self.is_over {
-            let waited = self.started.elapsed();
-            self.record(waited, CANCELLED);
-            let lock = self.lock();
+            let (waited, lock) = (self.started.elapsed(), self.lock());
             self.observed.tell(&Event::Cancelled { lock, waited });
+            self.record(waited, CANCELLED);
         }
     }
 }

@@ -249,7 +249,7 @@ pub(crate) trait Events: Send + Sync {
         false
     }
     /// For the observer: a connection, or a node of a quorum.
-    fn observed(&self, _event: &Event<'_>) {}
+    fn observed(&self, event: &Event<'_>);
     /// The largest fencing token that this client knows, 0 for none. A server that is reached anew must not mint it again.
     fn largest_token(&self) -> u64 {
         0

@@ -321,6 +321,42 @@ async fn the_log_says_once_that_a_node_stops_voting_and_that_it_votes_again() {
     assert_eq!(*told, events, "and so does the observer");
 }
 
+/// Such a client asks a node that does not answer seldom, and only whether it answers again.
+#[tokio::test]
+async fn a_node_that_stops_is_named_also_where_locks_are_short() {
+    let quorum = Quorum::start(3).await;
+    let nodes = Arc::new(Nodes::default());
+    let observed = Arc::clone(&nodes);
+    let locks = quorum.manager_with(|it| it.observer(observed)).await;
+    let short = async || {
+        let guard = locks.lock("short").acquire().await.unwrap();
+        guard.release().await.unwrap();
+    };
+    short().await;
+    let told = |word: &str| {
+        nodes
+            .0
+            .lock()
+            .unwrap()
+            .iter()
+            .filter(|it| it.contains(word))
+            .count()
+    };
+    quorum.nodes[1].stop();
+    eventually("it stops", LIMIT, async || {
+        short().await;
+        told("left") > 0
+    })
+    .await;
+    quorum.nodes[1].cont();
+    eventually("it votes again", LIMIT, async || {
+        short().await;
+        told("returned") > 0
+    })
+    .await;
+    assert_eq!((told("left"), told("returned")), (1, 1));
+}
+
 /// The events about nodes.
 #[derive(Default)]
 struct Nodes(Mutex<Vec<String>>);

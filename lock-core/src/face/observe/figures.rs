@@ -121,8 +121,12 @@ static ABSENT: Metric = metric(
     "lock_quorum_node_absent",
     Shape::Gauge,
     &["node"],
-    "1 while a node of the quorum does not vote, 0 again afterwards.",
+    "Managers of this process that get no vote from this node of the quorum.",
 );
+
+/// The buckets of the histograms: a lock on the same machine, one in another zone, and a queue.
+#[cfg(feature = "opentelemetry")]
+pub(super) const BUCKETS: [f64; 9] = [0.000_5, 0.002, 0.01, 0.05, 0.2, 1.0, 5.0, 20.0, 60.0];
 
 /// All of them.
 pub(super) static METRICS: [&Metric; 13] = [

@@ -12,7 +12,7 @@ use crate::base::observe::{Event, Observer};
 /// Makes metrics of the events, for the recorder of the crate [`metrics`](https://docs.rs/metrics). Needs the feature `metrics`.
 ///
 /// The [guide](crate::guide::observability#metrics) lists the metrics. Install the recorder before the first lock is acquired: what
-/// happens earlier is not counted, and a label that was used earlier is never counted.
+/// happens earlier is not counted, and a label that was used earlier is never counted. The recorder must not forget idle series.
 ///
 /// # Examples
 ///

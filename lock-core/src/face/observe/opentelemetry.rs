@@ -6,7 +6,7 @@ use std::fmt;
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{Counter, Histogram, Meter, UpDownCounter};
 
-use super::figures::{Backend, Figures, Instrument, METRICS, Metric, Shape};
+use super::figures::{BUCKETS, Backend, Figures, Instrument, METRICS, Metric, Shape};
 use crate::base::observe::{Event, Observer};
 
 /// Makes metrics of the events, for a [`Meter`] of OpenTelemetry. Needs the feature `opentelemetry`.
@@ -57,6 +57,7 @@ impl OpenTelemetryObserver {
                 Shape::Histogram => {
                     let histogram = meter.f64_histogram(name.trim_end_matches("_seconds"));
                     let histogram = histogram.with_unit("s").with_description(*meaning);
+                    let histogram = histogram.with_boundaries(BUCKETS.to_vec());
                     instruments.histograms.insert(name, histogram.build());
                 }
                 Shape::Counter => {

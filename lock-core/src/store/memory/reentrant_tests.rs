@@ -24,6 +24,8 @@ impl Told {
 }
 
 impl Events for Told {
+    fn observed(&self, _: &crate::base::observe::Event<'_>) {}
+
     fn granted(&self, _: &str, _: Grant, _: &str) {}
     fn contended(&self, _: &str) {}
     fn revoked(&self, token: &str) {

@@ -205,14 +205,21 @@ impl Members {
 
     /// Finds out whether a silent node answers again, and may vote.
     pub(super) async fn probe(self: &Arc<Self>, node: &Arc<Member>) {
-        if node.vetted_run().is_none() && self.vetted(node).await.is_err() {
-            return;
+        if node.vetted_run().is_none() {
+            let vetted = self.vetted(node).await;
+            if vetted.is_err() {
+                return self.was_asked(node, &vetted);
+            }
         }
         let sent = Instant::now();
         match timeout(self.limit, node.master.run()).await {
+            // Its next vote says that it votes again.
             Ok(Ok(_)) => node.rtt.answered(sent.elapsed()),
-            Ok(Err(_)) => {}
-            Err(_) => node.master.went_silent(),
+            Ok(failed) => self.was_asked(node, &failed),
+            Err(_) => {
+                node.master.went_silent();
+                self.was_asked(node, &Err::<(), _>(late(self.limit)));
+            }
         }
     }
 

@@ -167,13 +167,18 @@ async fn put(question: Arc<Question>, index: usize) -> Answered {
         How::Tell => node.send_while(ballot, None, *sent, || true).await,
         How::Undo(token) => node.undo(members, ballot, *sent, token).await,
     };
-    if matches!(how, How::Vote(_) | How::Renew) {
-        members.was_asked(node, &answer);
-    }
+    question.was_asked(node, &answer);
     (index, answer)
 }
 
 impl Question {
+    /// A node has answered, or has not.
+    fn was_asked(&self, node: &Member, answer: &Result<Value, StoreError>) {
+        if matches!(self.how, How::Vote(_) | How::Renew) {
+            self.members.was_asked(node, answer);
+        }
+    }
+
     /// The answer of a node to a request for votes, or for their renewal. It does not count if the connection was replaced on the
     /// way. `token` is that of a request for a vote: an undo that may arrive behind it would remove the vote.
     async fn vote(&self, index: usize, token: Option<&Token>) -> Result<Value, StoreError> {
@@ -402,7 +407,9 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             for node in members.iter().filter(|node| self.open.has(node.index)) {
                 node.rtt.missed();
                 node.master.went_silent();
-                see((node.index, Err(late(self.question.members.limit))));
+                let answer = Err(late(self.question.members.limit));
+                self.question.was_asked(node, &answer);
+                see((node.index, answer));
             }
         });
     }

@@ -6,6 +6,7 @@ use super::Cluster;
 use super::node::Node;
 use super::slots::{Address, tag_of};
 use crate::base::key::LockKey;
+use crate::base::observe::Event;
 use crate::base::slot::slot_of;
 use crate::base::sync::lock;
 use crate::store::{Concerned, EventSink, Events, Grant, StoreError};
@@ -99,6 +100,10 @@ impl Events for NodeEvents {
     fn reconnected(&self, of: Concerned<'_>) {
         let concerned = |key: &LockKey| of(key) && self.serves(key.lock());
         self.tell(|engine| engine.reconnected(&concerned));
+    }
+
+    fn observed(&self, event: &Event<'_>) {
+        self.tell(|engine| engine.observed(event));
     }
 
     fn is_in_use(&self) -> bool {
