@@ -212,6 +212,7 @@ mod store;
 #[path = "private/mod.rs"]
 pub mod __private;
 
+pub use crate::base::credentials::Credentials;
 pub use crate::base::error::{Cause, LockError, LossReason};
 pub use crate::base::fencing::FencingToken;
 pub use crate::base::owner::Owner;

@@ -1,6 +1,7 @@
 //! What every layer uses: names, times, tokens, settings, errors.
 
 pub(crate) mod config;
+pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod fencing;
 pub(crate) mod key;

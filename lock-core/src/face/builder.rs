@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::config::{Config, ENDLESS};
+use crate::base::credentials::{Credentials, Provider};
 use crate::base::error::LockError;
 use crate::base::observe::Observer;
 #[cfg(feature = "tls-rustls")]
@@ -383,6 +384,71 @@ impl LockManagerBuilder {
     #[cfg(feature = "tls-rustls")]
     pub fn tls(mut self, tls: crate::Tls) -> Self {
         self.redis.tls = Some(tls);
+        self
+    }
+
+    /// Asks for user and password at each connection to a server, in place of those in the URL: for passwords that change, and for
+    /// tokens of a cloud or a vault. Also for the nodes of a cluster and of a quorum; sentinels have a
+    /// [provider of their own](Self::sentinel_credentials).
+    ///
+    /// The provider must answer within the [`command_deadline`](Self::command_deadline). If it fails, panics or is late, or if the
+    /// server refuses what it gave, the attempt to connect has failed, and is repeated as without an answer of the server: callers
+    /// get [`Unavailable`](crate::LockError::Unavailable), with the text of its error. A connection that lives goes on. If the
+    /// credentials [last](crate::Credentials::lasts) for a limited time, the connection authenticates anew before they end.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use std::time::Duration;
+    ///
+    /// use lock_core::{Credentials, LockManager};
+    ///
+    /// # async fn token_of_the_cloud() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = LockManager::builder()
+    ///     .credentials(|| async {
+    ///         let token = token_of_the_cloud().await?;
+    ///         Ok::<_, std::io::Error>(Credentials::new("orders", token).lasts(Duration::from_secs(900)))
+    ///     })
+    ///     .connect("rediss://redis.internal:6379")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn credentials<F, E>(mut self, provider: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.redis.credentials = Some(Provider::new(provider));
+        self
+    }
+
+    /// As [`credentials`](Self::credentials), for the connections to sentinels.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// use lock_core::{Credentials, LockManager};
+    ///
+    /// # async fn secret_of_the_vault() -> Result<String, std::io::Error> { Ok(String::new()) }
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = LockManager::builder()
+    ///     .sentinel_credentials(|| async {
+    ///         Ok::<_, std::io::Error>(Credentials::new("default", secret_of_the_vault().await?))
+    ///     })
+    ///     .connect("redis+sentinel://:secret@s1,s2,s3/mymaster")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn sentinel_credentials<F, E>(
+        mut self,
+        provider: impl Fn() -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<Credentials, E>> + Send + 'static,
+        E: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        self.redis.sentinel.credentials = Some(Provider::new(provider));
         self
     }
 

@@ -7,15 +7,18 @@
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use futures_util::future::{OptionFuture, join5};
 use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisError, RedisResult, Value, cmd,
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError,
+    RedisResult, Value, cmd,
 };
 use tokio::time::{Instant, timeout};
 
+use super::authenticate;
 use super::dial::Caller;
-use super::error::{is_reply, not_connected_within, said};
+use super::error::{is_reply, not_accepted, not_connected_within, said};
 use super::link::{Link, Live};
 use super::look::Look;
 use super::script::RAISE;
@@ -27,9 +30,14 @@ use crate::base::sync::lock;
 use crate::base::time::{Clock, SystemClock};
 
 /// Sends a request on a connection of its own, which ends with it.
-pub(super) async fn ask_once(target: &Target, command: &Cmd) -> RedisResult<Value> {
-    let (config, settings) = (AsyncConnectionConfig::new(), target.info.redis_settings());
-    let mut socket = socket::connect(target, settings, config, true, || {}).await?;
+pub(super) async fn ask_once(
+    target: &Target,
+    command: &Cmd,
+    limit: Duration,
+) -> RedisResult<Value> {
+    let (settings, _) = target.settings(limit).await?;
+    let config = AsyncConnectionConfig::new();
+    let mut socket = socket::connect(target, &settings, config, true, || {}).await?;
     socket.request(command).await?.extract_error()
 }
 
@@ -128,16 +136,17 @@ impl Link {
 
     /// Sends a request on a connection of its own, which ends with it.
     pub(super) async fn request_anew(&self, command: &Cmd) -> RedisResult<Value> {
-        ask_once(&*self.source.target().await?, command).await
+        ask_once(&*self.source.target().await?, command, self.connect_limit).await
     }
 
     async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
         let target = self.source.target().await?;
-        let mut made = self.connect_as(&target, target.resp3).await;
+        let (settings, lasts) = target.settings(self.connect_limit).await?;
+        let mut made = self.connect_as(&target, &settings, target.resp3).await;
         if let Err(error) = &made
             && error.kind() == ErrorKind::RESP3NotSupported
         {
-            let with_resp2 = self.connect_as(&target, false).await;
+            let with_resp2 = self.connect_as(&target, &settings, false).await;
             if with_resp2.is_ok() {
                 self.poll_instead(error);
             }
@@ -146,10 +155,22 @@ impl Link {
         if made.is_err() {
             self.source.failed(&target);
         }
+        if target.credentials.is_some() {
+            made = made.map_err(not_accepted);
+            if let (Ok(live), Some(lasts)) = (&made, lasts) {
+                let link = Arc::downgrade(self);
+                self.spawn(authenticate::keep(link, live.generation, target, lasts));
+            }
+        }
         made
     }
 
-    async fn connect_as(self: &Arc<Self>, target: &Target, pushes: bool) -> RedisResult<Live> {
+    async fn connect_as(
+        self: &Arc<Self>,
+        target: &Target,
+        settings: &RedisConnectionInfo,
+        pushes: bool,
+    ) -> RedisResult<Live> {
         let generation = self.next_generation.fetch_add(1, Ordering::Relaxed);
         let (dialled, begun) = (SystemClock.now(), Instant::now());
         let mut config = AsyncConnectionConfig::new();
@@ -159,8 +180,7 @@ impl Link {
         } else {
             ProtocolVersion::RESP2
         };
-        let settings = target.info.redis_settings().clone();
-        let settings = settings.set_protocol(protocol);
+        let settings = settings.clone().set_protocol(protocol);
         let first = !self.was_connected.load(Ordering::Relaxed);
         let link = Arc::downgrade(self);
         let ended = move || {

@@ -202,7 +202,7 @@ fn is_too_old(version: &str) -> bool {
 
 /// The error of a user that lacks these rights: commands, `?` and a command that the server does not know, `~` and a pattern of keys.
 pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
-    let user = target.info.redis_settings().username().unwrap_or("default");
+    let user = &*target.user();
     let at = &target.address;
     let unknown: Vec<_> = missing
         .iter()

@@ -1,5 +1,6 @@
 //! Locks on Redis or Valkey: on one master, or on the masters of a cluster.
 
+mod authenticate;
 mod batch;
 mod channels;
 mod cluster;
@@ -13,6 +14,7 @@ mod link;
 mod list;
 mod look;
 mod named;
+
 mod reply;
 mod script;
 mod sentinel_watch;

@@ -120,7 +120,7 @@ impl Watch {
 
     /// Also returns whether the sentinel can tell us of failovers.
     async fn connect(&self, changed: &Arc<Notify>) -> RedisResult<(Socket, bool)> {
-        let settings = self.target.info.redis_settings();
+        let (settings, _) = self.target.settings(self.limit).await?;
         let ended = || {
             let changed = Arc::clone(changed);
             move || changed.notify_one()
@@ -138,7 +138,7 @@ impl Watch {
             Ok(socket) => Ok((socket, true)),
             Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
                 let config = AsyncConnectionConfig::new();
-                let connecting = socket::connect(&self.target, settings, config, true, ended());
+                let connecting = socket::connect(&self.target, &settings, config, true, ended());
                 Ok((self.within(connecting).await?, false))
             }
             Err(error) => Err(error),

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::base::credentials::Provider;
+
 #[cfg(feature = "tls-rustls")]
 use crate::base::tls::Tls;
 
@@ -12,6 +14,7 @@ pub(crate) struct RedisConfig {
     pub(crate) tls: Option<Tls>,
     pub(crate) sentinel: SentinelConfig,
     pub(crate) cluster_addresses: Option<ClusterAddresses>,
+    pub(crate) credentials: Option<Provider>,
 }
 
 /// Where the nodes of a cluster are for this client, by the host and port that the cluster names.
@@ -37,6 +40,7 @@ impl fmt::Debug for ClusterAddresses {
 pub(crate) struct SentinelConfig {
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
+    pub(crate) credentials: Option<Provider>,
     #[cfg(feature = "tls-rustls")]
     pub(crate) tls: SentinelTls,
 }
@@ -78,6 +82,7 @@ impl SentinelConfig {
         };
         RedisConfig {
             tls,
+            credentials: self.credentials.clone(),
             ..servers.clone()
         }
     }
@@ -90,8 +95,10 @@ impl SentinelConfig {
         servers
     }
 
-    #[expect(clippy::unused_self, reason = "the same with the feature")]
     pub(crate) fn config(&self, servers: &RedisConfig) -> RedisConfig {
-        servers.clone()
+        RedisConfig {
+            credentials: self.credentials.clone(),
+            ..servers.clone()
+        }
     }
 }

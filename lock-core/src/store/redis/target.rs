@@ -1,12 +1,18 @@
 //! Where a URL leads: its parts, checked, and what is wrong with it.
 
+use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
-use redis::{ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisError};
+use redis::{
+    ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
+    RedisResult,
+};
 
 use super::settings::RedisConfig;
 #[cfg(feature = "tls-rustls")]
 use super::tls::TlsClient;
+use crate::base::credentials::{Credentials, Provider};
 use crate::base::error::LockError;
 
 const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
@@ -19,6 +25,8 @@ pub(in crate::store) struct Target {
     pub(super) info: ConnectionInfo,
     #[cfg(feature = "tls-rustls")]
     pub(super) tls: Option<TlsClient>,
+    /// Provides user and password, in place of those in `info`.
+    pub(super) credentials: Option<Provider>,
     /// Whether the URL permits RESP3. With RESP2 no messages arrive, so waiters poll.
     pub(super) resp3: bool,
 }
@@ -67,11 +75,17 @@ impl Target {
             }
             _ => None,
         };
-        #[cfg(not(feature = "tls-rustls"))]
-        let _ = config;
+        let settings = info.redis_settings();
+        let is_given = settings.username().is_some() || settings.password().is_some();
+        if config.credentials.is_some() && is_given {
+            return Err(LockError::config(
+                "there is a provider of credentials and the URL has a user or a password: leave them out of the URL",
+            ));
+        }
         Ok(Self {
             address: shown(info.addr()),
             info,
+            credentials: config.credentials.clone(),
             #[cfg(feature = "tls-rustls")]
             tls,
             resp3: !(url.contains("protocol=resp2") || url.contains("protocol=2")),
@@ -95,8 +109,38 @@ impl Target {
                 None => None,
             },
             info: self.info.clone().set_addr(address),
+            credentials: self.credentials.clone(),
             resp3: self.resp3,
         })
+    }
+
+    /// The settings of the next connection, and how long its credentials last. The text of an error is that of the provider.
+    pub(super) async fn settings(
+        &self,
+        limit: Duration,
+    ) -> RedisResult<(RedisConnectionInfo, Option<Duration>)> {
+        let settings = self.info.redis_settings().clone();
+        let Some(provider) = &self.credentials else {
+            return Ok((settings, None));
+        };
+        // The caller, which waits as long as for a connection, is to hear of it.
+        let given = provider.credentials(limit.mul_f64(0.9)).await;
+        let Credentials {
+            user,
+            password,
+            lasts,
+        } = given.map_err(io::Error::other)?;
+        let settings = settings.set_username(user).set_password(password);
+        Ok((settings, lasts))
+    }
+
+    /// The user of the last connection.
+    pub(super) fn user(&self) -> String {
+        if let Some(provider) = &self.credentials {
+            return provider.user();
+        }
+        let user = self.info.redis_settings().username();
+        user.unwrap_or("default").to_owned()
     }
 
     pub(super) fn host(&self) -> &str {

@@ -123,7 +123,7 @@ impl Cluster {
 
     async fn ask_at(&self, target: &Target) -> Result<Vec<Range>, StoreError> {
         let at = &target.address;
-        let asked = timeout(self.limit, ask_once(target, &ask_for_slots())).await;
+        let asked = timeout(self.limit, ask_once(target, &ask_for_slots(), self.limit)).await;
         let Ok(answer) = asked else {
             return Err(StoreError::NotNow(no_reply(self.limit)).at(at));
         };
