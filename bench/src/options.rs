@@ -10,7 +10,7 @@ usage: cargo xtask bench [-- OPTIONS]
   --quick        short turns, and one round: shows that it works, not how fast
   --json PATH    where the figures go (docs/bench/results.json; the plots beside it)
   --plots PATH   measures nothing, and draws the plots of these figures anew
-LOCK_BENCH_METRICS=1 makes metrics of our locks.";
+LOCK_BENCH_METRICS=1 makes metrics of our locks, LOCK_BENCH_OWN_THREAD=1 gives each manager a thread.";
 
 /// What to measure.
 #[derive(Debug, Clone, PartialEq, Eq)]

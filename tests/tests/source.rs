@@ -40,7 +40,7 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 30] = [
+const ENGINE: [&str; 31] = [
     "look",
     "mod",
     "acquire",
@@ -68,6 +68,7 @@ const ENGINE: [&str; 30] = [
     "yield_turn",
     "patience",
     "outages",
+    "own_thread",
     "retries",
     "wake_cell",
     "phase",

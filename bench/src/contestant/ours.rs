@@ -30,6 +30,9 @@ pub(crate) fn url(server: &str) -> String {
 /// The variable that tells the workers to make metrics of our locks.
 const METRICS: &str = "LOCK_BENCH_METRICS";
 
+/// The variable that gives each of our managers a thread of its own.
+const OWN_THREAD: &str = "LOCK_BENCH_OWN_THREAD";
+
 /// How often the recorder is emptied, as by a scrape.
 const UPKEEP: Duration = Duration::from_secs(1);
 
@@ -38,7 +41,10 @@ static RECORDS: AtomicBool = AtomicBool::new(false);
 
 /// The settings of our locks.
 pub(crate) fn settings() -> Result<LockManagerBuilder> {
-    let builder = LockManager::builder();
+    let mut builder = LockManager::builder();
+    if std::env::var_os(OWN_THREAD).is_some() {
+        builder = builder.own_thread();
+    }
     if std::env::var_os(METRICS).is_none() {
         return Ok(builder);
     }

@@ -37,6 +37,7 @@ pub(crate) struct Config {
     /// `None` for no limit but [`MAX_TTL`].
     pub(crate) longest: Option<Longest>,
     pub(crate) observed: Observers,
+    pub(crate) own_thread: bool,
 }
 
 /// The longest time for which a store keeps a lock.
@@ -64,6 +65,7 @@ impl Default for Config {
             handover_time: Duration::from_millis(10),
             longest: None,
             observed: Observers::default(),
+            own_thread: false,
         }
     }
 }

@@ -49,7 +49,7 @@ impl Engine {
 
 /// A walk through the locks of the prefix.
 pub(crate) struct Walk {
-    engine: Arc<Engine>,
+    pub(crate) engine: Arc<Engine>,
     next: Option<Cursor>,
     seen: HashSet<String>,
 }

@@ -48,6 +48,7 @@ mod look;
 mod observed;
 mod outages;
 mod outstanding;
+mod own_thread;
 mod pass;
 mod patience;
 mod phase;
@@ -82,6 +83,7 @@ pub(crate) use self::hold::{Hold, LockRequest};
 pub(crate) use self::lease::Lease;
 pub(crate) use self::look::Walk;
 use self::outages::Outages;
+use self::own_thread::{OwnThread, with_timers_of};
 pub(crate) use self::patience::Limit;
 pub(crate) use self::phase::Status;
 pub(crate) use self::release::confirmed;
@@ -115,11 +117,16 @@ impl Engine {
         store: AnyStore,
         clock: Arc<dyn Clock>,
     ) -> Result<Arc<Self>, LockError> {
-        let runtime = Handle::try_current().map_err(|_| {
-            LockError::config(
-                "there is no tokio runtime here: connect inside one, which then renews the locks",
-            )
-        })?;
+        let thread = config.own_thread.then(OwnThread::start).transpose()?;
+        let runtime = match &thread {
+            Some(thread) => thread.runtime.clone(),
+            None => Handle::try_current().map_err(|_| {
+                LockError::config(
+                    "there is no tokio runtime here: connect inside one, which then renews the locks, or use `own_thread`",
+                )
+            })?,
+        };
+        let own_runtime = thread.as_ref().map(|thread| thread.runtime.clone());
         let (commands, queued) = unbounded_channel();
         let client = match &config.client_name {
             Some(name) => ClientId::random(name),
@@ -147,12 +154,14 @@ impl Engine {
                 refusals: Outages::default(),
                 largest_token: AtomicU64::new(0),
                 ended: AtomicBool::new(false),
+                own_runtime,
                 commands: commands.downgrade(),
             }
         });
         let ended = Ended(Arc::clone(&shared));
         let task = task::run(Arc::clone(&shared), queued);
         runtime.spawn(async move {
+            let _thread = thread;
             let _ended = ended;
             task.await;
         });
@@ -160,6 +169,18 @@ impl Engine {
             shared,
             _commands: commands,
         }))
+    }
+
+    pub(crate) fn has_own_thread(&self) -> bool {
+        self.shared.own_runtime.is_some()
+    }
+
+    /// Runs a future of a client. With a thread of its own, the manager also brings the timers.
+    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
+        match &self.shared.own_runtime {
+            None => future.await,
+            Some(runtime) => Box::pin(with_timers_of(runtime, future)).await,
+        }
     }
 
     /// Refuses new acquisitions, then waits until no lock is held, waited for or being released. Locks that are still held

@@ -76,6 +76,8 @@ pub(crate) struct Shared {
     pub(super) largest_token: AtomicU64,
     /// The runtime of the task has ended.
     pub(super) ended: AtomicBool,
+    /// The runtime of the manager's own thread, if it has one.
+    pub(super) own_runtime: Option<rt::Handle>,
     pub(super) commands: WeakUnboundedSender<Command>,
 }
 

@@ -452,6 +452,36 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Gives the manager a thread of its own: its task, its timers and its connections live there, on a small runtime. Default: they
+    /// live in the runtime in which the manager is made.
+    ///
+    /// For programs whose tasks compute or block for long without an await. On a shared runtime they can keep the workers busy, and
+    /// then leases are renewed late or lost, and dropped guards are released late. With a thread of its own, a manager also works
+    /// without a tokio runtime: guards and futures can be used from any executor, and from a plain thread.
+    ///
+    /// It costs a thread for each manager, and two changes of threads for each request to the server.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::LockManager;
+    ///
+    /// // No runtime here: any executor will do.
+    /// # fn main() -> Result<(), lock_core::LockError> {
+    /// # fn block_on<F: Future>(future: F) -> F::Output { tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(future) }
+    /// block_on(async {
+    ///     let locks = LockManager::builder().own_thread().connect("memory://").await?;
+    ///     let guard = locks.lock("a").acquire().await?;
+    ///     guard.release().await
+    /// })
+    /// # }
+    /// ```
+    #[cfg(not(lock_sim))]
+    pub fn own_thread(mut self) -> Self {
+        self.config.own_thread = true;
+        self
+    }
+
     /// The password of the sentinels behind a `redis+sentinel://` URL; the password in that URL is for the servers. Default: none.
     ///
     /// # Examples

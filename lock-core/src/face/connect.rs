@@ -302,7 +302,7 @@ impl IntoFuture for BeginQuorum {
 
 /// Makes the first connection, so that a wrong address, password or server shows at start-up.
 async fn ready(engine: Arc<Engine>) -> Result<LockManager, LockError> {
-    let ready = engine.shared.store.ready().await;
+    let ready = engine.run(engine.shared.store.ready()).await;
     ready.map_err(StoreError::into_lock_error)?;
     Ok(LockManager::new(engine))
 }

@@ -310,7 +310,9 @@ impl LockGuard {
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         let LockView { engine, hold } = &self.view;
         let shared = &engine.shared;
-        extend(shared, hold, shared.config.terms(ttl)?).await
+        engine
+            .run(extend(shared, hold, shared.config.terms(ttl)?))
+            .await
     }
 
     /// Releases the lock and waits for the server's reply.
@@ -365,11 +367,13 @@ impl LockGuard {
         );
         let LockView { engine, hold } = &self.view;
         // As for the acquisition: if the span is disabled, the future is not moved.
-        let result = if span.is_disabled() {
-            confirmed(&engine.shared, hold, most_tries).await
+        let result = if !span.is_disabled() {
+            let releasing = engine.run(confirmed(&engine.shared, hold, most_tries));
+            Box::pin(releasing).instrument(span.clone()).await
+        } else if engine.has_own_thread() {
+            Box::pin(engine.run(confirmed(&engine.shared, hold, most_tries))).await
         } else {
-            let releasing = Box::pin(confirmed(&engine.shared, hold, most_tries));
-            releasing.instrument(span.clone()).await
+            confirmed(&engine.shared, hold, most_tries).await
         };
         span.record(
             "outcome",

@@ -132,7 +132,8 @@ impl Guarded<'_> {
             });
         }
         let (body, keys, args) = (&self.script.body, &self.keys, &self.args);
-        match guarded(&view.engine.shared, acquisition, body, keys, args).await? {
+        let running = guarded(&view.engine.shared, acquisition, body, keys, args);
+        match view.engine.run(running).await? {
             Some(value) => T::from_redis_value(value).map_err(|error| LockError::Script {
                 reason: error.to_string(),
             }),

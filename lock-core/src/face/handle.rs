@@ -117,8 +117,13 @@ impl LockHandle {
                     key: request.key.name().to_owned(),
                 });
             }
-            let hold = acquire(&engine.shared, request, limit).await?;
-            Ok(LockGuard::new(engine, hold))
+            let hold = if engine.has_own_thread() {
+                Box::pin(engine.run(acquire(&engine.shared, request, limit))).await
+            } else {
+                // In place: a future that is passed on is moved.
+                acquire(&engine.shared, request, limit).await
+            };
+            Ok(LockGuard::new(engine, hold?))
         }
     }
 
@@ -136,12 +141,14 @@ impl LockHandle {
     }
 
     pub(crate) async fn inspect(&self) -> Result<LockInfo, LockError> {
-        let snapshot = self.engine.inspect(self.key()?).await?;
+        let snapshot = self.engine.run(self.engine.inspect(self.key()?)).await?;
         Ok(LockInfo::new(snapshot))
     }
 
     pub(crate) async fn force_release(&self) -> Result<bool, LockError> {
-        self.engine.force_release(self.key()?).await
+        self.engine
+            .run(self.engine.force_release(self.key()?))
+            .await
     }
 
     fn request(

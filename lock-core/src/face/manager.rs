@@ -231,6 +231,6 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub async fn shutdown(&self, limit: Duration) -> usize {
-        self.engine.shutdown(limit).await
+        self.engine.run(self.engine.shutdown(limit)).await
     }
 }

@@ -89,6 +89,13 @@ impl LockView {
     ///
     /// Cancel-safe: it only watches.
     pub async fn lost(&self) -> LossReason {
+        if self.engine.has_own_thread() {
+            return Box::pin(self.engine.run(self.until_lost())).await;
+        }
+        self.until_lost().await
+    }
+
+    async fn until_lost(&self) -> LossReason {
         let hold = &self.hold;
         let Some(lease) = hold
             .acquisition()

@@ -1,0 +1,60 @@
+//! A thread for the task, the timers and the connections of a manager, which the work of the program cannot keep busy.
+
+use std::future::poll_fn;
+use std::pin::pin;
+#[cfg(not(lock_sim))]
+use std::thread;
+
+#[cfg(not(lock_sim))]
+use tokio::runtime::Builder;
+use tokio::sync::oneshot;
+
+use crate::base::error::LockError;
+use crate::base::rt::Handle;
+
+/// The runtime of the thread. It ends when this is dropped.
+#[derive(Debug)]
+pub(super) struct OwnThread {
+    pub(super) runtime: Handle,
+    _ends: oneshot::Sender<()>,
+}
+
+#[cfg(lock_sim)]
+impl OwnThread {
+    pub(super) fn start() -> Result<Self, LockError> {
+        Err(LockError::config("a simulation has one thread"))
+    }
+}
+
+#[cfg(not(lock_sim))]
+impl OwnThread {
+    pub(super) fn start() -> Result<Self, LockError> {
+        let failed = |error| LockError::config(format!("the manager gets no thread: {error}"));
+        let runtime = Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(failed)?;
+        let handle = runtime.handle().clone();
+        let (ends, ended) = oneshot::channel::<()>();
+        let thread = thread::Builder::new().name("lock-core".to_owned());
+        let thread = thread.spawn(move || {
+            let _ = runtime.block_on(ended);
+        });
+        thread.map_err(failed)?;
+        Ok(Self {
+            runtime: handle,
+            _ends: ends,
+        })
+    }
+}
+
+/// Runs a future with the timers of this runtime, whatever polls it.
+pub(super) async fn with_timers_of<F: Future>(runtime: &Handle, future: F) -> F::Output {
+    let mut future = pin!(future);
+    poll_fn(|context| {
+        #[cfg(not(lock_sim))]
+        let _entered = runtime.enter();
+        #[cfg(lock_sim)]
+        let _ = runtime;
+        future.as_mut().poll(context)
+    })
+    .await
+}

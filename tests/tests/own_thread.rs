@@ -1,0 +1,150 @@
+//! `own_thread`: a manager that the work of the program cannot keep busy, and that needs no runtime.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt;
+use futures_util::future::join_all;
+use lock_core::{LockError, LockManager, LockManagerBuilder, Owner};
+use lock_tests::{LIMIT, TestServer, eventually};
+use tokio::runtime::Builder;
+
+fn builder() -> LockManagerBuilder {
+    LockManager::builder().own_thread()
+}
+
+/// An executor that knows no timer and no socket.
+fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = Builder::new_current_thread().build().unwrap();
+    runtime.block_on(future)
+}
+
+/// A server whose runtime is not the one of the test.
+fn server() -> (tokio::runtime::Runtime, TestServer) {
+    let runtime = Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let server = runtime.block_on(TestServer::start());
+    (runtime, server)
+}
+
+#[test]
+fn a_lease_and_a_release_do_not_wait_for_blocked_workers() {
+    let (helper, server) = server();
+    let workers = Builder::new_multi_thread()
+        .worker_threads(4)
+        .enable_all()
+        .build()
+        .unwrap();
+    let ttl = Duration::from_millis(700);
+    let (held, dropped) = workers.block_on(async {
+        let locks = builder().connect(&server.url()).await.unwrap();
+        let held = locks.lock("held").ttl(ttl).acquire().await.unwrap();
+        (held, locks.lock("dropped").acquire().await.unwrap())
+    });
+    let begun = Instant::now();
+    let blocked: Vec<_> = (0..4)
+        .map(|_| workers.spawn(async { thread::sleep(Duration::from_secs(3)) }))
+        .collect();
+    drop(dropped);
+    helper.block_on(async {
+        let admin = LockManager::connect(&server.url()).await.unwrap();
+        eventually("the dropped guard is released", LIMIT, async || {
+            !admin.lock("dropped").inspect().await.unwrap().is_held()
+        })
+        .await;
+        assert!(begun.elapsed() < Duration::from_secs(2));
+    });
+    workers.block_on(join_all(blocked));
+    assert!(begun.elapsed() >= ttl * 4 && held.is_held());
+}
+
+#[test]
+fn a_plain_thread_without_a_runtime_can_use_everything() {
+    let (_helper, server) = server();
+    block_on(async {
+        let locks = builder().connect(&server.url()).await?;
+        let lock = locks.lock("a");
+        let guard = lock.acquire().await?;
+        assert!(lock.try_acquire().await?.is_none());
+        let refused = lock.acquire_within(Duration::from_millis(50)).await;
+        assert!(matches!(refused, Err(LockError::TimedOut { .. })));
+        guard.extend(Duration::from_secs(20)).await?;
+        assert!(lock.inspect().await?.is_held());
+        assert_eq!(
+            locks.list().next_page().await?.map(|page| page.len()),
+            Some(1)
+        );
+        assert!(lock.force_release().await?);
+        guard.lost().await;
+        let me = Owner::new();
+        locks
+            .reentrant_lock("r")
+            .owner(&me)
+            .acquire()
+            .await?
+            .release()
+            .await?;
+        locks
+            .segmented_lock("s", 2)
+            .acquire()
+            .await?
+            .release()
+            .await?;
+        lock.with(async |guard| assert!(guard.is_held())).await?;
+        assert_eq!(locks.shutdown(LIMIT).await, 0);
+        Ok::<_, LockError>(())
+    })
+    .unwrap();
+}
+
+#[test]
+fn waiters_of_several_executors_hand_the_lock_on() {
+    let (_helper, server) = server();
+    let locks = block_on(builder().connect(&server.url())).unwrap();
+    let threads: Vec<_> = (0..4)
+        .map(|_| {
+            let lock = locks.lock("hot");
+            thread::spawn(move || {
+                block_on(async {
+                    for _ in 0..50 {
+                        lock.acquire().await.unwrap().release().await.unwrap();
+                    }
+                });
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[test]
+fn the_thread_ends_with_the_manager() {
+    let count = || std::fs::read_dir("/proc/self/task").unwrap();
+    let named = || {
+        let names =
+            count().filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
+        names.filter(|name| name.trim() == "lock-core").count()
+    };
+    let locks = block_on(builder().connect("memory://")).unwrap();
+    let guard = block_on(locks.lock("a").acquire()).unwrap();
+    assert!(named() > 0);
+    drop(locks);
+    drop(guard);
+    let helper = Builder::new_current_thread().enable_all().build().unwrap();
+    // Other tests of this program have threads of that name as well, for a while.
+    helper.block_on(eventually("it ends", LIMIT, async || named() == 0));
+}
+
+#[test]
+fn without_it_a_plain_thread_is_told_what_to_do() {
+    let refused = LockManager::builder()
+        .connect("memory://")
+        .now_or_never()
+        .unwrap();
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("or use `own_thread`"), "{text}");
+}
