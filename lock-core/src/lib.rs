@@ -178,6 +178,10 @@
 //! `acquire` may wait until the runtime runs again. Another runtime cannot do this work, because connections are bound to the runtime
 //! that created them. So create the manager on a runtime that always runs.
 //!
+//! Tasks that compute or block for long without an await keep the workers of a multi-thread runtime busy as well, and with them the
+//! renewals and the connections: a lease of a second may be lost. Move such work to `spawn_blocking`, or give the manager a thread of
+//! its own (`LockManagerBuilder::own_thread`), with which it needs no tokio runtime at all.
+//!
 //! # Feature flags
 //!
 //! | Feature | Default | What |

@@ -459,7 +459,9 @@ impl LockManagerBuilder {
     /// then leases are renewed late or lost, and dropped guards are released late. With a thread of its own, a manager also works
     /// without a tokio runtime: guards and futures can be used from any executor, and from a plain thread.
     ///
-    /// It costs a thread for each manager, and two changes of threads for each request to the server.
+    /// It costs a thread for each manager, and two changes of threads for each request to the server: with a server on the same
+    /// machine, acquire and release of a free lock take a third more time, and a hot key is handed on a third less often in a second;
+    /// at a network latency of 0.5 ms it is 6 %. Therefore it is not the default.
     ///
     /// # Examples
     ///
