@@ -298,3 +298,46 @@ impl Hold {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::base::observe::Observer;
+
+    #[derive(Default)]
+    struct Record(Mutex<Vec<String>>);
+
+    impl Observer for Record {
+        fn observe(&self, event: &Event<'_>) {
+            let outcome = event.outcome().unwrap_or_default();
+            self.0.lock().unwrap().push(outcome.to_owned());
+        }
+    }
+
+    /// A guard may be dropped between the loss of its hold and the line of the log that says so.
+    #[test]
+    fn the_drop_of_a_guard_whose_hold_is_lost_is_observed_as_the_loss() {
+        let record = Arc::new(Record::default());
+        let ttl = Duration::from_secs(30);
+        let hold = Hold::new(LockRequest {
+            key: Arc::new(LockKey::new("", "a").unwrap()),
+            terms: Terms::new(ttl, ttl, Duration::from_millis(2)),
+            renew: true,
+            max_hold: Span::ENDLESS,
+            at_least: Duration::ZERO.into(),
+            owner: None,
+            place: Place::here(),
+            label: "",
+            observed: Observers::default().and(Arc::clone(&record)),
+        });
+        assert!(hold.phase.begin());
+        hold.observe_begin(|| Moment(0), ttl, AcquiredHow::Free);
+        assert!(hold.phase.lose(LossReason::Gone));
+        for _ in 0..2 {
+            hold.observe_end(|| Moment(0), HoldEnd::Released(ReleasedHow::Unconfirmed));
+        }
+        assert_eq!(*record.0.lock().unwrap(), ["free", "gone"]);
+    }
+}

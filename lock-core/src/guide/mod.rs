@@ -3,6 +3,7 @@
 //! | Question | Page |
 //! |---|---|
 //! | Which backend, and when is a lock enough? | [`which_lock`] |
+//! | What do I decide before the first deployment? | [`production`] |
 //! | How do I lock a scheduled job, an order, a cache, a transaction? | [`recipes`] |
 //! | Which HTTP status is a [`LockError`](crate::LockError)? | [`errors_to_http`] |
 //! | How do I test a service that takes locks? | [`testing`] |
@@ -13,7 +14,7 @@
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!
-//! The last six and `which_lock` are also files in the folder `docs` of the repository.
+//! The last six, `production` and `which_lock` are also files in the folder `docs` of the repository.
 
 #[cfg(feature = "macros")]
 pub mod errors_to_http;
@@ -37,6 +38,12 @@ pub mod flash_sale {}
 
 #[doc = include_str!("../../docs/moving.md")]
 pub mod moving {}
+
+/// [which-lock]: crate::guide::which_lock
+/// [operating]: crate::guide::operating
+/// [observability]: crate::guide::observability
+#[doc = include_str!("../../docs/production.md")]
+pub mod production {}
 
 /// [operating]: crate::guide::operating
 #[doc = include_str!("../../docs/observability.md")]
