@@ -40,6 +40,25 @@ pub(crate) struct LockRequest {
     pub(crate) observed: Observers,
 }
 
+#[cfg(test)]
+impl LockRequest {
+    /// A request without options, for tests.
+    #[track_caller]
+    pub(super) fn plain(key: LockKey, terms: Terms) -> Self {
+        Self {
+            key: Arc::new(key),
+            terms,
+            renew: true,
+            max_hold: Span::ENDLESS,
+            at_least: Duration::ZERO.into(),
+            owner: None,
+            place: Place::here(),
+            label: "",
+            observed: Observers::default(),
+        }
+    }
+}
+
 /// The waiter has not run since the hold began.
 const WAITING: u8 = 0;
 /// The waiter had not run by the next renewal of its lease either.
@@ -321,16 +340,10 @@ mod tests {
     fn the_drop_of_a_guard_whose_hold_is_lost_is_observed_as_the_loss() {
         let record = Arc::new(Record::default());
         let ttl = Duration::from_secs(30);
+        let terms = Terms::new(ttl, ttl, Duration::from_millis(2));
         let hold = Hold::new(LockRequest {
-            key: Arc::new(LockKey::new("", "a").unwrap()),
-            terms: Terms::new(ttl, ttl, Duration::from_millis(2)),
-            renew: true,
-            max_hold: Span::ENDLESS,
-            at_least: Duration::ZERO.into(),
-            owner: None,
-            place: Place::here(),
-            label: "",
             observed: Observers::default().and(Arc::clone(&record)),
+            ..LockRequest::plain(LockKey::new("", "a").unwrap(), terms)
         });
         assert!(hold.phase.begin());
         hold.observe_begin(|| Moment(0), ttl, AcquiredHow::Free);

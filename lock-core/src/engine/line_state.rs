@@ -437,26 +437,15 @@ mod tests {
     use super::super::yield_turn::PAUSE;
     use super::*;
     use crate::base::key::LockKey;
-    use crate::base::observe::Observers;
-    use crate::base::place::Place;
-    use crate::base::time::Span;
     use crate::engine::LockRequest;
 
     const T0: Moment = Moment(1 << 50);
 
     fn waiter() -> Arc<Hold> {
         let ttl = Duration::from_secs(30);
-        Arc::new(Hold::new(LockRequest {
-            key: Arc::new(LockKey::new("", "a").unwrap()),
-            terms: Terms::new(ttl, ttl, Duration::from_millis(302)),
-            renew: true,
-            max_hold: Span::ENDLESS,
-            at_least: Duration::ZERO.into(),
-            owner: None,
-            place: Place::here(),
-            label: "",
-            observed: Observers::default(),
-        }))
+        let terms = Terms::new(ttl, ttl, Duration::from_millis(302));
+        let key = LockKey::new("", "a").unwrap();
+        Arc::new(Hold::new(LockRequest::plain(key, terms)))
     }
 
     #[test]

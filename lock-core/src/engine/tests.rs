@@ -11,11 +11,9 @@ use super::shared::Shared;
 use crate::base::config::Config;
 use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
-use crate::base::observe::Observers;
-use crate::base::place::Place;
 use crate::base::sync::lock;
+use crate::base::time::Clock;
 use crate::base::time::manual::ManualClock;
-use crate::base::time::{Clock, Span};
 use crate::engine::acquire;
 use crate::face::guard::LockGuard;
 use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
@@ -42,17 +40,8 @@ impl Rig {
     }
 
     pub(super) fn request(&self, key: &str) -> Result<LockRequest, LockError> {
-        Ok(LockRequest {
-            key: Arc::new(LockKey::new("lock:", key)?),
-            terms: self.engine.shared.config.terms(TTL)?,
-            renew: true,
-            max_hold: Span::ENDLESS,
-            at_least: Duration::ZERO.into(),
-            owner: None,
-            place: Place::here(),
-            label: "",
-            observed: Observers::default(),
-        })
+        let terms = self.engine.shared.config.terms(TTL)?;
+        Ok(LockRequest::plain(LockKey::new("lock:", key)?, terms))
     }
 
     async fn hold(&self, key: &str, renew: bool, limit: Limit) -> Result<Arc<Hold>, LockError> {
