@@ -219,7 +219,7 @@ async fn times_of_a_lock_that_cannot_work_are_refused() {
 #[tokio::test]
 async fn settings_of_a_manager_that_cannot_work_are_refused() {
     type Tweak = fn(LockManagerBuilder) -> LockManagerBuilder;
-    let cases: [(Tweak, &str); 16] = [
+    let cases: [(Tweak, &str); 17] = [
         (
             |b| b.default_ttl(Duration::ZERO),
             "choose one from 10 ms to 24 days",
@@ -256,7 +256,11 @@ async fn settings_of_a_manager_that_cannot_work_are_refused() {
         (|b| b.prefix("a{b}"), "put the `{tag}` into the keys"),
         (|b| b.prefix("}"), "put the `{tag}` into the keys"),
         (|b| b.prefix("lock-core:mine"), "choose another"),
-        (|b| b.prefix("x".repeat(1025)), "choose a shorter one"),
+        (|b| b.prefix("x".repeat(256)), "choose shorter ones"),
+        (
+            |b| b.namespace("two words"),
+            "choose printable ASCII characters",
+        ),
     ];
     for (tweak, phrase) in cases {
         // Before anything is asked of a server: the address does not matter.

@@ -26,9 +26,9 @@ const FORCE_VOTE: &str = "quorum force_release";
 const HEAL: &str = "quorum heal";
 
 const LOCK: &str = "lock:a";
-const QUEUE: &str = "queue:{lock:a}";
-const WAITERS: &str = "waiters:{lock:a}";
-const HOLDS: &str = "holds:{lock:a}";
+const QUEUE: &str = "lock-core:queue:{lock:a}";
+const WAITERS: &str = "lock-core:waiters:{lock:a}";
+const HOLDS: &str = "lock-core:holds:{lock:a}";
 const FENCE: &str = "lock-core:fence";
 const KEYS: [&str; 4] = [LOCK, QUEUE, WAITERS, FENCE];
 const OWNED: [&str; 3] = [LOCK, HOLDS, FENCE];
@@ -136,20 +136,8 @@ fn cases() -> Vec<Case> {
         case("release, alone", RELEASE, &KEYS, &[A], &[HELD]),
         case("release, to others", RELEASE, &KEYS, &[A], &BUSY),
         case("release, to one", RELEASE, &KEYS, &[A], &BUSY_ONE),
-        case(
-            "force release, to others",
-            FORCE,
-            &KEYS,
-            &["lock-core:client:"],
-            &BUSY,
-        ),
-        case(
-            "force release, to one",
-            FORCE,
-            &KEYS,
-            &["lock-core:client:"],
-            &BUSY_ONE,
-        ),
+        case("force release, to others", FORCE, &KEYS, &[], &BUSY),
+        case("force release, to one", FORCE, &KEYS, &[], &BUSY_ONE),
         case(
             "pass, to others",
             PASS,
@@ -269,7 +257,7 @@ fn cases() -> Vec<Case> {
             "reentrant force release",
             TAKE_AWAY,
             &[LOCK, HOLDS, "free"],
-            &["PUBLISH", "lock-core:client:"],
+            &["PUBLISH"],
             &OWNED_TWICE,
         ),
         case(
@@ -300,13 +288,7 @@ fn cases() -> Vec<Case> {
         ),
         case("vote taken back, alone", UNVOTE, &KEYS, &[A], &[HELD]),
         case("vote taken back, offered", UNVOTE, &KEYS, &[A], &BUSY),
-        case(
-            "vote taken away",
-            FORCE_VOTE,
-            &KEYS,
-            &["lock-core:client:", ""],
-            &BUSY,
-        ),
+        case("vote taken away", FORCE_VOTE, &KEYS, &[""], &BUSY),
         case("vote healed", HEAL, &KEYS, &[A, "60000", FENCE], &[]),
     ]
 }

@@ -198,6 +198,7 @@ fn the_scripts_and_the_client_have_the_same_numbers() {
     for (ours, file, theirs) in [
         ("ID", "base/token.rs", "CLIENT_LEN"),
         ("CHANNELS", "store/redis/wire.rs", "CHANNELS"),
+        ("OURS", "base/key.rs", "RESERVED"),
         ("RESERVE", "engine/line_state.rs", "RESERVE_FOR_ONE"),
         (
             "RESERVE",

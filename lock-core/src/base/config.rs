@@ -1,9 +1,10 @@
 //! The settings of a manager, and their checks.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::LockError;
-use crate::base::key::check_prefix;
+use crate::base::key::Prefix;
 use crate::base::observe::Observers;
 use crate::base::terms::Terms;
 use crate::base::token::{NAME_LEN, is_name};
@@ -21,6 +22,8 @@ const MIN_DRIFT: Duration = Duration::from_millis(2);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
+    /// In front of every name on the server.
+    pub(crate) namespace: Arc<str>,
     pub(crate) prefix: String,
     /// `None` for host name and process id.
     pub(crate) client_name: Option<String>,
@@ -52,6 +55,7 @@ pub(crate) struct Longest {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            namespace: Arc::from(""),
             prefix: "lock:".to_owned(),
             client_name: None,
             default_ttl: Duration::from_secs(30),
@@ -72,7 +76,7 @@ impl Default for Config {
 
 impl Config {
     pub(crate) fn check(&self) -> Result<(), LockError> {
-        check_prefix(&self.prefix)?;
+        self.prefix().check()?;
         if self
             .client_name
             .as_deref()
@@ -124,6 +128,17 @@ impl Config {
             ));
         }
         Ok(())
+    }
+
+    /// What stands in front of the keys of the exclusive locks.
+    pub(crate) fn prefix(&self) -> Prefix<'_> {
+        self.prefixed(&self.prefix)
+    }
+
+    /// As [`prefix`](Self::prefix), for locks with a prefix of their own.
+    pub(crate) fn prefixed<'a>(&'a self, prefix: &'a str) -> Prefix<'a> {
+        let namespace = &self.namespace;
+        Prefix { namespace, prefix }
     }
 
     /// The terms of a lease of `ttl`, lengthened by the jitter.

@@ -11,8 +11,82 @@ use crate::base::rt::RandomState;
 /// The longest key, in bytes.
 const MAX_LEN: usize = 1024;
 
+/// The longest prefix with its namespace, in bytes.
+const MAX_PREFIX: usize = 255;
+
 /// The prefix of derived keys, so no lock may have it.
 pub(crate) const RESERVED: &str = "lock-core:";
+
+/// What stands in front of the key of a lock.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prefix<'a> {
+    /// In front of every name of the library on a server: empty, or the namespace of a tenant.
+    pub(crate) namespace: &'a str,
+    pub(crate) prefix: &'a str,
+}
+
+/// A prefix outside of any namespace.
+impl<'a> From<&'a str> for Prefix<'a> {
+    fn from(prefix: &'a str) -> Self {
+        let namespace = "";
+        Self { namespace, prefix }
+    }
+}
+
+impl Prefix<'_> {
+    /// As it is on the server.
+    pub(crate) fn whole(self) -> String {
+        [self.namespace, self.prefix].concat()
+    }
+
+    /// It is part of every key, so it may not contain braces or lead to the reserved names.
+    pub(crate) fn check(self) -> Result<(), LockError> {
+        let Self { namespace, prefix } = self;
+        if prefix.contains(['{', '}']) {
+            return Err(LockError::config(
+                "the prefix holds a brace: put the `{tag}` into the keys",
+            ));
+        }
+        // The scripts find the reserved name behind the namespace, and channels are words of a message.
+        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+        if !namespace.bytes().all(is_plain) || namespace.contains(RESERVED) {
+            return Err(LockError::config(
+                "the namespace cannot be used: choose printable ASCII characters without spaces and braces, and not `lock-core:`",
+            ));
+        }
+        if self.is_reserved("") {
+            return Err(LockError::config(
+                "prefixes that start with `lock-core:` are reserved: choose another",
+            ));
+        }
+        if namespace.len() + prefix.len() > MAX_PREFIX {
+            return Err(LockError::config(
+                "namespace and prefix are longer than 255 bytes: choose shorter ones",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether this key is one of ours, in the namespace or outside of any.
+    fn is_reserved(self, key: &str) -> bool {
+        is_ours(["", self.prefix, key]) || is_ours([self.namespace, self.prefix, key])
+    }
+}
+
+/// Whether these parts together begin with the reserved prefix.
+fn is_ours(parts: [&str; 3]) -> bool {
+    let mut rest = RESERVED;
+    for part in parts {
+        if part.len() >= rest.len() {
+            return part.starts_with(rest);
+        }
+        match rest.strip_prefix(part) {
+            Some(behind) => rest = behind,
+            None => return false,
+        }
+    }
+    false
+}
 
 /// The key of a lock. One text, since thousands of locks may be held: every name of it on a server is a part of this text behind a
 /// fixed beginning.
@@ -22,7 +96,9 @@ pub(crate) struct LockKey {
     tagged: Box<str>,
     /// The position of the lock's name in `tagged`.
     start: u16,
-    prefix_len: u16,
+    /// The length of the prefix with its namespace, and that of the namespace.
+    prefix_len: u8,
+    namespace_len: u8,
     kind: Kind,
     /// The hash of the name, since each acquisition looks it up several times. Three bytes, which fit beside the kind.
     hash: [u8; 3],
@@ -48,12 +124,15 @@ impl Hash for LockKey {
 }
 
 impl LockKey {
-    pub(crate) fn new(prefix: &str, key: &str) -> Result<Self, LockError> {
-        Self::checked(prefix, key, Kind::Exclusive)
+    pub(crate) fn new<'a>(prefix: impl Into<Prefix<'a>>, key: &str) -> Result<Self, LockError> {
+        Self::checked(prefix.into(), key, Kind::Exclusive)
     }
 
-    pub(crate) fn reentrant(prefix: &str, key: &str) -> Result<Self, LockError> {
-        Self::checked(prefix, key, Kind::Reentrant)
+    pub(crate) fn reentrant<'a>(
+        prefix: impl Into<Prefix<'a>>,
+        key: &str,
+    ) -> Result<Self, LockError> {
+        Self::checked(prefix.into(), key, Kind::Reentrant)
     }
 
     /// The locks with this name on the server of which releases are announced. The name was checked as prefix and key: both
@@ -61,15 +140,21 @@ impl LockKey {
     pub(crate) fn announced(lock: &str) -> impl Iterator<Item = Self> {
         let tag = tag(lock).unwrap_or_default();
         let kinds = Kind::all().filter(|kind| !kind.traits().queues);
-        kinds.map(move |kind| Self::of("", lock, tag, kind))
+        kinds.map(move |kind| Self::of("".into(), lock, tag, kind))
     }
 
     /// The lock of this kind with this name on the server, if it has the prefix. The name comes from outside.
-    pub(crate) fn named(prefix: &str, lock: &str, kind: Kind) -> Option<Self> {
-        Self::checked(prefix, lock.strip_prefix(prefix)?, kind).ok()
+    pub(crate) fn named(prefix: Prefix<'_>, lock: &str, kind: Kind) -> Option<Self> {
+        let key = lock.strip_prefix(prefix.namespace)?;
+        Self::checked(prefix, key.strip_prefix(prefix.prefix)?, kind).ok()
     }
 
-    fn checked(prefix: &str, key: &str, kind: Kind) -> Result<Self, LockError> {
+    /// The lock that is the string with this name on the server, if it has the prefix.
+    pub(crate) fn listed(prefix: Prefix<'_>, lock: &str) -> Option<Self> {
+        Self::named(prefix, lock, Kind::Exclusive)
+    }
+
+    fn checked(prefix: Prefix<'_>, key: &str, kind: Kind) -> Result<Self, LockError> {
         let tag = check(prefix, key).map_err(|reason| LockError::InvalidKey {
             key: key.chars().take(64).collect(),
             reason,
@@ -77,20 +162,22 @@ impl LockKey {
         Ok(Self::of(prefix, key, tag, kind))
     }
 
-    fn of(prefix: &str, key: &str, tag: Option<(usize, usize)>, kind: Kind) -> Self {
+    fn of(prefix: Prefix<'_>, key: &str, tag: Option<(usize, usize)>, kind: Kind) -> Self {
+        let Prefix { namespace, prefix } = prefix;
         // A name without a tag becomes the tag as a whole. A name with a tag follows a copy of its tag, which no name without a tag
         // can produce: `a` and `{a}` do not share a queue.
         let (before, between, after) = match tag {
             Some((open, close)) => (&key[open..=close], ":", ""),
             None => ("{", "", "}"),
         };
-        let tagged = [before, between, prefix, key, after].concat();
+        let tagged = [before, between, namespace, prefix, key, after].concat();
         let [a, b, c, ..] = HASHES.hash_one(&tagged).to_le_bytes();
         Self {
             tagged: tagged.into(),
-            // Prefix and key are at most 1024 bytes each.
+            // A key is at most 1024 bytes, and what stands in front of it 255.
             start: (before.len() + between.len()) as u16,
-            prefix_len: prefix.len() as u16,
+            prefix_len: (namespace.len() + prefix.len()) as u8,
+            namespace_len: namespace.len() as u8,
             kind,
             hash: [a, b, c],
         }
@@ -116,6 +203,11 @@ impl LockKey {
         &self.lock()[usize::from(self.prefix_len)..]
     }
 
+    /// In front of each name beside the lock.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.lock()[..usize::from(self.namespace_len)]
+    }
+
     /// The name behind its hash tag: the end of each key beside the lock, which is then in the lock's hash slot. No two locks have
     /// the same.
     pub(crate) fn tagged(&self) -> &str {
@@ -137,7 +229,7 @@ impl LockKey {
 }
 
 /// The position of the tag, if there is one, as in [`tag`].
-fn check(prefix: &str, key: &str) -> Result<Option<(usize, usize)>, &'static str> {
+fn check(prefix: Prefix<'_>, key: &str) -> Result<Option<(usize, usize)>, &'static str> {
     if key.is_empty() {
         return Err("it is empty: name what the lock protects, for example `order:42`");
     }
@@ -146,11 +238,7 @@ fn check(prefix: &str, key: &str) -> Result<Option<(usize, usize)>, &'static str
     }
     let tag = tag(key)?;
     // A short prefix and the beginning of a key may form the reserved prefix together.
-    let is_reserved = prefix.starts_with(RESERVED)
-        || RESERVED
-            .strip_prefix(prefix)
-            .is_some_and(|rest| key.starts_with(rest));
-    if is_reserved {
+    if prefix.is_reserved(key) {
         return Err(
             "names that start with `lock-core:` are reserved: use another name or a prefix",
         );
@@ -172,26 +260,6 @@ fn tag(key: &str) -> Result<Option<(usize, usize)>, &'static str> {
         }
         _ => Err("braces are allowed only as one non-empty `{tag}`: escape or remove the others"),
     }
-}
-
-/// A prefix is part of every key, so it may not contain braces or lead to the reserved names.
-pub(crate) fn check_prefix(prefix: &str) -> Result<(), LockError> {
-    if prefix.contains(['{', '}']) {
-        return Err(LockError::config(
-            "the prefix holds a brace: put the `{tag}` into the keys",
-        ));
-    }
-    if prefix.starts_with(RESERVED) {
-        return Err(LockError::config(
-            "prefixes that start with `lock-core:` are reserved: choose another",
-        ));
-    }
-    if prefix.len() > MAX_LEN {
-        return Err(LockError::config(
-            "the prefix is longer than 1024 bytes: choose a shorter one",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
@@ -222,8 +290,27 @@ mod tests {
         assert!(LockKey::new("lock:", "lock-core:fence").is_ok());
         assert!(LockKey::new("lock", "-core:queue:{lock:victim}").is_err());
         assert!(LockKey::new("lock", "-cor").is_ok());
-        assert!(check_prefix("lock-core:x").is_err());
-        assert!(check_prefix("a{b}").is_err());
+        let within = |namespace, prefix| Prefix { namespace, prefix };
+        let team = |prefix| within("team-a:", prefix);
+        assert!(LockKey::new(team(""), "lock-core:fence").is_err());
+        assert!(LockKey::new(team("lock"), "-core:fence").is_err());
+        assert!(LockKey::new(team("lock:"), "lock-core:fence").is_ok());
+        assert!(LockKey::new(within("lock", "-core:"), "fence").is_err());
+        for (namespace, prefix) in [
+            ("", "lock-core:x"),
+            ("", "a{b}"),
+            ("team-a:", "lock-core:x"),
+            ("lock-core:", ""),
+            ("of lock", ""),
+            ("{a}", ""),
+            ("k\u{e4}se", ""),
+        ] {
+            let checked = within(namespace, prefix).check();
+            assert!(checked.is_err(), "{namespace:?}, {prefix:?}");
+        }
+        let (most, prefix) = ("n".repeat(100), "p".repeat(156));
+        assert!(within(&most, &prefix[1..]).check().is_ok());
+        assert!(within(&most, &prefix).check().is_err());
     }
 
     #[test]
@@ -244,6 +331,15 @@ mod tests {
             assert_eq!((lock.tagged(), lock.with_tag()), (tagged, with_tag));
             assert_eq!((lock.lock(), lock.name()), (&*[prefix, key].concat(), key));
         }
+    }
+
+    #[test]
+    fn a_namespace_is_in_front_of_prefix_and_key() {
+        let (namespace, prefix) = ("team-a:", "lock:");
+        let lock = LockKey::new(Prefix { namespace, prefix }, "order:7").unwrap();
+        assert_eq!(lock.lock(), "team-a:lock:order:7");
+        assert_eq!((lock.name(), lock.namespace()), ("order:7", "team-a:"));
+        assert_eq!(LockKey::new("lock:", "order:7").unwrap().namespace(), "");
     }
 
     #[test]

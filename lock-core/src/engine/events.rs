@@ -40,7 +40,7 @@ impl Events for Shared {
             // The acquisition was forgotten. If the lock is kept for `at_least`, the message came twice.
             None if lock(&self.registry).is_kept(sequence, self.now()) => {}
             None => {
-                if let Some(key) = LockKey::named(&self.config.prefix, name, grant.kind) {
+                if let Some(key) = LockKey::named(self.config.prefix(), name, grant.kind) {
                     self.decline(sequence, Arc::new(key), grant.ttl);
                 }
             }

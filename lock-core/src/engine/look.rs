@@ -72,13 +72,13 @@ impl Walk {
             return Ok(None);
         };
         let shared = &self.engine.shared;
-        let prefix = &shared.config.prefix;
-        let page = shared.store.scan(prefix, cursor).await;
+        let prefix = shared.config.prefix();
+        let page = shared.store.scan(&prefix.whole(), cursor).await;
         let page = page.map_err(StoreError::into_lock_error)?;
         // A name that cannot be a key is no lock.
         let new = page.keys.iter().filter(|name| !self.seen.contains(*name));
         let keys: Vec<LockKey> = new
-            .filter_map(|name| LockKey::new(prefix, name.strip_prefix(&**prefix)?).ok())
+            .filter_map(|name| LockKey::listed(prefix, name))
             .collect();
         let looks = join_all(keys.iter().map(|key| shared.store.inspect(key))).await;
         let mut held = Vec::new();

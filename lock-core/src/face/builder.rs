@@ -74,7 +74,7 @@ impl LockManagerBuilder {
     /// With the empty prefix a key is used as it is: lock-core and any client that locks the same key with
     /// `SET key token NX PX ttl` then exclude each other. Two services with the same prefix share their locks.
     ///
-    /// At most 1024 bytes, without braces. It may not start with `lock-core:`, which is reserved.
+    /// At most 255 bytes with the [namespace](Self::namespace), without braces. It may not start with `lock-core:`, which is reserved.
     ///
     /// # Examples
     ///
@@ -91,6 +91,36 @@ impl LockManagerBuilder {
     /// ```
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.config.prefix = prefix.into();
+        self
+    }
+
+    /// What every key and every channel of the library on the server begins with, for tenants that share a server. Default: empty.
+    ///
+    /// It stands in front of the [prefix](Self::prefix), of the keys of [reentrant locks](crate::ReentrantLock), of their channels,
+    /// and of the keys that the library keeps beside the locks (`lock-core:`): tenants with different namespaces have nothing in
+    /// common. So one pattern for keys and one for channels is enough for a user of the server: `~team-a:* &team-a:*`, and then
+    /// no tenant can touch the locks of another one. All programs that share locks name the same namespace. A reentrant lock in a
+    /// namespace is not shared with Redisson.
+    ///
+    /// Printable ASCII characters without spaces and braces, at most 255 together with the prefix.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .namespace("team-a:")
+    ///     .connect("memory://")
+    ///     .await?;
+    /// // On the server this lock is `team-a:lock:order:42`, and its queue `team-a:lock-core:queue:..`.
+    /// let order = locks.lock("order:42");
+    /// assert_eq!(order.key(), "order:42");
+    /// # Ok(()) }
+    /// ```
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        let namespace: Arc<str> = namespace.into().into();
+        self.redis.namespace = Arc::clone(&namespace);
+        self.config.namespace = namespace;
         self
     }
 

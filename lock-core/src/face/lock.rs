@@ -85,7 +85,7 @@ impl Lock {
     }
 
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
-        let checked = LockKey::new(&engine.shared.config.prefix, key);
+        let checked = LockKey::new(engine.shared.config.prefix(), key);
         Self {
             handle: LockHandle::new(engine, key, checked),
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::LockError;
-use crate::base::key::{LockKey, check_prefix};
+use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::engine::Engine;
 use crate::engine::Limit;
@@ -84,8 +84,9 @@ impl fmt::Debug for ReentrantLock {
 
 impl ReentrantLock {
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
+        let checked = LockKey::reentrant(engine.shared.config.prefixed(""), key);
         Self {
-            handle: LockHandle::new(engine, key, LockKey::reentrant("", key)),
+            handle: LockHandle::new(engine, key, checked),
             owner: None,
         }
     }
@@ -118,7 +119,7 @@ impl ReentrantLock {
     }
 
     /// The prefix of the key on the server. Default: none, so that the key is the same as in Java; the manager's prefix does not
-    /// apply.
+    /// apply, and its [namespace](crate::LockManagerBuilder::namespace) does. With the namespace at most 255 bytes.
     ///
     /// # Examples
     ///
@@ -132,8 +133,10 @@ impl ReentrantLock {
     /// # Ok(()) }
     /// ```
     pub fn prefix(mut self, prefix: &str) -> Self {
-        let name = self.handle.name();
-        let key = check_prefix(prefix).and_then(|()| LockKey::reentrant(prefix, name));
+        let prefix = self.handle.engine.shared.config.prefixed(prefix);
+        let key = prefix
+            .check()
+            .and_then(|()| LockKey::reentrant(prefix, self.handle.name()));
         self.handle.rename(key);
         self
     }

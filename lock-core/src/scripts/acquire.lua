@@ -65,7 +65,7 @@ if string.sub(holder, 1, ID) == string.sub(token, 1, ID) then
   own = holder
 elseif redis.call('LINDEX', queue, 0) == token then
   -- Each request of the first waiter notifies the holder's client that the lock is contended: an earlier message may be lost.
-  redis.pcall('PUBLISH', CHANNELS .. string.sub(holder, 1, ID), 'contended ' .. holder)
+  redis.pcall('PUBLISH', channel_of(holder, queue), 'contended ' .. holder)
 end
 -- The fields of clients that have left stay while the queue exists. They are removed rarely, and all at once.
 if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then

@@ -1,7 +1,6 @@
 -- Takes the lock from its holder, notifies the holder's client, and grants the lock to the next waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
--- ARGV  1 channel prefix
 -- Returns 1 taken away, 0 not held, {'foreign', kind} the key is not a lock and was not changed
 --
 -- Atomic, so that the notified holder is the holder that lost the lock.
@@ -16,7 +15,7 @@ local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 -- DEL comes first: if the server refuses writes, no client is notified of a loss.
 redis.call('DEL', lock)
-redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, ID), 'revoked ' .. holder)
+redis.pcall('PUBLISH', channel_of(holder, KEYS[2]), 'revoked ' .. holder)
 -- If the grant is refused, the waiter finds the lock free when it asks.
 local head = redis.pcall('LPOP', KEYS[2])
 if type(head) == 'table' or not grant_first(lock, KEYS[2], KEYS[3], KEYS[4], head, '', 0, '') then

@@ -2,7 +2,9 @@
 
 -- Length of a client id, in characters. Each token begins with the id of its client.
 local ID = 36
--- Prefix of the channel of a client. The client id follows.
+-- Our names begin so, behind the namespace.
+local OURS = 'lock-core:'
+-- Prefix of the channel of a client, behind the namespace. The client id follows.
 local CHANNELS = 'lock-core:client:'
 -- Minimum reserve of a waiter: other waiters may join its process before the grant.
 local RESERVE = 7
@@ -10,6 +12,12 @@ local RESERVE = 7
 local QUEUE_TTL = 30000
 -- Ttl of an offer, ms: a node of a quorum reserves its vote this long for a waiter that it has notified.
 local OFFER = 50
+
+-- The channel of the client of a token, given any of our keys beside the lock.
+local function channel_of(token, key)
+  local ours = string.find(key, OURS, 1, true)
+  return string.sub(key, 1, ours - 1) .. CHANNELS .. string.sub(token, 1, ID)
+end
 
 -- The name of the client in a token, which is `client id:number:name`. Empty in a token of another kind of client.
 local function name_in(token)

@@ -1,14 +1,16 @@
 -- Tries each command that a lock needs, on a key of lock-core that does not exist.
 --
--- ARGV  1 the end of that key: in a cluster a tag, so that the key is in a slot of this node; otherwise left out
+-- ARGV  1 the namespace, the beginning of that key
+--       2 its end: in a cluster a tag, so that the key is in a slot of this node; otherwise left out
 --
 -- Returns what this user lacks: the names of the commands that it may not run, `?` and the name of each that the server does not
--- know (it was renamed), and `~` and the pattern if it may not use the counter of fencing tokens, which every lock needs. Nothing
+-- know (it was renamed), and `~` if it may not use the counter of fencing tokens, which every lock needs. Nothing
 -- for a user of the reentrant lock alone: it may run every command of that lock, and no command that only the exclusive lock needs.
 -- Any other refusal (a key outside the user's pattern, a full server) proves nothing. The text of a refusal does not name the command.
 --
 -- Atomic, so that no other client sees the key. The script removes it.
-local KEY = 'lock-core:probe' .. (ARGV[1] or '')
+local namespace, tag = ARGV[1], ARGV[2]
+local KEY = namespace .. 'lock-core:probe' .. (tag or '')
 local refused = {{}, {}}
 -- Number of commands of the exclusive lock alone that were not refused.
 local own = 0
@@ -36,7 +38,7 @@ local function is_of_keys(reply)
   return string.find(err, 'one of the keys', 1, true) or string.find(err, 'access a key', 1, true)
 end
 
-if is_of_keys(redis.pcall('EXISTS', 'lock-core:fence' .. (ARGV[1] and ':' .. ARGV[1] or ''))) then return {'~lock-core:*'} end
+if is_of_keys(redis.pcall('EXISTS', namespace .. 'lock-core:fence' .. (tag and ':' .. tag or ''))) then return {'~'} end
 
 try(1, 'EXISTS', KEY)
 try(1, 'GET', KEY)

@@ -13,7 +13,7 @@ local token = ARGV[1]
 -- refused (an ACL) proves nothing.
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder == token then
-  local caller = CHANNELS .. string.sub(token, 1, ID)
+  local caller = channel_of(token, queue)
   if grant_first(lock, queue, waiters, fence, head, '', 0, caller) then return 2 end
   -- Also if a step of the grant was refused: the first waiter finds the lock free when it asks.
   redis.call('DEL', lock)

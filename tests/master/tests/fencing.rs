@@ -9,7 +9,7 @@ const START: u64 = 1_700_000_000_000_000;
 /// Maximum lead of the counter, us: less than a server needs to restart.
 const LEAD: u64 = 1_100;
 
-const KEYS: [&str; 4] = ["L", "Q", "W", "lock-core:fence"];
+const KEYS: [&str; 4] = ["L", "lock-core:Q", "lock-core:W", "lock-core:fence"];
 
 fn run(master: &mut Master, script: &str, keys: &[&str], args: &[&str]) -> Reply {
     let count = keys.len().to_string();
@@ -48,7 +48,7 @@ fn grant(master: &mut Master, rng: &mut Rng, reserve: u64) -> (u64, u64) {
             ("pass", exclusive(&run(master, "pass", &KEYS, &args)))
         }
         2 => {
-            let keys = ["L", "H", "lock-core:fence"];
+            let keys = ["L", "lock-core:H", "lock-core:fence"];
             let args = [token.as_str(), &token, "5000", &wanted];
             let granted = tokens(&run(master, "reentrant acquire", &keys, &args), reserve);
             // The retry of a call whose reply was lost.
@@ -57,13 +57,13 @@ fn grant(master: &mut Master, rng: &mut Rng, reserve: u64) -> (u64, u64) {
             ("reentrant acquire", granted)
         }
         _ => {
-            let keys = ["lock-core:fence", "L", "L2", "Q", "Q2"];
+            let keys = ["lock-core:fence", "L", "L2", "lock-core:Q", "lock-core:Q2"];
             let args = ["2", &token, &token, "5000"];
             ("batch", tokens(&run(master, "batch", &keys, &args), 1))
         }
     };
     assert!(granted.0 <= granted.1, "{script}: {granted:?}");
-    for key in ["L", "L2", "H"] {
+    for key in ["L", "L2", "lock-core:H"] {
         master.execute(&[b"DEL", key.as_bytes()]);
     }
     granted

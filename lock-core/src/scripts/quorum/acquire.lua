@@ -22,7 +22,7 @@ local lock, queue, waiters = KEYS[1], KEYS[2], KEYS[3]
 local token, ttl = ARGV[1], ARGV[2]
 local mode, alive_for, hears, ticket = string.match(ARGV[3], '^(%a+) (%d+) (%a+) (%d+)$')
 local client = string.sub(token, 1, ID)
-local channel = hears == 'push' and CHANNELS .. client or ''
+local channel = hears == 'push' and channel_of(token, queue) or ''
 
 -- Maximum waiters that one with an earlier ticket overtakes.
 local LONGEST = 100
@@ -86,7 +86,7 @@ if mode == 'wait' then
   end
   redis.call('PEXPIRE', waiters, QUEUE_TTL)
   if redis.call('LINDEX', queue, 0) == token and redis.call('EXISTS', lock) == 1 then
-    redis.pcall('PUBLISH', CHANNELS .. string.sub(holder, 1, ID), 'contended ' .. holder)
+    redis.pcall('PUBLISH', channel_of(holder, queue), 'contended ' .. holder)
   end
 end
 return {'busy', pttl, string.sub(holder, 1, ID), name_in(holder)}

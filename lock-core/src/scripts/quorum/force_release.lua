@@ -1,7 +1,7 @@
 -- Takes the vote of this node from its holder, notifies the client of the holder, and offers the vote to the first waiter.
 --
 -- KEYS  1 lock  2 queue  3 waiters
--- ARGV  1 channel prefix  2 the id of the only client to take it from, '' for any
+-- ARGV  1 the id of the only client to take it from, '' for any
 -- Returns 1 taken away, 0 not held, held by another client, or only an offer, {'foreign', kind} the key is not a lock and was not
 --         changed
 --
@@ -13,13 +13,13 @@ if type(holder) == 'table' then
   if not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
-if ARGV[2] ~= '' and ARGV[2] ~= string.sub(holder, 1, ID) then return 0 end
+if ARGV[1] ~= '' and ARGV[1] ~= string.sub(holder, 1, ID) then return 0 end
 local pttl = redis.call('PTTL', lock)
 if pttl == -1 then return {'foreign', 'string without a ttl'} end
 -- An offer that its waiter has not accepted yet.
 if pttl <= OFFER and redis.call('HEXISTS', KEYS[3], holder) == 1 then return 0 end
 -- DEL comes first: if the server refuses writes, no client is notified of a loss.
 redis.call('DEL', lock)
-redis.pcall('PUBLISH', ARGV[1] .. string.sub(holder, 1, ID), 'revoked ' .. holder)
+redis.pcall('PUBLISH', channel_of(holder, KEYS[2]), 'revoked ' .. holder)
 offer(lock, KEYS[2], KEYS[3])
 return 1

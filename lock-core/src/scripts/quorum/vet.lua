@@ -26,8 +26,8 @@
 --   {'other', label, list, wait}   the node belongs to another quorum, or is another node of it
 --
 -- Atomic, because two clients may find the same restart.
-local FENCE = 'lock-core:quorum:fence:'
 local NOTE = KEYS[1]
+local FENCE = NOTE .. ':fence:'
 local how, label, list, wait, run, replid, boot = unpack(ARGV)
 local t = redis.call('TIME')
 local now, micros = t[1] * 1000 + math.floor(t[2] / 1000), t[1] * 1000000 + t[2]

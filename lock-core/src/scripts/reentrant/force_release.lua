@@ -2,7 +2,7 @@
 -- lock is free.
 --
 -- KEYS  1 lock  2 holds  3 channel
--- ARGV  1 publish command  2 prefix of the clients' channels
+-- ARGV  1 publish command
 -- Returns 1 taken away, 0 not held, {'foreign', kind} the key is not a lock and was not changed
 --
 -- Atomic, so that the notified clients are the clients that lost the lock.
@@ -16,8 +16,7 @@ if type(of) == 'table' and not string.find(of.err, 'WRONGTYPE', 1, true) then re
 local counted = of == holder and redis.call('HKEYS', holds) or {}
 redis.call('DEL', lock, holds)
 for _, token in ipairs(counted) do
-  local client = string.match(token, '^(' .. string.rep('.', ID) .. '):%d+')
-  if client then redis.pcall('PUBLISH', ARGV[2] .. client, 'revoked ' .. token) end
+  if string.match(token, TOKEN) then redis.pcall('PUBLISH', channel_of(token, holds), 'revoked ' .. token) end
 end
 redis.pcall(ARGV[1], KEYS[3], '0')
 return 1

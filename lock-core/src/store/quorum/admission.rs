@@ -14,7 +14,7 @@ use tokio::time::{Instant, timeout, timeout_at};
 use super::admission_state::{Connection, Note};
 use super::causes::{in_wait, late, no_note, reconnected, twice};
 use super::members::{Member, Members};
-use super::vetting::{Run, Statement, Vetted, Vetting, counter_of};
+use super::vetting::{Run, Statement, Vetted, Vetting};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
@@ -158,7 +158,7 @@ impl Members {
                     state.vetted = Some(Connection {
                         generation,
                         run,
-                        counter: counter_of(&boot).into(),
+                        counter: node.master.counter_of(&boot).into(),
                         votes: left.is_zero(),
                     });
                     drop(state);

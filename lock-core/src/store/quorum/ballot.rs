@@ -6,10 +6,11 @@ use std::time::Duration;
 use once_cell::sync::Lazy;
 use redis::{Cmd, Value, cmd};
 
+use super::vetting::note;
 use crate::base::key::LockKey;
 use crate::base::token::Token;
 use crate::store::redis::{
-    Arg, CHANNELS, Name, Script, garbled, millis, name, queue, renewed, script, text, waiters, word,
+    Arg, Name, Script, garbled, millis, name, queue, renewed, script, text, waiters, word,
 };
 use crate::store::{Attempt, Mode, Renewal, StoreError};
 
@@ -96,9 +97,8 @@ impl Ballot {
 
     /// Takes the votes from any holder, or only from this client.
     pub(super) fn force_release(key: &LockKey, client: Option<&str>) -> Arc<Self> {
-        let args = [Arg::Text(CHANNELS), Arg::Text(client.unwrap_or_default())];
-        let keys = beside(key);
-        Self::new(&FORCE_RELEASE, &keys, &args)
+        let args = [Arg::Text(client.unwrap_or_default())];
+        Self::new(&FORCE_RELEASE, &beside(key), &args)
     }
 
     /// A renewal of votes, for the ttls that the renewals say.
@@ -119,7 +119,7 @@ impl Ballot {
     }
 
     pub(super) fn inspect(key: &LockKey) -> Arc<Self> {
-        let keys = [key.lock().into(), queue(key)];
+        let keys = [key.lock().into(), queue(key), note(key.namespace())];
         Self::new(&INSPECT, &keys, &[])
     }
 }

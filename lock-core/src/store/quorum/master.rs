@@ -11,24 +11,24 @@ use once_cell::sync::Lazy;
 use redis::{Value, cmd};
 
 use super::ballot::{ACQUIRE, Ballot, RELEASE, by_text};
-use super::vetting::{Run, Statement, Vetted};
+use super::vetting::{Run, Statement, Vetted, counter_of, note};
 use crate::base::error::Cause;
 use crate::base::error::LockError;
 use crate::base::rt::Handle;
 use crate::base::time::Moment;
 use crate::base::token::ClientId;
 use crate::store::redis::{
-    Arg, Endpoint, Name, RedisConfig, Script, classify, page, scanned, script, unless_lost,
+    Arg, Endpoint, RedisConfig, Script, classify, page, scanned, script, unless_lost,
 };
 use crate::store::{EventSink, StoreError};
-
-/// Key of the note of a node (see `vet.lua`).
-const NOTE: Name<'static> = Name::fixed("lock-core:quorum");
 
 static VET: Lazy<Script> = script!("quorum vet", "quorum/vet.lua");
 
 /// The connection to one master of a quorum.
-pub(super) struct Master(Endpoint);
+pub(super) struct Master {
+    endpoint: Endpoint,
+    namespace: Arc<str>,
+}
 
 impl Master {
     /// Sends nothing before [`ready`](Self::ready).
@@ -37,32 +37,35 @@ impl Master {
         config: &RedisConfig,
         limit: Duration,
     ) -> Result<Self, LockError> {
-        Ok(Self(Endpoint::at(url, config, limit)?))
+        Ok(Self {
+            endpoint: Endpoint::at(url, config, limit)?,
+            namespace: Arc::clone(&config.namespace),
+        })
     }
 
     /// Host and port, without the password.
     pub(super) fn address(&self) -> Arc<str> {
-        self.0.address()
+        self.endpoint.address()
     }
 
     pub(super) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        self.0.attach(client, sink, runtime);
+        self.endpoint.attach(client, sink, runtime);
     }
 
     pub(super) fn pushes(&self) -> bool {
-        self.0.pushes()
+        self.endpoint.pushes()
     }
 
     /// Makes the connection if there is none.
     pub(super) async fn ready(&self) -> Result<u64, StoreError> {
-        self.0.ready().await?;
+        self.endpoint.ready().await?;
         let broke = || StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke)));
         self.generation().ok_or_else(broke)
     }
 
     /// The generation of the connection in use, if any. It only grows.
     pub(super) fn generation(&self) -> Option<u64> {
-        self.0.generation()
+        self.endpoint.generation()
     }
 
     /// Sends a request without a time limit: the caller sets one. If there is a connection, the first poll of the future puts
@@ -79,15 +82,15 @@ impl Master {
         if let Some(counter) = counter {
             command.to_mut().arg(counter);
         }
-        let answer = self.0.request(&*command).await;
-        let again = || wanted().then(|| self.0.request(by_text(script, &command)));
+        let answer = self.endpoint.request(&*command).await;
+        let again = || wanted().then(|| self.endpoint.request(by_text(script, &command)));
         let answer = unless_lost(answer, again).await;
         answer.map_err(classify)
     }
 
     /// A request was not answered within the command deadline.
     pub(super) fn went_silent(&self) {
-        self.0.went_silent();
+        self.endpoint.went_silent();
     }
 
     /// Loads the scripts whose order matters, in one go. If the server does not allow that, each text goes out with its first
@@ -96,7 +99,7 @@ impl Master {
         let load = |script: &Script| {
             let mut load = cmd("SCRIPT");
             load.arg("LOAD").arg(&*script.source);
-            self.0.request(load)
+            self.endpoint.request(load)
         };
         let (acquire, release) = join(load(&ACQUIRE), load(&RELEASE)).await;
         for loaded in [acquire, release] {
@@ -114,29 +117,34 @@ impl Master {
         prefix: &str,
         cursor: u64,
     ) -> Result<(Vec<String>, u64), StoreError> {
-        scanned(self.0.ask(page(prefix, cursor)).await?)
+        scanned(self.endpoint.ask(page(prefix, cursor)).await?)
     }
 
     /// The current run of the server.
     pub(super) async fn run(&self) -> Result<Run, StoreError> {
-        Run::read(self.0.request(Run::info()).await.map_err(classify)?)
+        Run::read(self.endpoint.request(Run::info()).await.map_err(classify)?)
     }
 
     /// The current run of the server to which the address leads now: on a connection of its own, since an old one may lead to
     /// another server.
     pub(super) async fn run_at_address(&self) -> Result<Run, StoreError> {
-        let info = self.0.request_anew(&Run::info()).await;
+        let info = self.endpoint.request_anew(&Run::info()).await;
         Run::read(info.map_err(classify)?)
     }
 
     /// The address leads to another server: the next request makes a new connection.
     pub(super) fn leave(&self, generation: u64) {
-        self.0.discard(generation);
+        self.endpoint.discard(generation);
     }
 
     /// The time before the connection of this generation was made, if it is still in use.
     pub(super) fn dialled(&self, generation: u64) -> Option<Moment> {
-        self.0.dialled(generation)
+        self.endpoint.dialled(generation)
+    }
+
+    /// The key of its counter of fencing tokens, in this boot.
+    pub(super) fn counter_of(&self, boot: &str) -> String {
+        counter_of(note(&self.namespace), boot)
     }
 
     /// Asks the node whether it votes.
@@ -144,7 +152,10 @@ impl Master {
         let args = statement.args();
         let args = args.each_ref().map(|arg| Arg::Text(arg));
         // By its text: a new server does not know it, and that would cost another round trip.
-        let answer = self.0.request(VET.by_text(&[NOTE], &args)).await;
+        let answer = self
+            .endpoint
+            .request(VET.by_text(&[note(&self.namespace)], &args))
+            .await;
         Vetted::read(&answer.map_err(classify)?)
     }
 }

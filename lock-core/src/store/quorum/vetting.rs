@@ -6,10 +6,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::base::rt;
 use crate::store::StoreError;
-use crate::store::redis::{garbled, millis, text, word};
-
-/// The prefix of the key of a node's counter of fencing tokens. The boot follows.
-const COUNTER: &str = "lock-core:quorum:fence:";
+use crate::store::redis::{Name, garbled, millis, text, word};
 
 /// A run of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -152,9 +149,14 @@ impl Vetted {
     }
 }
 
-/// The key of the counter of a node.
-pub(super) fn counter_of(boot: &str) -> String {
-    format!("{COUNTER}{boot}")
+/// The key of the note of a node (see `vet.lua`).
+pub(super) fn note(namespace: &str) -> Name<'_> {
+    Name::ours(namespace, "lock-core:quorum")
+}
+
+/// The key of the counter of fencing tokens of a node.
+pub(super) fn counter_of(note: Name<'_>, boot: &str) -> String {
+    format!("{note}:fence:{boot}")
 }
 
 #[cfg(test)]

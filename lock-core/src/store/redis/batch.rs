@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::error::{classify, garbled, no_reply};
 use super::link::Link;
 use super::script;
-use super::wire::{Arg, FENCE, Name, queue};
+use super::wire::{Arg, Name, fence, queue};
 use crate::base::key::LockKey;
 use crate::base::sync::lock;
 use crate::base::token::Token;
@@ -323,7 +323,8 @@ impl Turn {
     async fn call(&self, batch: &Batch) -> Answers {
         let (count, acquires) = (batch.len(), batch.acquires.len());
         let mut keys = Vec::with_capacity(1 + 2 * count);
-        keys.push(FENCE);
+        let namespace = batch.iter().next().map(|ask| ask.key.namespace());
+        keys.push(fence(namespace.unwrap_or_default()));
         keys.extend(batch.iter().map(|ask| Name::from(ask.key.lock())));
         keys.extend(batch.iter().map(|ask| queue(&ask.key)));
         let mut args = Vec::with_capacity(1 + count + acquires);

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use futures_util::future::{OptionFuture, join5};
 use redis::{
-    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisError,
-    RedisResult, Value, cmd,
+    AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult,
+    Value, cmd,
 };
 use tokio::time::{Instant, timeout};
 
@@ -20,12 +20,12 @@ use super::authenticate;
 use super::dial::Caller;
 use super::error::{is_reply, not_accepted, not_connected_within, said};
 use super::link::{Link, Live};
-use super::look::Look;
+use super::look::{Look, lacks_channels};
 use super::script::RAISE;
 use super::socket::{self, Socket};
 use super::source::HELLO;
 use super::target::Target;
-use super::wire::{Arg, FENCE};
+use super::wire::{Arg, fence};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, SystemClock};
 
@@ -148,7 +148,7 @@ impl Link {
         {
             let with_resp2 = self.connect_as(&target, &settings, false).await;
             if with_resp2.is_ok() {
-                self.poll_instead(error);
+                self.poll_instead(&said(error));
             }
             made = with_resp2;
         }
@@ -223,7 +223,7 @@ impl Link {
             let largest = events.map_or(0, |events| events.largest_token());
             // In a cluster each slot has a counter.
             if largest > 0 && self.source.in_cluster.is_none() {
-                let raise = RAISE.by_text(&[FENCE], &[Arg::Number(largest)]);
+                let raise = RAISE.by_text(&[fence(&target.namespace)], &[Arg::Number(largest)]);
                 // A server that refuses it mints nothing either, or its clock is the floor.
                 let _ = socket.clone().request(&raise).await;
             }
@@ -238,7 +238,8 @@ impl Link {
             // A connection without messages is better than no connection.
             Some(Err(error)) if is_reply(&error) => {
                 *lock(&self.refused_at) = Some(Instant::now());
-                self.poll_instead(&error);
+                let why = lacks_channels(target, &error).unwrap_or_else(|| said(&error));
+                self.poll_instead(&why);
             }
             Some(Err(error)) => return Err(error),
         }
@@ -260,10 +261,9 @@ impl Link {
         Ok(())
     }
 
-    fn poll_instead(&self, error: &RedisError) {
+    fn poll_instead(&self, why: &str) {
         // One warning, not one for each connection.
         if self.pushes.swap(false, Ordering::Relaxed) {
-            let why = said(error);
             tracing::warn!(
                 server = &*self.address(),
                 why,

@@ -38,6 +38,13 @@ pub(super) struct Call<'a> {
     pub(super) purpose: Purpose,
 }
 
+impl<'a> Call<'a> {
+    /// The name of the lock, which is the first key.
+    pub(super) fn lock(&self) -> &'a str {
+        self.keys[0].of_user()
+    }
+}
+
 /// What depends on the answer to a script call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {

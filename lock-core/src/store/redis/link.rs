@@ -19,7 +19,7 @@ use super::script::Script;
 use super::sentinels::Sentinels;
 use super::socket::Socket;
 use super::source::{By, HELLO, News, Source};
-use super::wire::{Arg, CHANNELS, Name, deliver};
+use super::wire::{self, Arg, Name, deliver};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -122,7 +122,7 @@ impl Link {
 
     pub(super) fn attach(self: &Arc<Self>, client: &ClientId, sink: EventSink, runtime: Handle) {
         let attached = Attached {
-            channel: format!("{CHANNELS}{}", client.as_str()),
+            channel: wire::channel(self.source.namespace(), client),
             name: client.name().to_owned(),
             sink,
             runtime,
@@ -474,7 +474,7 @@ impl Link {
         } else if self.is_discarded(generation) {
             // While an old connection lives beside its successor, both receive the same messages. Late messages of the old one
             // have been handled already.
-        } else if channel.starts_with(CHANNELS) {
+        } else if self.attached.get().is_some_and(|it| it.channel == channel) {
             deliver(events, message);
         } else {
             self.subscriptions.heard(events, channel, message);

@@ -8,8 +8,8 @@ use super::reply::Parsed;
 /// Number of keys that the server looks at for one page.
 const KEYS: u32 = 500;
 
-/// Asks for the strings whose names begin with the prefix, from this cursor on.
-pub(in crate::store) fn page(prefix: &str, cursor: u64) -> Cmd {
+/// The pattern of the names that begin so.
+pub(super) fn beginning_with(prefix: &str) -> String {
     let mut pattern = String::with_capacity(prefix.len() + 1);
     for c in prefix.chars() {
         if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
@@ -18,10 +18,15 @@ pub(in crate::store) fn page(prefix: &str, cursor: u64) -> Cmd {
         pattern.push(c);
     }
     pattern.push('*');
+    pattern
+}
+
+/// Asks for the strings whose names begin with the prefix, from this cursor on.
+pub(in crate::store) fn page(prefix: &str, cursor: u64) -> Cmd {
     let mut scan = cmd("SCAN");
     scan.arg(cursor)
         .arg("MATCH")
-        .arg(pattern)
+        .arg(beginning_with(prefix))
         .arg("COUNT")
         .arg(KEYS);
     scan.arg("TYPE").arg("string");

@@ -12,6 +12,7 @@ use once_cell::sync::Lazy;
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
 
 use super::error::misconfigured;
+use super::list::beginning_with;
 use super::reply::text;
 use super::script::{Script, script};
 use super::socket::Socket;
@@ -42,8 +43,9 @@ impl Look<'_> {
         let (mut memory, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
         memory.arg("memory");
         hash.arg(&PROBE.hash).arg(0);
-        let tag = self.in_cluster.map(Arg::Text);
-        let probe = PROBE.by_text(&[], tag.as_slice());
+        let mut args = vec![Arg::Text(&self.target.namespace)];
+        args.extend(self.in_cluster.map(Arg::Text));
+        let probe = PROBE.by_text(&[], &args);
         let asked = (self.ask(&probe), self.ask(&hash), self.ask(&memory));
         // First, since the next command spends it.
         let (asking, hello, refused, by_hash, memory) =
@@ -200,7 +202,7 @@ fn is_too_old(version: &str) -> bool {
     }
 }
 
-/// The error of a user that lacks these rights: commands, `?` and a command that the server does not know, `~` and a pattern of keys.
+/// The error of a user that lacks these rights: commands, `?` and a command that the server does not know, `~` for our keys.
 pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
     let user = &*target.user();
     let at = &target.address;
@@ -213,11 +215,11 @@ pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
             "the server at {at} does not know {}, which locks need: it was renamed or disabled (`rename-command` in its settings)",
             unknown.join(", ")
         )
-    } else if let Some(pattern) = missing.iter().find(|word| word.starts_with('~')) {
+    } else if missing.contains(&"~") {
+        let keys = ours(target);
         format!(
-            "the user `{user}` of the server at {at} may not use the keys `{}`, which locks need: an administrator permits it with \
-             `ACL SETUSER {user} {pattern}`",
-            &pattern[1..]
+            "the user `{user}` of the server at {at} may not use the keys `{keys}`, which locks need: an administrator permits it with \
+             `ACL SETUSER {user} ~{keys}`"
         )
     } else {
         format!(
@@ -227,6 +229,27 @@ pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
             missing.join(" +")
         )
     })
+}
+
+/// What to do about a refused subscription, if the user may not use our channels.
+pub(super) fn lacks_channels(target: &Target, refused: &RedisError) -> Option<String> {
+    let detail = refused.detail().unwrap_or_default();
+    let is_of_channels = refused.code() == Some("NOPERM") && detail.contains("channel");
+    let (user, channels) = (target.user(), ours(target));
+    is_of_channels.then(|| {
+        format!(
+            "the user `{user}` may not use the channels `{channels}`: an administrator permits it with `ACL SETUSER {user} \
+             &{channels}`"
+        )
+    })
+}
+
+/// The pattern of our names: in a namespace all that are in it.
+fn ours(target: &Target) -> String {
+    match &*target.namespace {
+        "" => "lock-core:*".to_owned(),
+        namespace => beginning_with(namespace),
+    }
 }
 
 fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {

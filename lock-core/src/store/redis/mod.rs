@@ -52,7 +52,7 @@ use self::servers::Servers;
 pub(crate) use self::settings::SentinelTls;
 pub(crate) use self::settings::{ClusterAddresses, RedisConfig};
 pub(crate) use self::user::UserConnection;
-pub(super) use self::wire::{Arg, CHANNELS, Name, queue, renewed, waiters};
+pub(super) use self::wire::{Arg, Name, queue, renewed, waiters};
 use super::{
     Answer, Attempt, Cursor, Forced, Mode, Passed, Released, Renewal, Scanned, Snapshot, Store,
     StoreError, Subscription, to_each,

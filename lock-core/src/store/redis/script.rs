@@ -115,7 +115,7 @@ fn call(verb: &str, script: &str, keys: &[Name<'_>], args: &[Arg<'_>]) -> Cmd {
     command.arg(verb).arg(script).arg(keys.len());
     for key in keys {
         let mut whole = command.writer_for_next_arg();
-        for part in [key.head, key.tail] {
+        for part in key.0 {
             // A write to memory does not fail.
             let _ = whole.write_all(part.as_bytes());
         }

@@ -17,7 +17,7 @@ use super::source::Source;
 use super::target::Target;
 use super::url;
 use super::user::UserConnection;
-use super::wire::{Arg, CHANNELS, FENCE, Name};
+use super::wire::{self, Arg, Name};
 use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
@@ -34,6 +34,7 @@ pub(crate) struct RedisStore {
     pub(super) polls_for: Duration,
     /// The channel on which this client receives grants.
     channel: OnceCell<String>,
+    namespace: Arc<str>,
 }
 
 /// What carries the requests.
@@ -78,6 +79,7 @@ impl RedisStore {
             limit: config.command_deadline,
             polls_for: polls_for(config),
             channel: OnceCell::new(),
+            namespace: Arc::clone(&config.namespace),
         }
     }
 
@@ -87,8 +89,7 @@ impl RedisStore {
             Servers::Cluster(cluster) => cluster.attach(client, sink, runtime),
             Servers::User(_) => {}
         }
-        let channel = format!("{CHANNELS}{}", client.as_str());
-        let _ = self.channel.set(channel);
+        let _ = self.channel.set(wire::channel(&self.namespace, client));
     }
 
     /// Whether the library makes and drives the connections.
@@ -128,10 +129,10 @@ impl RedisStore {
     }
 
     /// The key of the counter of fencing tokens.
-    pub(super) fn fence(&self, key: &LockKey) -> Name<'static> {
+    pub(super) fn fence<'a>(&self, key: &'a LockKey) -> Name<'a> {
         match &self.servers {
-            Servers::Cluster(_) => cluster::fence_of(key.lock()),
-            Servers::One(_) | Servers::User(_) => FENCE,
+            Servers::Cluster(_) => cluster::fence_of(key.namespace(), key.lock()),
+            Servers::One(_) | Servers::User(_) => wire::fence(key.namespace()),
         }
     }
 

@@ -10,6 +10,8 @@ use crate::base::tls::Tls;
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct RedisConfig {
+    /// In front of every name on a server.
+    pub(crate) namespace: Arc<str>,
     #[cfg(feature = "tls-rustls")]
     pub(crate) tls: Option<Tls>,
     pub(crate) sentinel: SentinelConfig,

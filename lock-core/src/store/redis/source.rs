@@ -159,6 +159,10 @@ impl Source {
         }
     }
 
+    pub(super) fn namespace(&self) -> &str {
+        &self.url.namespace
+    }
+
     pub(super) fn resp3(&self) -> bool {
         self.url.resp3
     }

@@ -27,6 +27,8 @@ pub(in crate::store) struct Target {
     pub(super) tls: Option<TlsClient>,
     /// Provides user and password, in place of those in `info`.
     pub(super) credentials: Option<Provider>,
+    /// In front of every name there.
+    pub(in crate::store) namespace: Arc<str>,
     /// Whether the URL permits RESP3. With RESP2 no messages arrive, so waiters poll.
     pub(super) resp3: bool,
 }
@@ -86,6 +88,7 @@ impl Target {
             address: shown(info.addr()),
             info,
             credentials: config.credentials.clone(),
+            namespace: Arc::clone(&config.namespace),
             #[cfg(feature = "tls-rustls")]
             tls,
             resp3: !(url.contains("protocol=resp2") || url.contains("protocol=2")),
@@ -110,6 +113,7 @@ impl Target {
             },
             info: self.info.clone().set_addr(address),
             credentials: self.credentials.clone(),
+            namespace: Arc::clone(&self.namespace),
             resp3: self.resp3,
         })
     }

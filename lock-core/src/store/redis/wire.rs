@@ -5,57 +5,70 @@ use std::time::Duration;
 
 use crate::base::key::LockKey;
 use crate::base::kind::Kind;
+use crate::base::token::ClientId;
 use crate::store::{Events, Grant, Renewal};
 
-/// A name on the server, in two parts that are joined when it is written.
+/// A name on the server, in parts that are joined when it is written: the namespace, a name of ours, and the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::store) struct Name<'a> {
-    pub(super) head: &'static str,
-    pub(super) tail: &'a str,
-}
+pub(in crate::store) struct Name<'a>(pub(super) [&'a str; 3]);
 
 impl<'a> Name<'a> {
-    pub(in crate::store) const fn fixed(name: &'static str) -> Self {
-        Self::of(name, "")
+    /// A name of the library itself.
+    pub(in crate::store) const fn ours(namespace: &'a str, name: &'static str) -> Self {
+        Self([namespace, name, ""])
     }
 
-    pub(super) const fn of(head: &'static str, tail: &'a str) -> Self {
-        Self { head, tail }
+    /// A name of the library beside a lock.
+    pub(super) fn beside(key: &'a LockKey, name: &'static str, end: &'a str) -> Self {
+        Self([key.namespace(), name, end])
+    }
+
+    /// The part that is not ours.
+    pub(super) const fn of_user(self) -> &'a str {
+        let [_, _, end] = self.0;
+        end
     }
 
     pub(super) fn len(self) -> usize {
-        self.head.len() + self.tail.len()
+        self.0.map(str::len).iter().sum()
     }
 }
 
+/// A name of the user's.
 impl<'a> From<&'a str> for Name<'a> {
     fn from(name: &'a str) -> Self {
-        Self::of("", name)
+        Self(["", "", name])
     }
 }
 
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.head)?;
-        f.write_str(self.tail)
+        self.0.iter().try_for_each(|part| f.write_str(part))
     }
 }
 
 /// The list of the waiting tokens of a lock.
 pub(in crate::store) fn queue(key: &LockKey) -> Name<'_> {
-    Name::of("lock-core:queue:", key.tagged())
+    Name::beside(key, "lock-core:queue:", key.tagged())
 }
 
 /// The hash of the data of the waiters.
 pub(in crate::store) fn waiters(key: &LockKey) -> Name<'_> {
-    Name::of("lock-core:waiters:", key.tagged())
+    Name::beside(key, "lock-core:waiters:", key.tagged())
 }
 
 /// One counter for the whole database: a counter for each lock would stay for ever.
-pub(super) const FENCE: Name<'static> = Name::fixed("lock-core:fence");
+pub(super) fn fence(namespace: &str) -> Name<'_> {
+    Name::ours(namespace, "lock-core:fence")
+}
 
-/// Prefix of the channel of every client. The client id follows.
-pub(in crate::store) const CHANNELS: &str = "lock-core:client:";
+/// Prefix of the channel of a client, behind the namespace. The client id follows.
+const CHANNELS: &str = "lock-core:client:";
+
+/// The channel of a client.
+pub(super) fn channel(namespace: &str, client: &ClientId) -> String {
+    [namespace, CHANNELS, client.as_str()].concat()
+}
 
 /// An argument of a script. Numbers are written without an allocation each.
 #[derive(Clone, Copy)]

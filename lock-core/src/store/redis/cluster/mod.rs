@@ -177,7 +177,7 @@ impl Cluster {
     /// Runs a script at the master of its first key.
     pub(super) async fn run(&self, call: Call<'_>) -> Result<Value, StoreError> {
         self.is_used();
-        let (slot, end) = (slot_of(call.keys[0].tail), Instant::now() + call.limit);
+        let (slot, end) = (slot_of(call.lock()), Instant::now() + call.limit);
         let (mut redirections, mut asked) = (Redirections::default(), None);
         loop {
             let route = match asked.take() {
@@ -248,9 +248,7 @@ impl Cluster {
         let left = end.saturating_duration_since(sent);
         let run = node.endpoint.run(call, left, *asks);
         let answer = if *is_behind {
-            Box::pin(join(self.raise(node, call.keys[0].tail), run))
-                .await
-                .1?
+            Box::pin(join(self.raise(node, call.lock()), run)).await.1?
         } else {
             run.await?
         };
@@ -258,7 +256,7 @@ impl Cluster {
         if !is_vital || !node.may_be_replaced(sent.elapsed(), || self.late()) {
             return Ok(answer);
         }
-        let slot = slot_of(call.keys[0].tail);
+        let slot = slot_of(call.lock());
         match self.refreshed(Some(node)).await {
             Ok(()) if self.is_served_by(slot, &node.address) => {
                 node.is_confirmed();
@@ -284,7 +282,10 @@ impl Cluster {
         let engine = attached.and_then(|attached| attached.sink.upgrade());
         let largest = engine.map_or(0, |engine| engine.largest_token());
         if largest > 0 {
-            let raise = RAISE.by_text(&[fence_of(lock_name)], &[Arg::Number(largest)]);
+            let raise = RAISE.by_text(
+                &[fence_of(&self.seeds[0].namespace, lock_name)],
+                &[Arg::Number(largest)],
+            );
             // A server that refuses it mints nothing either, or its clock is the floor.
             let _ = node.endpoint.ask(raise).await;
         }

@@ -9,9 +9,6 @@ use crate::store::redis::error::garbled;
 use crate::store::redis::reply::text;
 use crate::store::redis::wire::Name;
 
-/// The beginning of the key of a slot's counter of fencing tokens.
-const FENCES: &str = "lock-core:fence:";
-
 /// For each slot, the smallest number that is in it, as a tag.
 static TAGS: Lazy<Vec<Box<str>>> = Lazy::new(|| {
     let mut tags: Vec<Option<Box<str>>> = vec![None; SLOTS];
@@ -34,8 +31,8 @@ pub(super) fn tag_of(slot: usize) -> &'static str {
 }
 
 /// The key of the counter in the slot of a lock: all keys of a lock are in one slot.
-pub(in crate::store::redis) fn fence_of(lock: &str) -> Name<'static> {
-    Name::of(FENCES, tag_of(slot_of(lock)))
+pub(in crate::store::redis) fn fence_of<'a>(namespace: &'a str, lock: &str) -> Name<'a> {
+    Name([namespace, "lock-core:fence:", tag_of(slot_of(lock))])
 }
 
 /// Host and port of a node, as the cluster names it.
@@ -108,7 +105,7 @@ mod tests {
     #[test]
     fn the_counter_is_in_the_slot_of_its_lock() {
         for lock in ["lock:a", "lock:{a}b", "x"] {
-            let fence = fence_of(lock).to_string();
+            let fence = fence_of("n:", lock).to_string();
             assert_eq!(slot_of(&fence), slot_of(lock), "{fence}");
         }
         assert_eq!(TAGS.len(), SLOTS);

@@ -14,7 +14,7 @@ use crate::store::redis::endpoint::{Endpoint, Purpose};
 use crate::store::redis::reply::{self, Parsed};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::{RedisStore, Servers};
-use crate::store::redis::wire::{Arg, CHANNELS, Guard, Name, queue, renewed, waiters};
+use crate::store::redis::wire::{Arg, Guard, Name, queue, renewed, waiters};
 use crate::store::{
     Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError,
 };
@@ -134,8 +134,7 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
 }
 
 pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
-    let (keys, args) = (keys(store, key), [Arg::Text(CHANNELS)]);
-    let value = store.run(&FORCE_RELEASE, &keys, &args).await?;
+    let value = store.run(&FORCE_RELEASE, &keys(store, key), &[]).await?;
     reply::forced(value)
 }
 

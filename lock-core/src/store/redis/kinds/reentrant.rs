@@ -12,7 +12,7 @@ use crate::store::redis::error::garbled;
 use crate::store::redis::reply::{self, Parsed, lease, number, text, word};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
-use crate::store::redis::wire::{Arg, CHANNELS, Guard, Name};
+use crate::store::redis::wire::{Arg, Guard, Name};
 use crate::store::{Answer, Attempt, Forced, Passed, Released, Renewal, Snapshot, SnapshotState};
 
 static ACQUIRE: Lazy<Script> = script!(
@@ -57,12 +57,12 @@ const HELD: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1}, \
 
 /// The hash of the acquisitions that are counted in the lock.
 fn holds(key: &LockKey) -> Name<'_> {
-    Name::of("lock-core:holds:", key.tagged())
+    Name::beside(key, "lock-core:holds:", key.tagged())
 }
 
 /// The channel that announces every full release. Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
 fn announced_on(key: &LockKey) -> Name<'_> {
-    Name::of("redisson_lock__channel:", key.with_tag())
+    Name::beside(key, "redisson_lock__channel:", key.with_tag())
 }
 
 /// An acquisition without an owner is its own owner: its token has the same form, and is unique.
@@ -128,8 +128,7 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
 
 pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
     let keys = [key.lock().into(), holds(key), announced_on(key)];
-    let args = [PUBLISH, Arg::Text(CHANNELS)];
-    reply::forced(store.run(&FORCE_RELEASE, &keys, &args).await?)
+    reply::forced(store.run(&FORCE_RELEASE, &keys, &[PUBLISH]).await?)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the same for each kind")]
