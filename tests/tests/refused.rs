@@ -53,18 +53,18 @@ struct Case {
 const HELD: &str = "SET lock:a aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 PX 60000";
 /// B, of which the server knows a channel, and C, which polls, wait in this order.
 const QUEUED: [&str; 5] = [
-    "RPUSH queue:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1",
-    "HSET waiters:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 60000~7 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 60000~7",
-    "HSET waiters:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb 9999999999999~heard cccccccc-cccc-4ccc-8ccc-cccccccccccc 9999999999999~",
-    "PEXPIRE queue:{lock:a} 30000",
-    "PEXPIRE waiters:{lock:a} 30000",
+    "RPUSH lock-core:queue:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1",
+    "HSET lock-core:waiters:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 60000~7 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 60000~7",
+    "HSET lock-core:waiters:{lock:a} bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb 9999999999999~heard cccccccc-cccc-4ccc-8ccc-cccccccccccc 9999999999999~",
+    "PEXPIRE lock-core:queue:{lock:a} 30000",
+    "PEXPIRE lock-core:waiters:{lock:a} 30000",
 ];
 /// C alone waits.
 const ONE: [&str; 4] = [
-    "RPUSH queue:{lock:a} cccccccc-cccc-4ccc-8ccc-cccccccccccc:1",
-    "HSET waiters:{lock:a} cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 60000~7 cccccccc-cccc-4ccc-8ccc-cccccccccccc 9999999999999~",
-    "PEXPIRE queue:{lock:a} 30000",
-    "PEXPIRE waiters:{lock:a} 30000",
+    "RPUSH lock-core:queue:{lock:a} cccccccc-cccc-4ccc-8ccc-cccccccccccc:1",
+    "HSET lock-core:waiters:{lock:a} cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 60000~7 cccccccc-cccc-4ccc-8ccc-cccccccccccc 9999999999999~",
+    "PEXPIRE lock-core:queue:{lock:a} 30000",
+    "PEXPIRE lock-core:waiters:{lock:a} 30000",
 ];
 const BUSY: [&str; 6] = [HELD, QUEUED[0], QUEUED[1], QUEUED[2], QUEUED[3], QUEUED[4]];
 const BUSY_ONE: [&str; 5] = [HELD, ONE[0], ONE[1], ONE[2], ONE[3]];
@@ -72,22 +72,22 @@ const BUSY_ONE: [&str; 5] = [HELD, ONE[0], ONE[1], ONE[2], ONE[3]];
 const OWNED_ONCE: [&str; 4] = [
     "HSET lock:a dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 1 lock-core:tenure 1",
     "PEXPIRE lock:a 60000",
-    "HSET holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1",
-    "PEXPIRE holds:{lock:a} 60000",
+    "HSET lock-core:holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1",
+    "PEXPIRE lock-core:holds:{lock:a} 60000",
 ];
 const OWNED_TWICE: [&str; 4] = [
     "HSET lock:a dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 2 lock-core:tenure 1",
     "PEXPIRE lock:a 60000",
-    "HSET holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1 bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 1",
-    "PEXPIRE holds:{lock:a} 60000",
+    "HSET lock-core:holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1 bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 1",
+    "PEXPIRE lock-core:holds:{lock:a} 60000",
 ];
 /// The owner has the lock three times: through A, which has crashed, through B, and through C, which needs it for less time than
 /// it lasts.
 const OWNED_THRICE: [&str; 4] = [
     "HSET lock:a dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 3 lock-core:tenure 1",
     "PEXPIRE lock:a 60000",
-    "HSET holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1 bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 1 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 1 clients aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa~1;bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb~SOON;cccccccc-cccc-4ccc-8ccc-cccccccccccc~SOON;",
-    "PEXPIRE holds:{lock:a} 60100",
+    "HSET lock-core:holds:{lock:a} owner dddddddd-dddd-4ddd-8ddd-dddddddddddd:9 fence 1700000000000000 aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:1 1 bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb:1 1 cccccccc-cccc-4ccc-8ccc-cccccccccccc:1 1 clients aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa~1;bbbbbbbb-bbbb-4bbb-8bbb-bbbbbbbbbbbb~SOON;cccccccc-cccc-4ccc-8ccc-cccccccccccc~SOON;",
+    "PEXPIRE lock-core:holds:{lock:a} 60100",
 ];
 /// A client that knows no holds has it.
 const OWNED_ELSEWHERE: [&str; 2] = [

@@ -177,6 +177,8 @@ impl Bearer {
         let Ok(number) = number.parse::<u64>() else {
             return Self::default();
         };
+        // A later version may append to a token.
+        let name = name.split('{').next().unwrap_or_default();
         let millis = sequence_of(number) >> COUNT_BITS;
         // A client that begins many acquisitions in a millisecond counts ahead of its clock.
         let since = SystemTime::UNIX_EPOCH.checked_add(EPOCH + Duration::from_millis(millis));

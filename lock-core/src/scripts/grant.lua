@@ -32,8 +32,8 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
     local others = redis.call('EXISTS', queue)
     -- Before any step that may be refused: the waiters hash must not name a token without a place in the queue.
     if others == 0 then redis.call('DEL', waiters) else redis.call('HDEL', waiters, head) end
-    local ttl, wanted = string.match(known[1] or '', '^(%d+) (%d+)$')
-    local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
+    local ttl, wanted = string.match(known[1] or '', '^(%d+) (%d+)')
+    local alive_until, channel = string.match(known[2] or '', '^(%d+) (%S*)')
     local live = ttl and (head == asking or (alive_until and tonumber(alive_until) > now))
     if live and in_cluster and head ~= asking and channel ~= '' then
       local here = redis.pcall('PUBSUB', 'NUMSUB', channel)
@@ -78,7 +78,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
             local behind = redis.call('LINDEX', queue, at)
             if not behind then break end
             local of = redis.call('HMGET', waiters, string.sub(behind, 1, ID))
-            local hears = string.match(of[1] or '', '^%d+ (.+)$')
+            local hears = string.match(of[1] or '', '^%d+ (%S+)')
             if hears then
               redis.pcall('PUBLISH', hears, 'free ' .. behind)
               break
@@ -106,7 +106,7 @@ local function grant_first(lock, queue, waiters, ...)
   local waiting = redis.pcall('RPUSH', queue, off)
   if type(waiting) == 'table' then
     -- A queue that ended here, in a slot of a cluster that is moving, begins on the other node: the waiter asks again.
-    local channel = string.match(said and said[2] or '', '^%d+ (.+)$')
+    local channel = string.match(said and said[2] or '', '^%d+ (%S+)')
     if channel then redis.pcall('PUBLISH', channel, 'free ' .. off) end
     return nil, grant
   end

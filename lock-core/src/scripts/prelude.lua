@@ -19,9 +19,10 @@ local function channel_of(token, key)
   return string.sub(key, 1, ours - 1) .. CHANNELS .. string.sub(token, 1, ID)
 end
 
--- The name of the client in a token, which is `client id:number:name`. Empty in a token of another kind of client.
+-- The name of the client in a token, which is `client id:number:name`. Empty in a token of another kind of client. A later version
+-- may append to a token, behind a brace, to an entry of a queue or a hash, behind a space.
 local function name_in(token)
-  return string.match(string.sub(token, ID + 1), '^:%d+:(.+)$') or ''
+  return string.match(string.sub(token, ID + 1), '^:%d+:([^{]+)') or ''
 end
 
 -- A write that changes nothing, before the reply that a lock is not held, or is held by another client. The data of a replica may

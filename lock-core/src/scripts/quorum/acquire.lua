@@ -66,7 +66,7 @@ if mode == 'wait' then
     local before
     for i = -1, -LONGEST, -1 do
       local other = redis.call('LINDEX', queue, i)
-      if not other or (tonumber(redis.call('HGET', waiters, other)) or 0) <= tonumber(ticket) then break end
+      if not other or tonumber(string.match(redis.call('HGET', waiters, other) or '', '^%d+') or 0) <= tonumber(ticket) then break end
       before = other
     end
     redis.call('HSET', waiters, token, ticket)

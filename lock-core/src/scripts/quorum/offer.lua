@@ -11,7 +11,7 @@ local function offer(lock, queue, waiters)
   local now = t[1] * 1000 + math.floor(t[2] / 1000)
   while head do
     local known = redis.call('HMGET', waiters, head, string.sub(head, 1, ID))
-    local alive_until, channel = string.match(known[2] or '', '^(%d+) (.*)$')
+    local alive_until, channel = string.match(known[2] or '', '^(%d+) (%S*)')
     if known[1] and alive_until and tonumber(alive_until) > now then
       -- A client that polls finds the offer by polling. If PUBLISH is refused (an ACL), the waiter may still live.
       if channel == '' or redis.pcall('PUBLISH', channel, 'free ' .. head) ~= 0 then

@@ -57,7 +57,7 @@ end
 -- The end of the leases of each client, and the number of clients.
 local function clients_of(text)
   local clients, n = {}, 0
-  for client, ends in string.gmatch(type(text) == 'string' and text or '', '(%S+) (%d+);') do
+  for client, ends in string.gmatch(type(text) == 'string' and text or '', '(%S+) (%d+)[^;]*;') do
     clients[client] = tonumber(ends)
     n = n + 1
   end

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::{OptionFuture, join5};
+use futures_util::future::{OptionFuture, join, join5};
 use redis::{
     AsyncConnectionConfig, Cmd, ErrorKind, ProtocolVersion, RedisConnectionInfo, RedisResult,
     Value, cmd,
@@ -19,6 +19,7 @@ use tokio::time::{Instant, timeout};
 use super::authenticate;
 use super::dial::Caller;
 use super::error::{is_reply, not_accepted, not_connected_within, said};
+use super::format;
 use super::link::{Link, Live};
 use super::look::{Look, lacks_channels};
 use super::script::RAISE;
@@ -199,7 +200,7 @@ impl Link {
         })
     }
 
-    /// Says who we are, subscribes, raises the counter of the fencing tokens, and looks at the server.
+    /// Says who we are, subscribes, raises the counter of the fencing tokens, compares the format, and looks at the server.
     async fn set_up(&self, target: &Target, socket: &Socket, pushes: bool) -> RedisResult<()> {
         let attached = self.attached.get();
         let (mut named, mut requests) = (socket.clone(), socket.requests.clone());
@@ -229,9 +230,12 @@ impl Link {
             }
         };
         // One round trip for all.
-        let (looked, (), subscribed, (), ()) =
-            join5(self.look(target, socket), name, subscribe, follow, raise).await;
+        let look = self.look(target, socket);
+        let compare = format::compare(target, socket, self.source.in_cluster);
+        let (looked, compared, subscribed, _, ()) =
+            join5(look, compare, subscribe, join(name, follow), raise).await;
         looked?;
+        compared?;
         match subscribed {
             None => {}
             Some(Ok(())) => self.pushes.store(true, Ordering::Relaxed),

@@ -8,6 +8,7 @@ mod connecting;
 mod dial;
 mod endpoint;
 mod error;
+mod format;
 mod guarded;
 mod kinds;
 mod link;

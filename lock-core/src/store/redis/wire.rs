@@ -109,7 +109,8 @@ pub(in crate::store) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>,
     (keys, args)
 }
 
-/// Delivers a message of a script. Any other client can publish one as well, so an unknown message is ignored.
+/// Delivers a message of a script. Any other client can publish one as well, so an unknown message is ignored. A later version may
+/// append words, and in `granted`, which ends with the name of the lock, to the word `0` or `1`, behind a comma.
 ///
 /// - `granted <token> <fence> <reserve> <0|1 others queue> <ttl, ms> <lock>`, for an exclusive lock
 /// - `contended <token>`
@@ -137,19 +138,19 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
             }
             grant.is_some()
         }
-        [Some("contended"), Some(token), None, ..] => {
+        [Some("contended"), Some(token), ..] => {
             events.contended(token);
             true
         }
-        [Some("revoked"), Some(token), None, ..] => {
+        [Some("revoked"), Some(token), ..] => {
             events.revoked(token);
             true
         }
-        [Some("free"), Some(token), None, ..] => {
+        [Some("free"), Some(token), ..] => {
             events.freed(token);
             true
         }
-        [Some("behind"), None, ..] => true,
+        [Some("behind"), ..] => true,
         _ => false,
     };
     if !understood {
@@ -168,7 +169,7 @@ fn granted(
         kind: Kind::Exclusive,
         fence: fence?.parse().ok()?,
         reserve: reserve?.parse().ok()?,
-        contended: others? == "1",
+        contended: others?.split(',').next() == Some("1"),
         ttl: Duration::from_millis(ttl?.parse().ok()?),
     })
 }

@@ -24,6 +24,7 @@ const KINDS: [&[(&str, &str)]; 3] = [
         ("extend", "2 L L2 tok tok ttl"),
         ("extend", "2 L L2 tok tok ttl ttl"),
         ("inspect", "2 L Q"),
+        ("format", "1 F 1"),
         ("force_release", "4 L Q W F"),
     ],
     &[

@@ -375,6 +375,7 @@ pub(super) fn leftovers(world: &World) -> Vec<String> {
         .map(|key| String::from_utf8_lossy(key).into_owned());
     let expected = |name: &String| {
         name.starts_with("lock-core:fence")
+            || name == "lock-core:format"
             || name.starts_with("effects:")
             || name.starts_with("foreign:")
     };
