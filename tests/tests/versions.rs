@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lock_core::{LockError, LockManager, LossReason};
 use lock_tests::kit::{command, ms};
-use lock_tests::{LIMIT, TestCluster, TestServer, eventually};
+use lock_tests::{DropMode, LIMIT, Proxy, TestCluster, TestServer, eventually};
 use tokio::time::timeout;
 
 /// The sentence of a refused configuration, of either build.
@@ -77,6 +77,21 @@ async fn a_program_with_an_older_format_is_refused_when_it_connects_again() {
     for locks in [&idle, &busy] {
         assert_eq!(refused(locks.lock("b").try_acquire().await), is_newer(&at));
     }
+}
+
+#[tokio::test]
+async fn the_format_is_compared_without_a_further_round_trip() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let _unanswered = proxy.drop_next_reply_matching(
+        |request| request.script() == Some("probe"),
+        DropMode::Silent,
+    );
+    let compared = proxy.on_request(|request| request.script() == Some("format"));
+    let url = proxy.url();
+    let connecting = tokio::spawn(async move { LockManager::connect(&url).await });
+    compared.await;
+    connecting.abort();
 }
 
 /// Else a newer program could begin while the older ones run.
