@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager, LossReason};
-use lock_tests::kit::{command, ms};
+use lock_tests::kit::{command, ms, try_command};
 use lock_tests::{DropMode, LIMIT, Proxy, TestCluster, TestServer, eventually};
 use tokio::time::timeout;
 
@@ -26,7 +26,7 @@ fn is_older(at: &str, key: &str) -> String {
 fn is_newer(at: &str) -> String {
     format!(
         "the locks on the server at {at} have format 2, and this program knows format 1: build it with the version of lock-core \
-         that the other programs use"
+         of the other programs, or stop those, then `SET lock-core:format 1`"
     )
 }
 
@@ -118,13 +118,28 @@ async fn a_quorum_refuses_another_format() {
     LockManager::builder().begin_quorum(&urls).await.unwrap();
     let old = LockManager::connect_quorum(&urls).await.unwrap();
     works(&old).await;
+    // A node that comes back empty gets no note from a program that is refused.
+    nodes[2].kill();
+    nodes[2].restart().await;
     let new = lock_core_next::LockManager::connect_quorum(&urls).await;
     let text = new.expect_err("another format").to_string();
-    for node in &nodes {
-        let sentence = is_older(&node.addr().to_string(), "lock-core:format");
-        assert!(text.contains(&sentence), "{text}");
-    }
+    let sentence = "its locks have format 1, and this program writes format 2: stop all programs with an older lock-core, then call \
+                    `begin_quorum` with `anew`";
+    assert_eq!(text.matches(sentence).count(), 2, "{text}");
+    assert_eq!(nodes[2].keys().await, [""; 0]);
     works(&old).await;
+
+    assert_eq!(old.shutdown(LIMIT).await, 0);
+    let begin = lock_core_next::LockManager::builder().begin_quorum(&urls);
+    begin.anew().await.unwrap();
+    let new = lock_core_next::LockManager::connect_quorum(&urls)
+        .await
+        .unwrap();
+    let held = new.lock("a").acquire().await.unwrap();
+    let again = LockManager::connect_quorum(&urls).await;
+    let text = again.expect_err("another format").to_string();
+    assert!(text.contains("its locks have format 2"), "{text}");
+    held.release().await.unwrap();
 }
 
 #[tokio::test]
@@ -132,40 +147,93 @@ async fn a_cluster_refuses_another_format() {
     let cluster = TestCluster::start(3).await;
     let old = LockManager::connect(&cluster.url()).await.unwrap();
     works(&old).await;
+    // The number moves with its slot, and a program that is refused leaves nothing.
+    let slot = cluster.slot_of("lock-core:format").await;
+    let from = cluster.master_of(slot);
+    let to = (from + 1) % 3;
+    cluster.move_slot(slot, from, to).await;
     let new = lock_core_next::LockManager::connect(&cluster.url()).await;
-    let text = refused(new);
-    assert!(text.contains("then `SET lock-core:format:{"), "{text}");
-    // As the sentences say, one after the other.
+    let at = cluster.masters()[to].server.addr().to_string();
+    assert_eq!(refused(new), is_older(&at, "lock-core:format"));
+    works(&old).await;
+    works(&LockManager::connect(&cluster.url()).await.unwrap()).await;
+
     assert_eq!(old.shutdown(LIMIT).await, 0);
-    for _ in 0..3 {
-        let new = lock_core_next::LockManager::connect(&cluster.url()).await;
-        let text = refused(new);
-        let at = text
-            .split("server at ")
-            .nth(1)
-            .unwrap()
-            .split(' ')
-            .next()
-            .unwrap();
-        let set = text.split('`').nth(1).unwrap();
-        let mut masters = cluster.masters().iter();
-        let master = masters
-            .find(|node| node.server.addr().to_string() == at)
-            .unwrap();
-        let () = command(&master.server, set).await;
-    }
-    let new = lock_core_next::LockManager::connect(&cluster.url())
+    let () = command(&cluster.masters()[to].server, "SET lock-core:format 2").await;
+    let new = lock_core_next::LockManager::connect(&cluster.url()).await;
+    let held = new.unwrap().lock("a").acquire().await.unwrap();
+    let again = LockManager::connect(&cluster.url()).await;
+    assert_eq!(refused(again), is_newer(&at));
+    held.release().await.unwrap();
+}
+
+/// A comparison that the server refuses proves nothing, so a program does not start without one.
+#[tokio::test]
+async fn a_program_does_not_start_without_a_comparison() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let connect = || lock_core_next::LockManager::connect(&url);
+    let text = |error: lock_core_next::LockError| error.to_string();
+
+    // It can be read, but not written.
+    let () = command(&server, "CONFIG SET min-replicas-to-write 1").await;
+    let refused = connect().await.map_err(text).unwrap_err();
+    assert!(refused.contains("(NOREPLICAS "), "{refused}");
+    let () = command(&server, "CONFIG SET min-replicas-to-write 0").await;
+    let old = LockManager::connect(&server.url()).await.unwrap();
+    let held = old.lock("a").acquire().await.unwrap();
+
+    // The server is busy with a script of another client, which does not end by itself.
+    let () = command(&server, "CONFIG SET busy-reply-threshold 50").await;
+    let mut busy = server.connection().await;
+    let endless = tokio::spawn(async move {
+        let mut script = redis::cmd("EVAL");
+        script.arg("while true do end").arg(0);
+        script.query_async::<()>(&mut busy).await
+    });
+    eventually("busy", LIMIT, async || {
+        let ping = try_command::<String>(&server, "PING").await;
+        ping.is_err_and(|error| error.code() == Some("BUSY"))
+    })
+    .await;
+    let refused = connect().await.map_err(text).unwrap_err();
+    assert!(refused.contains("(BUSY "), "{refused}");
+    let () = command(&server, "SCRIPT KILL").await;
+    endless.await.unwrap().unwrap_err();
+    assert!(held.is_held());
+    let refused = connect().await.map_err(text).unwrap_err();
+    assert!(refused.contains("have format 1"), "{refused}");
+
+    // The user may not touch it.
+    let rights = "on >secret resetchannels ~lock:* ~lock-core:queue:* ~lock-core:waiters:* ~lock-core:fence &* +@all";
+    let () = command(&server, &format!("ACL SETUSER app {rights}")).await;
+    let url = server.url().replace("redis://", "redis://app:secret@");
+    let refused = lock_core_next::LockManager::connect(&url).await;
+    let refused = refused.map_err(text).unwrap_err();
+    assert!(
+        refused.ends_with("permits it with `ACL SETUSER app ~lock-core:*`"),
+        "{refused}"
+    );
+}
+
+#[tokio::test]
+async fn each_database_has_a_format() {
+    let server = TestServer::start().await;
+    let url = format!("{}/3", server.url());
+    works(&LockManager::connect(&url).await.unwrap()).await;
+    let new = lock_core_next::LockManager::connect(&url).await;
+    let text = refused(new);
+    assert!(
+        text.contains(&format!("at {} in database 3 have format 1", server.addr())),
+        "{text}"
+    );
+    assert!(
+        text.ends_with("then `SET lock-core:format 2` in database 3"),
+        "{text}"
+    );
+    lock_core_next::LockManager::connect(&server.url())
         .await
         .unwrap();
-    new.lock("a")
-        .acquire()
-        .await
-        .unwrap()
-        .release()
-        .await
-        .unwrap();
-    let text = refused(LockManager::connect(&cluster.url()).await);
-    assert!(text.contains("have format 2"), "{text}");
 }
 
 #[tokio::test]

@@ -48,10 +48,11 @@ impl Prefix<'_> {
             ));
         }
         // The scripts find the reserved name behind the namespace, and channels are words of a message.
-        let is_plain = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}');
+        let is_plain =
+            |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b'{' | b'}' | b'\'' | b'"');
         if !namespace.bytes().all(is_plain) || namespace.contains(RESERVED) {
             return Err(LockError::config(
-                "the namespace cannot be used: choose printable ASCII characters without spaces and braces, and not `lock-core:`",
+                "the namespace cannot be used: choose printable ASCII characters without spaces, quotes and braces, and not `lock-core:`",
             ));
         }
         if self.is_reserved("") {

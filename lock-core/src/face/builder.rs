@@ -98,11 +98,11 @@ impl LockManagerBuilder {
     ///
     /// It stands in front of the [prefix](Self::prefix), of the keys of [reentrant locks](crate::ReentrantLock), of their channels,
     /// and of the keys that the library keeps beside the locks (`lock-core:`): tenants with different namespaces have nothing in
-    /// common. So one pattern for keys and one for channels is enough for a user of the server: `~team-a:* &team-a:*`, and then
+    /// common, if neither begins with the other. So one pattern for keys and one for channels is enough for a user of the server: `~team-a:* &team-a:*`, and then
     /// no tenant can touch the locks of another one. All programs that share locks name the same namespace. A reentrant lock in a
     /// namespace is not shared with Redisson.
     ///
-    /// Printable ASCII characters without spaces and braces, at most 255 together with the prefix.
+    /// Printable ASCII characters without spaces, quotes and braces, at most 255 together with the prefix.
     ///
     /// # Examples
     ///
@@ -421,7 +421,8 @@ impl LockManagerBuilder {
     /// tokens of a cloud or a vault. Also for the nodes of a cluster and of a quorum; sentinels have a
     /// [provider of their own](Self::sentinel_credentials).
     ///
-    /// The provider must answer within the [`command_deadline`](Self::command_deadline). If it fails, panics or is late, or if the
+    /// The provider runs in the runtime of the manager, between its renewals: a client that blocks belongs into `spawn_blocking`. It
+    /// must answer within the [`command_deadline`](Self::command_deadline). If it fails, panics or is late, or if the
     /// server refuses what it gave, the attempt to connect has failed, and is repeated as without an answer of the server: callers
     /// get [`Unavailable`](crate::LockError::Unavailable), with the text of its error. A connection that lives goes on. If the
     /// credentials [last](crate::Credentials::lasts) for a limited time, the connection authenticates anew before they end.

@@ -37,7 +37,7 @@ impl LockManagerBuilder {
     ///
     /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and without a tokio runtime. `connect`
     /// also examines the server, and the error says what to change: for a refused password or certificate, a port with or without
-    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster behind another URL, a server older than Redis 6.2, a user without the rights that locks need, a name
+    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster behind another URL, a server older than Redis 6.2, a user without the rights that locks need, programs with another format of the locks, a name
     /// that the sentinels do not know. [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, and for a
     /// replica.
     ///
@@ -166,7 +166,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](LockError::Unavailable) if a node does not answer: all of them must;
+    /// [`Unavailable`](LockError::Unavailable) if a node does not answer: all of them must; [`InvalidConfig`](LockError::InvalidConfig)
+    /// without a tokio runtime, also with [`own_thread`](Self::own_thread);
     /// [`InvalidConfig`](LockError::InvalidConfig) if some nodes have lost their data or have restarted since the quorum began, if one belongs
     /// to another quorum, or as for [`connect_quorum`](Self::connect_quorum).
     ///
@@ -195,7 +196,7 @@ impl LockManagerBuilder {
     ///
     /// Such a connection receives no messages for locks, so a waiter polls every [`poll_interval`](Self::poll_interval). A break of
     /// the connection is noticed at the next command, so a lock that was taken away meanwhile is lost at its next renewal. A
-    /// `MultiplexedConnection` does not reconnect: prefer the others.
+    /// `MultiplexedConnection` does not reconnect: prefer the others. The server is not examined.
     ///
     /// # Errors
     ///

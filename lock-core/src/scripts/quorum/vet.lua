@@ -8,6 +8,7 @@
 --   boot               a random name: another one for each run
 --   since              the beginning of the wait, by the clock of the node, ms; 0 once the node votes
 --   counted            the least counter of fencing tokens after the wait
+--   format             the number of the wire format; 1 if it is missing
 --   new                1 if no node of the quorum had a note when this one was written
 --
 -- A node with another run, or without a note, may have forgotten votes. It gives none for the wait of the quorum: no ttl is longer
@@ -20,10 +21,11 @@
 --       2 label  3 list  4 wait, ms  5 run  6 second replication id
 --       7 boot of a note that is written; for 'begin' the boot whose wait ends
 --       8 the largest counter that the client knows of
+--       9 the number of the client's format
 -- Returns one of
 --   {left, boot, counter, new}     the rest of the wait, ms, 0 if the node votes; its counter; whether the quorum is new
 --   {'none'}                       there is no note
---   {'other', label, list, wait}   the node belongs to another quorum, or is another node of it
+--   {'other', label, list, wait, format}   the node belongs to another quorum, or is another node of it, or has another format
 --
 -- Atomic, because two clients may find the same restart.
 local NOTE = KEYS[1]
@@ -35,11 +37,13 @@ local now, micros = t[1] * 1000 + math.floor(t[2] / 1000), t[1] * 1000000 + t[2]
 local function number(value) return string.format('%.0f', value) end
 
 if redis.call('TYPE', NOTE)['ok'] ~= 'hash' then redis.call('DEL', NOTE) end
-local known = redis.call('HMGET', NOTE, 'label', 'list', 'wait', 'run', 'replid', 'boot', 'since', 'counted', 'new')
+local known = redis.call('HMGET', NOTE, 'label', 'list', 'wait', 'run', 'replid', 'boot', 'since', 'counted', 'new', 'format')
+local format = known[10] or '1'
 local is_none = not known[6]
 if is_none and how ~= 'join' and how ~= 'new' and how ~= 'anew' then return {'none'} end
-if not is_none and how ~= 'anew' and not (known[1] == label and known[2] == list and known[3] == wait) then
-  return {'other', known[1] or '', known[2] or '', known[3] or ''}
+local is_ours = known[1] == label and known[2] == list and known[3] == wait and format == ARGV[9]
+if not is_none and how ~= 'anew' and not is_ours then
+  return {'other', known[1] or '', known[2] or '', known[3] or '', format}
 end
 
 local fence = FENCE .. (known[6] or '')
@@ -54,7 +58,8 @@ if is_none or how == 'anew' or is_lost or known[4] ~= run or (replid ~= '' and r
   redis.call('DEL', NOTE, fence)
   known[6], known[9], since, counter = boot, how == 'new' and '1' or '0', now, nil
   fence = FENCE .. boot
-  redis.call('HSET', NOTE, 'label', label, 'list', list, 'wait', wait, 'run', run, 'replid', replid, 'boot', boot, 'new', known[9])
+  redis.call('HSET', NOTE, 'label', label, 'list', list, 'wait', wait, 'run', run, 'replid', replid, 'boot', boot, 'new', known[9],
+    'format', ARGV[9])
 end
 if counter then return {0, known[6], counter, tonumber(known[9])} end
 

@@ -18,6 +18,7 @@ use super::vetting::{Run, Statement, Vetted, Vetting};
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
+use crate::store::redis::differs;
 
 /// A connection that may be used for votes: its generation, and the key of the node's counter.
 pub(super) type Admitted = (u64, Arc<str>);
@@ -257,9 +258,18 @@ impl Members {
 
     /// The server of this node is another node, or a node of another quorum.
     pub(super) fn is_other(&self, node: &Member, other: Vetted) -> StoreError {
-        let Vetted::Other { label, list, wait } = other else {
+        let Vetted::Other {
+            label,
+            list,
+            wait,
+            format,
+        } = other
+        else {
             return reconnected();
         };
+        if let Some(why) = differs(&format, "call `begin_quorum` with `anew`") {
+            return StoreError::Misconfigured(format!("its locks have {why}").into());
+        }
         let named = self.all.iter().find(|other| other.label == label);
         let named = named.filter(|named| list == self.list && named.index != node.index);
         let why = match named {

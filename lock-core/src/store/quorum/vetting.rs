@@ -6,7 +6,7 @@ use redis::{Cmd, Value, cmd};
 
 use crate::base::rt;
 use crate::store::StoreError;
-use crate::store::redis::{Name, garbled, millis, text, word};
+use crate::store::redis::{FORMAT, Name, garbled, millis, text, word};
 
 /// A run of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,7 +71,7 @@ pub(super) struct Statement<'a> {
 
 impl Statement<'_> {
     /// The arguments of the script.
-    pub(super) fn args(&self) -> [String; 8] {
+    pub(super) fn args(&self) -> [String; 9] {
         let how = match self.how {
             Vetting::Look => "vet",
             Vetting::Join => "join",
@@ -93,6 +93,7 @@ impl Statement<'_> {
             replication.clone(),
             boot,
             self.counted.to_string(),
+            FORMAT.to_string(),
         ]
     }
 }
@@ -115,6 +116,7 @@ pub(super) enum Vetted {
         label: String,
         list: String,
         wait: String,
+        format: String,
     },
 }
 
@@ -139,10 +141,11 @@ impl Vetted {
                 is_new: *is_new == 1,
             },
             (Some("none"), [_]) => Self::Blank,
-            (Some("other"), [_, label, list, wait]) => Self::Other {
+            (Some("other"), [_, label, list, wait, format]) => Self::Other {
                 label: word(label)?,
                 list: word(list)?,
                 wait: word(wait)?,
+                format: word(format)?,
             },
             _ => return Err(garbled()),
         })

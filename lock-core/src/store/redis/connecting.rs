@@ -231,11 +231,12 @@ impl Link {
         };
         // One round trip for all.
         let look = self.look(target, socket);
-        let compare = format::compare(target, socket, self.source.in_cluster);
+        let compare = self.compare(target, socket);
         let (looked, compared, subscribed, _, ()) =
             join5(look, compare, subscribe, join(name, follow), raise).await;
         looked?;
         compared?;
+        self.was_looked_at.store(true, Ordering::Relaxed);
         match subscribed {
             None => {}
             Some(Ok(())) => self.pushes.store(true, Ordering::Relaxed),
@@ -250,6 +251,15 @@ impl Link {
         Ok(())
     }
 
+    /// Compares the format.
+    async fn compare(&self, target: &Target, socket: &Socket) -> RedisResult<()> {
+        if self.source.is_node {
+            return Ok(());
+        }
+        let is_first = !self.was_looked_at.load(Ordering::Relaxed);
+        format::compare(target, socket, is_first).await
+    }
+
     /// Looks at the server, unless it has passed before.
     async fn look(&self, target: &Target, socket: &Socket) -> RedisResult<()> {
         if self.was_looked_at.load(Ordering::Relaxed) {
@@ -260,9 +270,7 @@ impl Link {
             socket: socket.clone(),
             in_cluster: self.source.in_cluster,
         };
-        Box::pin(look.look()).await?;
-        self.was_looked_at.store(true, Ordering::Relaxed);
-        Ok(())
+        Box::pin(look.look()).await
     }
 
     fn poll_instead(&self, why: &str) {

@@ -98,13 +98,13 @@ impl Endpoint {
         }
     }
 
-    /// The server behind a URL, which stays the same.
+    /// A node of a quorum: the server behind a URL, which stays the same.
     pub(in crate::store) fn at(
         url: &str,
         config: &RedisConfig,
         limit: Duration,
     ) -> Result<Self, LockError> {
-        let source = Source::fixed(Target::parse(url, config)?);
+        let source = Source::of_quorum(Target::parse(url, config)?);
         Ok(Self::open(source, limit))
     }
 

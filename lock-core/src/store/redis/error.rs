@@ -168,16 +168,21 @@ fn refused(said: &str) -> StoreError {
     })
 }
 
+/// Whether the keys of a command are not the user's.
+pub(super) fn is_about_keys(refusal: &str) -> bool {
+    refusal.contains("one of the keys") || refusal.contains("access a key")
+}
+
 /// What a refusal says that the user may not do, as advice.
 fn missing_right(refusal: &str) -> Option<String> {
-    if refusal.contains("one of the keys") || refusal.contains("access a key") {
+    if is_about_keys(refusal) {
         return Some(
-            "add a pattern for its keys to the user, as `ACL SETUSER user ~lock:*`".to_owned(),
+            "add a pattern for its keys to the user, as `ACL SETUSER <user> ~lock:*`".to_owned(),
         );
     }
     let (_, quoted) = refusal.split_once("run the '")?;
     let (command, _) = quoted.split_once('\'')?;
-    Some(format!("permit it with `ACL SETUSER user +{command}`"))
+    Some(format!("permit it with `ACL SETUSER <user> +{command}`"))
 }
 
 /// What the server said, as it said it. The `redis` crate shows the names of its own types instead of the code.

@@ -1,48 +1,71 @@
 //! The number of the wire format. The first client of a server writes it there, and each client compares it at each connection:
-//! clients of different formats would hold one lock at one time, or leave each other's waiters asleep.
+//! clients of different formats would hold one lock at one time, or leave each other's waiters asleep. In a cluster one master has it,
+//! and in a quorum it is in the note of each node.
 
 use once_cell::sync::Lazy;
-use redis::{RedisResult, from_redis_value};
+use redis::{RedisError, RedisResult, Value, from_redis_value};
 
-use super::error::misconfigured;
+use super::error::{is_about_keys, misconfigured, said};
+use super::look::lacks;
 use super::script::{Script, script};
 use super::socket::Socket;
 use super::target::Target;
 use super::wire::{Arg, Name};
 
 /// `CONTRIBUTING.md` says what changes it. The cfg is that of the second build in the tests.
-const FORMAT: u64 = if cfg!(lock_next_format) { 2 } else { 1 };
+pub(in crate::store) const FORMAT: u64 = if cfg!(lock_next_format) { 2 } else { 1 };
 
 static COMPARE: Lazy<Script> = script!("format", "format.lua");
 
-/// An error if other clients of this server use another format. In a cluster each master has a number, behind a tag in one of its
-/// slots. No answer proves nothing, and neither does a refusal.
-pub(super) async fn compare(
-    target: &Target,
-    socket: &Socket,
-    in_cluster: Option<&str>,
-) -> RedisResult<()> {
-    let key = match in_cluster {
-        Some(tag) => Name([&target.namespace, "lock-core:format:", tag]),
-        None => Name::ours(&target.namespace, "lock-core:format"),
-    };
+/// An error if other clients of this server use another format. A first connection needs an answer.
+pub(super) async fn compare(target: &Target, socket: &Socket, is_first: bool) -> RedisResult<()> {
+    let key = Name::ours(&target.namespace, "lock-core:format");
     let compare = COMPARE.by_text(&[key], &[Arg::Number(FORMAT)]);
     let answer = socket.clone().request(&compare).await;
-    let answer = answer.and_then(redis::Value::extract_error);
-    let Ok(known) = answer.and_then(|known| Ok(from_redis_value::<String>(known)?)) else {
-        return Ok(());
+    let known = match answer.and_then(Value::extract_error) {
+        Ok(known) => from_redis_value(known).unwrap_or_default(),
+        Err(error) if said(&error).contains("WRONGTYPE") => String::new(),
+        Err(error) if is_about_keys(&said(&error)) => return Err(lacks(target, &["~"])),
+        Err(error) if is_first && !is_elsewhere(&error) => return Err(error),
+        Err(_) => return Ok(()),
     };
-    let at = &target.address;
+    let database = match target.info.redis_settings().db() {
+        0 => String::new(),
+        number => format!(" in database {number}"),
+    };
+    match differs(&known, &format!("`SET {key} {FORMAT}`{database}")) {
+        None => Ok(()),
+        Some(why) => Err(misconfigured(format!(
+            "the locks on the server at {}{database} have {why}",
+            target.address
+        ))),
+    }
+}
+
+/// Another master of the cluster has the number, or the user may not run a command: the look at the server names it if locks need it.
+fn is_elsewhere(error: &RedisError) -> bool {
+    let of_script = [
+        "can't run this command",
+        "permissions to run",
+        "Unknown Redis",
+    ];
+    let said = said(error);
+    error.code() == Some("MOVED") || of_script.iter().any(|words| said.contains(words))
+}
+
+/// Why a client cannot use locks of this format, and what to do. `begin` is what begins ours.
+pub(in crate::store) fn differs(known: &str, begin: &str) -> Option<String> {
     match known.parse::<u64>() {
-        Ok(FORMAT) => Ok(()),
-        Ok(newer) if newer > FORMAT => Err(misconfigured(format!(
-            "the locks on the server at {at} have format {newer}, and this program knows format {FORMAT}: build it with the version \
-             of lock-core that the other programs use"
-        ))),
-        _ => Err(misconfigured(format!(
-            "the locks on the server at {at} have format {}, and this program writes format {FORMAT}: stop all programs with an older \
-             lock-core, then `SET {key} {FORMAT}`",
-            known.chars().take(20).collect::<String>().escape_debug()
-        ))),
+        Ok(FORMAT) => None,
+        Ok(newer) if newer > FORMAT => Some(format!(
+            "format {newer}, and this program knows format {FORMAT}: build it with the version of lock-core of the other programs, or stop \
+             those, then {begin}"
+        )),
+        older => {
+            let older = older.map_or("an unknown format".to_owned(), |n| format!("format {n}"));
+            Some(format!(
+                "{older}, and this program writes format {FORMAT}: stop all programs with an older lock-core, then {begin}"
+            ))
+        }
     }
 }

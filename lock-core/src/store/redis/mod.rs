@@ -42,6 +42,7 @@ use tokio::time::timeout;
 pub(super) use self::endpoint::Endpoint;
 use self::error::no_reply;
 pub(super) use self::error::{classify, garbled};
+pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::GuardedCall;
 use self::kinds::of_kind;
 pub(super) use self::list::{page, scanned};

@@ -92,6 +92,8 @@ pub(in crate::store) struct Source {
     /// Whether a message on [`HELLO`] is followed. Not by a node of a quorum: it is one server.
     pub(super) follows: bool,
     pub(super) sentinels: Option<Arc<Sentinels>>,
+    /// Whether it is a node of a quorum. Its note has the number of the format.
+    pub(super) is_node: bool,
     /// A tag in a slot of the server, if it is one of the masters of a cluster.
     pub(super) in_cluster: Option<&'static str>,
 }
@@ -114,6 +116,13 @@ impl Course {
 impl Source {
     pub(in crate::store) fn fixed(url: Target) -> Self {
         Self::new(url, false, None)
+    }
+
+    /// A node of a quorum.
+    pub(super) fn of_quorum(url: Target) -> Self {
+        let mut source = Self::fixed(url);
+        source.is_node = true;
+        source
     }
 
     /// A master of a cluster, with a tag in one of its slots.
@@ -146,6 +155,7 @@ impl Source {
             state: Mutex::new(state),
             follows,
             sentinels,
+            is_node: false,
             in_cluster: None,
         }
     }

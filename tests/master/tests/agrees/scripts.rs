@@ -49,14 +49,14 @@ const KINDS: [&[(&str, &str)]; 3] = [
         ("quorum heal", "1 L tok ttl counter"),
         ("quorum raise", "1 L tok 8000000000000500 counter"),
         ("quorum inspect", "3 L Q note"),
-        (VET, "1 note vet label a,b,c 3600000 run replid boot 0"),
-        (VET, "1 note join label a,b,c 3600000 run replid boot 9"),
+        (VET, "1 note vet label a,b,c 3600000 run replid boot 0 1"),
+        (VET, "1 note join label a,b,c 3600000 run replid boot 9 1"),
         (
             VET,
-            "1 note new a a,b,c 3600000 run replid boot 8000000000000000",
+            "1 note new a a,b,c 3600000 run replid boot 8000000000000000 1",
         ),
-        (VET, "1 note begin a a,b,c 3600000 run replid boot 0"),
-        (VET, "1 note anew a a,b,c wait run replid boot 0"),
+        (VET, "1 note begin a a,b,c 3600000 run replid boot 0 1"),
+        (VET, "1 note anew a a,b,c wait run replid boot 0 1"),
     ],
 ];
 
