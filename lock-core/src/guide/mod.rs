@@ -42,6 +42,7 @@ pub mod moving {}
 /// [which-lock]: crate::guide::which_lock
 /// [operating]: crate::guide::operating
 /// [observability]: crate::guide::observability
+/// [wire]: crate::guide::wire
 #[doc = include_str!("../../docs/production.md")]
 pub mod production {}
 
