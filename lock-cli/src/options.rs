@@ -1,0 +1,149 @@
+//! The command line.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use glob::Pattern;
+
+const CODES: &str = "\
+Exit codes:
+   0  done
+   1  no: the lock was not held (unlock), is still held (wait)
+  64  wrong arguments
+  69  the server is not available
+  71  an error of this machine
+  75  the lock was not acquired in time
+  78  the server refuses, or the settings cannot work";
+
+/// Locks of lock-core from the command line.
+#[derive(Debug, Parser)]
+#[command(name = "lockctl", version, after_help = CODES)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) server: Server,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Where the locks are.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Server {
+    /// The server, as `redis://host`, `rediss://host`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2` or
+    /// `redis+quorum://a,b,c`. A password is safer in the environment, where other users do not see it
+    #[arg(long, env = "LOCK_URL", hide_env_values = true, global = true)]
+    pub(crate) url: Option<String>,
+    /// What the keys of the locks begin with
+    #[arg(long, env = "LOCK_PREFIX", default_value = "lock:", global = true)]
+    pub(crate) prefix: String,
+    /// What all names on the server begin with, if the programs have a namespace
+    #[arg(long, env = "LOCK_NAMESPACE", default_value = "", global = true)]
+    pub(crate) namespace: String,
+    /// How long the server may take to answer
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration, global = true)]
+    pub(crate) deadline: Duration,
+    /// The wait of a quorum, if the programs state one
+    #[arg(long, value_name = "TIME", env = "LOCK_QUORUM_WAIT", value_parser = humantime::parse_duration, global = true)]
+    pub(crate) quorum_wait: Option<Duration>,
+    /// Certificates to trust, a PEM file. Default: those of the system
+    #[arg(long, value_name = "FILE", env = "LOCK_CA", global = true)]
+    pub(crate) ca: Option<PathBuf>,
+    /// The certificate of this client, a PEM file
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LOCK_CERT",
+        requires = "cert_key",
+        global = true
+    )]
+    pub(crate) cert: Option<PathBuf>,
+    /// The key of the certificate of this client, a PEM file
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "LOCK_CERT_KEY",
+        requires = "cert",
+        global = true
+    )]
+    pub(crate) cert_key: Option<PathBuf>,
+    /// The name in the certificate of the server, if it is not the host of the URL
+    #[arg(long, value_name = "NAME", env = "LOCK_SERVER_NAME", global = true)]
+    pub(crate) tls_name: Option<String>,
+    /// Does not check the certificate of the server: for tests
+    #[arg(long, global = true)]
+    pub(crate) insecure: bool,
+    /// The user of the sentinels
+    #[arg(long, value_name = "NAME", env = "LOCK_SENTINEL_USER", global = true)]
+    pub(crate) sentinel_user: Option<String>,
+    /// The password of the sentinels
+    #[arg(
+        long,
+        value_name = "PASSWORD",
+        env = "LOCK_SENTINEL_PASSWORD",
+        hide_env_values = true,
+        global = true
+    )]
+    pub(crate) sentinel_password: Option<String>,
+    /// The sentinels are without TLS, and the servers with it
+    #[arg(long, global = true)]
+    pub(crate) plain_sentinels: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Lists the held locks
+    Ls(Ls),
+    /// Shows a lock: its holder, its waiters, its votes
+    Inspect(Inspect),
+    /// Takes a lock from its holder, who is told at once
+    Unlock(Unlock),
+    /// Waits until a lock is free, without acquiring it
+    Wait(Wait),
+}
+
+/// A lock by its key.
+#[derive(Debug, Args)]
+pub(crate) struct OfLock {
+    /// The key of the lock, without the prefix
+    pub(crate) key: String,
+    /// A reentrant lock: its key has no prefix
+    #[arg(long)]
+    pub(crate) reentrant: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Ls {
+    /// Only keys of this form, as `order:*`
+    pub(crate) pattern: Option<Pattern>,
+    /// One JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Inspect {
+    #[command(flatten)]
+    pub(crate) lock: OfLock,
+    /// One JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Unlock {
+    #[command(flatten)]
+    pub(crate) lock: OfLock,
+    /// Does not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Wait {
+    #[command(flatten)]
+    pub(crate) lock: OfLock,
+    /// How long to wait. Default: without limit
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Option<Duration>,
+}

@@ -1,0 +1,115 @@
+//! What people read: times, tables, and the state of a lock as JSON.
+
+use std::fmt::Write;
+use std::time::{Duration, SystemTime};
+
+use lock_core::{FencingToken, LockInfo};
+use serde_json::{Value, json};
+
+/// A time of at least a second in two units, a shorter one in milliseconds.
+pub(crate) fn time(time: Duration) -> String {
+    let rounded = match time {
+        short if short < Duration::from_secs(1) => Duration::from_millis(short.as_millis() as u64),
+        short if short < Duration::from_secs(60) => {
+            Duration::from_millis(short.as_millis() as u64 / 100 * 100)
+        }
+        long => Duration::from_secs(long.as_secs()),
+    };
+    let text = humantime::format_duration(rounded).to_string();
+    text.split(' ').take(2).collect::<Vec<_>>().join(" ")
+}
+
+/// How long ago; a clock that is ahead counts as now.
+pub(crate) fn ago(since: SystemTime) -> String {
+    time(SystemTime::now().duration_since(since).unwrap_or_default())
+}
+
+/// The time as text, for programs.
+pub(crate) fn stamp(at: SystemTime) -> String {
+    humantime::format_rfc3339_millis(at).to_string()
+}
+
+/// Columns as wide as their longest cell, the last one without padding.
+pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells
+            .chain([head[column].chars().count()])
+            .max()
+            .unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..head.len()).map(width).collect();
+    let head: Vec<String> = head.iter().map(ToString::to_string).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&head).chain(rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text
+}
+
+/// The state of a lock, without what would permit others to release it.
+pub(crate) fn lock(key: &str, info: &LockInfo) -> Value {
+    let millis = |time: Duration| time.as_millis() as u64;
+    let queue = info
+        .queue()
+        .iter()
+        .map(|waiter| json!({ "name": waiter.name(), "since": waiter.since().map(stamp) }));
+    let mut shown = json!({
+        "key": key,
+        "held": info.is_held(),
+        "holder": info.holder(),
+        "held_since": info.held_since().map(stamp),
+        "remaining_ms": info.remaining().map(millis),
+        "holds": info.holds(),
+        "fence": info.fence().map(FencingToken::get),
+        "waiters": info.waiters(),
+        "queue": queue.collect::<Vec<_>>(),
+        "foreign": info.foreign(),
+    });
+    if !info.nodes().is_empty() {
+        let nodes = info.nodes().iter().map(|node| {
+            json!({
+                "address": node.address(),
+                "holder": node.holder(),
+                "remaining_ms": node.remaining().map(millis),
+                "error": node.error(),
+            })
+        });
+        shown["nodes"] = nodes.collect();
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_has_at_most_two_units() {
+        for (millis, text) in [
+            (0, "0s"),
+            (7, "7ms"),
+            (1234, "1s 200ms"),
+            (61_500, "1m 1s"),
+            (90_061_000, "1day 1h"),
+        ] {
+            assert_eq!(time(Duration::from_millis(millis)), text);
+        }
+    }
+
+    #[test]
+    fn columns_are_as_wide_as_their_longest_cell() {
+        let rows = [
+            vec!["a".to_owned(), "1".to_owned()],
+            vec!["order:7".to_owned(), String::new()],
+        ];
+        assert_eq!(
+            table(&["KEY", "N"], &rows),
+            "KEY      N\na        1\norder:7\n"
+        );
+    }
+}

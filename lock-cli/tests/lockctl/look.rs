@@ -1,0 +1,221 @@
+//! `ls`, `inspect`, `unlock` and `wait`.
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use lock_core::{LockManager, LossReason, Owner};
+use lock_tests::{LIMIT, TestCluster, TestServer, eventually};
+use tokio::time::{Instant, timeout};
+
+use crate::{json, lockctl, run, says};
+
+async fn manager(url: &str, name: &str) -> LockManager {
+    let builder = LockManager::builder().client_name(name);
+    builder.connect(url).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_held_lock_is_listed_with_its_holder_and_shown_with_its_waiters() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    assert_eq!(
+        says(&url, "ls").await,
+        "KEY  HOLDER  HELD  TTL LEFT  WAITERS\n"
+    );
+    let (locks, others) = (
+        manager(&url, "orders-1").await,
+        manager(&url, "orders-2").await,
+    );
+    let held = locks.lock("order:7").acquire().await.unwrap();
+    let _other = locks.lock("report").acquire().await.unwrap();
+    let waiting = tokio::spawn(others.lock("order:7").acquire());
+    let queued = async || locks.lock("order:7").inspect().await.unwrap().waiters() == 1;
+    eventually("it waits", LIMIT, queued).await;
+
+    let listed = says(&url, "ls").await;
+    let rows: Vec<Vec<&str>> = listed
+        .lines()
+        .map(|row| row.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows.len(), 3, "{listed}");
+    assert_eq!(
+        (rows[1][0], rows[1][1], rows[1].last()),
+        ("order:7", "orders-1", Some(&"1"))
+    );
+    assert_eq!(
+        (rows[2][0], rows[2][1], rows[2].last()),
+        ("report", "orders-1", Some(&"0"))
+    );
+    let listed = json(&url, "ls order:*").await;
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+    assert_eq!(listed[0]["holder"], "orders-1");
+
+    let shown = json(&url, "inspect order:7").await;
+    assert_eq!(shown["queue"][0]["name"], "orders-2");
+    assert!(shown["remaining_ms"].as_u64().unwrap() <= 30_000);
+    let text = says(&url, "inspect order:7").await;
+    for words in [
+        "holder      orders-1\n",
+        "waiters     1\n            1. orders-2, for ",
+    ] {
+        assert!(text.contains(words), "{text}");
+    }
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert!(
+        says(&url, "inspect order:7")
+            .await
+            .contains("state       free\n")
+    );
+}
+
+#[tokio::test]
+async fn a_forced_release_tells_the_holder_and_asks_before() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let locks = manager(&url, "orders-1").await;
+    let held = locks.lock("order:7").acquire().await.unwrap();
+
+    let refused = run(&url, "unlock order:7").await;
+    assert_eq!(refused.code, Some(64));
+    assert!(refused.err.contains("state `--yes`"), "{}", refused.err);
+    assert!(held.is_held());
+
+    assert_eq!(
+        says(&url, "unlock order:7 --yes").await,
+        "order:7 was taken from orders-1\n"
+    );
+    let told = timeout(LIMIT, held.lost()).await.expect("told");
+    assert_eq!(told, LossReason::ForceReleased);
+    let free = run(&url, "unlock order:7 --yes").await;
+    assert_eq!((free.code, &*free.out), (Some(1), "order:7 is free\n"));
+
+    let me = Owner::new();
+    let held = locks
+        .reentrant_lock("account:7")
+        .owner(&me)
+        .acquire()
+        .await
+        .unwrap();
+    says(&url, "unlock --reentrant account:7 --yes").await;
+    let told = timeout(LIMIT, held.lost()).await.expect("told");
+    assert_eq!(told, LossReason::ForceReleased);
+}
+
+#[tokio::test]
+async fn waiting_ends_when_the_lock_is_free_or_the_time_is_over() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let held = manager(&url, "orders-1")
+        .await
+        .lock("order:7")
+        .acquire()
+        .await
+        .unwrap();
+    assert_eq!(
+        run(&url, "wait order:7 --timeout 150ms").await.code,
+        Some(1)
+    );
+    let mut waiting = lockctl(&url, "wait order:7")
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    let early = timeout(Duration::from_millis(300), waiting.wait()).await;
+    assert!(early.is_err(), "{early:?}");
+    held.release().await.unwrap();
+    let code = timeout(LIMIT, waiting.wait()).await.expect("free").unwrap();
+    assert!(code.success());
+}
+
+#[tokio::test]
+async fn mistakes_have_their_exit_codes_and_one_sentence() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    for (url, words, code, sentence) in [
+        (
+            "",
+            "ls",
+            64,
+            "there is no server: state `--url`, or LOCK_URL in the environment",
+        ),
+        ("redis://127.0.0.1:1", "ls", 69, "Connection refused"),
+        (
+            "http://127.0.0.1",
+            "ls",
+            78,
+            "is not the scheme of a lock server",
+        ),
+        (
+            &url,
+            "inspect a{b",
+            78,
+            "braces are allowed only as one non-empty `{tag}`",
+        ),
+        (&url, "inspect", 64, "<KEY>"),
+    ] {
+        let mut command = lockctl(url, words);
+        if url.is_empty() {
+            command.env_remove("LOCK_URL");
+        }
+        let ended = crate::Ended::from(command.output().await.unwrap());
+        assert_eq!(ended.code, Some(code), "{words}: {ended:?}");
+        assert!(ended.err.contains(sentence), "{words}: {ended:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_cluster_and_a_quorum_are_shown_as_one_master() {
+    let cluster = TestCluster::start(3).await;
+    let locks = manager(&cluster.url(), "orders-1").await;
+    let mut held = Vec::new();
+    for n in 0..5 {
+        held.push(locks.lock(format!("order:{n}")).acquire().await.unwrap());
+    }
+    let listed = json(&cluster.url(), "ls").await;
+    assert_eq!(listed.as_array().unwrap().len(), 5);
+    says(&cluster.url(), "unlock order:3 --yes").await;
+    timeout(LIMIT, held[3].lost()).await.expect("told");
+
+    let mut nodes = Vec::new();
+    for _ in 0..3 {
+        nodes.push(TestServer::start().await);
+    }
+    let urls: Vec<_> = nodes.iter().map(TestServer::url).collect();
+    LockManager::builder().begin_quorum(&urls).await.unwrap();
+    let addresses: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
+    let url = format!("redis+quorum://{}", addresses.join(","));
+    let held = manager(&url, "orders-1")
+        .await
+        .lock("order:7")
+        .acquire()
+        .await
+        .unwrap();
+    let voted = async || {
+        let shown = json(&url, "inspect order:7").await;
+        let nodes = shown["nodes"].as_array().unwrap();
+        nodes
+            .iter()
+            .filter(|node| node["holder"] == "orders-1")
+            .count()
+            == 3
+    };
+    eventually("all vote", LIMIT, voted).await;
+    assert!(says(&url, "ls").await.contains("order:7"));
+    says(&url, "unlock order:7 --yes").await;
+    timeout(LIMIT, held.lost()).await.expect("told");
+}
+
+#[tokio::test]
+async fn ten_thousand_locks_are_listed_within_a_second() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let locks = manager(&url, "orders-1").await;
+    let taken = (0..10_000).map(|n| locks.lock(format!("order:{n}")).acquire());
+    let held = futures_util::future::join_all(taken).await;
+    assert!(held.iter().all(Result::is_ok));
+    let began = Instant::now();
+    let listed = says(&url, "ls").await;
+    let took = began.elapsed();
+    assert_eq!(listed.lines().count(), 10_001);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
