@@ -21,9 +21,11 @@ pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failu
     }
     found.sort_by(|a, b| a.key().cmp(b.key()));
     if options.json {
-        let locks = found
-            .iter()
-            .map(|lock| shown::lock(lock.key(), lock.info()));
+        let locks = found.iter().map(|lock| {
+            let mut shown = shown::lock(lock.key(), lock.info());
+            shown["kind"] = lock.kind().into();
+            shown
+        });
         println!("{:#}", locks.collect::<Value>());
         return Ok(ExitCode::SUCCESS);
     }
@@ -33,6 +35,7 @@ pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failu
             let info = lock.info();
             vec![
                 lock.key().to_owned(),
+                lock.kind().to_owned(),
                 info.holder().unwrap_or("-").to_owned(),
                 info.held_since().map_or("-".to_owned(), shown::ago),
                 info.remaining().map_or("-".to_owned(), shown::time),
@@ -42,7 +45,10 @@ pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failu
         .collect();
     print!(
         "{}",
-        shown::table(&["KEY", "HOLDER", "HELD", "TTL LEFT", "WAITERS"], &rows)
+        shown::table(
+            &["KEY", "KIND", "HOLDER", "HELD", "TTL LEFT", "WAITERS"],
+            &rows
+        )
     );
     Ok(ExitCode::SUCCESS)
 }

@@ -20,7 +20,7 @@ async fn a_held_lock_is_listed_with_its_holder_and_shown_with_its_waiters() {
     let url = server.url();
     assert_eq!(
         says(&url, "ls").await,
-        "KEY  HOLDER  HELD  TTL LEFT  WAITERS\n"
+        "KEY  KIND  HOLDER  HELD  TTL LEFT  WAITERS\n"
     );
     let (locks, others) = (
         manager(&url, "orders-1").await,
@@ -39,11 +39,11 @@ async fn a_held_lock_is_listed_with_its_holder_and_shown_with_its_waiters() {
         .collect();
     assert_eq!(rows.len(), 3, "{listed}");
     assert_eq!(
-        (rows[1][0], rows[1][1], rows[1].last()),
+        (rows[1][0], rows[1][2], rows[1].last()),
         ("order:7", "orders-1", Some(&"1"))
     );
     assert_eq!(
-        (rows[2][0], rows[2][1], rows[2].last()),
+        (rows[2][0], rows[2][2], rows[2].last()),
         ("report", "orders-1", Some(&"0"))
     );
     let listed = json(&url, "ls order:*").await;
@@ -97,6 +97,11 @@ async fn a_forced_release_tells_the_holder_and_asks_before() {
         .acquire()
         .await
         .unwrap();
+    let listed = json(&url, "ls").await;
+    assert_eq!(
+        (&listed[0]["key"], &listed[0]["kind"]),
+        (&"account:7".into(), &"reentrant".into())
+    );
     says(&url, "unlock --reentrant account:7 --yes").await;
     let told = timeout(LIMIT, held.lost()).await.expect("told");
     assert_eq!(told, LossReason::ForceReleased);

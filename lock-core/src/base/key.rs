@@ -150,9 +150,10 @@ impl LockKey {
         Self::checked(prefix, key.strip_prefix(prefix.prefix)?, kind).ok()
     }
 
-    /// The lock that is the string with this name on the server, if it has the prefix.
-    pub(crate) fn listed(prefix: Prefix<'_>, lock: &str) -> Option<Self> {
-        Self::named(prefix, lock, Kind::Exclusive)
+    /// The lock of this kind, by the end of a key beside it: see [`tagged`](Self::tagged).
+    pub(crate) fn beside(prefix: Prefix<'_>, tagged: &str, kind: Kind) -> Option<Self> {
+        let (tag, behind) = tagged.strip_prefix('{')?.split_once('}')?;
+        Self::named(prefix, behind.strip_prefix(':').unwrap_or(tag), kind)
     }
 
     fn checked(prefix: Prefix<'_>, key: &str, kind: Kind) -> Result<Self, LockError> {
@@ -331,6 +332,10 @@ mod tests {
             let lock = LockKey::new(prefix, key).unwrap();
             assert_eq!((lock.tagged(), lock.with_tag()), (tagged, with_tag));
             assert_eq!((lock.lock(), lock.name()), (&*[prefix, key].concat(), key));
+            assert_eq!(
+                LockKey::beside(prefix.into(), tagged, lock.kind()),
+                Some(lock)
+            );
         }
     }
 

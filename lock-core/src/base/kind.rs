@@ -1,9 +1,10 @@
 //! The kinds of locks, and what each of them can do.
 
 /// A kind of lock. Only a store asks which one it is: each kind has a file there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// One holder, which cannot acquire it twice.
+    #[default]
     Exclusive,
     /// One owner, which may acquire it repeatedly, as Redisson's `RLock`.
     Reentrant,
@@ -29,10 +30,15 @@ pub(crate) struct Traits {
 impl Kind {
     /// Each kind. The compiler asks for one more arm with each new kind.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
-        std::iter::successors(Some(Self::Exclusive), |kind| match kind {
+        std::iter::successors(Some(Self::default()), |kind| kind.next())
+    }
+
+    /// The kind after this one, in a walk through all of them.
+    pub(crate) fn next(self) -> Option<Self> {
+        match self {
             Self::Exclusive => Some(Self::Reentrant),
             Self::Reentrant => None,
-        })
+        }
     }
 
     pub(crate) fn traits(self) -> &'static Traits {

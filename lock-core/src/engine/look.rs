@@ -51,7 +51,7 @@ impl Engine {
 pub(crate) struct Walk {
     pub(crate) engine: Arc<Engine>,
     next: Option<Cursor>,
-    seen: HashSet<String>,
+    seen: HashSet<Arc<LockKey>>,
 }
 
 impl Walk {
@@ -67,22 +67,18 @@ impl Walk {
     /// same page again.
     pub(crate) async fn next_page(
         &mut self,
-    ) -> Result<Option<Vec<(LockKey, Snapshot)>>, LockError> {
+    ) -> Result<Option<Vec<(Arc<LockKey>, Snapshot)>>, LockError> {
         let Some(cursor) = self.next else {
             return Ok(None);
         };
         let shared = &self.engine.shared;
-        let prefix = shared.config.prefix();
-        let page = shared.store.scan(&prefix.whole(), cursor).await;
+        let page = shared.store.scan(shared.config.prefix(), cursor).await;
         let page = page.map_err(StoreError::into_lock_error)?;
-        // A name that cannot be a key is no lock.
-        let new = page.keys.iter().filter(|name| !self.seen.contains(*name));
-        let keys: Vec<LockKey> = new
-            .filter_map(|name| LockKey::listed(prefix, name))
-            .collect();
-        let looks = join_all(keys.iter().map(|key| shared.store.inspect(key))).await;
+        let keys: HashSet<_> = page.keys.into_iter().map(Arc::new).collect();
+        let new: Vec<_> = keys.difference(&self.seen).cloned().collect();
+        let looks = join_all(new.iter().map(|key| shared.store.inspect(key))).await;
         let mut held = Vec::new();
-        for (key, look) in keys.into_iter().zip(looks) {
+        for (key, look) in new.into_iter().zip(looks) {
             match look {
                 // It may have been released meanwhile.
                 Ok(look) if !matches!(look.state, SnapshotState::Held { .. }) => {}
@@ -92,7 +88,7 @@ impl Walk {
                 Err(error) => return Err(error.into_lock_error()),
             }
         }
-        self.seen.extend(page.keys);
+        self.seen.extend(keys);
         self.next = page.next;
         Ok(Some(held))
     }

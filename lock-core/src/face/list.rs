@@ -1,4 +1,4 @@
-//! All locks of a manager's prefix, page by page.
+//! All locks of a manager, page by page.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,14 +21,21 @@ impl fmt::Debug for LockList {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListedLock {
     key: String,
+    kind: &'static str,
     info: LockInfo,
 }
 
 impl ListedLock {
-    /// Its key, without the prefix.
+    /// Its key, without the prefix. A [reentrant lock](crate::ReentrantLock) has no prefix, or one of its own, which is part of the key here.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
+    }
+
+    /// The name of its kind: `exclusive` or `reentrant`, as in [metrics](crate::observe).
+    #[must_use]
+    pub fn kind(&self) -> &str {
+        self.kind
     }
 
     /// The state of the lock at that moment.
@@ -60,6 +67,7 @@ impl LockList {
         let listed = page.map(|page| {
             let listed = page.into_iter().map(|(key, snapshot)| ListedLock {
                 key: key.name().to_owned(),
+                kind: key.traits().name,
                 info: LockInfo::new(snapshot),
             });
             listed.collect()

@@ -176,12 +176,13 @@ impl LockManager {
         SegmentedLock::new(|key| self.lock(key), key.as_ref(), segments)
     }
 
-    /// An iteration over all held locks with this manager's prefix, of all holders: for operators and dashboards.
+    /// An iteration over all held locks, of all holders: for operators and dashboards. Of [`Lock`](crate::Lock) it has those with this
+    /// manager's prefix, of [`ReentrantLock`] all, since they have no prefix.
     ///
     /// It reads one page at a time (`SCAN`), so it never blocks the server for long, and it is weakly consistent: a lock that is
     /// held during the whole iteration appears once; a lock that is acquired or released meanwhile may or may not appear. Over a
-    /// quorum it covers all nodes. [Reentrant locks](ReentrantLock) have no prefix and do not appear. With the empty prefix any
-    /// string with a ttl counts as a lock.
+    /// quorum it covers all nodes. With the empty prefix any string with a ttl counts as a lock. A reentrant lock that only Redisson
+    /// uses does not appear.
     ///
     /// The user of the server needs the right to `scan`.
     ///

@@ -8,7 +8,7 @@ use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, MemoryStore, Passed, QuorumStore,
     RedisStore, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
 };
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::rt::Handle;
 use crate::base::token::{ClientId, Token};
 
@@ -154,7 +154,7 @@ impl Store for AnyStore {
         on_store!(self, store => store.inspect(key).await).map_err(|error| self.named(error))
     }
 
-    async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
+    async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
         on_store!(self, store => store.scan(prefix, cursor).await)
             .map_err(|error| self.named(error))
     }

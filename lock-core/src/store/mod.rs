@@ -15,7 +15,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::base::error::{Cause, LockError};
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::observe::Event;
 use crate::base::token::Token;
@@ -145,9 +145,10 @@ pub(crate) struct Renewal<'a> {
     pub(crate) owner: Option<&'a str>,
 }
 
-/// A place in the walk through all locks.
+/// A place in the walk through all locks, kind after kind.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Cursor {
+    pub(crate) kind: Kind,
     pub(crate) node: usize,
     pub(crate) on_node: u64,
     /// The number of the walk, and what it started from, where locks can move from node to node.
@@ -155,10 +156,10 @@ pub(crate) struct Cursor {
     pub(crate) version: u64,
 }
 
-/// A page of the names of exclusive locks.
+/// A page of locks, some of which may be free.
 #[derive(Debug)]
 pub(crate) struct Scanned {
-    pub(crate) keys: Vec<String>,
+    pub(crate) keys: Vec<LockKey>,
     /// `None` after the last page.
     pub(crate) next: Option<Cursor>,
 }
@@ -309,10 +310,11 @@ pub(crate) trait Store: Send + Sync {
 
     fn inspect(&self, key: &LockKey) -> impl Future<Output = Result<Snapshot, StoreError>> + Send;
 
-    /// A page of the strings whose names begin with the prefix. A name may come twice.
+    /// A page of the locks of all kinds: of exclusive ones those with the prefix, of others all in its namespace. A lock may come
+    /// twice.
     fn scan(
         &self,
-        prefix: &str,
+        prefix: Prefix<'_>,
         cursor: Cursor,
     ) -> impl Future<Output = Result<Scanned, StoreError>> + Send;
 

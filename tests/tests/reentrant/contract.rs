@@ -9,7 +9,8 @@ use tokio::time::timeout;
 
 use crate::apart::Apart;
 use crate::contract_states::{
-    an_owner_travels_between_managers, force_release_takes_all_holds, inspect_shows_each_state,
+    a_list_has_each_held_lock_once_with_its_kind, an_owner_travels_between_managers,
+    force_release_takes_all_holds, inspect_shows_each_state,
     max_hold_ends_one_hold_and_leaves_the_others, names_that_cannot_be_used_say_why,
     prefixes_separate_locks_and_the_managers_does_not_apply, shutdown_leaves_nothing,
     the_other_kind_of_lock_under_the_same_name_is_foreign, tokens_grow_from_tenure_to_tenure_only,
@@ -92,6 +93,7 @@ suite! {
     a_hold_that_is_dropped_is_given_back,
     force_release_takes_all_holds,
     inspect_shows_each_state,
+    a_list_has_each_held_lock_once_with_its_kind,
     prefixes_separate_locks_and_the_managers_does_not_apply,
     the_other_kind_of_lock_under_the_same_name_is_foreign,
     names_that_cannot_be_used_say_why,

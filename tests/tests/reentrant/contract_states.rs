@@ -35,6 +35,41 @@ pub(crate) async fn force_release_takes_all_holds(rig: &Rig) {
     assert!(!operator.force_release().await.unwrap());
 }
 
+pub(crate) async fn a_list_has_each_held_lock_once_with_its_kind(rig: &Rig) {
+    let (me, locks) = (Owner::new(), rig.manager().await);
+    let mut guards = Vec::new();
+    for key in ["account:7", "{a}", "x{a}y", "k with spaces"] {
+        let lock = locks.reentrant_lock(key).owner(&me);
+        guards.push(lock.acquire().await.unwrap());
+        guards.push(lock.acquire().await.unwrap());
+    }
+    let own = locks.reentrant_lock("b").prefix("own:").owner(&me);
+    guards.push(own.acquire().await.unwrap());
+    let _exclusive = locks.lock("account:7").acquire().await.unwrap();
+    let released = locks.reentrant_lock("free").owner(&me).acquire();
+    released.await.unwrap().release().await.unwrap();
+
+    let others = rig.manager().await;
+    let (mut list, mut listed) = (others.list(), Vec::new());
+    while let Some(page) = list.next_page().await.unwrap() {
+        for lock in page {
+            let kind = lock.kind().to_owned();
+            listed.push((lock.key().to_owned(), kind, lock.info().holds()));
+        }
+    }
+    listed.sort();
+    let expected = [
+        ("account:7", "exclusive", 1),
+        ("account:7", "reentrant", 2),
+        ("k with spaces", "reentrant", 2),
+        ("own:b", "reentrant", 1),
+        ("x{a}y", "reentrant", 2),
+        ("{a}", "reentrant", 2),
+    ];
+    let expected = expected.map(|(key, kind, holds)| (key.to_owned(), kind.to_owned(), holds));
+    assert_eq!(listed, expected);
+}
+
 pub(crate) async fn inspect_shows_each_state(rig: &Rig) {
     let me = Owner::new();
     let lock = rig.manager().await.lock_apart("k").owner(&me);

@@ -17,7 +17,7 @@ use super::{
     Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, Passed, Released, Renewal,
     Scanned, Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::sync::lock;
 use crate::base::time::Clock;
 use crate::base::token::{ClientId, Token};
@@ -179,8 +179,11 @@ impl Store for MemoryStore {
         }))
     }
 
-    async fn scan(&self, prefix: &str, _: Cursor) -> Result<Scanned, StoreError> {
-        Ok(self.run(|locks| locks.exclusive.scan(prefix)))
+    async fn scan(&self, prefix: Prefix<'_>, _: Cursor) -> Result<Scanned, StoreError> {
+        Ok(self.run(|locks| Scanned {
+            keys: locks.listed(prefix),
+            next: None,
+        }))
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

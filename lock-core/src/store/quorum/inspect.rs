@@ -8,10 +8,10 @@ use super::causes::{Failure, combined};
 use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
 use crate::base::error::Cause;
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::rt::HashMap;
 use crate::base::token::Bearer;
-use crate::store::redis::inspected;
+use crate::store::redis::{exclusive, inspected};
 use crate::store::{Cursor, NodeSnapshot, Scanned, Snapshot, SnapshotState, StoreError};
 
 impl QuorumStore {
@@ -67,21 +67,29 @@ impl QuorumStore {
 
 impl QuorumStore {
     /// The nodes one after the other. A node without an answer is left out: a lock is on a majority of them.
-    pub(super) async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
+    pub(super) async fn scan(
+        &self,
+        prefix: Prefix<'_>,
+        cursor: Cursor,
+    ) -> Result<Scanned, StoreError> {
         let nodes = &self.members.all;
         let Cursor { node, on_node, .. } = cursor;
-        let (keys, on_node) = match nodes[node].master.scan(prefix, on_node).await {
+        let page = exclusive::page(prefix, on_node);
+        let (names, on_node) = match nodes[node].master.scan(page).await {
             Ok(page) => page,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error),
             Err(_) => (Vec::new(), 0),
         };
+        let keys = names
+            .iter()
+            .filter_map(|name| exclusive::listed(prefix, name));
         let here = (on_node != 0).then_some(Cursor { on_node, ..cursor });
         let there = (node + 1 < nodes.len()).then_some(Cursor {
             node: node + 1,
             ..Cursor::default()
         });
         Ok(Scanned {
-            keys,
+            keys: keys.collect(),
             next: here.or(there),
         })
     }

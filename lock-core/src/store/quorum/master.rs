@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use once_cell::sync::Lazy;
-use redis::{Value, cmd};
+use redis::{Cmd, Value, cmd};
 
 use super::ballot::{ACQUIRE, Ballot, RELEASE, by_text};
 use super::vetting::{Run, Statement, Vetted, counter_of, note};
@@ -18,7 +18,7 @@ use crate::base::rt::Handle;
 use crate::base::time::Moment;
 use crate::base::token::ClientId;
 use crate::store::redis::{
-    Arg, Endpoint, RedisConfig, Script, classify, page, scanned, script, unless_lost,
+    Arg, Endpoint, RedisConfig, Script, classify, scanned, script, unless_lost,
 };
 use crate::store::{EventSink, StoreError};
 
@@ -111,13 +111,9 @@ impl Master {
         Ok(())
     }
 
-    /// A page of the names that begin with the prefix, and the next cursor, 0 after the last page.
-    pub(super) async fn scan(
-        &self,
-        prefix: &str,
-        cursor: u64,
-    ) -> Result<(Vec<String>, u64), StoreError> {
-        scanned(self.endpoint.ask(page(prefix, cursor)).await?)
+    /// The names of a page, and the next cursor, 0 after the last page.
+    pub(super) async fn scan(&self, page: Cmd) -> Result<(Vec<String>, u64), StoreError> {
+        scanned(self.endpoint.ask(page).await?)
     }
 
     /// The current run of the server.

@@ -51,7 +51,7 @@ use super::{
     Store, StoreError, Subscription, to_each,
 };
 use crate::base::error::LockError;
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::rt::Handle;
 use crate::base::time::{Clock, SystemClock};
@@ -234,7 +234,7 @@ impl Store for QuorumStore {
         Box::pin(self.inspect(key)).await
     }
 
-    async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
+    async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
         Box::pin(self.scan(prefix, cursor)).await
     }
 

@@ -55,7 +55,7 @@ impl RedisStore {
             check,
             mut keys,
             mut args,
-        } = of_kind!(call.key, kind => kind::guard(call.key, call.token, call.owner));
+        } = of_kind!(call.key.kind(), kind => kind::guard(call.key, call.token, call.owner));
         keys.extend(call.keys.iter().map(|key| Name::from(key.as_str())));
         args.extend(call.args.iter().map(|arg| Arg::Bytes(arg)));
         let script = script(call.body, check);

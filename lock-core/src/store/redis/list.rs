@@ -4,6 +4,7 @@ use redis::{Cmd, Value, cmd, from_redis_value};
 
 use super::error::garbled;
 use super::reply::Parsed;
+use crate::store::Cursor;
 
 /// Number of keys that the server looks at for one page.
 const KEYS: u32 = 500;
@@ -21,15 +22,15 @@ pub(super) fn beginning_with(prefix: &str) -> String {
     pattern
 }
 
-/// Asks for the strings whose names begin with the prefix, from this cursor on.
-pub(in crate::store) fn page(prefix: &str, cursor: u64) -> Cmd {
+/// Asks for the values of a type whose names begin so, from this cursor on.
+pub(super) fn page(prefix: &str, of_type: &str, cursor: u64) -> Cmd {
     let mut scan = cmd("SCAN");
     scan.arg(cursor)
         .arg("MATCH")
         .arg(beginning_with(prefix))
         .arg("COUNT")
         .arg(KEYS);
-    scan.arg("TYPE").arg("string");
+    scan.arg("TYPE").arg(of_type);
     scan
 }
 
@@ -42,13 +43,20 @@ pub(in crate::store) fn scanned(answer: Value) -> Parsed<(Vec<String>, u64)> {
     Ok((names.collect(), cursor))
 }
 
+/// The names, and the next place on the same server.
+pub(super) fn read(answer: Value, cursor: Cursor) -> Parsed<(Vec<String>, Option<Cursor>)> {
+    let (names, on_node) = scanned(answer)?;
+    let next = (on_node != 0).then_some(Cursor { on_node, ..cursor });
+    Ok((names, next))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_prefix_is_meant_literally() {
-        let scan = page("shop[1]*:", 7).get_packed_command();
+        let scan = page("shop[1]*:", "string", 7).get_packed_command();
         let sent = String::from_utf8(scan).unwrap();
         assert!(sent.contains("\r\nshop\\[1\\]\\*:*\r\n"), "{sent}");
     }

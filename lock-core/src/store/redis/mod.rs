@@ -44,8 +44,9 @@ use self::error::no_reply;
 pub(super) use self::error::{classify, garbled};
 pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::GuardedCall;
+pub(super) use self::kinds::exclusive;
 use self::kinds::of_kind;
-pub(super) use self::list::{page, scanned};
+pub(super) use self::list::scanned;
 pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
 pub(super) use self::script::{Script, script, unless_lost};
 pub(crate) use self::servers::RedisStore;
@@ -59,7 +60,7 @@ use super::{
     Answer, Attempt, Cursor, Forced, Mode, Passed, Released, Renewal, Scanned, Snapshot, Store,
     StoreError, Subscription, to_each,
 };
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::token::Token;
 
 impl Store for RedisStore {
@@ -84,11 +85,11 @@ impl Store for RedisStore {
         {
             endpoint.link.subscribe_again();
         }
-        of_kind!(attempt.key, kind => kind::acquire(self, attempt).await)
+        of_kind!(attempt.key.kind(), kind => kind::acquire(self, attempt).await)
     }
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        of_kind!(attempt.key, kind => kind::pass(self, attempt, from).await)
+        of_kind!(attempt.key.kind(), kind => kind::pass(self, attempt, from).await)
     }
 
     async fn release(
@@ -97,7 +98,7 @@ impl Store for RedisStore {
         token: &Token,
         owner: Option<&str>,
     ) -> Result<Released, StoreError> {
-        of_kind!(key, kind => kind::release(self, key, token, owner).await)
+        of_kind!(key.kind(), kind => kind::release(self, key, token, owner).await)
     }
 
     fn part_of(&self, key: &LockKey) -> usize {
@@ -123,32 +124,46 @@ impl Store for RedisStore {
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        of_kind!(key, kind => kind::inspect(self, key).await)
+        of_kind!(key.kind(), kind => kind::inspect(self, key).await)
     }
 
-    async fn scan(&self, prefix: &str, cursor: Cursor) -> Result<Scanned, StoreError> {
-        let page = list::page(prefix, cursor.on_node);
-        let answer = match &self.servers {
-            Servers::One(endpoint) => endpoint.ask(page).await?,
-            Servers::Cluster(cluster) => return cluster.scan(prefix, cursor).await,
+    async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
+        let page = |at| of_kind!(cursor.kind, kind => kind::page(prefix, at));
+        let (names, next) = match &self.servers {
+            Servers::Cluster(cluster) => cluster.scan(page, cursor).await?,
+            Servers::One(endpoint) => {
+                list::read(endpoint.ask(page(cursor.on_node)).await?, cursor)?
+            }
             Servers::User(connection) => {
-                let answer = timeout(self.limit, connection.request(page)).await;
+                let request = connection.request(page(cursor.on_node));
+                let answer = timeout(self.limit, request).await;
                 let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
-                answer.map_err(classify)?
+                list::read(answer.map_err(classify)?, cursor)?
             }
         };
-        let (keys, on_node) = list::scanned(answer)?;
-        let next = (on_node != 0).then_some(Cursor { on_node, ..cursor });
-        Ok(Scanned { keys, next })
+        let keys = names.iter();
+        let keys =
+            keys.filter_map(|name| of_kind!(cursor.kind, kind => kind::listed(prefix, name)));
+        let of_next_kind = || {
+            let kind = cursor.kind.next()?;
+            Some(Cursor {
+                kind,
+                ..Cursor::default()
+            })
+        };
+        Ok(Scanned {
+            keys: keys.collect(),
+            next: next.or_else(of_next_kind),
+        })
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        of_kind!(key, kind => kind::force_release(self, key).await)
+        of_kind!(key.kind(), kind => kind::force_release(self, key).await)
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
         match (
-            of_kind!(key, kind => kind::channel(key)),
+            of_kind!(key.kind(), kind => kind::channel(key)),
             self.endpoint(key),
         ) {
             (Some(channel), Some(endpoint)) if endpoint.link.pushes() => {
@@ -170,7 +185,7 @@ async fn extend_together(
     renewals: &[Renewal<'_>],
 ) -> Result<Vec<bool>, StoreError> {
     match renewals.first() {
-        Some(first) => of_kind!(first.key, kind => kind::extend(store, renewals).await),
+        Some(first) => of_kind!(first.key.kind(), kind => kind::extend(store, renewals).await),
         None => Ok(Vec::new()),
     }
 }

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Kind;
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, Token};
 use crate::store::memory::common::{Common, Message};
 use crate::store::{
-    Answer, Attempt, Forced, Grant, Mode, Passed, QueuePlace, Released, Renewal, Scanned, Snapshot,
+    Answer, Attempt, Forced, Grant, Mode, Passed, QueuePlace, Released, Renewal, Snapshot,
     SnapshotState,
 };
 
@@ -221,12 +222,9 @@ impl Exclusive {
         Forced::TakenAway
     }
 
-    pub(crate) fn scan(&self, prefix: &str) -> Scanned {
-        let names = self.locks.keys().filter(|name| name.starts_with(prefix));
-        Scanned {
-            keys: names.map(ToString::to_string).collect(),
-            next: None,
-        }
+    pub(crate) fn listed<'a>(&'a self, prefix: Prefix<'a>) -> impl Iterator<Item = LockKey> + 'a {
+        let names = self.locks.keys();
+        names.filter_map(move |name| LockKey::named(prefix, name, Kind::Exclusive))
     }
 
     /// The slot of a lock, without a holder whose lease has expired.

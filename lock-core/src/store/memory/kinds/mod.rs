@@ -6,7 +6,7 @@ pub(super) mod reentrant;
 use self::exclusive::Exclusive;
 use self::reentrant::Reentrant;
 use super::common::Common;
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 
 /// All locks of a server.
@@ -36,6 +36,15 @@ macro_rules! of_kind {
 pub(super) use of_kind;
 
 impl Locks {
+    /// The locks of all kinds: of exclusive ones those with the prefix, of others all in its namespace.
+    pub(super) fn listed(&mut self, prefix: Prefix<'_>) -> Vec<LockKey> {
+        let mut listed = Vec::new();
+        for kind in Kind::all() {
+            of_kind!(self, kind, locks, _common => listed.extend(locks.listed(prefix)));
+        }
+        listed
+    }
+
     /// The type of a key that a lock of another kind has. One name is one key on a server, whatever the kind.
     pub(super) fn foreign(&mut self, key: &LockKey) -> Option<String> {
         let mut others = Kind::all().filter(|kind| *kind != key.kind());

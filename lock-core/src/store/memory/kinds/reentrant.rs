@@ -2,7 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Kind;
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, CLIENT_LEN, Token};
 use crate::store::memory::common::{Common, Message};
@@ -47,6 +48,16 @@ impl Reentrant {
     /// The type of its key on a server, if a lock of this kind with this name is held.
     pub(super) fn held_as(&mut self, name: &str, now: Moment) -> Option<String> {
         self.tenure(name, now).map(|_| "hash".to_owned())
+    }
+
+    /// All of them in the namespace: such locks have no prefix, or one of their own.
+    pub(crate) fn listed<'a>(&'a self, prefix: Prefix<'a>) -> impl Iterator<Item = LockKey> + 'a {
+        let names = self.tenures.keys();
+        let whole = Prefix {
+            prefix: "",
+            ..prefix
+        };
+        names.filter_map(move |name| LockKey::named(whole, name, Kind::Reentrant))
     }
 
     /// The tenure of a lock, unless it has expired.

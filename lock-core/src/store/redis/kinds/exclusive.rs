@@ -5,12 +5,15 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use once_cell::sync::Lazy;
+use redis::Cmd;
 use tokio::time::timeout;
 
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Kind;
 use crate::base::token::Token;
 use crate::store::redis::batch::Want;
 use crate::store::redis::endpoint::{Endpoint, Purpose};
+use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::{RedisStore, Servers};
@@ -136,6 +139,16 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
 pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
     let value = store.run(&FORCE_RELEASE, &keys(store, key), &[]).await?;
     reply::forced(value)
+}
+
+/// A page of the strings with the prefix, from this cursor on.
+pub(in crate::store) fn page(prefix: Prefix<'_>, cursor: u64) -> Cmd {
+    list::page(&prefix.whole(), "string", cursor)
+}
+
+/// The lock with this name on such a page.
+pub(in crate::store) fn listed(prefix: Prefix<'_>, name: &str) -> Option<LockKey> {
+    LockKey::named(prefix, name, Kind::Exclusive)
 }
 
 /// No channel announces releases: the first of the queue is told.

@@ -1,12 +1,12 @@
 //! The kinds of locks on a server. Each has one file: its keys, scripts, arguments and replies.
 
-pub(super) mod exclusive;
+pub(in crate::store) mod exclusive;
 pub(super) mod reentrant;
 
-/// Runs code with the file of a lock's kind.
+/// Runs code with the file of a kind.
 macro_rules! of_kind {
-    ($key:expr, $kind:ident => $code:expr) => {
-        match $key.kind() {
+    ($of:expr, $kind:ident => $code:expr) => {
+        match $of {
             $crate::base::kind::Kind::Exclusive => {
                 use $crate::store::redis::kinds::exclusive as $kind;
                 $code

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use once_cell::sync::Lazy;
-use redis::Value;
+use redis::{Cmd, Value};
 
-use crate::base::key::LockKey;
+use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Kind;
 use crate::base::token::{Bearer, CLIENT_LEN, Token};
 use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
+use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, lease, number, text, word};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
@@ -55,9 +57,12 @@ const HELD: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1}, \
      {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}, \
      {redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
 
+/// Prefix of the hashes of the acquisitions that are counted in a lock.
+const HOLDS: &str = "lock-core:holds:";
+
 /// The hash of the acquisitions that are counted in the lock.
 fn holds(key: &LockKey) -> Name<'_> {
-    Name::beside(key, "lock-core:holds:", key.tagged())
+    Name::beside(key, HOLDS, key.tagged())
 }
 
 /// The channel that announces every full release. Redisson's rule: a name with a tag stands as it is, any other becomes the tag.
@@ -129,6 +134,22 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
 pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
     let keys = [key.lock().into(), holds(key), announced_on(key)];
     reply::forced(store.run(&FORCE_RELEASE, &keys, &[PUBLISH]).await?)
+}
+
+/// A page of the holds of locks, from this cursor on: among the hashes of a server they tell which ones are locks of ours. A lock that
+/// only Redisson uses has none.
+pub(in crate::store::redis) fn page(prefix: Prefix<'_>, cursor: u64) -> Cmd {
+    list::page(&[prefix.namespace, HOLDS].concat(), "hash", cursor)
+}
+
+/// The lock whose holds have this name. Its key is shown whole, since such locks have no prefix or one of their own.
+pub(in crate::store::redis) fn listed(prefix: Prefix<'_>, name: &str) -> Option<LockKey> {
+    let tagged = name.strip_prefix(prefix.namespace)?.strip_prefix(HOLDS)?;
+    let whole = Prefix {
+        prefix: "",
+        ..prefix
+    };
+    LockKey::beside(whole, tagged, Kind::Reentrant)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the same for each kind")]
