@@ -1,10 +1,12 @@
 //! `lockctl`: the locks of lock-core from the command line.
 
 mod connect;
+mod doctor;
 mod exit;
 mod inspect;
 mod ls;
 mod options;
+mod quorum;
 mod shown;
 mod unlock;
 mod wait;
@@ -47,5 +49,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Inspect(options) => inspect::run(server, &options).await,
         Command::Unlock(options) => unlock::run(server, &options).await,
         Command::Wait(options) => wait::run(server, &options).await,
+        Command::Quorum(command) => quorum::run(server, &command).await,
+        Command::Doctor(options) => doctor::run(server, &options).await,
     }
 }

@@ -9,7 +9,8 @@ use glob::Pattern;
 const CODES: &str = "\
 Exit codes:
    0  done
-   1  no: the lock was not held (unlock), is still held (wait)
+   1  no: the lock was not held (unlock), is still held (wait), no majority votes (quorum status),
+      a problem was found (doctor)
   64  wrong arguments
   69  the server is not available
   71  an error of this machine
@@ -100,6 +101,11 @@ pub(crate) enum Command {
     Unlock(Unlock),
     /// Waits until a lock is free, without acquiring it
     Wait(Wait),
+    /// Begins a quorum, or shows its nodes
+    #[command(subcommand)]
+    Quorum(Quorum),
+    /// Examines the server: what may cost locks, and what to do about it
+    Doctor(Doctor),
 }
 
 /// A lock by its key.
@@ -137,6 +143,36 @@ pub(crate) struct Unlock {
     /// Does not ask
     #[arg(long, short)]
     pub(crate) yes: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Quorum {
+    /// Begins a new quorum, once, before its first lock: from then on its nodes vote
+    Begin {
+        /// The nodes, as `redis://a`. Default: those of the URL
+        nodes: Vec<String>,
+        /// Replaces what the nodes have: only while no program runs and no lock is held
+        #[arg(long)]
+        anew: bool,
+    },
+    /// Shows for each node whether it votes, and how far its clock is ahead
+    Status {
+        /// The nodes, as `redis://a`. Default: those of the URL
+        nodes: Vec<String>,
+        /// One JSON array
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Doctor {
+    /// One JSON array
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How many locks to take and give back, to measure the latency
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    pub(crate) rounds: u32,
 }
 
 #[derive(Debug, Args)]

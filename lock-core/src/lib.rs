@@ -219,7 +219,9 @@ pub mod __private;
 pub use crate::base::credentials::Credentials;
 pub use crate::base::error::{Cause, LockError, LossReason};
 pub use crate::base::fencing::FencingToken;
+pub use crate::base::finding::{Finding, Severity};
 pub use crate::base::owner::Owner;
+pub use crate::base::quorum_node::{NodeVote, QuorumNode};
 #[cfg(lock_sim)]
 #[doc(hidden)]
 pub use crate::base::sim;

@@ -1,5 +1,6 @@
 //! `lockctl` as its users run it: the binary, on real servers.
 
+mod doctor;
 mod look;
 
 use std::process::{Output, Stdio};

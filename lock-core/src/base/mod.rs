@@ -4,11 +4,13 @@ pub(crate) mod config;
 pub(crate) mod credentials;
 pub(crate) mod error;
 pub(crate) mod fencing;
+pub(crate) mod finding;
 pub(crate) mod key;
 pub(crate) mod kind;
 pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod place;
+pub(crate) mod quorum_node;
 pub(crate) mod rt;
 #[cfg(lock_sim)]
 pub mod sim;

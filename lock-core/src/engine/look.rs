@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 
 use super::Engine;
 use crate::base::error::LockError;
+use crate::base::finding::{Finding, Severity};
 use crate::base::key::LockKey;
 use crate::base::snapshot::{Snapshot, SnapshotState};
 use crate::store::{Cursor, Forced, Store, StoreError};
@@ -38,6 +39,20 @@ impl Engine {
         }
     }
 
+    /// Examines the servers, and looks for names of locks with something else.
+    pub(crate) async fn examine(self: &Arc<Self>) -> Vec<Finding> {
+        let mut findings = self.shared.store.examine().await;
+        // With the empty prefix any string is such a name.
+        if self.shared.config.prefix.is_empty() {
+            return findings;
+        }
+        let mut walk = Walk::new(Arc::clone(self));
+        while let Ok(Some(page)) = walk.next_page().await {
+            findings.extend(page.iter().filter_map(|(key, look)| leftover(key, look)));
+        }
+        findings
+    }
+
     /// After the end of the runtime its connection is broken, which is not an error of the server.
     fn blame(&self, error: StoreError) -> LockError {
         match self.shared.check_alive() {
@@ -45,6 +60,16 @@ impl Engine {
             Err(ended) => ended,
         }
     }
+}
+
+/// A name of a lock with something that never ends.
+fn leftover(key: &LockKey, look: &Snapshot) -> Option<Finding> {
+    let SnapshotState::Foreign { kind } = &look.state else {
+        return None;
+    };
+    let what = format!("`{}` is a {kind}, not a lock", key.lock().escape_debug());
+    let advice = "delete it if no program needs it: nothing can lock this name";
+    Some(Finding::of("", Severity::Problem, what, advice))
 }
 
 /// A walk through the locks of the prefix.
@@ -63,7 +88,7 @@ impl Walk {
         }
     }
 
-    /// The held locks of the next page, each of them once. `None` after the last page. After an error, the next call reads the
+    /// The locks of the next page, each of them once: held ones, and names with something else. `None` after the last page. After an error, the next call reads the
     /// same page again.
     pub(crate) async fn next_page(
         &mut self,
@@ -77,12 +102,12 @@ impl Walk {
         let keys: HashSet<_> = page.keys.into_iter().map(Arc::new).collect();
         let new: Vec<_> = keys.difference(&self.seen).cloned().collect();
         let looks = join_all(new.iter().map(|key| shared.store.inspect(key))).await;
-        let mut held = Vec::new();
+        let mut found = Vec::new();
         for (key, look) in new.into_iter().zip(looks) {
             match look {
                 // It may have been released meanwhile.
-                Ok(look) if !matches!(look.state, SnapshotState::Held { .. }) => {}
-                Ok(look) => held.push((key, look)),
+                Ok(look) if look.state == SnapshotState::Free => {}
+                Ok(look) => found.push((key, look)),
                 // The user may have rights to some keys only.
                 Err(StoreError::Misconfigured(_)) => {}
                 Err(error) => return Err(error.into_lock_error()),
@@ -90,6 +115,6 @@ impl Walk {
         }
         self.seen.extend(keys);
         self.next = page.next;
-        Ok(Some(held))
+        Ok(Some(found))
     }
 }

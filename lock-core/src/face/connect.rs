@@ -7,6 +7,7 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 
 use crate::base::error::LockError;
+use crate::base::quorum_node::QuorumNode;
 use crate::base::rt::Handle;
 use crate::base::time::{Clock, SystemClock};
 use crate::engine::Engine;
@@ -191,6 +192,35 @@ impl LockManagerBuilder {
         }
     }
 
+    /// The state of each node of a quorum, in the order of their names: for operators. Nothing is written, and no majority is needed.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL or a setting that cannot work, or without a tokio runtime. What a node
+    /// says is in [`QuorumNode::vote`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let nodes = ["redis://10.0.0.1", "redis://10.0.0.2", "redis://10.0.0.3"];
+    /// for node in lock_core::LockManager::builder().quorum_status(nodes).await? {
+    ///     println!("{}: {:?}", node.address(), node.vote());
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub async fn quorum_status<U: AsRef<str>>(
+        self,
+        nodes: impl IntoIterator<Item = U>,
+    ) -> Result<Vec<QuorumNode>, LockError> {
+        let store = checked_quorum(self, &texts(nodes))?;
+        Ok(store.status().await)
+    }
+
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or any other connection to
     /// one master.
     ///
@@ -276,13 +306,7 @@ impl BeginQuorum {
     }
 
     async fn run(self) -> Result<(), LockError> {
-        let mut builder = self.builder;
-        builder.config.longest = Some(builder.quorum.longest());
-        builder.check()?;
-        Handle::try_current().map_err(|_| {
-            LockError::config("there is no tokio runtime here: begin a quorum inside one")
-        })?;
-        let store = builder.quorum_store(&self.nodes)?;
+        let store = checked_quorum(self.builder, &self.nodes)?;
         let begun = if self.anew {
             store.begin_anew().await
         } else {
@@ -308,7 +332,26 @@ async fn ready(engine: Arc<Engine>) -> Result<LockManager, LockError> {
     Ok(LockManager::new(engine))
 }
 
+/// A store without an engine.
+fn checked_quorum(
+    mut builder: LockManagerBuilder,
+    nodes: &[String],
+) -> Result<QuorumStore, LockError> {
+    builder.config.longest = Some(builder.quorum.longest());
+    builder.check()?;
+    Handle::try_current().map_err(|_| {
+        LockError::config("there is no tokio runtime here: begin a quorum inside one")
+    })?;
+    builder.quorum_store(nodes)
+}
+
 fn texts<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<String> {
-    let urls = urls.into_iter();
-    urls.map(|url| url.as_ref().to_owned()).collect()
+    let urls: Vec<_> = urls.into_iter().collect();
+    // The URL of the whole quorum names them as well.
+    if let [url] = &urls[..]
+        && let Some(nodes) = node_urls(url.as_ref())
+    {
+        return nodes;
+    }
+    urls.iter().map(|url| url.as_ref().to_owned()).collect()
 }

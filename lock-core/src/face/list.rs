@@ -70,7 +70,7 @@ impl LockList {
                 kind: key.traits().name,
                 info: LockInfo::new(snapshot),
             });
-            listed.collect()
+            listed.filter(|lock| lock.info.is_held()).collect()
         });
         Ok(listed)
     }

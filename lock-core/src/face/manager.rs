@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::LockError;
+use crate::base::finding::Finding;
 use crate::engine::Engine;
 use crate::face::builder::LockManagerBuilder;
 use crate::face::list::LockList;
@@ -203,6 +204,27 @@ impl LockManager {
     /// ```
     pub fn list(&self) -> LockList {
         LockList::new(Arc::clone(&self.engine))
+    }
+
+    /// Examines the servers: for operators, and for a check before a deployment. What `connect` refuses is not found here, since there is
+    /// no manager then. For each server: version, eviction, memory, persistence, replicas, and its clock; and for all, names with the
+    /// prefix that are no locks. Empty for `memory://` and over a connection of the user.
+    ///
+    /// The user of the server needs the rights to `info` and `scan`; without them less is found.
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example(locks: lock_core::LockManager) {
+    /// for finding in locks.examine().await {
+    ///     if let Some(advice) = finding.advice() {
+    ///         println!("{}: {}: {advice}", finding.server(), finding.what());
+    ///     }
+    /// }
+    /// # }
+    /// ```
+    pub async fn examine(&self) -> Vec<Finding> {
+        self.engine.run(self.engine.examine()).await
     }
 
     /// Ends the service of this manager and all its clones. Call it in the last line of `main`.

@@ -8,6 +8,7 @@ use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, MemoryStore, Passed, QuorumStore,
     RedisStore, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
 };
+use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::rt::Handle;
 use crate::base::token::{ClientId, Token};
@@ -157,6 +158,10 @@ impl Store for AnyStore {
     async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
         on_store!(self, store => store.scan(prefix, cursor).await)
             .map_err(|error| self.named(error))
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        on_store!(self, store => Store::examine(store).await)
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

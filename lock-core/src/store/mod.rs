@@ -15,6 +15,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use crate::base::error::{Cause, LockError};
+use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::observe::Event;
@@ -317,6 +318,9 @@ pub(crate) trait Store: Send + Sync {
         prefix: Prefix<'_>,
         cursor: Cursor,
     ) -> impl Future<Output = Result<Scanned, StoreError>> + Send;
+
+    /// Examines the servers.
+    fn examine(&self) -> impl Future<Output = Vec<Finding>> + Send;
 
     fn force_release(
         &self,

@@ -17,6 +17,7 @@ use super::{
     Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, Passed, Released, Renewal,
     Scanned, Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
+use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::sync::lock;
 use crate::base::time::Clock;
@@ -184,6 +185,10 @@ impl Store for MemoryStore {
             keys: locks.listed(prefix),
             next: None,
         }))
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        Vec::new()
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

@@ -14,6 +14,7 @@ use super::ballot::{ACQUIRE, Ballot, RELEASE, by_text};
 use super::vetting::{Run, Statement, Vetted, counter_of, note};
 use crate::base::error::Cause;
 use crate::base::error::LockError;
+use crate::base::finding::Finding;
 use crate::base::rt::Handle;
 use crate::base::time::Moment;
 use crate::base::token::ClientId;
@@ -114,6 +115,15 @@ impl Master {
     /// The names of a page, and the next cursor, 0 after the last page.
     pub(super) async fn scan(&self, page: Cmd) -> Result<(Vec<String>, u64), StoreError> {
         scanned(self.endpoint.ask(page).await?)
+    }
+
+    /// How far its clock is ahead of ours, ms.
+    pub(super) async fn clock_ahead(&self) -> Result<i64, StoreError> {
+        self.endpoint.clock_ahead().await
+    }
+
+    pub(super) async fn examine(&self) -> Vec<Finding> {
+        self.endpoint.examine().await
     }
 
     /// The current run of the server.

@@ -25,6 +25,7 @@ mod round;
 mod rtt;
 mod sent_on;
 mod settings;
+mod status;
 mod tally;
 mod tokens;
 mod urls;
@@ -51,6 +52,7 @@ use super::{
     Store, StoreError, Subscription, to_each,
 };
 use crate::base::error::LockError;
+use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::rt::Handle;
@@ -236,6 +238,10 @@ impl Store for QuorumStore {
 
     async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
         Box::pin(self.scan(prefix, cursor)).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        Box::pin(self.examined()).await
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

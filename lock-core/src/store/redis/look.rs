@@ -252,7 +252,7 @@ fn ours(target: &Target) -> String {
     }
 }
 
-fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
+pub(super) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     let mut fields = info.lines().filter_map(|line| line.trim().split_once(':'));
     fields.find_map(|(field, value)| (field == name).then_some(value))
 }

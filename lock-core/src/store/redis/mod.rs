@@ -8,6 +8,7 @@ mod connecting;
 mod dial;
 mod endpoint;
 mod error;
+mod examine;
 mod format;
 mod guarded;
 mod kinds;
@@ -42,6 +43,7 @@ use tokio::time::timeout;
 pub(super) use self::endpoint::Endpoint;
 use self::error::no_reply;
 pub(super) use self::error::{classify, garbled};
+pub(super) use self::examine::unreachable;
 pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::GuardedCall;
 pub(super) use self::kinds::exclusive;
@@ -60,6 +62,7 @@ use super::{
     Answer, Attempt, Cursor, Forced, Mode, Passed, Released, Renewal, Scanned, Snapshot, Store,
     StoreError, Subscription, to_each,
 };
+use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::token::Token;
 
@@ -155,6 +158,14 @@ impl Store for RedisStore {
             keys: keys.collect(),
             next: next.or_else(of_next_kind),
         })
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        match &self.servers {
+            Servers::One(endpoint) => endpoint.examine().await,
+            Servers::Cluster(cluster) => cluster.examine().await,
+            Servers::User(_) => Vec::new(),
+        }
     }
 
     async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {

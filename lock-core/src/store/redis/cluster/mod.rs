@@ -36,6 +36,7 @@ use super::target::Target;
 use super::wire::Arg;
 use crate::base::error::Cause;
 use crate::base::error::LockError;
+use crate::base::finding::Finding;
 use crate::base::key::LockKey;
 use crate::base::rt::Handle;
 use crate::base::slot::slot_of;
@@ -127,6 +128,13 @@ impl Cluster {
             return Ok(());
         }
         Err(failures.pop().unwrap_or_else(no_slots))
+    }
+
+    /// Examines each master.
+    pub(super) async fn examine(&self) -> Vec<Finding> {
+        let nodes = self.masters();
+        let examined = nodes.iter().map(|node| node.endpoint.examine());
+        join_all(examined).await.into_iter().flatten().collect()
     }
 
     /// Waits for the connection to the master of a lock. If that one is away, another one may have taken its place.
