@@ -6,6 +6,7 @@ mod exit;
 mod inspect;
 mod ls;
 mod options;
+mod pages;
 mod quorum;
 mod shown;
 mod unlock;
@@ -50,6 +51,8 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Unlock(options) => unlock::run(server, &options).await,
         Command::Wait(options) => wait::run(server, &options).await,
         Command::Quorum(command) => quorum::run(server, &command).await,
+        Command::Completions { shell } => pages::completions(shell),
+        Command::Man => pages::man(),
         Command::Doctor(options) => doctor::run(server, &options).await,
     }
 }

@@ -104,6 +104,10 @@ pub(crate) enum Command {
     /// Begins a quorum, or shows its nodes
     #[command(subcommand)]
     Quorum(Quorum),
+    /// Prints completions for a shell
+    Completions { shell: clap_complete::Shell },
+    /// Prints the page for `man`
+    Man,
     /// Examines the server: what may cost locks, and what to do about it
     Doctor(Doctor),
 }

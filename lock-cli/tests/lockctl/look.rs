@@ -133,6 +133,16 @@ async fn waiting_ends_when_the_lock_is_free_or_the_time_is_over() {
 }
 
 #[tokio::test]
+async fn completions_and_the_page_for_man_name_each_command() {
+    let (zsh, man) = (says("", "completions zsh").await, says("", "man").await);
+    for command in ["ls", "inspect", "unlock", "wait", "quorum", "doctor"] {
+        assert!(zsh.contains(&format!("{command})")), "{command}: {zsh}");
+        let section = format!(".SH {}\n", command.to_uppercase());
+        assert!(man.contains(&section), "{command}: {man}");
+    }
+}
+
+#[tokio::test]
 async fn mistakes_have_their_exit_codes_and_one_sentence() {
     let server = TestServer::start().await;
     let url = server.url();

@@ -79,6 +79,7 @@ fn files_of_the_packages() -> Vec<String> {
     for package in [
         "lock-core",
         "lock-macros",
+        "lock-cli",
         "tests",
         "bench",
         "xtask",
