@@ -29,10 +29,13 @@ pub(crate) async fn run(server: &Server, options: &Doctor) -> Result<ExitCode, F
         Err(other) => return Err(other),
     };
     if options.json {
-        println!("{:#}", lines.iter().map(Line::object).collect::<Value>());
+        shown::say(format_args!(
+            "{:#}",
+            lines.iter().map(Line::object).collect::<Value>()
+        ));
     } else {
         for line in &lines {
-            print!("{}", line.text());
+            shown::print(&line.text());
         }
     }
     let is_ill = lines.iter().any(|line| line.severity == Severity::Problem);

@@ -32,14 +32,14 @@ pub(crate) async fn run(server: &Server, options: &Inspect) -> Result<ExitCode, 
     let info = options.lock.inspect(&locks).await?;
     let key = &options.lock.key;
     if options.json {
-        println!("{:#}", shown::lock(key, &info));
+        shown::say(format_args!("{:#}", shown::lock(key, &info)));
     } else {
-        print!("{}", text(key, &info));
+        shown::print(&text(key, &info));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(key: &str, info: &LockInfo) -> String {
+pub(crate) fn text(key: &str, info: &LockInfo) -> String {
     let mut lines = vec![("lock", key.to_owned())];
     if let Some(kind) = info.foreign() {
         lines.push(("state", format!("no lock, but a {kind}")));

@@ -2,22 +2,28 @@
 
 use std::process::ExitCode;
 
+use lock_core::{ListedLock, LockError, LockManager};
 use serde_json::Value;
 
 use crate::exit::Failure;
 use crate::options::{Ls, Server};
 use crate::shown;
 
-pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failure> {
-    let locks = server.connect().await?;
+/// All held locks, in no order.
+pub(crate) async fn all(locks: &LockManager) -> Result<Vec<ListedLock>, LockError> {
     let mut list = locks.list();
     let mut found = Vec::new();
     while let Some(page) = list.next_page().await? {
-        let matching = page.into_iter().filter(|lock| {
-            let pattern = options.pattern.as_ref();
-            pattern.is_none_or(|pattern| pattern.matches(lock.key()))
-        });
-        found.extend(matching);
+        found.extend(page);
+    }
+    Ok(found)
+}
+
+pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failure> {
+    let locks = server.connect().await?;
+    let mut found = all(&locks).await?;
+    if let Some(pattern) = &options.pattern {
+        found.retain(|lock| pattern.matches(lock.key()));
     }
     found.sort_by(|a, b| a.key().cmp(b.key()));
     if options.json {
@@ -26,7 +32,7 @@ pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failu
             shown["kind"] = lock.kind().into();
             shown
         });
-        println!("{:#}", locks.collect::<Value>());
+        shown::say(format_args!("{:#}", locks.collect::<Value>()));
         return Ok(ExitCode::SUCCESS);
     }
     let rows: Vec<_> = found
@@ -43,12 +49,7 @@ pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failu
             ]
         })
         .collect();
-    print!(
-        "{}",
-        shown::table(
-            &["KEY", "KIND", "HOLDER", "HELD", "TTL LEFT", "WAITERS"],
-            &rows
-        )
-    );
+    let head = ["KEY", "KIND", "HOLDER", "HELD", "TTL LEFT", "WAITERS"];
+    shown::print(&shown::table(&head, &rows));
     Ok(ExitCode::SUCCESS)
 }

@@ -9,6 +9,7 @@ mod options;
 mod pages;
 mod quorum;
 mod shown;
+mod top;
 mod unlock;
 mod wait;
 
@@ -49,6 +50,7 @@ async fn run(cli: Cli) -> Result<ExitCode, Failure> {
         Command::Ls(options) => ls::run(server, &options).await,
         Command::Inspect(options) => inspect::run(server, &options).await,
         Command::Unlock(options) => unlock::run(server, &options).await,
+        Command::Top(options) => top::run(server, &options).await,
         Command::Wait(options) => wait::run(server, &options).await,
         Command::Quorum(command) => quorum::run(server, &command).await,
         Command::Completions { shell } => pages::completions(shell),

@@ -95,6 +95,8 @@ pub(crate) struct Server {
 pub(crate) enum Command {
     /// Lists the held locks
     Ls(Ls),
+    /// The held locks, live in the terminal
+    Top(Top),
     /// Shows a lock: its holder, its waiters, its votes
     Inspect(Inspect),
     /// Takes a lock from its holder, who is told at once
@@ -129,6 +131,13 @@ pub(crate) struct Ls {
     /// One JSON array
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Top {
+    /// The time between two looks at the server
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
+    pub(crate) every: Duration,
 }
 
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ pub(crate) async fn run(server: &Server, command: &Quorum) -> Result<ExitCode, F
         Quorum::Begin { nodes, anew } => {
             let begin = server.builder().begin_quorum(named(server, nodes)?);
             if *anew { begin.anew() } else { begin }.await?;
-            println!("the quorum has begun: its nodes vote");
+            shown::say(format_args!("the quorum has begun: its nodes vote"));
             Ok(ExitCode::SUCCESS)
         }
         Quorum::Status { nodes, json } => {
@@ -39,17 +39,20 @@ fn show(nodes: &[QuorumNode], as_json: bool) -> ExitCode {
         .filter(|node| node.vote() == Ok(NodeVote::Votes));
     let votes = votes.count();
     if as_json {
-        println!("{:#}", nodes.iter().map(object).collect::<Value>());
+        shown::say(format_args!(
+            "{:#}",
+            nodes.iter().map(object).collect::<Value>()
+        ));
     } else {
         let rows: Vec<_> = nodes.iter().map(row).collect();
-        print!("{}", shown::table(&["NODE", "CLOCK", "VOTES"], &rows));
+        shown::print(&shown::table(&["NODE", "CLOCK", "VOTES"], &rows));
         let ahead = nodes.iter().filter_map(QuorumNode::clock_ahead_ms);
         let (least, most) = (ahead.clone().min(), ahead.max());
         let apart = most.unwrap_or(0) - least.unwrap_or(0);
-        println!(
+        shown::say(format_args!(
             "{votes} of {} vote; the clocks are {apart} ms apart",
             nodes.len()
-        );
+        ));
     }
     let majority = nodes.len() / 2 + 1;
     ExitCode::from(if votes >= majority { 0 } else { NO })

@@ -1,10 +1,23 @@
 //! What people read: times, tables, and the state of a lock as JSON.
 
-use std::fmt::Write;
+use std::fmt::{Display, Write as _};
+use std::io::{self, Write as _};
 use std::time::{Duration, SystemTime};
 
 use lock_core::{FencingToken, LockInfo};
 use serde_json::{Value, json};
+
+/// Prints to stdout. A reader that has gone (`| head`) has seen enough.
+pub(crate) fn print(text: &str) {
+    if io::stdout().write_all(text.as_bytes()).is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// Prints a line to stdout.
+pub(crate) fn say(line: impl Display) {
+    print(&format!("{line}\n"));
+}
 
 /// A time of at least a second in two units, a shorter one in milliseconds.
 pub(crate) fn time(time: Duration) -> String {

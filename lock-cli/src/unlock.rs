@@ -14,21 +14,21 @@ pub(crate) async fn run(server: &Server, options: &Unlock) -> Result<ExitCode, F
     let key = &options.lock.key;
     let info = options.lock.inspect(&locks).await?;
     if !info.is_held() && info.foreign().is_none() {
-        println!("{key} is free");
+        shown::say(format_args!("{key} is free"));
         return Ok(ExitCode::from(NO));
     }
     if !options.yes && !is_meant(key, &info)? {
-        println!("{key} stays as it is");
+        shown::say(format_args!("{key} stays as it is"));
         return Ok(ExitCode::from(NO));
     }
     if options.lock.force_release(&locks).await? {
-        println!(
+        shown::say(format_args!(
             "{key} was taken from {}",
             info.holder().unwrap_or("its holder")
-        );
+        ));
         return Ok(ExitCode::SUCCESS);
     }
-    println!("{key} is free");
+    shown::say(format_args!("{key} is free"));
     Ok(ExitCode::from(NO))
 }
 

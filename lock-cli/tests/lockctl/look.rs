@@ -232,5 +232,9 @@ async fn ten_thousand_locks_are_listed_within_a_second() {
     let listed = says(&url, "ls").await;
     let took = began.elapsed();
     assert_eq!(listed.lines().count(), 10_001);
+    // A reader that has seen enough.
+    let mut piped = lockctl(&url, "ls").stdout(Stdio::piped()).spawn().unwrap();
+    drop(piped.stdout.take());
+    assert_eq!(piped.wait().await.unwrap().code(), Some(0));
     assert!(took < Duration::from_secs(1), "{took:?}");
 }

@@ -2,6 +2,7 @@
 
 mod doctor;
 mod look;
+mod top;
 
 use std::process::{Output, Stdio};
 

@@ -1,0 +1,130 @@
+//! `lockctl top`: the held locks, live in the terminal.
+
+mod model;
+mod view;
+
+use std::io::{self, IsTerminal};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+use futures_util::StreamExt;
+use lock_core::LockManager;
+use ratatui::DefaultTerminal;
+use tokio::time::{MissedTickBehavior, interval};
+
+use self::model::{Model, Press, Row, Wish};
+use crate::exit::Failure;
+use crate::ls;
+use crate::options::{OfLock, Server, Top};
+
+/// More looks would cost the server more than they show.
+const AT_MOST: Duration = Duration::from_millis(100);
+
+pub(crate) async fn run(server: &Server, options: &Top) -> Result<ExitCode, Failure> {
+    if !io::stdout().is_terminal() {
+        let instead = "`top` needs a terminal: use `ls` for text, or `ls --json`";
+        return Err(Failure::Usage(instead.to_owned()));
+    }
+    let locks = server.connect().await?;
+    let name = shown_url(server.url()?);
+    let mut terminal =
+        ratatui::try_init().map_err(|error| Failure::system("the terminal", &error))?;
+    let outcome = watch(&mut terminal, &locks, options, &name).await;
+    ratatui::restore();
+    outcome.map(|()| ExitCode::SUCCESS)
+}
+
+/// The URL without a password.
+fn shown_url(url: &str) -> String {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, hosts)| hosts);
+    format!("{scheme}://{rest}")
+}
+
+async fn watch(
+    terminal: &mut DefaultTerminal,
+    locks: &LockManager,
+    options: &Top,
+    name: &str,
+) -> Result<(), Failure> {
+    let (mut model, mut events) = (Model::default(), EventStream::new());
+    let mut again = interval(options.every.max(AT_MOST));
+    again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        let drawn = terminal.draw(|frame| view::draw(frame, &model, name));
+        drawn.map_err(|error| Failure::system("the terminal", &error))?;
+        tokio::select! {
+            _ = again.tick() => refresh(&mut model, locks).await,
+            event = events.next() => match event {
+                Some(Ok(Event::Key(key))) => {
+                    let wish = pressed(key).map_or(Wish::Nothing, |press| model.press(press));
+                    match wish {
+                        Wish::Quit => return Ok(()),
+                        wish => grant(wish, &mut model, locks).await,
+                    }
+                }
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(Failure::system("the keyboard", &error)),
+                None => return Ok(()),
+            },
+        }
+    }
+}
+
+/// Looks at the server again. An error is shown, and the next look may succeed.
+async fn refresh(model: &mut Model, locks: &LockManager) {
+    match ls::all(locks).await {
+        Ok(listed) => model.update(&listed),
+        Err(error) => model.said = error.to_string(),
+    }
+    if let Some(row) = model.open() {
+        look(model, locks, &row).await;
+    }
+}
+
+async fn grant(wish: Wish, model: &mut Model, locks: &LockManager) {
+    match wish {
+        Wish::Nothing | Wish::Quit => {}
+        Wish::Look(row) => look(model, locks, &row).await,
+        Wish::Unlock(row) => {
+            let taken = of(&row).force_release(locks).await;
+            refresh(model, locks).await;
+            model.said = match taken {
+                Ok(true) => format!("{} was taken from {}", row.key, row.holder),
+                Ok(false) => format!("{} is free", row.key),
+                Err(error) => error.to_string(),
+            };
+        }
+    }
+}
+
+async fn look(model: &mut Model, locks: &LockManager, row: &Row) {
+    match of(row).inspect(locks).await {
+        Ok(info) => model.looked(row, info),
+        Err(error) => model.said = error.to_string(),
+    }
+}
+
+fn of(row: &Row) -> OfLock {
+    OfLock {
+        key: row.key.clone(),
+        reentrant: row.is_reentrant,
+    }
+}
+
+fn pressed(key: KeyEvent) -> Option<Press> {
+    if key.kind == KeyEventKind::Release {
+        return None;
+    }
+    Some(match key.code {
+        KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => Press::Interrupt,
+        KeyCode::Char(c) => Press::Char(c),
+        KeyCode::Up => Press::Up,
+        KeyCode::Down => Press::Down,
+        KeyCode::Enter => Press::Enter,
+        KeyCode::Esc => Press::Escape,
+        KeyCode::Backspace => Press::Backspace,
+        _ => return None,
+    })
+}
