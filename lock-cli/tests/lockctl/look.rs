@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use lock_core::{LockManager, LossReason, Owner};
-use lock_tests::{LIMIT, TestCluster, TestServer, eventually};
+use lock_tests::{LIMIT, Sentinel, TestCluster, TestServer, eventually};
 use tokio::time::{Instant, timeout};
 
 use crate::{json, lockctl, run, says};
@@ -178,27 +178,46 @@ async fn mistakes_have_their_exit_codes_and_one_sentence() {
     }
 }
 
-#[tokio::test]
-async fn a_cluster_and_a_quorum_are_shown_as_one_master() {
-    let cluster = TestCluster::start(3).await;
-    let locks = manager(&cluster.url(), "orders-1").await;
+/// What all commands say of the lock `order:7`, on any kind of server.
+async fn whole_life(url: &str) {
+    let locks = manager(url, "orders-1").await;
     let mut held = Vec::new();
-    for n in 0..5 {
+    for n in 5..10 {
         held.push(locks.lock(format!("order:{n}")).acquire().await.unwrap());
     }
-    let listed = json(&cluster.url(), "ls").await;
-    assert_eq!(listed.as_array().unwrap().len(), 5);
-    says(&cluster.url(), "unlock order:3 --yes").await;
-    timeout(LIMIT, held[3].lost()).await.expect("told");
+    let listed = json(url, "ls order:*").await;
+    assert_eq!(listed.as_array().unwrap().len(), 5, "{url}");
+    assert_eq!(json(url, "inspect order:7").await["holder"], "orders-1");
+    let examined = run(url, "doctor --rounds 20").await;
+    assert!(examined.out.contains("(20 rounds)"), "{url}: {examined:?}");
+    assert!(!examined.out.contains("problem"), "{url}: {examined:?}");
+    assert_eq!(run(url, "wait order:7 --timeout 1ms").await.code, Some(1));
+    says(url, "unlock order:7 --yes").await;
+    // It was told before the command has ended.
+    let told = timeout(Duration::from_millis(50), held[2].lost()).await;
+    assert_eq!(told, Ok(LossReason::ForceReleased), "{url}");
+    says(url, "wait order:7").await;
+    for guard in held.drain(..).filter(|guard| guard.is_held()) {
+        guard.release().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn each_kind_of_server_is_shown_alike() {
+    let master = TestServer::start().await;
+    whole_life(&master.url()).await;
+    let sentinel = Sentinel::start("mymaster", master.addr()).await;
+    whole_life(&format!("redis+sentinel://{}/mymaster", sentinel.addr())).await;
+    whole_life(&TestCluster::start(3).await.url()).await;
 
     let mut nodes = Vec::new();
     for _ in 0..3 {
         nodes.push(TestServer::start().await);
     }
-    let urls: Vec<_> = nodes.iter().map(TestServer::url).collect();
-    LockManager::builder().begin_quorum(&urls).await.unwrap();
     let addresses: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
     let url = format!("redis+quorum://{}", addresses.join(","));
+    says(&url, "quorum begin").await;
+    whole_life(&url).await;
     let held = manager(&url, "orders-1")
         .await
         .lock("order:7")
@@ -215,9 +234,7 @@ async fn a_cluster_and_a_quorum_are_shown_as_one_master() {
             == 3
     };
     eventually("all vote", LIMIT, voted).await;
-    assert!(says(&url, "ls").await.contains("order:7"));
-    says(&url, "unlock order:7 --yes").await;
-    timeout(LIMIT, held.lost()).await.expect("told");
+    held.release().await.unwrap();
 }
 
 #[tokio::test]

@@ -10,11 +10,12 @@
 //! | How do I sell limited stock to many buyers? | [`flash_sale`] |
 //! | How do I replace another lock, copy by copy? | [`moving`] |
 //! | What can I see of my locks, and what should wake me? | [`observability`] |
+//! | How do I list, inspect and release locks from a shell, and run a command under one? | [`lockctl`] |
 //! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!
-//! The last six, `production` and `which_lock` are also files in the folder `docs` of the repository.
+//! The last seven, `production` and `which_lock` are also files in the folder `docs` of the repository.
 
 #[cfg(feature = "macros")]
 pub mod errors_to_http;
@@ -50,8 +51,14 @@ pub mod production {}
 #[doc = include_str!("../../docs/observability.md")]
 pub mod observability {}
 
+/// [operating]: crate::guide::operating#rights
+/// [running]: crate::guide::which_lock#running-a-quorum
+#[doc = include_str!("../../docs/lockctl.md")]
+pub mod lockctl {}
+
 /// [observability]: crate::guide::observability
 /// [wire]: crate::guide::wire
+/// [lockctl]: crate::guide::lockctl
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses
 /// [running]: crate::guide::which_lock#running-a-quorum
