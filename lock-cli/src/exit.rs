@@ -18,6 +18,12 @@ pub(crate) const SYSTEM: u8 = 71;
 pub(crate) const BUSY: u8 = 75;
 /// The server refuses, or the settings cannot work.
 pub(crate) const CONFIG: u8 = 78;
+/// The lock was lost, and the command was ended.
+pub(crate) const LOST: u8 = 80;
+/// The command cannot be executed, as shells have it.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found, as shells have it.
+pub(crate) const NOT_FOUND: u8 = 127;
 
 /// Why the program ends without a result.
 #[derive(Debug)]

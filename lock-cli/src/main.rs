@@ -8,6 +8,7 @@ mod ls;
 mod options;
 mod pages;
 mod quorum;
+mod run;
 mod shown;
 mod top;
 mod unlock;
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::exit::{Failure, USAGE};
-use crate::options::{Cli, Command};
+use crate::options::{Cli, Command, Server};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -30,13 +31,12 @@ fn main() -> ExitCode {
             return ExitCode::from(if is_usage { USAGE } else { 0 });
         }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build();
-    let outcome = match runtime {
-        Ok(runtime) => runtime.block_on(run(cli)),
-        Err(error) => Err(Failure::system("no runtime", &error)),
+    let outcome = match &cli.command {
+        Command::RunKeeper(options) => run::keeper::run(options),
+        Command::RunStart(options) => run::start::run(options),
+        Command::Completions { shell } => pages::completions(*shell),
+        Command::Man => pages::man(),
+        command => with_runtime(&cli.server, command),
     };
     outcome.unwrap_or_else(|failure| {
         eprintln!("lockctl: {failure}");
@@ -44,17 +44,26 @@ fn main() -> ExitCode {
     })
 }
 
-async fn run(cli: Cli) -> Result<ExitCode, Failure> {
-    let server = &cli.server;
-    match cli.command {
-        Command::Ls(options) => ls::run(server, &options).await,
-        Command::Inspect(options) => inspect::run(server, &options).await,
-        Command::Unlock(options) => unlock::run(server, &options).await,
-        Command::Top(options) => top::run(server, &options).await,
-        Command::Wait(options) => wait::run(server, &options).await,
-        Command::Quorum(command) => quorum::run(server, &command).await,
-        Command::Completions { shell } => pages::completions(shell),
-        Command::Man => pages::man(),
-        Command::Doctor(options) => doctor::run(server, &options).await,
-    }
+fn with_runtime(server: &Server, command: &Command) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::system("no runtime", &error))?;
+    runtime.block_on(async {
+        match command {
+            Command::Run(options) => run::run(server, options).await,
+            Command::Ls(options) => ls::run(server, options).await,
+            Command::Inspect(options) => inspect::run(server, options).await,
+            Command::Unlock(options) => unlock::run(server, options).await,
+            Command::Top(options) => top::run(server, options).await,
+            Command::Wait(options) => wait::run(server, options).await,
+            Command::Quorum(command) => quorum::run(server, command).await,
+            Command::Doctor(options) => doctor::run(server, options).await,
+            Command::RunKeeper(_)
+            | Command::RunStart(_)
+            | Command::Completions { .. }
+            | Command::Man => unreachable!("without a runtime"),
+        }
+    })
 }

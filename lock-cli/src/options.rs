@@ -1,10 +1,13 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use glob::Pattern;
+
+use crate::run::Limits;
 
 const CODES: &str = "\
 Exit codes:
@@ -15,7 +18,11 @@ Exit codes:
   69  the server is not available
   71  an error of this machine
   75  the lock was not acquired in time
-  78  the server refuses, or the settings cannot work";
+  78  the server refuses, or the settings cannot work
+  80  the lock was lost, and the command was ended (run)
+ 126  the command cannot be executed (run)
+ 127  the command was not found (run)
+Otherwise `run` ends as its command does, with 128+N if the signal N has ended that.";
 
 /// Locks of lock-core from the command line.
 #[derive(Debug, Parser)]
@@ -93,6 +100,21 @@ pub(crate) struct Server {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Runs a command while it holds a lock
+    ///
+    /// The command ends before the lease does: if the lease is not renewed in time, or lockctl dies, it gets SIGTERM and then SIGKILL. If
+    /// another client takes the lock, it gets them at once. This counts for the process group of the command. What the command leaves
+    /// behind when it ends by itself goes on without the lock.
+    ///
+    /// The environment of the command has `LOCK_KEY` and `LOCK_FENCING_TOKEN`. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are
+    /// passed on to it. In a terminal, Ctrl-Z stops both; if they are stopped for too long, the lease ends, and the command is killed.
+    Run(Run),
+    /// The parent of the command of `run`
+    #[command(hide = true)]
+    RunKeeper(RunKeeper),
+    /// What becomes the command of `run`
+    #[command(hide = true)]
+    RunStart(RunStart),
     /// Lists the held locks
     Ls(Ls),
     /// The held locks, live in the terminal
@@ -195,4 +217,49 @@ pub(crate) struct Wait {
     /// How long to wait. Default: without limit
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// The key of the lock, without the prefix
+    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+    /// How long to wait for the lock; `0s` tries once. Default: without limit
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pub(crate) wait: Option<Duration>,
+    /// What happens to the command when the lock is lost
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) on_lost: OnLost,
+    /// The command and its arguments
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub(crate) enum OnLost {
+    /// It is ended
+    #[default]
+    Kill,
+    /// It goes on, and a line on stderr says so
+    Warn,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunKeeper {
+    #[command(flatten)]
+    pub(crate) limits: Limits,
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) on_lost: OnLost,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunStart {
+    /// The process ends when its parent does
+    #[arg(long)]
+    pub(crate) with_parent: bool,
+    #[arg(last = true, required = true)]
+    pub(crate) command: Vec<OsString>,
 }

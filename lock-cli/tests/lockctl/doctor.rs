@@ -4,11 +4,11 @@ use lock_core::LockManager;
 use lock_tests::kit::command;
 use lock_tests::{AclServer, LIMIT, ServerBinary, ShiftedClock, TestServer, eventually};
 
-use crate::{json, run, says};
+use crate::{answer, json, says};
 
 /// The lines that are not fine, and the exit code.
 async fn found(url: &str) -> (Vec<String>, Option<i32>) {
-    let ended = run(url, "doctor --rounds 3").await;
+    let ended = answer(url, "doctor --rounds 3").await;
     assert_eq!(ended.err, "");
     let lines = ended.out.lines().filter(|line| !line.starts_with("fine "));
     (lines.map(str::to_owned).collect(), ended.code)
@@ -131,7 +131,7 @@ async fn the_nodes_of_a_quorum_are_shown_before_and_after_its_beginning() {
     }
     let addresses: Vec<_> = nodes.iter().map(|node| node.addr().to_string()).collect();
     let url = format!("redis+quorum://{}", addresses.join(","));
-    let blank = run(&url, "quorum status").await;
+    let blank = answer(&url, "quorum status").await;
     assert_eq!(blank.code, Some(1));
     assert_eq!(
         blank.out.matches("no: it belongs to no quorum").count(),
@@ -154,7 +154,7 @@ async fn the_nodes_of_a_quorum_are_shown_before_and_after_its_beginning() {
     nodes[0].kill();
     nodes[2].kill();
     nodes[2].restart().await;
-    let status = run(&url, "quorum status").await;
+    let status = answer(&url, "quorum status").await;
     assert_eq!(status.code, Some(1), "{}", status.out);
     for words in [
         "Connection refused",
@@ -181,6 +181,6 @@ async fn the_nodes_of_a_quorum_are_shown_before_and_after_its_beginning() {
 }
 
 async fn json_of(url: &str) -> serde_json::Value {
-    let ended = run(url, "quorum status --json").await;
+    let ended = answer(url, "quorum status --json").await;
     serde_json::from_str(&ended.out).unwrap()
 }

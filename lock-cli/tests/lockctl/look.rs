@@ -3,11 +3,11 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use lock_core::{LockManager, LossReason, Owner};
+use lock_core::{LockGuard, LockManager, LossReason, Owner};
 use lock_tests::{LIMIT, Sentinel, TestCluster, TestServer, eventually};
 use tokio::time::{Instant, timeout};
 
-use crate::{json, lockctl, run, says};
+use crate::{PROCESSORS, answer, json, lockctl, says};
 
 async fn manager(url: &str, name: &str) -> LockManager {
     let builder = LockManager::builder().client_name(name);
@@ -76,7 +76,7 @@ async fn a_forced_release_tells_the_holder_and_asks_before() {
     let locks = manager(&url, "orders-1").await;
     let held = locks.lock("order:7").acquire().await.unwrap();
 
-    let refused = run(&url, "unlock order:7").await;
+    let refused = answer(&url, "unlock order:7").await;
     assert_eq!(refused.code, Some(64));
     assert!(refused.err.contains("state `--yes`"), "{}", refused.err);
     assert!(held.is_held());
@@ -87,7 +87,7 @@ async fn a_forced_release_tells_the_holder_and_asks_before() {
     );
     let told = timeout(LIMIT, held.lost()).await.expect("told");
     assert_eq!(told, LossReason::ForceReleased);
-    let free = run(&url, "unlock order:7 --yes").await;
+    let free = answer(&url, "unlock order:7 --yes").await;
     assert_eq!((free.code, &*free.out), (Some(1), "order:7 is free\n"));
 
     let me = Owner::new();
@@ -118,7 +118,7 @@ async fn waiting_ends_when_the_lock_is_free_or_the_time_is_over() {
         .await
         .unwrap();
     assert_eq!(
-        run(&url, "wait order:7 --timeout 150ms").await.code,
+        answer(&url, "wait order:7 --timeout 150ms").await.code,
         Some(1)
     );
     let mut waiting = lockctl(&url, "wait order:7")
@@ -188,16 +188,19 @@ async fn whole_life(url: &str) {
     let listed = json(url, "ls order:*").await;
     assert_eq!(listed.as_array().unwrap().len(), 5, "{url}");
     assert_eq!(json(url, "inspect order:7").await["holder"], "orders-1");
-    let examined = run(url, "doctor --rounds 20").await;
+    let examined = answer(url, "doctor --rounds 20").await;
     assert!(examined.out.contains("(20 rounds)"), "{url}: {examined:?}");
     assert!(!examined.out.contains("problem"), "{url}: {examined:?}");
-    assert_eq!(run(url, "wait order:7 --timeout 1ms").await.code, Some(1));
+    assert_eq!(
+        answer(url, "wait order:7 --timeout 1ms").await.code,
+        Some(1)
+    );
     says(url, "unlock order:7 --yes").await;
     // It was told before the command has ended.
     let told = timeout(Duration::from_millis(50), held[2].lost()).await;
     assert_eq!(told, Ok(LossReason::ForceReleased), "{url}");
     says(url, "wait order:7").await;
-    for guard in held.drain(..).filter(|guard| guard.is_held()) {
+    for guard in held.drain(..).filter(LockGuard::is_held) {
         guard.release().await.unwrap();
     }
 }
@@ -239,6 +242,7 @@ async fn each_kind_of_server_is_shown_alike() {
 
 #[tokio::test]
 async fn ten_thousand_locks_are_listed_within_a_second() {
+    let _alone = PROCESSORS.lock().await;
     let server = TestServer::start().await;
     let url = server.url();
     let locks = manager(&url, "orders-1").await;

@@ -2,11 +2,16 @@
 
 mod doctor;
 mod look;
+mod run;
 mod top;
 
 use std::process::{Output, Stdio};
 
 use tokio::process::Command;
+use tokio::sync::Mutex;
+
+/// Held by a test that measures time, and by one that needs all processors.
+static PROCESSORS: Mutex<()> = Mutex::const_new(());
 
 /// The program with a server and arguments in words. Nothing else of the environment names a server.
 fn lockctl(url: &str, words: &str) -> Command {
@@ -35,13 +40,13 @@ impl From<Output> for Ended {
     }
 }
 
-async fn run(url: &str, words: &str) -> Ended {
+async fn answer(url: &str, words: &str) -> Ended {
     lockctl(url, words).output().await.unwrap().into()
 }
 
 /// What it prints when it succeeds.
 async fn says(url: &str, words: &str) -> String {
-    let ended = run(url, words).await;
+    let ended = answer(url, words).await;
     assert_eq!(
         (ended.code, &*ended.err),
         (Some(0), ""),

@@ -1,0 +1,116 @@
+//! `lockctl run`: a command under a lock.
+//!
+//! Three processes. `lockctl run` holds the lock and renews it. It starts the keeper, which is the parent of the command. The
+//! command has a process group of its own, and so has the keeper. lockctl tells the keeper each new deadline of the lease; the
+//! keeper ends the command before the last one that it was told. So the command ends in time also if lockctl is stopped or killed.
+//! If the keeper is killed, the kernel kills the command (on Linux), and lockctl its group.
+//!
+//! A user can defeat this: by stopping or killing both, or by a command that leaves its process group.
+
+mod clock;
+mod group;
+pub(crate) mod keeper;
+mod limits;
+mod pass;
+mod session;
+mod signals;
+pub(crate) mod start;
+mod terminal;
+mod words;
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
+
+use lock_core::{LockError, LockGuard, LockManager};
+
+pub(crate) use self::limits::Limits;
+use self::session::{Outcome, Session};
+use self::signals::Signals;
+use crate::exit::{Failure, LOST, SYSTEM};
+use crate::options::{Run, Server};
+
+/// This program, also if its file was replaced since it began.
+#[cfg_attr(
+    target_os = "linux",
+    allow(clippy::unnecessary_wraps, reason = "an error elsewhere")
+)]
+fn this_program() -> io::Result<Command> {
+    #[cfg(target_os = "linux")]
+    let file = std::path::PathBuf::from("/proc/self/exe");
+    #[cfg(not(target_os = "linux"))]
+    let file = std::env::current_exe()?;
+    let mut command = Command::new(file);
+    command.arg0("lockctl");
+    Ok(command)
+}
+
+pub(crate) async fn run(server: &Server, options: &Run) -> Result<ExitCode, Failure> {
+    options.limits.check()?;
+    let mut signals = Signals::handle().map_err(|error| Failure::system("no signals", &error))?;
+    let locks = tokio::select! {
+        locks = server.connect() => locks?,
+        number = signals.next() => return Ok(ended_by(number)),
+    };
+    let guard = tokio::select! {
+        guard = acquire(&locks, options) => guard,
+        number = signals.next() => {
+            // The dropped acquisition leaves the queue.
+            locks.shutdown(server.deadline).await;
+            return Ok(ended_by(number));
+        }
+    };
+    let ended = match guard {
+        Ok(guard) => hold(options, guard, &mut signals).await,
+        Err(error) => Err(error.into()),
+    };
+    locks.shutdown(server.deadline).await;
+    ended
+}
+
+fn ended_by(signal: i32) -> ExitCode {
+    ExitCode::from(128 + signal as u8)
+}
+
+async fn acquire(locks: &LockManager, options: &Run) -> Result<LockGuard, LockError> {
+    let lock = locks.lock(&options.key).ttl(options.limits.ttl);
+    match options.wait {
+        Some(limit) => lock.acquire_within(limit).await,
+        None => lock.acquire().await,
+    }
+}
+
+async fn hold(options: &Run, guard: LockGuard, signals: &mut Signals) -> Result<ExitCode, Failure> {
+    let mut session = Session::begin(options, &guard)
+        .map_err(|error| Failure::system("no keeper of the command", &error))?;
+    let key = &options.key;
+    match session.run(signals).await {
+        Outcome::Ended(code) => {
+            match guard.release().await {
+                Ok(()) => {}
+                Err(LockError::Lost { reason, .. }) => eprintln!(
+                    "lockctl: the lock `{key}` was lost before the command ended: {reason}"
+                ),
+                Err(error) => eprintln!("lockctl: `{key}` stays locked for its ttl: {error}"),
+            }
+            Ok(ExitCode::from(code))
+        }
+        Outcome::Lost(reason) => {
+            let reason = reason.map_or("the lease was not renewed in time".to_owned(), |reason| {
+                reason.to_string()
+            });
+            eprintln!("lockctl: the lock `{key}` was lost, and the command was ended: {reason}");
+            Ok(ExitCode::from(LOST))
+        }
+        Outcome::KeeperDied => {
+            let _ = guard.release().await;
+            let text = "the keeper has died, and the command was killed";
+            Err(Failure::System(text.to_owned()))
+        }
+        Outcome::Unkillable => {
+            eprintln!("lockctl: the command could not be killed: `{key}` stays locked for its ttl");
+            // The end of the manager would release the lock.
+            std::process::exit(i32::from(SYSTEM))
+        }
+    }
+}
