@@ -32,6 +32,8 @@ pub(crate) enum Failure {
     /// What cannot be done, and the error of the system.
     System(String),
     Usage(String),
+    /// What was asked for cannot be done with this lock.
+    Refused(String),
 }
 
 impl Failure {
@@ -43,7 +45,7 @@ impl Failure {
         ExitCode::from(match self {
             Self::Lock(LockError::Unavailable { .. }) => UNAVAILABLE,
             Self::Lock(LockError::TimedOut { .. } | LockError::Busy { .. }) => BUSY,
-            Self::Lock(_) => CONFIG,
+            Self::Lock(_) | Self::Refused(_) => CONFIG,
             Self::System(_) => SYSTEM,
             Self::Usage(_) => USAGE,
         })
@@ -54,7 +56,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Lock(error) => error.fmt(f),
-            Self::System(text) | Self::Usage(text) => f.write_str(text),
+            Self::System(text) | Self::Usage(text) | Self::Refused(text) => f.write_str(text),
         }
     }
 }

@@ -10,6 +10,21 @@ use crate::shown;
 
 /// What all commands do with a lock of either kind.
 impl OfLock {
+    /// The key for people.
+    pub(crate) fn shown(&self) -> String {
+        shown::plain(&self.key)
+    }
+
+    /// Says on stderr if the key looks like the name on the server.
+    pub(crate) fn hint(&self, server: &Server) {
+        let (key, prefix) = (self.shown(), &server.prefix);
+        if !self.reentrant && !prefix.is_empty() && self.key.starts_with(prefix.as_str()) {
+            eprintln!(
+                "lockctl: the key is stated without the prefix: this is the lock `{prefix}{key}` on the server"
+            );
+        }
+    }
+
     pub(crate) async fn inspect(&self, locks: &LockManager) -> Result<LockInfo, LockError> {
         if self.reentrant {
             locks.reentrant_lock(&self.key).inspect().await
@@ -28,6 +43,7 @@ impl OfLock {
 }
 
 pub(crate) async fn run(server: &Server, options: &Inspect) -> Result<ExitCode, Failure> {
+    options.lock.hint(server);
     let locks = server.connect().await?;
     let info = options.lock.inspect(&locks).await?;
     let key = &options.lock.key;
@@ -40,11 +56,11 @@ pub(crate) async fn run(server: &Server, options: &Inspect) -> Result<ExitCode, 
 }
 
 pub(crate) fn text(key: &str, info: &LockInfo) -> String {
-    let mut lines = vec![("lock", key.to_owned())];
+    let mut lines = vec![("lock", shown::plain(key))];
     if let Some(kind) = info.foreign() {
         lines.push(("state", format!("no lock, but a {kind}")));
     } else if let Some(left) = info.remaining() {
-        lines.push(("holder", info.holder().unwrap_or("?").to_owned()));
+        lines.push(("holder", shown::holder(info)));
         if let Some(since) = info.held_since() {
             let since = format!("{} ({} ago)", shown::stamp(since), shown::ago(since));
             lines.push(("held since", since));
@@ -64,7 +80,7 @@ pub(crate) fn text(key: &str, info: &LockInfo) -> String {
         let since = waiter.since().map_or(String::new(), |since| {
             format!(", for {}", shown::ago(since))
         });
-        let name = waiter.name().unwrap_or("?");
+        let name = waiter.name().map_or("?".to_owned(), shown::plain);
         lines.push(("", format!("{}. {name}{since}", place + 1)));
     }
     for node in info.nodes() {
@@ -72,6 +88,7 @@ pub(crate) fn text(key: &str, info: &LockInfo) -> String {
             (Some(why), _) => why.to_owned(),
             (None, None) => "no vote".to_owned(),
             (None, Some(holder)) => {
+                let holder = shown::plain(holder);
                 let left = node.remaining().unwrap_or_default();
                 format!("{holder}, for {}", shown::time(left))
             }

@@ -40,9 +40,9 @@ pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failu
         .map(|lock| {
             let info = lock.info();
             vec![
-                lock.key().to_owned(),
+                shown::plain(lock.key()),
                 lock.kind().to_owned(),
-                info.holder().unwrap_or("-").to_owned(),
+                shown::holder(info),
                 info.held_since().map_or("-".to_owned(), shown::ago),
                 info.remaining().map_or("-".to_owned(), shown::time),
                 info.waiters().to_string(),

@@ -189,6 +189,9 @@ pub(crate) enum Quorum {
         /// Replaces what the nodes have: only while no program runs and no lock is held
         #[arg(long)]
         anew: bool,
+        /// Does not ask before `--anew`
+        #[arg(long, short)]
+        yes: bool,
     },
     /// Shows for each node whether it votes, and how far its clock is ahead
     Status {

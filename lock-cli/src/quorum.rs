@@ -7,11 +7,16 @@ use serde_json::{Value, json};
 
 use crate::exit::{Failure, NO};
 use crate::options::{Quorum, Server};
-use crate::shown;
+use crate::{shown, unlock};
 
 pub(crate) async fn run(server: &Server, command: &Quorum) -> Result<ExitCode, Failure> {
     match command {
-        Quorum::Begin { nodes, anew } => {
+        Quorum::Begin { nodes, anew, yes } => {
+            let question = "It ends the waits of all nodes, and replaces what they have: while a program runs or a lock is held, two clients may then hold one lock. Begin anew?";
+            if *anew && !yes && !unlock::is_meant(question)? {
+                shown::say("the quorum stays as it is");
+                return Ok(ExitCode::from(NO));
+            }
             let begin = server.builder().begin_quorum(named(server, nodes)?);
             if *anew { begin.anew() } else { begin }.await?;
             shown::say(format_args!("the quorum has begun: its nodes vote"));

@@ -1,16 +1,26 @@
 //! What people read: times, tables, and the state of a lock as JSON.
 
 use std::fmt::{Display, Write as _};
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::time::{Duration, SystemTime};
 
 use lock_core::{FencingToken, LockInfo};
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
+
+use crate::exit::SYSTEM;
 
 /// Prints to stdout. A reader that has gone (`| head`) has seen enough.
 pub(crate) fn print(text: &str) {
-    if io::stdout().write_all(text.as_bytes()).is_err() {
-        std::process::exit(0);
+    let mut out = io::stdout();
+    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    match written {
+        Ok(()) => {}
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
+        Err(error) => {
+            eprintln!("lockctl: the output: {error}");
+            std::process::exit(i32::from(SYSTEM));
+        }
     }
 }
 
@@ -42,19 +52,32 @@ pub(crate) fn stamp(at: SystemTime) -> String {
     humantime::format_rfc3339_millis(at).to_string()
 }
 
-/// Text of a server on one line.
-pub(crate) fn line(text: &str) -> String {
-    text.split_whitespace().collect::<Vec<_>>().join(" ")
+/// Text that others have chosen, on one line and without what a terminal would carry out.
+pub(crate) fn plain(text: &str) -> String {
+    let mut plain = String::new();
+    for c in text.chars() {
+        if c.is_control() {
+            plain.extend(c.escape_default());
+        } else {
+            plain.push(c);
+        }
+    }
+    plain
+}
+
+/// The name of a holder; a client of another kind may have none.
+pub(crate) fn holder(info: &LockInfo) -> String {
+    match info.holder() {
+        None | Some("") => "?".to_owned(),
+        Some(name) => plain(name),
+    }
 }
 
 /// Columns as wide as their longest cell, the last one without padding.
 pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     let width = |column: usize| {
-        let cells = rows.iter().map(|row| row[column].chars().count());
-        cells
-            .chain([head[column].chars().count()])
-            .max()
-            .unwrap_or(0)
+        let cells = rows.iter().map(|row| row[column].width());
+        cells.chain([head[column].width()]).max().unwrap_or(0)
     };
     let widths: Vec<usize> = (0..head.len()).map(width).collect();
     let head: Vec<String> = head.iter().map(ToString::to_string).collect();
@@ -62,7 +85,8 @@ pub(crate) fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     for row in std::iter::once(&head).chain(rows) {
         let mut line = String::new();
         for (cell, width) in row.iter().zip(&widths) {
-            let _ = write!(line, "{cell:width$}  ");
+            let padding = width - cell.width() + 2;
+            let _ = write!(line, "{cell}{:padding$}", "");
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
@@ -117,6 +141,14 @@ mod tests {
         ] {
             assert_eq!(time(Duration::from_millis(millis)), text);
         }
+    }
+
+    #[test]
+    fn text_of_others_does_nothing_to_a_terminal() {
+        assert_eq!(plain("a\u{1b}[2J\nb"), "a\\u{1b}[2J\\nb");
+        assert_eq!(plain("k\u{e4}se \u{1f512}"), "k\u{e4}se \u{1f512}");
+        let rows = [vec!["\u{9375}".to_owned(), "1".to_owned()]];
+        assert_eq!(table(&["K", "N"], &rows), "K   N\n\u{9375}  1\n");
     }
 
     #[test]

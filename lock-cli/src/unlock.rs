@@ -1,6 +1,6 @@
 //! `lockctl unlock`: a forced release.
 
-use std::io::{IsTerminal, Write, stdin, stdout};
+use std::io::{IsTerminal, stdin};
 use std::process::ExitCode;
 
 use lock_core::LockInfo;
@@ -10,21 +10,34 @@ use crate::options::{Server, Unlock};
 use crate::shown;
 
 pub(crate) async fn run(server: &Server, options: &Unlock) -> Result<ExitCode, Failure> {
+    options.lock.hint(server);
     let locks = server.connect().await?;
-    let key = &options.lock.key;
-    let info = options.lock.inspect(&locks).await?;
-    if !info.is_held() && info.foreign().is_none() {
-        shown::say(format_args!("{key} is free"));
-        return Ok(ExitCode::from(NO));
-    }
-    if !options.yes && !is_meant(key, &info)? {
-        shown::say(format_args!("{key} stays as it is"));
-        return Ok(ExitCode::from(NO));
+    let key = &options.lock.shown();
+    let mut info = options.lock.inspect(&locks).await?;
+    loop {
+        if !info.is_held() && info.foreign().is_none() {
+            shown::say(format_args!("{key} is free"));
+            return Ok(ExitCode::from(NO));
+        }
+        if options.yes {
+            break;
+        }
+        if !is_meant(&question(key, &info))? {
+            shown::say(format_args!("{key} stays as it is"));
+            return Ok(ExitCode::from(NO));
+        }
+        // The question may have stood for long.
+        let now = options.lock.inspect(&locks).await?;
+        if is_same_hold(&now, &info) {
+            break;
+        }
+        shown::say("meanwhile the holder has changed");
+        info = now;
     }
     if options.lock.force_release(&locks).await? {
         shown::say(format_args!(
             "{key} was taken from {}",
-            info.holder().unwrap_or("its holder")
+            shown::holder(&info)
         ));
         return Ok(ExitCode::SUCCESS);
     }
@@ -32,23 +45,32 @@ pub(crate) async fn run(server: &Server, options: &Unlock) -> Result<ExitCode, F
     Ok(ExitCode::from(NO))
 }
 
-fn is_meant(key: &str, info: &LockInfo) -> Result<bool, Failure> {
-    if !stdin().is_terminal() {
-        let question = "without a terminal it asks nobody: state `--yes` to take the lock";
-        return Err(Failure::Usage(question.to_owned()));
-    }
-    let holder = info.holder().unwrap_or("an unknown client");
+/// Whether both show the same hold.
+pub(crate) fn is_same_hold(one: &LockInfo, other: &LockInfo) -> bool {
+    let hold = |info: &LockInfo| (info.holder().map(str::to_owned), info.held_since());
+    hold(one) == hold(other)
+}
+
+fn question(key: &str, info: &LockInfo) -> String {
     let since = info
         .held_since()
         .map_or(String::new(), |since| format!(" for {}", shown::ago(since)));
-    print!(
-        "{key} is held by {holder}{since}; {} waiting. The holder is told at once, but its work may go on. Take the lock? [y/N] ",
+    format!(
+        "{key} is held by {}{since}; {} waiting. The holder is told at once, but its work may go on. Take the lock?",
+        shown::holder(info),
         info.waiters()
-    );
-    let read = stdout().flush().and_then(|()| {
-        let mut answer = String::new();
-        stdin().read_line(&mut answer).map(|_| answer)
-    });
-    let answer = read.map_err(|error| Failure::system("the terminal", &error))?;
+    )
+}
+
+/// Asks at the terminal.
+pub(crate) fn is_meant(question: &str) -> Result<bool, Failure> {
+    if !stdin().is_terminal() {
+        let question = "without a terminal it asks nobody: state `--yes`";
+        return Err(Failure::Usage(question.to_owned()));
+    }
+    shown::print(&format!("{question} [y/N] "));
+    let mut answer = String::new();
+    let read = stdin().read_line(&mut answer);
+    read.map_err(|error| Failure::system("the terminal", &error))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }

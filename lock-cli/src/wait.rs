@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 use std::time::Duration;
 
+use lock_core::LockError;
 use tokio::time::{Instant, sleep};
 
 use crate::exit::{Failure, NO};
@@ -15,15 +16,27 @@ pub(crate) async fn run(server: &Server, options: &Wait) -> Result<ExitCode, Fai
     let end = options
         .timeout
         .and_then(|time| Instant::now().checked_add(time));
+    options.lock.hint(server);
     let locks = server.connect().await?;
     loop {
-        if !options.lock.inspect(&locks).await?.is_held() {
-            return Ok(ExitCode::SUCCESS);
-        }
+        let looked = options.lock.inspect(&locks).await;
+        let over = match looked {
+            Ok(info) => match info.foreign() {
+                Some(kind) => {
+                    let key = options.lock.shown();
+                    return Err(Failure::Refused(format!("`{key}` is a {kind}, not a lock")));
+                }
+                None if info.is_held() => Ok(ExitCode::from(NO)),
+                None => return Ok(ExitCode::SUCCESS),
+            },
+            // The server may come back.
+            Err(error @ LockError::Unavailable { .. }) => Err(error.into()),
+            Err(error) => return Err(error.into()),
+        };
         let now = Instant::now();
         let left = end.map_or(AGAIN, |end| end.saturating_duration_since(now));
         if left.is_zero() {
-            return Ok(ExitCode::from(NO));
+            return over;
         }
         sleep(left.min(AGAIN)).await;
     }

@@ -1,5 +1,6 @@
 //! The process group of the command.
 
+use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process_group, test_kill_process_group};
 
 /// A group by the process that leads it.
@@ -26,9 +27,9 @@ impl Group {
         self.send(Signal::CONT);
     }
 
-    /// Whether a process of the group runs. One that nobody has waited for yet does not.
+    /// Whether a process of the group runs, also one that became another user's. One that nobody has waited for yet does not.
     pub(super) fn runs(self) -> bool {
-        test_kill_process_group(self.0).is_ok() && self.has_process().unwrap_or(true)
+        test_kill_process_group(self.0) != Err(Errno::SRCH) && self.has_process().unwrap_or(true)
     }
 
     /// By the list of processes; `None` if the system has none.

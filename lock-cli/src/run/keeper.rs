@@ -5,7 +5,8 @@
 //! | `Waiting` | `begin` | lets the command begin, unless the lease is about to end: `Running` |
 //! | `Waiting`, `Running` | the lease is about to end; `lost`; lockctl has died | SIGTERM: `Ending` |
 //! | `Ending` | the moment to kill | SIGKILL |
-//! | `Waiting`, `Running` | the command has ended | reports it |
+//! | `Waiting`, `Running` | the command has ended by itself | reports it |
+//! | `Running` | a signal has ended the command, or was passed on to it | reports it when no process of the group is left |
 //! | `Ending` | no process of the group is left | reports it |
 //!
 //! With `--on-lost warn` it never ends the command. It has no runtime: threads wait for lockctl and for the command, and the main
@@ -41,6 +42,8 @@ enum Event {
     LockctlDied,
     Stopped(i32),
     Ended(u8),
+    /// A signal has ended it.
+    Killed(u8),
 }
 
 enum State {
@@ -67,6 +70,8 @@ struct Keeper {
     state: State,
     /// The exit code, when the leader of the group has ended.
     ended: Option<u8>,
+    /// Whether a signal was to end the command: then the rest of its group is to end, and may still clean up.
+    is_signalled: bool,
 }
 
 pub(crate) fn run(options: &RunKeeper) -> Result<ExitCode, Failure> {
@@ -116,6 +121,7 @@ impl Keeper {
             deadline: Moment::ZERO,
             state: State::Waiting { gate, stdin },
             ended: None,
+            is_signalled: false,
         }))
     }
 
@@ -137,6 +143,7 @@ impl Keeper {
                 match self.state {
                     State::Ending { .. } if self.group.runs() => {}
                     State::Ending { .. } => return Cause::Loss,
+                    State::Running if self.is_signalled && self.group.runs() => {}
                     // What it has left behind is its user's.
                     State::Waiting { .. } | State::Running => return Cause::Own,
                 }
@@ -153,29 +160,29 @@ impl Keeper {
     /// What is due by the clock. Returns when to look again.
     fn step(&mut self) -> Duration {
         let now = now();
+        let most = if self.ended.is_some() {
+            AGAIN
+        } else {
+            HEARTBEAT
+        };
         if let State::Ending { kill_at } = self.state {
             if now >= kill_at {
                 // Again and again: a process may have come into the group since.
                 self.group.send(Signal::KILL);
                 return AGAIN;
             }
-            let most = if self.ended.is_some() {
-                AGAIN
-            } else {
-                HEARTBEAT
-            };
             return kill_at.saturating_sub(now).min(most);
         }
         let end_at = self.limits.end_at(self.deadline);
         let is_told = self.deadline > Moment::ZERO;
         if self.on_lost == OnLost::Warn || !is_told {
-            return HEARTBEAT;
+            return most;
         }
         if now >= end_at {
             self.end(self.limits.kill_at(self.deadline));
             return Duration::ZERO;
         }
-        end_at.saturating_sub(now).min(HEARTBEAT)
+        end_at.saturating_sub(now).min(most)
     }
 
     fn take(&mut self, event: Event) {
@@ -190,6 +197,10 @@ impl Keeper {
             Event::LockctlDied => self.without_lockctl(),
             Event::Stopped(signal) => self.report(Report::Stopped(signal)),
             Event::Ended(code) => self.ended = Some(code),
+            Event::Killed(code) => {
+                self.ended = Some(code);
+                self.is_signalled = true;
+            }
         }
     }
 
@@ -206,11 +217,11 @@ impl Keeper {
         }
     }
 
-    fn pass_on(&self, number: i32) {
-        if let Some(signal) = Signal::from_named_raw(number)
-            && self.ended.is_none()
-        {
+    fn pass_on(&mut self, number: i32) {
+        // The number of the group is taken until the leader was waited for.
+        if let Some(signal) = Signal::from_named_raw(number) {
             self.group.send(signal);
+            self.is_signalled |= !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::CONT);
             if matches!(signal, Signal::TERM | Signal::HUP) {
                 self.group.send(Signal::CONT);
             }
@@ -266,7 +277,7 @@ fn watch_lockctl(socket: UnixStream, events: Sender<Event>) {
 fn watch_command(group: Group, events: Sender<Event>) {
     thread::spawn(move || {
         while let Some(event) = next_change(group) {
-            let is_end = matches!(event, Event::Ended(_));
+            let is_end = matches!(event, Event::Ended(_) | Event::Killed(_));
             if events.send(event).is_err() || is_end {
                 return;
             }
@@ -288,7 +299,7 @@ fn next_change(group: Group) -> Option<Event> {
             return Some(Event::Ended(code as u8));
         }
         if let Some(signal) = status.terminating_signal() {
-            return Some(Event::Ended(128 + signal as u8));
+            return Some(Event::Killed(128 + signal as u8));
         }
         // A stop is reported until somebody has taken the report.
         let taken = waitid(

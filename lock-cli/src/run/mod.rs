@@ -29,6 +29,7 @@ use self::session::{Outcome, Session};
 use self::signals::Signals;
 use crate::exit::{Failure, LOST, SYSTEM};
 use crate::options::{Run, Server};
+use crate::shown;
 
 /// This program, also if its file was replaced since it began.
 #[cfg_attr(
@@ -83,7 +84,7 @@ async fn acquire(locks: &LockManager, options: &Run) -> Result<LockGuard, LockEr
 async fn hold(options: &Run, guard: LockGuard, signals: &mut Signals) -> Result<ExitCode, Failure> {
     let mut session = Session::begin(options, &guard)
         .map_err(|error| Failure::system("no keeper of the command", &error))?;
-    let key = &options.key;
+    let key = shown::plain(&options.key);
     match session.run(signals).await {
         Outcome::Ended(code) => {
             match guard.release().await {
@@ -104,11 +105,13 @@ async fn hold(options: &Run, guard: LockGuard, signals: &mut Signals) -> Result<
         }
         Outcome::KeeperDied => {
             let _ = guard.release().await;
-            let text = "the keeper has died, and the command was killed";
+            let text = "the keeper has died: how the command has ended is not known";
             Err(Failure::System(text.to_owned()))
         }
         Outcome::Unkillable => {
-            eprintln!("lockctl: the command could not be killed: `{key}` stays locked for its ttl");
+            eprintln!(
+                "lockctl: the command cannot be ended (did it become another user's, as with sudo?), and may outlive the lock `{key}`"
+            );
             // The end of the manager would release the lock.
             std::process::exit(i32::from(SYSTEM))
         }

@@ -20,6 +20,7 @@ use super::terminal::Terminal;
 use super::words::{Cause, Order, Report};
 use super::{pass, this_program};
 use crate::options::{OnLost, Run};
+use crate::shown;
 
 /// How long the kernel may take to end a process.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -178,7 +179,7 @@ impl<'a> Session<'a> {
 
     async fn tell_loss(&mut self, reason: LossReason) {
         if self.options.on_lost == OnLost::Warn && self.began() {
-            let key = &self.options.key;
+            let key = shown::plain(&self.options.key);
             eprintln!("lockctl: the lock `{key}` was lost, and the command goes on: {reason}");
             return;
         }
@@ -218,6 +219,13 @@ impl<'a> Session<'a> {
         let Some(group) = self.group else {
             return Outcome::KeeperDied;
         };
+        if self.options.on_lost == OnLost::Warn && self.began() {
+            // It goes on, under the lock.
+            while group.runs() {
+                sleep(AGAIN).await;
+            }
+            return Outcome::KeeperDied;
+        }
         group.send(Signal::KILL);
         while group.runs() {
             if Instant::now() > give_up {

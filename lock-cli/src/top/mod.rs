@@ -4,12 +4,14 @@ mod model;
 mod view;
 
 use std::io::{self, IsTerminal};
+use std::pin::pin;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use crossterm::event::{Event, EventStream, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use futures_util::StreamExt;
-use lock_core::LockManager;
+use futures_util::future::{Fuse, FusedFuture};
+use futures_util::{FutureExt, StreamExt};
+use lock_core::{LockError, LockManager};
 use ratatui::DefaultTerminal;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -51,17 +53,35 @@ async fn watch(
     let (mut model, mut events) = (Model::default(), EventStream::new());
     let mut again = interval(options.every.max(AT_MOST));
     again.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    // A look at many locks, or at a server that hangs, takes its time, and the keys go on.
+    let mut looking = pin!(Fuse::terminated());
     loop {
         let drawn = terminal.draw(|frame| view::draw(frame, &model, name));
         drawn.map_err(|error| Failure::system("the terminal", &error))?;
         tokio::select! {
-            _ = again.tick() => refresh(&mut model, locks).await,
+            _ = again.tick(), if looking.is_terminated() => {
+                looking.set(ls::all(locks).fuse());
+            }
+            listed = &mut looking => {
+                match listed {
+                    Ok(listed) => model.update(&listed),
+                    Err(error) => model.said = error.to_string(),
+                }
+                if let Some(row) = model.open() {
+                    look(&mut model, locks, &row).await;
+                }
+            }
             event = events.next() => match event {
                 Some(Ok(Event::Key(key))) => {
                     let wish = pressed(key).map_or(Wish::Nothing, |press| model.press(press));
                     match wish {
                         Wish::Quit => return Ok(()),
-                        wish => grant(wish, &mut model, locks).await,
+                        Wish::Nothing => {}
+                        Wish::Look(row) => look(&mut model, locks, &row).await,
+                        Wish::Unlock(row) => {
+                            model.said = unlock(locks, &row).await.unwrap_or_else(|error| error.to_string());
+                            again.reset_immediately();
+                        }
                     }
                 }
                 Some(Ok(_)) => {}
@@ -72,31 +92,18 @@ async fn watch(
     }
 }
 
-/// Looks at the server again. An error is shown, and the next look may succeed.
-async fn refresh(model: &mut Model, locks: &LockManager) {
-    match ls::all(locks).await {
-        Ok(listed) => model.update(&listed),
-        Err(error) => model.said = error.to_string(),
-    }
-    if let Some(row) = model.open() {
-        look(model, locks, &row).await;
-    }
-}
-
-async fn grant(wish: Wish, model: &mut Model, locks: &LockManager) {
-    match wish {
-        Wish::Nothing | Wish::Quit => {}
-        Wish::Look(row) => look(model, locks, &row).await,
-        Wish::Unlock(row) => {
-            let taken = of(&row).force_release(locks).await;
-            refresh(model, locks).await;
-            model.said = match taken {
-                Ok(true) => format!("{} was taken from {}", row.key, row.holder),
-                Ok(false) => format!("{} is free", row.key),
-                Err(error) => error.to_string(),
-            };
-        }
-    }
+/// Takes the lock from the holder that is on the screen.
+async fn unlock(locks: &LockManager, row: &Row) -> Result<String, LockError> {
+    let info = of(row).inspect(locks).await?;
+    Ok(if !info.is_held() {
+        format!("{} is free", row.key)
+    } else if !row.is_held_as(&info) {
+        format!("{} has another holder now", row.key)
+    } else if of(row).force_release(locks).await? {
+        format!("{} was taken from {}", row.key, row.holder)
+    } else {
+        format!("{} is free", row.key)
+    })
 }
 
 async fn look(model: &mut Model, locks: &LockManager, row: &Row) {

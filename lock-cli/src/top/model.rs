@@ -19,6 +19,24 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// What tells it from all others.
+    fn id(&self) -> (&str, bool) {
+        (&self.key, self.is_reentrant)
+    }
+
+    pub(super) fn kind(&self) -> &'static str {
+        if self.is_reentrant {
+            "reentrant"
+        } else {
+            "exclusive"
+        }
+    }
+
+    /// Whether the lock has still the holder that is on the screen.
+    pub(super) fn is_held_as(&self, info: &LockInfo) -> bool {
+        info.holder() == Some(&*self.holder) && info.held_since() == self.since
+    }
+
     pub(super) fn held(&self) -> Duration {
         let since = self.since.and_then(|since| since.elapsed().ok());
         since.unwrap_or_default()
@@ -91,10 +109,13 @@ pub(super) enum Wish {
     Unlock(Row),
 }
 
+/// For each lock its last hold, and how often that was another one than before.
+type Changes = HashMap<(String, bool), ((String, Option<SystemTime>), u64)>;
+
 #[derive(Debug, Default)]
 pub(super) struct Model {
     rows: Vec<Row>,
-    changes: HashMap<(String, bool), (String, Option<SystemTime>, u64)>,
+    changes: Changes,
     pub(super) order: Order,
     pub(super) filter: String,
     pub(super) mode: Mode,
@@ -106,29 +127,27 @@ pub(super) struct Model {
 impl Model {
     /// The locks of another look at the server.
     pub(super) fn update(&mut self, listed: &[ListedLock]) {
-        let selected = self.selected().map(|row| row.key.clone());
-        self.rows = listed.iter().map(|lock| self.row(lock)).collect();
-        let is_listed = |key: &(String, bool)| {
-            let mut rows = self.rows.iter();
-            rows.any(|row| row.key == key.0 && row.is_reentrant == key.1)
-        };
-        self.changes = std::mem::take(&mut self.changes)
-            .into_iter()
-            .filter(|(key, _)| is_listed(key))
-            .collect();
-        let place = selected.and_then(|key| self.shown().iter().position(|row| row.key == key));
+        let selected = self.selected().cloned();
+        let known = std::mem::take(&mut self.changes);
+        self.rows = listed.iter().map(|lock| self.row(lock, &known)).collect();
+        let Some(selected) = selected else { return };
+        let place = self
+            .shown()
+            .iter()
+            .position(|row| row.id() == selected.id());
         self.selected = place.unwrap_or(self.selected);
     }
 
-    fn row(&mut self, lock: &ListedLock) -> Row {
+    fn row(&mut self, lock: &ListedLock, known: &Changes) -> Row {
         let (info, is_reentrant) = (lock.info(), lock.kind() == "reentrant");
         let holder = info.holder().unwrap_or("?").to_owned();
-        let now = (holder.clone(), info.held_since());
-        let key = (lock.key().to_owned(), is_reentrant);
-        let known = self.changes.entry(key).or_insert((now.0.clone(), now.1, 0));
-        if (&known.0, known.1) != (&now.0, now.1) {
-            *known = (now.0, now.1, known.2 + 1);
-        }
+        let id = (lock.key().to_owned(), is_reentrant);
+        let hold = (holder.clone(), info.held_since());
+        let changes = match known.get(&id) {
+            Some((before, changes)) => changes + u64::from(*before != hold),
+            None => 0,
+        };
+        self.changes.insert(id, (hold, changes));
         Row {
             key: lock.key().to_owned(),
             is_reentrant,
@@ -136,7 +155,7 @@ impl Model {
             since: info.held_since(),
             left: info.remaining().unwrap_or_default(),
             waiters: info.waiters(),
-            changes: known.2,
+            changes,
         }
     }
 
@@ -196,7 +215,8 @@ impl Model {
                 self.mode = Mode::List;
             }
             (_, Press::Char('q')) => return Wish::Quit,
-            (_, Press::Char('u')) => {
+            (Mode::Open { row, .. }, Press::Char('u')) => self.mode = Mode::Question(row.clone()),
+            (Mode::List, Press::Char('u')) => {
                 if let Some(row) = self.selected() {
                     self.mode = Mode::Question(row.clone());
                 }

@@ -36,7 +36,11 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, server: &str) {
     frame.render_widget(Paragraph::new(title(model, server)), head);
     table(frame, list, model);
     let foot_text = match opened {
-        Some((row, text)) => Paragraph::new(text).block(Block::bordered().title(row.key.as_str())),
+        Some((row, text)) => Paragraph::new(text).block(Block::bordered().title(format!(
+            "{} ({})",
+            row.key,
+            row.kind()
+        ))),
         None => Paragraph::new(help(model)),
     };
     frame.render_widget(foot_text, foot);
@@ -66,15 +70,21 @@ fn table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
         head.extend(["TTL LEFT", "CHANGES", "KIND"]);
         widths.extend([9, 7, 9].map(Constraint::Length));
     }
-    let shown = model.shown();
-    let rows = shown.iter().map(|row| Cells::new(cells(row, is_wide)));
+    // Only what fits: there may be a hundred thousand.
+    let (shown, place) = (model.shown(), model.place());
+    let fits = usize::from(area.height);
+    let first = place
+        .saturating_sub(fits / 2)
+        .min(shown.len().saturating_sub(fits));
+    let rows = shown.iter().skip(first).take(fits);
+    let rows = rows.map(|row| Cells::new(cells(row, is_wide)));
     let head = Cells::new(head).style(Style::new().add_modifier(Modifier::UNDERLINED));
     let table = Table::new(rows, widths)
         .header(head)
         .row_highlight_style(Style::new().add_modifier(Modifier::REVERSED));
     let mut state = TableState::new();
     if !shown.is_empty() {
-        state.select(Some(model.place()));
+        state.select(Some(place - first));
     }
     frame.render_stateful_widget(table, area, &mut state);
 }
@@ -90,15 +100,10 @@ fn cells(row: &Row, is_wide: bool) -> Vec<String> {
         row.waiters.to_string(),
     ];
     if is_wide {
-        let kind = if row.is_reentrant {
-            "reentrant"
-        } else {
-            "exclusive"
-        };
         cells.extend([
             shown::time(row.left),
             row.changes.to_string(),
-            kind.to_owned(),
+            row.kind().to_owned(),
         ]);
     }
     cells
@@ -119,8 +124,10 @@ fn help(model: &Model) -> Line<'static> {
         Mode::Filter => Line::from(format!("filter: {}_", model.filter)),
         Mode::Question(row) => Line::styled(
             format!(
-                "take {} from {}, who is told at once? y/n",
-                row.key, row.holder
+                "take {} ({}) from {}, who is told at once? y/n",
+                row.key,
+                row.kind(),
+                row.holder
             ),
             Style::new().add_modifier(Modifier::REVERSED),
         ),

@@ -48,7 +48,7 @@ async fn what_may_cost_locks_is_found_with_what_to_do() {
     let expected = [
         format!("problem  {at}: it deletes keys when its memory is full (maxmemory-policy allkeys-lru): set `maxmemory-policy noeviction`: a lock that is deleted is lost"),
         format!("advice   {at}: it writes no append-only file: set `appendonly yes`, `appendfsync everysec`: without it a server that restarts has forgotten the locks that are held"),
-        "problem  `lock:report` is a string without a ttl, not a lock: delete it if no program needs it: nothing can lock this name".to_owned(),
+        "problem  `lock:report` is a string without a ttl, not a lock: nothing can lock this name. A holder that lives gives its lock a ttl again within a third of that: wait, and delete it if it stays and no program needs it".to_owned(),
     ];
     assert_eq!(lines, expected);
 }
@@ -175,7 +175,16 @@ async fn the_nodes_of_a_quorum_are_shown_before_and_after_its_beginning() {
     // By their URLs, in words.
     let named: Vec<_> = addresses.iter().map(|at| format!("redis://{at}")).collect();
     nodes[0].restart().await;
-    let begun = format!("quorum begin --anew {}", named.join(" "));
+    let (lines, code) = found(&url).await;
+    let blank = |line: &String| line.contains(": it does not vote for another ");
+    assert_eq!(
+        (lines.iter().filter(|line| blank(line)).count(), code),
+        (2, Some(1)),
+        "{lines:?}"
+    );
+    let refused = answer(&url, "quorum begin --anew").await;
+    assert_eq!(refused.code, Some(64), "{refused:?}");
+    let begun = format!("quorum begin --anew --yes {}", named.join(" "));
     says("redis://127.0.0.1:1", &begun).await;
     assert!(says(&url, "quorum status").await.contains("3 of 3 vote"));
 }

@@ -108,6 +108,19 @@ async fn a_forced_release_tells_the_holder_and_asks_before() {
 }
 
 #[tokio::test]
+async fn a_key_does_nothing_to_the_terminal_of_an_operator() {
+    let server = TestServer::start().await;
+    let locks = manager(&server.url(), "orders-1").await;
+    let key = "evil\u{1b}[2J\nFAKE  exclusive  root";
+    let held = locks.lock(key).acquire().await.unwrap();
+    let listed = says(&server.url(), "ls").await;
+    assert_eq!(listed.lines().count(), 2, "{listed:?}");
+    assert!(listed.contains("evil\\u{1b}[2J\\nFAKE"), "{listed:?}");
+    assert_eq!(json(&server.url(), "ls").await[0]["key"], key);
+    held.release().await.unwrap();
+}
+
+#[tokio::test]
 async fn waiting_ends_when_the_lock_is_free_or_the_time_is_over() {
     let server = TestServer::start().await;
     let url = server.url();

@@ -372,6 +372,19 @@ async fn signals_are_passed_on_to_the_command() {
 }
 
 #[tokio::test]
+async fn the_lock_is_held_until_a_signalled_group_has_cleaned_up() {
+    let server = TestServer::start().await;
+    // The shell ends at once, and its child needs some time.
+    let script = "echo $$ $PPID; (trap 'echo cleaning; sleep 0.7; exit' TERM; echo begun; while :; do sleep 0.05; done); true";
+    let mut running = Running::start(&server.url(), "--ttl 5s", script).await;
+    assert_eq!(running.line().await.as_deref(), Some("begun"));
+    running.signal(Signal::TERM);
+    assert_eq!(running.line().await.as_deref(), Some("cleaning"));
+    gone_when_another_acquires(&server, &running).await;
+    assert_eq!(running.ended().await.0, Some(143));
+}
+
+#[tokio::test]
 async fn a_run_that_is_ended_while_it_waits_leaves_the_queue() {
     let server = TestServer::start().await;
     let locks = other(&server).await;

@@ -27,6 +27,10 @@ impl Drop for Screen {
 
 impl Screen {
     fn open(url: &str, cols: u16) -> Self {
+        Self::of(url, cols, &["top", "--every", "100ms"])
+    }
+
+    fn of(url: &str, cols: u16, words: &[&str]) -> Self {
         let rows = 14;
         let size = PtySize {
             rows,
@@ -35,7 +39,7 @@ impl Screen {
         };
         let pair = native_pty_system().openpty(size).unwrap();
         let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_lockctl"));
-        command.args(["top", "--every", "100ms"]);
+        command.args(words);
         command.env("LOCK_URL", url);
         command.env("TERM", "xterm-256color");
         let child = pair.slave.spawn_command(command).unwrap();
@@ -107,7 +111,10 @@ async fn scene(server: &TestServer) -> (LockManager, Vec<lock_core::LockGuard>) 
         locks.lock("order:7").acquire().await.unwrap(),
         others.lock("report").acquire().await.unwrap(),
     ];
-    tokio::spawn(async move { others.lock("order:7").acquire().await });
+    tokio::spawn(async move {
+        let _held = others.lock("order:7").acquire().await;
+        std::future::pending::<()>().await;
+    });
     let queued = async || locks.lock("order:7").inspect().await.unwrap().waiters() == 1;
     eventually("it waits", LIMIT, queued).await;
     (locks, held)
@@ -147,6 +154,44 @@ async fn the_screen_is_readable_at_a_hundred_columns_and_at_sixty() {
     }
 }
 
+/// The lock goes to the waiter while the question stands.
+async fn hand_over(server: &TestServer, held: lock_core::LockGuard) {
+    held.release().await.unwrap();
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let handed = async || {
+        let info = locks.lock("order:7").inspect().await.unwrap();
+        info.holder() == Some("orders-2")
+    };
+    eventually("the next holder", LIMIT, handed).await;
+}
+
+#[tokio::test]
+async fn a_question_about_one_holder_does_not_take_the_lock_of_the_next() {
+    let server = TestServer::start().await;
+    let (_locks, mut held) = scene(&server).await;
+    let mut screen = Screen::open(&server.url(), 100);
+    screen.shows("report").await;
+    screen.press("u");
+    screen.shows("take order:7 (exclusive) from orders-1").await;
+    hand_over(&server, held.remove(0)).await;
+    screen.press("y");
+    screen.shows("order:7 has another holder now").await;
+    let next = LockManager::connect(&server.url()).await.unwrap();
+    let info = next.lock("order:7").inspect().await.unwrap();
+    assert_eq!(info.holder(), Some("orders-2"));
+
+    let server = TestServer::start().await;
+    let (_locks, mut held) = scene(&server).await;
+    let mut screen = Screen::of(&server.url(), 100, &["unlock", "order:7"]);
+    screen.shows("order:7 is held by orders-1").await;
+    hand_over(&server, held.remove(0)).await;
+    screen.press("y\r");
+    screen.shows("meanwhile the holder has changed").await;
+    screen.shows("order:7 is held by orders-2").await;
+    screen.press("n\r");
+    screen.shows("order:7 stays as it is").await;
+}
+
 #[tokio::test]
 async fn a_lock_is_opened_filtered_and_taken_after_a_question() {
     let server = TestServer::start().await;
@@ -166,7 +211,7 @@ async fn a_lock_is_opened_filtered_and_taken_after_a_question() {
     assert!(!screen.text().contains("order:7"), "{}", screen.text());
     screen.press("u");
     screen
-        .shows("take report from orders-2, who is told at once? y/n")
+        .shows("take report (exclusive) from orders-2, who is told at once? y/n")
         .await;
     assert!(held[1].is_held());
     screen.press("y");

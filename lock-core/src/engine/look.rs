@@ -47,10 +47,24 @@ impl Engine {
             return findings;
         }
         let mut walk = Walk::new(Arc::clone(self));
-        while let Ok(Some(page)) = walk.next_page().await {
-            findings.extend(page.iter().filter_map(|(key, look)| leftover(key, look)));
+        loop {
+            match walk.next_page().await {
+                Ok(Some(page)) => {
+                    findings.extend(page.iter().filter_map(|(key, look)| leftover(key, look)));
+                }
+                Ok(None) => return findings,
+                Err(error) => {
+                    let what = format!("not all names were looked at: {error}");
+                    findings.push(Finding::of(
+                        "",
+                        Severity::Advice,
+                        what,
+                        "permit `+scan` to the user, if that is missing",
+                    ));
+                    return findings;
+                }
+            }
         }
-        findings
     }
 
     /// After the end of the runtime its connection is broken, which is not an error of the server.
@@ -68,7 +82,7 @@ fn leftover(key: &LockKey, look: &Snapshot) -> Option<Finding> {
         return None;
     };
     let what = format!("`{}` is a {kind}, not a lock", key.lock().escape_debug());
-    let advice = "delete it if no program needs it: nothing can lock this name";
+    let advice = "nothing can lock this name. A holder that lives gives its lock a ttl again within a third of that: wait, and delete it if it stays and no program needs it";
     Some(Finding::of("", Severity::Problem, what, advice))
 }
 

@@ -207,8 +207,8 @@ impl LockManager {
     }
 
     /// Examines the servers: for operators, and for a check before a deployment. What `connect` refuses is not found here, since there is
-    /// no manager then. For each server: version, eviction, memory, persistence, replicas, and its clock; and for all, names with the
-    /// prefix that are no locks. Empty for `memory://` and over a connection of the user.
+    /// no manager then. For each server: version, eviction, memory, persistence, replicas, and its clock; and for all, strings with the
+    /// prefix that never end. Of a quorum also the nodes that do not vote. Empty for `memory://` and over a connection of the user.
     ///
     /// The user of the server needs the rights to `info` and `scan`; without them less is found.
     ///

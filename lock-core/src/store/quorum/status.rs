@@ -7,10 +7,21 @@ use super::QuorumStore;
 use super::causes::late;
 use super::members::Member;
 use super::vetting::{Vetted, Vetting};
-use crate::base::finding::Finding;
+use crate::base::finding::{Finding, Severity};
 use crate::base::quorum_node::{NodeVote, QuorumNode};
 use crate::store::StoreError;
 use crate::store::redis::unreachable;
+
+/// A node that answers, and does not vote.
+fn of_vote(node: &QuorumNode) -> Option<Finding> {
+    let what = match node.vote() {
+        Ok(NodeVote::Blank) => "it belongs to no quorum, and does not vote".to_owned(),
+        Ok(NodeVote::Waits { left, .. }) => format!("it does not vote for another {left:.0?}"),
+        Ok(NodeVote::Votes) | Err(_) => return None,
+    };
+    let advice = "see that the other nodes vote, or begin the quorum if it is new";
+    Some(Finding::of(node.address(), Severity::Problem, what, advice))
+}
 
 impl QuorumStore {
     /// The state of each node. Nothing is written.
@@ -45,8 +56,12 @@ impl QuorumStore {
     /// Examines each node.
     pub(super) async fn examined(&self) -> Vec<Finding> {
         let nodes = self.members.all.iter().map(async |node| {
-            let examined = timeout(self.members.limit * 3, node.master.examine()).await;
-            examined.unwrap_or_else(|_| vec![unreachable(&node.address, late(self.members.limit))])
+            let limit = self.members.limit;
+            let examined = timeout(limit * 3, node.master.examine()).await;
+            let mut found =
+                examined.unwrap_or_else(|_| vec![unreachable(&node.address, late(limit))]);
+            found.extend(of_vote(&self.status_of(node).await));
+            found
         });
         join_all(nodes).await.into_iter().flatten().collect()
     }

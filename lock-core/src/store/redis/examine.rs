@@ -56,7 +56,7 @@ pub(in crate::store) fn unreachable(at: &str, error: StoreError) -> Finding {
         at,
         Severity::Problem,
         why,
-        "no lock works with it until then",
+        "nothing works on this server until then",
     )
 }
 
