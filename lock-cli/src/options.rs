@@ -121,7 +121,7 @@ pub(crate) enum Command {
     Top(Top),
     /// Shows a lock: its holder, its waiters, its votes
     Inspect(Inspect),
-    /// Takes a lock from its holder, who is told at once
+    /// Takes a lock from its holder, and notifies the holder at once
     Unlock(Unlock),
     /// Waits until a lock is free, without acquiring it
     Wait(Wait),

@@ -65,7 +65,7 @@ fn question(key: &str, info: &LockInfo) -> String {
 /// Asks at the terminal.
 pub(crate) fn is_meant(question: &str) -> Result<bool, Failure> {
     if !stdin().is_terminal() {
-        let question = "without a terminal it asks nobody: state `--yes`";
+        let question = "there is no terminal for the question: state `--yes`";
         return Err(Failure::Usage(question.to_owned()));
     }
     shown::print(&format!("{question} [y/N] "));

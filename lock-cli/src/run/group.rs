@@ -16,7 +16,7 @@ impl Group {
         self.0
     }
 
-    /// An error means that no process is left, or that it became another user's.
+    /// An error means that no process is left, or that it belongs to another user.
     pub(super) fn send(self, signal: Signal) {
         let _ = kill_process_group(self.0, signal);
     }
@@ -27,7 +27,7 @@ impl Group {
         self.send(Signal::CONT);
     }
 
-    /// Whether a process of the group runs, also one that became another user's. One that nobody has waited for yet does not.
+    /// Whether a process of the group runs, also as another user. A process that has ended and was not waited for does not run.
     pub(super) fn runs(self) -> bool {
         test_kill_process_group(self.0) != Err(Errno::SRCH) && self.has_process().unwrap_or(true)
     }

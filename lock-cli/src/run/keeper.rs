@@ -254,7 +254,7 @@ impl Keeper {
                 kill_at
             }
         };
-        // If the command has not begun, its process ends since nobody holds the other end of its stdin.
+        // If the command has not begun, its process ends, since the other end of its stdin is closed.
         self.state = State::Ending { kill_at };
     }
 
@@ -301,7 +301,7 @@ fn next_change(group: Group) -> Option<Event> {
         if let Some(signal) = status.terminating_signal() {
             return Some(Event::Killed(128 + signal as u8));
         }
-        // A stop is reported until somebody has taken the report.
+        // A stop is reported until a wait has taken the report.
         let taken = waitid(
             leader.clone(),
             WaitIdOptions::STOPPED | WaitIdOptions::NOHANG,

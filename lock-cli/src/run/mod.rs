@@ -110,7 +110,7 @@ async fn hold(options: &Run, guard: LockGuard, signals: &mut Signals) -> Result<
         }
         Outcome::Unkillable => {
             eprintln!(
-                "lockctl: the command cannot be ended (did it become another user's, as with sudo?), and may outlive the lock `{key}`"
+                "lockctl: the command cannot be ended (does it run as another user, as with sudo?), and may outlive the lock `{key}`"
             );
             // The end of the manager would release the lock.
             std::process::exit(i32::from(SYSTEM))

@@ -187,7 +187,7 @@ impl<'a> Session<'a> {
     }
 
     /// The job of the shell is lockctl, so lockctl stops when the terminal has stopped the command. It goes on when the shell
-    /// continues it; if nobody would, the kernel does not stop it.
+    /// continues it; without such a shell, the kernel does not stop it.
     async fn stopped(&mut self, signal: i32) {
         let Some(group) = self.group else { return };
         let is_by_terminal = [Signal::TSTP, Signal::TTIN, Signal::TTOU]

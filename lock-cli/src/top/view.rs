@@ -123,12 +123,7 @@ fn help(model: &Model) -> Line<'static> {
     match &model.mode {
         Mode::Filter => Line::from(format!("filter: {}_", model.filter)),
         Mode::Question(row) => Line::styled(
-            format!(
-                "take {} ({}) from {}, who is told at once? y/n",
-                row.key,
-                row.kind(),
-                row.holder
-            ),
+            format!("take {} ({}) from {}? y/n", row.key, row.kind(), row.holder),
             Style::new().add_modifier(Modifier::REVERSED),
         ),
         _ if !model.said.is_empty() => Line::from(model.said.clone()),

@@ -95,7 +95,7 @@ impl Running {
         let mut err = String::new();
         let mut stderr = self.lockctl.stderr.take().unwrap();
         let read = stderr.read_to_string(&mut err);
-        in_time("nobody has stderr", read).await.unwrap();
+        in_time("stderr ends", read).await.unwrap();
         (status.code(), err)
     }
 }
@@ -160,7 +160,7 @@ async fn the_command_has_its_streams_its_environment_and_its_exit_code() {
 async fn what_does_not_begin_has_its_exit_code_and_one_sentence() {
     let server = TestServer::start().await;
     let url = server.url();
-    let nobody = "redis://127.0.0.1:1";
+    let no_server = "redis://127.0.0.1:1";
     let file = server.dir().join("no-program");
     fs::write(&file, "text").unwrap();
     let file = file.display();
@@ -170,7 +170,7 @@ async fn what_does_not_begin_has_its_exit_code_and_one_sentence() {
         (&url, &format!("run a -- {file}"), 126, "Permission denied"),
         (&url, "run held --wait 0s -- true", 75, "held"),
         (&url, "run held --wait 100ms -- true", 75, "held"),
-        (nobody, "run a -- true", 69, "Connection refused"),
+        (no_server, "run a -- true", 69, "Connection refused"),
         (&url, "run a{b -- true", 78, "braces"),
         (&url, "run a --ttl 500ms -- true", 64, "at least 1s"),
         (&url, "run a --grace 16s -- true", 64, "half of the ttl"),

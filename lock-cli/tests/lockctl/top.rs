@@ -211,7 +211,7 @@ async fn a_lock_is_opened_filtered_and_taken_after_a_question() {
     assert!(!screen.text().contains("order:7"), "{}", screen.text());
     screen.press("u");
     screen
-        .shows("take report (exclusive) from orders-2, who is told at once? y/n")
+        .shows("take report (exclusive) from orders-2? y/n")
         .await;
     assert!(held[1].is_held());
     screen.press("y");
