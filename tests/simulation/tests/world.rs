@@ -98,8 +98,8 @@ fn hours_of_a_lease_cost_no_time() {
             .unwrap();
         assert_eq!(
             world.server().with(|master| master.keys().len()),
-            1,
-            "the counter"
+            2,
+            "the counter, and the number of the format"
         );
         world.server().scripts()
     }));
