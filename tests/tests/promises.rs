@@ -204,7 +204,7 @@ fn a_name_that_does_not_exist_is_noticed() {
         ),
         (
             "lock_core",
-            "engine::lease_tests::a_late_renewal_does_not_revive",
+            "engine::tests::lease::a_late_renewal_does_not_revive",
         ),
         ("contract", "server::nothing_stays_on_the_server"),
         ("segmented", "in_memory::no_segment_has_two_holders"),

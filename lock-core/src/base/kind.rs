@@ -19,6 +19,8 @@ pub(crate) struct Traits {
     /// The server keeps a queue of waiters, and tells the one that it grants the lock to. Without a queue, each release is
     /// announced to all waiters, who ask again.
     pub(crate) queues: bool,
+    /// The waiters of one process form a line: one acquisition asks for all of them.
+    pub(crate) forms_line: bool,
     /// A grant can reserve fencing tokens, with which the lease passes from waiter to waiter of this process without a command.
     pub(crate) hands_over: bool,
     /// One command can release the lock and ask for another acquisition of it.
@@ -46,6 +48,7 @@ impl Kind {
             Self::Exclusive => &Traits {
                 name: "exclusive",
                 queues: true,
+                forms_line: true,
                 hands_over: true,
                 passes: true,
                 has_owners: false,
@@ -53,6 +56,7 @@ impl Kind {
             Self::Reentrant => &Traits {
                 name: "reentrant",
                 queues: false,
+                forms_line: true,
                 hands_over: false,
                 passes: false,
                 has_owners: true,

@@ -1,4 +1,5 @@
-//! Acquisition of a lock: join the waiting line, ask the server when first, and leave nothing behind on any failure.
+//! Acquisition of a lock: one loop for a waiter in the line of its process, beside the line, and without one. It asks, waits,
+//! takes a grant, and leaves nothing behind on any failure.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -7,23 +8,20 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 use tracing::Instrument;
 
-use super::acquisition::Acquisition;
-use super::beside::{alone, foreign};
+use super::acquisition::{Acquisition, Polled};
 use super::hold::{Hold, LockRequest};
-use super::line::Line;
-use super::line_state::Step;
+use super::lease::Status;
+use super::line::{Line, Step};
 use super::observed::ObservedCall;
-use super::outstanding::{Asker, Outstanding};
-use super::patience::{Limit, NoAnswer, Patience, TooLate, within};
-use super::phase::Status;
+use super::outstanding::Outstanding;
+use super::patience::{Limit, NoAnswer, Patience, Retries, TooLate, within};
 use super::release::Unfinished;
-use super::retries::Retries;
 use super::shared::Shared;
-use crate::base::error::Cause;
-use crate::base::error::LockError;
+use super::state::Asker;
+use crate::base::error::{Cause, LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
-use crate::store::{Answer, Mode, Store, StoreError};
+use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 
 /// A hold, and how it was acquired.
 type Acquired = (Arc<Hold>, AcquiredHow);
@@ -103,7 +101,7 @@ async fn until_acquired<'a>(
     let patience = Patience::new(limit);
     let mut answered = false;
     loop {
-        match once_in_line(shared, request.clone(), patience, &mut answered).await {
+        match once(shared, request.clone(), patience, &mut answered).await {
             Ok(Some((hold, how))) => {
                 let hold = Some(hold);
                 return Ok((Unclaimed { shared, hold }, how));
@@ -120,169 +118,144 @@ async fn until_acquired<'a>(
 }
 
 /// Returns `None` if the owner has acquired by another way meanwhile, so that the next attempt finds the lock held by its owner,
-/// or if the waiter was passed over. `answered` tells whether the server answered the last attempt of an owner beside the line.
-async fn once_in_line(
+/// or if the waiter was passed over. `answered` tells whether the server answered the last request beside the line.
+async fn once(
     shared: &Arc<Shared>,
     request: LockRequest,
     patience: Patience,
     answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
+    if !request.key.traits().forms_line {
+        return Box::pin(in_servers_queue(shared, request, patience, answered)).await;
+    }
     // An owner may hold the lock already, in this process or in another one. It must not queue behind the waiters for that lock.
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.key.traits().has_owners {
-        if shared.is_releasing(&request.key) {
-            Box::pin(shared.after_own_release(&request.key, patience.end())).await;
-        }
-        // The owner must not overtake waiters of other processes while this process yields the turn to them.
-        if !one_try
-            && shared.holder_for(&request).is_none()
-            && let Some(pause) = shared.yields(&request.key)
-            && within(patience.end(), Box::pin(sleep(pause)))
-                .await
-                .is_none()
-        {
-            return Err(LockError::TimedOut {
-                key: request.key.name().to_owned(),
-                waited: patience.waited(),
-                holder: None,
-            });
-        }
         // Boxed, like the other futures that talk to the server: a waiter served by local hand-over does not carry their state.
-        match Box::pin(alone(shared, request.clone(), patience, answered)).await {
+        match Box::pin(beside(shared, request.clone(), patience, answered)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
-            outcome => {
-                let how = if one_try {
-                    AcquiredHow::Tried
-                } else {
-                    AcquiredHow::Free
-                };
-                return outcome.map(|hold| Some((hold, how)));
-            }
+            outcome => return outcome,
         }
     }
     let (line, hold) = shared.join(request)?;
     if *answered {
         line.heard(true);
     }
-    let place = PlaceInLine {
-        shared,
-        line,
-        hold: Some(hold),
-    };
-    Waiter {
-        shared,
-        patience,
-        retries: Retries::new(),
-        place,
-        has_waited: false,
-        warned: false,
-        is_last: false,
-    }
-    .run()
-    .await
+    let queue = Queue::Line(line);
+    Waiter::new(shared, patience, queue, hold, answered)
+        .run()
+        .await
 }
 
-/// A place in the waiting line. Dropping it leaves the line.
-struct PlaceInLine<'a> {
-    shared: &'a Arc<Shared>,
-    line: Arc<Line>,
-    hold: Option<Arc<Hold>>,
-}
-
-impl PlaceInLine<'_> {
-    fn hold(&self) -> &Arc<Hold> {
-        self.hold.as_ref().unwrap_or_else(|| {
-            unreachable!("taken only by the methods that consume the acquisition")
-        })
+/// One try beside the line.
+async fn beside(
+    shared: &Arc<Shared>,
+    request: LockRequest,
+    patience: Patience,
+    answered: &mut bool,
+) -> Result<Option<Acquired>, LockError> {
+    let one_try = matches!(patience.limit, Limit::Try);
+    if shared.is_releasing(&request.key) {
+        shared.after_own_release(&request.key, patience.end()).await;
     }
-
-    /// Returns `None` if the waiter had not run for too long, so that the lock went to the next one.
-    fn complete(mut self, alone: bool) -> Option<Arc<Hold>> {
-        let hold = Arc::clone(self.hold());
-        if !hold.take() {
-            return None;
-        }
-        self.hold = None;
-        if alone {
-            self.shared.rest(&self.line);
-        }
-        self.shared.watch(&hold);
-        Some(hold)
-    }
-
-    /// Leaves the line. Returns the acquisition if no other waiter needs it. Ends the hold if it began at the last moment.
-    fn leave(&mut self) -> Option<Arc<Acquisition>> {
-        let hold = self.hold.take()?;
-        if !hold.abandon() {
-            // A hand-over came at the last moment: end the hold, so that the lock goes to the next waiter.
-            self.shared.end(&hold);
-            return None;
-        }
-        let acquisition = self.line.leave(&hold);
-        self.shared.tidy(&self.line);
-        acquisition
-    }
-
-    /// Leaves the line and releases before the waiter reports its error, so that the lock does not go to a waiter that has just
-    /// left. The task finishes a release that a slow server does not confirm in time.
-    async fn withdraw(&mut self) {
-        let Some(acquisition) = self.leave() else {
-            return;
-        };
-        acquisition.let_go();
-        let unfinished = Unfinished::new(self.shared, &acquisition);
-        let shared = &self.shared;
-        let release = Box::pin(async {
-            let token = shared.token(&acquisition);
-            let (key, owner) = (&acquisition.key, acquisition.owner());
-            shared.store.release(key, &token, owner).await
+    // The owner must not overtake waiters of other processes while this process yields the turn to them.
+    if !one_try
+        && shared.holder_for(&request).is_none()
+        && let Some(pause) = shared.yields(&request.key)
+        && within(patience.end(), sleep(pause)).await.is_none()
+    {
+        return Err(LockError::TimedOut {
+            key: request.key.name().to_owned(),
+            waited: patience.waited(),
+            holder: None,
         });
-        if let Ok(Ok(_)) = timeout(GRACE, release).await {
-            unfinished.released();
-        }
     }
+    let queue = Queue::Beside(shared.acquisition(&request)?);
+    let hold = Arc::new(Hold::new(request));
+    let waiter = Waiter::new(shared, patience, queue, hold, answered);
+    let acquired = waiter.run().await?;
+    Ok(acquired.map(|(hold, how)| (hold, if one_try { AcquiredHow::Tried } else { how })))
 }
 
-impl Drop for PlaceInLine<'_> {
-    fn drop(&mut self) {
-        if let Some(acquisition) = self.leave() {
-            self.shared.abandon(&acquisition);
-        }
-    }
+/// A wait without a line: each waiter has its own place in the server's queue.
+pub(super) async fn in_servers_queue(
+    shared: &Arc<Shared>,
+    request: LockRequest,
+    patience: Patience,
+    answered: &mut bool,
+) -> Result<Option<Acquired>, LockError> {
+    let queue = Queue::Server(shared.acquisition(&request)?);
+    let hold = Arc::new(Hold::new(request));
+    Waiter::new(shared, patience, queue, hold, answered)
+        .run()
+        .await
 }
 
+/// Where a waiter waits.
+#[derive(Debug)]
+enum Queue {
+    /// In the line of its lock, whose acquisition asks for the first waiter.
+    Line(Arc<Line>),
+    /// Beside the line, which learns of the grant. This acquisition does not wait: the lock is free, its owner has it, or it is busy.
+    Beside(Arc<Acquisition>),
+    /// In the server's queue alone: this acquisition waits by itself.
+    Server(Arc<Acquisition>),
+}
+
+/// A waiter. Dropping it leaves its queue, and undoes what it did.
 struct Waiter<'a> {
-    shared: &'a Shared,
+    shared: &'a Arc<Shared>,
     patience: Patience,
     retries: Retries,
-    place: PlaceInLine<'a>,
+    queue: Queue,
+    hold: Arc<Hold>,
+    /// The server answered the last request that was not made for a line.
+    answered: &'a mut bool,
     /// It has waited for another holder.
     has_waited: bool,
     /// It was warned that its own task holds the lock.
     warned: bool,
-    /// Its limit is over, and it asks a last time.
-    is_last: bool,
+    /// It has left its queue, or its hold is taken.
+    is_over: bool,
 }
 
-impl Waiter<'_> {
+impl<'a> Waiter<'a> {
+    fn new(
+        shared: &'a Arc<Shared>,
+        patience: Patience,
+        queue: Queue,
+        hold: Arc<Hold>,
+        answered: &'a mut bool,
+    ) -> Self {
+        if let Queue::Beside(acquisition) | Queue::Server(acquisition) = &queue {
+            acquisition.serve(&hold);
+        }
+        Self {
+            shared,
+            patience,
+            retries: Retries::default(),
+            queue,
+            hold,
+            answered,
+            has_waited: false,
+            warned: false,
+            is_over: false,
+        }
+    }
+
     async fn run(mut self) -> Result<Option<Acquired>, LockError> {
         loop {
-            let hold = self.place.hold();
-            let line = &self.place.line;
-            match line.step(hold, || self.shared.now(), self.shared.limits(line)) {
+            match self.step() {
                 Step::Held { alone, handed_over } => {
                     let how = match (handed_over, self.has_waited) {
                         (true, _) => AcquiredHow::HandedOver,
                         (false, true) => AcquiredHow::Granted,
                         (false, false) => AcquiredHow::Free,
                     };
-                    return Ok(self.place.complete(alone).map(|hold| (hold, how)));
+                    return Ok(self.complete(alone).map(|hold| (hold, how)));
                 }
-                Step::Enter | Step::Again => return Ok(None),
+                Step::Again => return Ok(None),
                 Step::ShutDown => return Err(LockError::ShutDown),
-                Step::Lead => {
-                    self.shared.lead(&self.place.line, hold)?;
-                }
                 Step::Ask {
                     acquisition,
                     reserve,
@@ -306,7 +279,39 @@ impl Waiter<'_> {
         }
     }
 
-    /// Sends one request for the line, and passes the answer on to the line.
+    fn step(&self) -> Step {
+        let (shared, hold) = (self.shared, &self.hold);
+        let (acquisition, polled) = match &self.queue {
+            Queue::Line(line) => {
+                return line.step(hold, || shared.now(), shared.limits(line));
+            }
+            Queue::Beside(acquisition) if acquisition.life().state.has_grant() => {
+                (acquisition, shared.polled_beside(acquisition, hold))
+            }
+            Queue::Beside(acquisition) | Queue::Server(acquisition) => {
+                (acquisition, acquisition.polled(shared.now(), hold, None))
+            }
+        };
+        match polled {
+            Polled::Wait => Step::Wait,
+            Polled::Ask => {
+                let (now, terms) = (shared.now(), hold.request.terms);
+                acquisition.life().state.asks(Asker::Waiter, now, terms);
+                Step::Ask {
+                    acquisition: Arc::clone(acquisition),
+                    reserve: 0,
+                }
+            }
+            Polled::Held(_) => Step::Held {
+                alone: false,
+                handed_over: false,
+            },
+            Polled::TooLate => Step::TooLate(Arc::clone(acquisition)),
+            Polled::Over => Step::ShutDown,
+        }
+    }
+
+    /// Sends one request, and passes the answer on to the acquisition.
     async fn ask(&mut self, acquisition: &Arc<Acquisition>, reserve: u64) -> Result<(), LockError> {
         if let Some(connecting) = self.shared.store.connecting(&acquisition.key) {
             // A waiter that gives up before a connection exists leaves nothing on the server.
@@ -317,15 +322,18 @@ impl Waiter<'_> {
             };
             // The waiter asks in its next step.
             acquisition.life().state.interrupted();
-            self.place.line.answered(acquisition, self.place.hold());
+            acquisition.asked_for(&self.hold);
             return connected;
         }
-        let terms = self.place.hold().request.terms;
-        let request = Outstanding::begin(self.shared, acquisition, terms, reserve);
+        // The acquisition that has the lock for the owner here before the request.
+        let owners = self.shared.holder_for(&self.hold.request);
+        let terms = self.hold.request.terms;
+        let request = Outstanding::begin(self.shared, acquisition, Asker::Waiter, terms, reserve);
+        let sent_at = request.sent_at();
         let answer = {
             let call = pin!(async {
                 let token = self.shared.token(acquisition);
-                let attempt = request.attempt(&token, Mode::Wait);
+                let attempt = request.attempt(&token, self.mode());
                 self.shared.store.acquire(attempt).await
             });
             within(self.patience.end(), call).await
@@ -333,15 +341,14 @@ impl Waiter<'_> {
         let Some(answer) = answer else {
             return Err(self.no_answer());
         };
-        let line = Arc::clone(&self.place.line);
-        line.heard(answer.is_ok());
-        if self.place.hold().phase() != Status::Pending || acquisition.is_over() {
+        self.heard(answer.is_ok());
+        if self.hold.phase() != Status::Pending || acquisition.is_over() {
             // The waiter did not run and was passed over, or its manager was shut down. Another waiter may be asking by now.
             request.settle_late();
             return Ok(());
         }
-        request.read(&answer, Asker::Waiter);
-        let mut parked = None;
+        request.read(&answer);
+        let mut check = None;
         let outcome = match answer {
             Ok(Answer::Granted { .. }) => Ok(()),
             Ok(Answer::Queued(place)) => {
@@ -350,40 +357,91 @@ impl Waiter<'_> {
                     self.shared
                         .check_own_holder(own, &acquisition.key, place.remaining);
                 }
-                line.held_by(place.holder, place.is_foreign);
-                // Mark the answer before the check is set: a check that falls due during a request is dropped.
-                line.answered(acquisition, self.place.hold());
-                self.shared.check_line(&line, terms, place.remaining);
+                check = Some(place.remaining);
                 tracing::trace!("waiting in the queue");
                 Ok(())
             }
+            Ok(Answer::Busy { remaining, holder }) if self.mode() == Mode::Try => {
+                if let Some(lease) = owners.as_ref().and_then(|holder| holder.lease())
+                    && lease.lose(LossReason::Gone)
+                {
+                    // Until now this process knew the owner as the holder, but another owner has the lock.
+                    self.shared.lease_due_at(sent_at);
+                }
+                acquisition.life().state.refused();
+                Err(self.busy(remaining, holder))
+            }
             // Only where the server keeps no queue.
-            Ok(Answer::Busy { remaining, holder }) => {
+            Ok(Answer::Busy { remaining, .. }) => {
                 self.retries.over();
-                line.held_by(holder, false);
-                parked = Some(remaining);
+                check = Some(remaining);
                 self.subscribe(acquisition).await
             }
-            Ok(Answer::Foreign { kind }) => Err(foreign(acquisition, kind)),
+            Ok(Answer::Foreign { kind }) => Err(LockError::NotALock {
+                key: acquisition.key.name().to_owned(),
+                kind,
+            }),
             Err(error) => self.after(acquisition, error).await,
         };
-        line.answered(acquisition, self.place.hold());
-        // Set the check only now: a check that falls due during a request is dropped, and subscribing may take longer than that.
-        if let Some(remaining) = parked {
-            self.shared
-                .check_line(&line, acquisition.terms(), remaining);
+        acquisition.asked_for(&self.hold);
+        // Set the check only now: one that falls due during a request is put off, and subscribing may take longer than that.
+        if let Some(remaining) = check {
+            self.shared.check(acquisition, self.line(), remaining);
         }
         outcome
     }
 
+    fn mode(&self) -> Mode {
+        match (&self.queue, self.patience.limit) {
+            (Queue::Beside(_), _) | (Queue::Server(_), Limit::Try) => Mode::Try,
+            (Queue::Line(_) | Queue::Server(_), _) => Mode::Wait,
+        }
+    }
+
+    fn line(&self) -> Option<&Line> {
+        match &self.queue {
+            Queue::Line(line) => Some(line),
+            Queue::Beside(_) | Queue::Server(_) => None,
+        }
+    }
+
+    /// The acquisition that asks for this waiter, or for the first of its line.
+    fn asks(&self) -> Option<Arc<Acquisition>> {
+        match &self.queue {
+            Queue::Line(line) => line.pending(),
+            Queue::Beside(acquisition) | Queue::Server(acquisition) => {
+                Some(Arc::clone(acquisition))
+            }
+        }
+    }
+
+    fn heard(&mut self, answered: bool) {
+        match self.line() {
+            Some(line) => line.heard(answered),
+            None => *self.answered = answered,
+        }
+    }
+
+    /// The error of a lock that is held. If the manager was shut down meanwhile, that goes before.
+    fn busy(&self, remaining: Duration, holder: Option<Box<str>>) -> LockError {
+        if self.shared.is_closing() {
+            return LockError::ShutDown;
+        }
+        LockError::Busy {
+            key: self.hold.request.key.name().to_owned(),
+            retry_after: (remaining < NO_TTL).then_some(remaining),
+            holder,
+        }
+    }
+
     /// Subscribes to the releases of the lock. One more request finds a release that came before the subscription was confirmed.
     async fn subscribe(&self, acquisition: &Arc<Acquisition>) -> Result<(), LockError> {
-        let line = &self.place.line;
         let now = self.shared.now();
-        if !(self.shared.store.pushes(&acquisition.key) && line.needs_subscription(now)) {
+        let line = self.line().filter(|line| line.needs_subscription(now));
+        let Some(line) = line.filter(|_| self.shared.store.pushes(&acquisition.key)) else {
             return Ok(());
-        }
-        line.asks_on(acquisition, self.place.hold(), now);
+        };
+        acquisition.life().state.asks_on(now);
         let subscribing = Box::pin(self.shared.store.subscribe(&acquisition.key));
         match within(self.patience.end(), subscribing).await {
             Some(Ok(subscription)) => {
@@ -403,50 +461,49 @@ impl Waiter<'_> {
         Ok(())
     }
 
-    /// Leaves the line if the wait failed because the lock is taken.
+    /// Leaves the queue if the wait failed because the lock is taken.
     async fn stay(&mut self, waited: Result<(), LockError>) -> Result<(), LockError> {
         if let Err(error) = &waited
             && error.is_contention()
         {
-            self.place.withdraw().await;
+            self.withdraw().await;
         }
         waited
     }
 
     /// Waits for a wake-up, or for the end of the waiter's limit.
     async fn wait(&mut self) -> Result<(), LockError> {
-        if self.is_last {
+        if self.patience.is_last {
             return Err(self.out_of_time());
         }
-        let hold = self.place.hold();
+        let hold = &self.hold;
+        let asks = self.asks();
         // A waiter with a limit waits until that limit.
         let patience =
             matches!(self.patience.limit, Limit::Forever).then_some(hold.request.terms.ttl());
-        if let Some(error) = self
-            .place
-            .line
-            .hopeless(hold, || self.shared.now(), patience)
+        if let Some(asks) = &asks
+            && let Some(error) = asks.hopeless(hold, || self.shared.now(), patience)
         {
             return Err(error.into_lock_error());
         }
-        let woken = match self.place.line.held_in_task_of(hold) {
+        let woken = match self.line().and_then(|line| line.held_in_task_of(hold)) {
             Some(held_at) if !self.warned => Box::pin(self.wait_for_own_task(held_at)).await,
             _ => within(self.patience.end(), hold.wake_cell.wait()).await,
         };
-        let hold = self.place.hold();
         // A hand-over may have come at the last moment.
-        if woken.is_none() && hold.status(self.shared.now()) == Status::Pending {
+        if woken.is_none() && self.hold.status(self.shared.now()) == Status::Pending {
             // The lock may have become free without a message: a client of another kind had it, or its key was deleted.
-            self.is_last = true;
             self.patience.lengthen(GRACE);
-            self.place.line.ask_again(hold);
+            if let Some(asks) = self.asks() {
+                asks.ask_once_more(&self.hold);
+            }
         }
         Ok(())
     }
 
     /// Warns of a wait that may never end. The task may be a good program: it may poll the holder and the waiter in turns.
     async fn wait_for_own_task(&mut self, held_at: Place) -> Option<()> {
-        let (end, hold) = (self.patience.end(), self.place.hold());
+        let (end, hold) = (self.patience.end(), &self.hold);
         if let Ok(woken) = timeout(SUSPICIOUS, within(end, hold.wake_cell.wait())).await {
             return woken;
         }
@@ -464,39 +521,46 @@ impl Waiter<'_> {
         within(end, hold.wake_cell.wait()).await
     }
 
-    /// The error of a limit that passed without an answer or a connection.
+    /// The error to return when the limit passes before a reply or a connection.
     fn no_answer(&self) -> LockError {
-        // A server that answered the last request of this line is reachable: the lock itself did not come in time.
-        if self.place.line.is_answered() {
+        // A server that answered the last request is reachable: the lock itself did not come in time.
+        if self.line().map_or(*self.answered, Line::is_answered) {
             self.out_of_time()
         } else {
-            self.shared.unavailable(&self.place.line.key, NoAnswer)
+            self.shared.unavailable(&self.hold.request.key, NoAnswer)
         }
     }
 
     fn out_of_time(&self) -> LockError {
         let fresh = self.shared.config.command_deadline.saturating_add(FRESH);
-        match self.place.line.trouble(self.shared.now() - fresh) {
-            Some(error) => error.into_lock_error(),
-            None => LockError::TimedOut {
-                key: self.place.line.key.name().to_owned(),
-                waited: self.patience.waited(),
-                holder: self.place.line.holder_name(self.shared.client.name()),
+        let asks = self.asks();
+        let asks = asks.as_ref().map(|asks| asks.life());
+        let trouble = asks
+            .as_ref()
+            .and_then(|asks| asks.state.trouble(self.shared.now() - fresh));
+        if let Some(error) = trouble {
+            return error.into_lock_error();
+        }
+        let holder = asks.and_then(|asks| asks.state.holder().map(Into::into));
+        let own = self.shared.client.name();
+        LockError::TimedOut {
+            key: self.hold.request.key.name().to_owned(),
+            waited: self.patience.waited(),
+            holder: match self.line() {
+                Some(line) if line.is_held_here() => Some(own.into()),
+                _ => holder,
             },
         }
     }
 
-    /// Handles an attempt that came to nothing although no request failed: no connection, or a grant that came too late.
+    /// Handles an attempt without a failed request: no connection, or a grant that arrived too late.
     async fn failed(
         &mut self,
         acquisition: &Arc<Acquisition>,
         error: StoreError,
     ) -> Result<(), LockError> {
-        {
-            let mut life = acquisition.life();
-            life.state.failed(self.shared.now(), error.clone());
-            life.state.interrupted();
-        }
+        let now = self.shared.now();
+        acquisition.life().state.failed(now, error.clone());
         self.after(acquisition, error).await
     }
 
@@ -506,20 +570,91 @@ impl Waiter<'_> {
         acquisition: &Arc<Acquisition>,
         error: StoreError,
     ) -> Result<(), LockError> {
-        let patience = match self.patience.limit {
-            Limit::Forever => Some(self.place.hold().request.terms.ttl()),
-            Limit::Try | Limit::Within(_) => None,
-        };
-        let now = self.shared.now();
-        let hopeless = acquisition.life().state.hopeless(now, patience);
+        if self.line().is_none() && self.shared.is_closing() {
+            return Err(LockError::ShutDown);
+        }
         let pause = self.retries.again();
-        let end = self.patience.end();
-        if hopeless.is_some() || end.is_some_and(|end| Instant::now() + pause >= end) {
+        let hopeless = |patience| {
+            let now = || self.shared.now();
+            acquisition.life().state.hopeless(now, patience).is_some()
+        };
+        let gives_up = match self.patience.limit {
+            // A broken connection may have lost the reply: a second request with the same token finds out.
+            Limit::Try => self.retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
+            Limit::Within(_) => {
+                let end = self.patience.end();
+                hopeless(None) || end.is_some_and(|end| Instant::now() + pause >= end)
+            }
+            Limit::Forever => hopeless(Some(self.hold.request.terms.ttl())),
+        };
+        if gives_up {
             return Err(error.into_lock_error());
         }
         tracing::debug!(key = acquisition.key.name(), %error, "asking again");
         // A wake-up ends the pause early, for example when the connection is back.
-        let _ = timeout(pause, self.place.hold().wake_cell.wait()).await;
+        let _ = timeout(pause, self.hold.wake_cell.wait()).await;
         Ok(())
+    }
+}
+
+/// The end of a waiter.
+impl Waiter<'_> {
+    /// Returns `None` if the waiter had not run for too long, so that its lease is over.
+    fn complete(mut self, alone: bool) -> Option<Arc<Hold>> {
+        if !self.hold.take() {
+            return None;
+        }
+        self.is_over = true;
+        if alone && let Queue::Line(line) = &self.queue {
+            self.shared.rest(line);
+        }
+        self.shared.watch(&self.hold);
+        Some(Arc::clone(&self.hold))
+    }
+
+    /// Leaves the queue. Returns the acquisition if no other waiter needs it. Ends the hold if it began at the last moment.
+    fn leave(&mut self) -> Option<Arc<Acquisition>> {
+        if std::mem::replace(&mut self.is_over, true) {
+            return None;
+        }
+        if !self.hold.abandon() {
+            // A hand-over came at the last moment: end the hold, so that the lock goes to the next waiter.
+            self.shared.end(&self.hold);
+            return None;
+        }
+        match &self.queue {
+            Queue::Line(line) => self.shared.leave(line, &self.hold),
+            Queue::Beside(acquisition) | Queue::Server(acquisition) => {
+                // A shutdown has abandoned it already.
+                (!acquisition.is_over()).then(|| Arc::clone(acquisition))
+            }
+        }
+    }
+
+    /// Leaves the queue and releases before the waiter reports its error, so that the lock does not go to a waiter that has just
+    /// left. The task finishes a release that a slow server does not confirm in time.
+    async fn withdraw(&mut self) {
+        let Some(acquisition) = self.leave() else {
+            return;
+        };
+        acquisition.let_go();
+        let unfinished = Unfinished::new(self.shared, &acquisition);
+        let shared = self.shared;
+        let release = Box::pin(async {
+            let token = shared.token(&acquisition);
+            let (key, owner) = (&acquisition.key, acquisition.owner());
+            shared.store.release(key, &token, owner).await
+        });
+        if let Ok(Ok(_)) = timeout(GRACE, release).await {
+            unfinished.released();
+        }
+    }
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        if let Some(acquisition) = self.leave() {
+            self.shared.abandon(&acquisition);
+        }
     }
 }

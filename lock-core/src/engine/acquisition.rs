@@ -4,10 +4,8 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use super::hold::Hold;
-use super::inbox::Granted;
-use super::lease::{Joined, Lease, Start};
-use super::phase::Status;
-use super::state::{NotAdmitted, State, Swept};
+use super::lease::{Joined, Lease, Start, Status};
+use super::state::{Asker, Granted, Next, State, Swept};
 use crate::base::error::LossReason;
 use crate::base::key::LockKey;
 use crate::base::owner::Owner;
@@ -16,24 +14,26 @@ use crate::base::sync::{Locked, lock};
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::base::token::Token;
-use crate::store::{Attempt, Mode};
+use crate::store::{Attempt, Mode, StoreError};
 
 /// Maximum interval between two requests for a lock during a wait.
 pub(super) const REFRESH: Duration = Duration::from_secs(3);
 
-/// The outcome of taking a grant.
+/// The next step of a waiter that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Taken {
-    Held,
+pub(super) enum Polled {
+    Wait,
+    Ask,
+    /// It holds the lock.
+    Held(Granted),
     /// The grant came later than its lease lasts.
     TooLate,
-    Revoked,
-    ShutDown,
-    /// The waiter has left.
-    Abandoned,
+    /// The acquisition was let go.
+    Over,
 }
 
-/// Asks for a lock on behalf of the waiters of this process, and holds it for them one after the other.
+/// Asks for a lock, and holds it. It waits by itself: for its waiter, which it wakes. Where the waiters of a process form a line,
+/// it asks for the first of them, and holds the lock for them one after the other.
 ///
 /// The engine registers it before the first request is sent, so that it can clean up whatever the request leaves on the server.
 #[derive(Debug)]
@@ -47,11 +47,19 @@ pub(crate) struct Acquisition {
     life: Mutex<Life>,
 }
 
-/// The state of an acquisition, and the hold of the guard that has the lease, if any.
+/// The state of an acquisition, and the hold that it waits for or that has its lease, if any.
 #[derive(Debug)]
 pub(super) struct Life {
     pub(super) state: State,
     hold: Option<Arc<Hold>>,
+}
+
+impl Life {
+    fn serves(&self, hold: &Arc<Hold>) -> bool {
+        self.hold
+            .as_ref()
+            .is_some_and(|served| Arc::ptr_eq(served, hold))
+    }
 }
 
 /// The lease of an acquisition.
@@ -146,22 +154,47 @@ impl Acquisition {
         self.lease().is_none_or(Lease::is_over)
     }
 
-    /// Takes a grant for a hold, unless later news forbids it. `owners` has a lease of the same owner in this process.
-    pub(crate) fn take(
+    /// Waits for this hold from now on: its waiter is woken, and reads the answers.
+    pub(super) fn serve(&self, hold: &Arc<Hold>) {
+        self.life().hold = Some(Arc::clone(hold));
+    }
+
+    /// Wakes the waiter, if it waits.
+    pub(super) fn wake(&self) {
+        let life = self.life();
+        if let Some(hold) = life.hold.as_ref().filter(|_| life.state.is_waiting()) {
+            hold.wake_cell.wake();
+        }
+    }
+
+    /// The manager acquires nothing any more. Returns whether it waited: it waits no more, and a request that is under way may still
+    /// take effect.
+    pub(super) fn shut_down(&self) -> bool {
+        self.wake();
+        let mut life = self.life();
+        let waits = life.state.is_waiting();
+        if waits {
+            life.state.stalled();
+            self.end(&mut life);
+        }
+        waits
+    }
+
+    /// The waiter with this hold runs. A grant is taken in one step, so that either the state or the lease sees a revocation.
+    /// `owners` has a lease of the same owner in this process.
+    pub(super) fn polled(
         self: &Arc<Self>,
         now: Moment,
-        granted: Granted,
         hold: &Arc<Hold>,
         owners: Option<&Arc<Self>>,
-    ) -> Taken {
-        // In one step, so that either this check or the lease sees a revocation.
+    ) -> Polled {
         let mut life = self.life();
-        match life.state.admit(granted.sent_at) {
-            Ok(()) => {}
-            Err(NotAdmitted::ShutDown) => return Taken::ShutDown,
-            Err(NotAdmitted::Revoked) => return Taken::Revoked,
-            Err(NotAdmitted::Over) => return Taken::Abandoned,
-        }
+        let granted = match life.state.next(now, hold.request.terms) {
+            Next::Take(granted) => granted,
+            Next::Wait => return Polled::Wait,
+            Next::Ask => return Polled::Ask,
+            Next::Over => return Polled::Over,
+        };
         let start = Start {
             sent_at: granted.sent_at,
             pushed: granted.pushed,
@@ -169,19 +202,55 @@ impl Acquisition {
             fence: granted.fence,
         };
         let Some(lease) = Self::lease_of(owners, now, granted.terms, start) else {
-            return Taken::TooLate;
+            return Polled::TooLate;
         };
-        if self.lease.set(lease).is_err() {
-            return Taken::Abandoned;
-        }
-        if hold.begin(now, self, granted.fence) {
+        if self.lease.set(lease).is_ok() && hold.begin(now, self, granted.fence) {
             life.state.taken(hold.cap());
             life.hold = Some(Arc::clone(hold));
-            Taken::Held
+            Polled::Held(granted)
         } else {
             self.end(&mut life);
-            Taken::Abandoned
+            Polled::Over
         }
+    }
+
+    /// The request of this waiter has ended, or it does not make one. A waiter that was passed over may not end the request of the
+    /// next one.
+    pub(super) fn asked_for(&self, hold: &Arc<Hold>) {
+        let mut life = self.life();
+        if life.serves(hold) {
+            life.state.asked(Asker::Waiter);
+        }
+    }
+
+    /// The limit of the waiter with this hold has ended: one more request finds out whether the lock is free.
+    pub(super) fn ask_once_more(&self, hold: &Arc<Hold>) {
+        let mut life = self.life();
+        if life.serves(hold) {
+            life.state.ask_once_more();
+        }
+    }
+
+    /// The error that makes further waiting pointless for the waiter with this hold.
+    pub(super) fn hopeless(
+        &self,
+        hold: &Arc<Hold>,
+        now: impl FnOnce() -> Moment,
+        patience: Option<Duration>,
+    ) -> Option<StoreError> {
+        let life = self.life();
+        let serves = life.serves(hold);
+        serves.then(|| life.state.hopeless(now, patience)).flatten()
+    }
+
+    /// The caller that does not run, if any.
+    pub(super) fn stalled_caller(&self, now: Moment, limit: Duration) -> Option<Asker> {
+        let life = self.life();
+        let unheeding = || {
+            let hold = life.hold.as_ref();
+            hold.is_some_and(|hold| hold.wake_cell.is_stalled())
+        };
+        life.state.stalled_caller(now, limit, unheeding)
     }
 
     /// Local hand-over: the waiter has the lock before it runs. Returns false if it has left.
@@ -195,35 +264,24 @@ impl Acquisition {
         begun
     }
 
-    /// A renewal is due. Returns the hold if its waiter has not run for two renewals; the waiter cannot take it any more.
-    pub(super) fn not_taken(&self) -> Option<Arc<Hold>> {
+    /// A renewal is due. Returns whether the lease was handed to a waiter that has not run since.
+    pub(super) fn is_untaken(&self) -> bool {
         let mut life = self.life();
         // There may be thousands of leases, and few were handed over since their last renewal.
         if !life.state.is_handed() {
-            return None;
+            return false;
         }
-        let hold = life.hold.clone()?;
-        if hold.is_taken() {
+        let untaken = life.hold.as_ref().is_some_and(|hold| !hold.is_taken());
+        if !untaken {
             life.state.seen();
-            return None;
         }
-        hold.is_overdue().then_some(hold)
+        untaken
     }
 
     /// The hold has ended. Returns whether the next guard of this process may have the lease.
     pub(super) fn ended(&self, hold: &Hold, now: Moment) -> bool {
-        let mut life = self.life();
-        life.state.keep_until(hold.keep_until());
-        life.state.may_be_handed_over(now)
-    }
-
-    /// The lock was taken from its guard, which is told, and is kept for as long as was asked.
-    pub(super) fn keep_as_asked(&self, now: Moment) {
-        let mut life = self.life();
-        if let Some(hold) = life.hold.clone() {
-            hold.status(now);
-            life.state.keep_until(hold.keep_until());
-        }
+        let life = self.life();
+        life.state.may_be_handed_over(now, hold.keep_until())
     }
 
     /// Abandons the acquisition: no guard will have its lease any more.
@@ -233,7 +291,8 @@ impl Acquisition {
 
     fn end(&self, life: &mut Life) {
         let hold = life.hold.take();
-        if life.state.let_go()
+        let keep_until = hold.as_ref().map_or(Moment(0), |hold| hold.keep_until());
+        if life.state.let_go(keep_until)
             && let Some(lease) = self.lease()
         {
             lease.leave(hold.is_some_and(|hold| hold.request.renew));
@@ -280,31 +339,29 @@ impl Acquisition {
         if life.state.is_over() {
             return life.state.found_unreleased();
         }
-        let cap = life.state.cap();
-        let drift = life.state.terms().drift();
-        let status = lease.status(now);
-        if matches!(status, Status::Lost(_))
-            && let Some(hold) = &life.hold
-        {
-            // The loss is reported now, also if no task looks at the guard.
-            hold.status(now);
-        }
-        let clean_up_at = match status {
-            // The server ends the lease by then, unless a renewal without an answer has prolonged it.
-            Status::Lost(LossReason::Expired) => lease.end() + drift,
-            // The lease was ended from outside: by another holder, by force, or by a shutdown.
-            Status::Lost(_) => Moment(0),
-            // There may be thousands of leases: a hold is checked only after its cap.
-            Status::Held if now < cap => return Swept::Held { cap },
-            _ => match life.hold.as_ref().map(|hold| hold.status(now)) {
-                Some(Status::Lost(LossReason::MaxHold)) => cap + drift.min(Duration::from_secs(1)),
-                Some(Status::Lost(_)) => Moment(0),
-                _ => return Swept::Held { cap },
-            },
-        };
         if life.state.is_cleaned_up_by_task() {
             return Swept::Nothing;
         }
+        let drift = life.state.terms().drift();
+        let (cap, status) = (life.state.cap(), lease.status(now));
+        if status == Status::Held && now < cap {
+            // There may be thousands of leases: a hold is checked only after its cap.
+            return Swept::Held { cap };
+        }
+        // The loss is reported now, also if no task looks at the guard.
+        let hold = life.hold.as_ref().map(|hold| hold.status(now));
+        let clean_up_at = match (status, hold) {
+            // The server ends the lease by then, unless a renewal without an answer has prolonged it.
+            (Status::Lost(LossReason::Expired), _) => lease.end() + drift,
+            (Status::Held, Some(Status::Lost(LossReason::MaxHold))) => {
+                cap + drift.min(Duration::from_secs(1))
+            }
+            (Status::Held, Some(Status::Held | Status::Pending | Status::Released) | None) => {
+                return Swept::Held { cap };
+            }
+            // The lease was ended from outside: by another holder, by force, or by a shutdown.
+            _ => Moment(0),
+        };
         Swept::Lost { clean_up_at }
     }
 

@@ -2,8 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::acquisition::Acquisition;
+use super::lease::Status;
 use super::shared::{Command, Shared};
 use super::state::{Action, State};
 use crate::base::key::LockKey;
@@ -79,12 +81,10 @@ impl Events for Shared {
 
     fn interrupted(&self, of: Concerned<'_>) {
         let registry = lock(&self.registry);
-        for line in registry.lines().filter(|line| of(&line.key)) {
-            line.interrupted();
-        }
         let acquisitions = registry.acquisitions.values();
         for acquisition in acquisitions.filter(|acquisition| of(&acquisition.key)) {
             acquisition.life().state.interrupted();
+            acquisition.wake();
         }
     }
 
@@ -94,6 +94,9 @@ impl Events for Shared {
     fn reconnected(&self, of: Concerned<'_>) {
         let now = self.now();
         let registry = lock(&self.registry);
+        for line in registry.lines().filter(|line| of(&line.key)) {
+            line.reconnected();
+        }
         let acquisitions = registry.acquisitions.values();
         for acquisition in acquisitions.filter(|acquisition| of(&acquisition.key)) {
             acquisition.life().state.contended();
@@ -103,9 +106,7 @@ impl Events for Shared {
             if let Some(line) = registry.existing_line(&acquisition.key) {
                 line.contended(acquisition, now);
             }
-        }
-        for line in registry.lines().filter(|line| of(&line.key)) {
-            line.reconnected();
+            acquisition.wake();
         }
         let mut released = registry.last_releases(now);
         released.retain(|released| of(&released.key));
@@ -141,19 +142,40 @@ impl Shared {
         self.largest_token.fetch_max(token, Ordering::Relaxed);
     }
 
-    /// Ends all acquiring. An acquisition that is not held yet waits, or its request is still under way.
+    /// The server says that a token of this client holds the lock that an acquisition waits for.
+    pub(super) fn check_own_holder(&self, sequence: u64, key: &Arc<LockKey>, remaining: Duration) {
+        let now = self.now();
+        let registry = lock(&self.registry);
+        match registry.acquisitions.get(&sequence) {
+            // Its grant message was lost, so it does not know yet that it has the lock.
+            Some(holder) if holder.status(now) == Status::Pending => {
+                let holder = Arc::clone(holder);
+                drop(registry);
+                let action = holder.life().state.freed();
+                self.act(&holder, action);
+            }
+            Some(_) => {}
+            None if registry.is_kept(sequence, now) => {}
+            None => {
+                drop(registry);
+                self.decline(sequence, Arc::clone(key), remaining);
+            }
+        }
+    }
+
+    /// Ends all acquiring.
     pub(super) fn close(&self) {
         let mut registry = lock(&self.registry);
         registry.closing = true;
-        for acquisition in registry.acquisitions.values() {
-            acquisition.life().state.shut_down();
+        for line in registry.lines() {
+            line.shut_down();
         }
-        let pending: Vec<_> = registry
-            .lines()
-            .filter_map(|line| line.shut_down())
-            .collect();
+        let acquisitions = registry.acquisitions.values();
+        let waiting = acquisitions.filter(|acquisition| acquisition.shut_down());
+        let waiting: Vec<_> = waiting.cloned().collect();
         drop(registry);
-        for acquisition in pending {
+        // A waiter that does not run would not release what it may have on the server.
+        for acquisition in waiting {
             self.abandon(&acquisition);
         }
     }

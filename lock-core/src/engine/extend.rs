@@ -5,10 +5,11 @@ use std::pin::pin;
 use tokio::time::{Instant, timeout_at};
 
 use super::hold::Hold;
+use super::lease::Status;
 use super::patience::NoAnswer;
-use super::phase::Status;
 use super::shared::Shared;
 use crate::base::error::LockError;
+use crate::base::sync::lock;
 use crate::base::terms::Terms;
 use crate::store::StoreError;
 
@@ -23,13 +24,13 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
     };
     let lease = hold.acquisition().and_then(|acquisition| {
         // The clean-up of a late request waits for as long as the lock may last.
-        acquisition.life().state.asking(terms);
+        acquisition.life().state.on(terms);
         acquisition.lease()
     });
     let Some(lease) = lease else {
         unreachable!("a guard is made of a hold that has begun")
     };
-    shared.note_longest(&hold.request, terms);
+    lock(&shared.registry).note_longest(&hold.request.key, terms);
     let number = lease.extend(shared.now(), terms);
     shared.lease_due_at(shared.now());
     // One for a renewal that is under way, one for a connection, one for the answer. It is for a runtime that is not driven.

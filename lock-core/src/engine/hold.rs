@@ -1,4 +1,12 @@
 //! A hold: the part of a lease that belongs to one guard, from before it is held until it is over.
+//!
+//! ```text
+//! Pending --begun--> Handed --taken--> Held --released--> Released
+//!    |                 |  |              |
+//!    |                 |  +----lost------+--lost--> Lost(reason)
+//!    +----abandoned----+--> Untaken
+//! ```
+//! One atomic byte, so that a guard answers `is_held()` without a lock. A hold that has ended never begins again.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -8,8 +16,7 @@ use std::time::Duration;
 use {std::sync::atomic::fence, tokio_util::sync::CancellationToken};
 
 use super::acquisition::Acquisition;
-use super::lease::Lease;
-use super::phase::{Phase, Status};
+use super::lease::{Lease, Status, loss_code, loss_of};
 use super::wake_cell::WakeCell;
 use crate::base::error::LossReason;
 use crate::base::fencing::FencingToken;
@@ -59,13 +66,15 @@ impl LockRequest {
     }
 }
 
-/// The waiter has not run since the hold began.
-const WAITING: u8 = 0;
-/// The waiter had not run by the next renewal of its lease either.
-const OVERDUE: u8 = 1;
-const TAKEN: u8 = 2;
-/// The waiter did not run for so long that the next one has the lock.
-const GIVEN_BACK: u8 = 3;
+const PENDING: u8 = 0;
+/// It has begun, and its waiter has not run since.
+const HANDED: u8 = 1;
+pub(super) const HELD: u8 = 2;
+/// It has ended before its waiter knew that it had begun.
+const UNTAKEN: u8 = 3;
+const RELEASED: u8 = 4;
+/// The codes of the reasons follow.
+pub(super) const LOST: u8 = 5;
 
 /// The observer was told that a client has the lock.
 const BEGUN: u8 = 1;
@@ -82,9 +91,7 @@ pub(super) enum HoldEnd {
 #[derive(Debug)]
 pub(crate) struct Hold {
     pub(crate) request: LockRequest,
-    phase: Phase,
-    /// Whether the waiter knows that the hold has begun: `WAITING`, `OVERDUE`, `TAKEN` or `GIVEN_BACK`.
-    taken: AtomicU8,
+    phase: AtomicU8,
     /// What the observer was told: `BEGUN`, `ENDED`, or both.
     told: AtomicU8,
     begun: AtomicU64,
@@ -101,8 +108,7 @@ impl Hold {
     pub(crate) fn new(request: LockRequest) -> Self {
         Self {
             request,
-            phase: Phase::pending(),
-            taken: AtomicU8::new(WAITING),
+            phase: AtomicU8::new(PENDING),
             told: AtomicU8::new(0),
             begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
@@ -118,7 +124,7 @@ impl Hold {
         self.fence.store(fence, Ordering::Relaxed);
         self.begun.store(now.0, Ordering::Relaxed);
         // Set before the phase, which makes it visible.
-        self.acquisition.set(Arc::clone(acquisition)).is_ok() && self.phase.begin()
+        self.acquisition.set(Arc::clone(acquisition)).is_ok() && self.step(PENDING, HANDED)
     }
 
     /// The acquisition that has the lease of this hold, once the hold has begun.
@@ -132,12 +138,33 @@ impl Hold {
 
     /// The status that was last seen.
     pub(crate) fn phase(&self) -> Status {
-        self.phase.get()
+        match self.phase.load(Ordering::SeqCst) {
+            PENDING => Status::Pending,
+            HANDED | HELD => Status::Held,
+            UNTAKEN | RELEASED => Status::Released,
+            lost => Status::Lost(loss_of(lost - LOST)),
+        }
+    }
+
+    pub(super) fn step(&self, from: u8, to: u8) -> bool {
+        let order = Ordering::SeqCst;
+        let stepped = self.phase.compare_exchange(from, to, order, order);
+        stepped.is_ok()
+    }
+
+    /// Ends the hold as lost. A loss that no client can see is not reported: its waiter acquires anew.
+    fn lose(&self, now: Moment, reason: LossReason) -> bool {
+        let lost = LOST + loss_code(reason);
+        if self.step(HELD, lost) {
+            self.warn_of_loss(now, reason);
+            return true;
+        }
+        self.step(HANDED, lost)
     }
 
     /// The status at `now`. The first call after the end makes the loss final.
     pub(crate) fn status(&self, now: Moment) -> Status {
-        let phase = self.phase.get();
+        let phase = self.phase();
         if phase != Status::Held {
             return phase;
         }
@@ -147,23 +174,20 @@ impl Hold {
             .and_then(|acquisition| acquisition.lease());
         match lease.map(|lease| lease.status(now)) {
             Some(Status::Lost(reason)) => {
-                if self.phase.lose(reason) {
-                    let end = lease.map_or(now, Lease::end);
-                    self.warn_of_loss(now.min(end), reason);
-                }
+                let end = lease.map_or(now, Lease::end);
+                self.lose(now.min(end), reason);
             }
             _ if now >= self.cap() => {
                 // The first observer announces the loss: the timers of the others may have stood still.
-                if self.phase.lose(LossReason::MaxHold) {
-                    self.warn_of_loss(now, LossReason::MaxHold);
-                    if let Some(lease) = lease {
-                        lease.announce();
-                    }
+                if self.lose(now, LossReason::MaxHold)
+                    && let Some(lease) = lease
+                {
+                    lease.announce();
                 }
             }
             _ => return Status::Held,
         }
-        self.phase.get()
+        self.phase()
     }
 
     /// The one warning of a loss. Written without locks, since a subscriber may use locks of this library.
@@ -252,8 +276,8 @@ impl Hold {
     /// Releases the hold. Returns the status before; only a held one changes.
     pub(crate) fn release(&self, now: Moment) -> Status {
         let before = self.status(now);
-        if before == Status::Held && !self.phase.release() {
-            return self.phase.get();
+        if before == Status::Held && !(self.step(HELD, RELEASED) || self.step(HANDED, UNTAKEN)) {
+            return self.phase();
         }
         #[cfg(feature = "tokio-util")]
         self.cancel();
@@ -284,73 +308,24 @@ impl Hold {
 
     /// Abandons the hold. Returns false if it has begun already.
     pub(crate) fn abandon(&self) -> bool {
-        self.phase.abandon()
+        self.step(PENDING, UNTAKEN)
     }
 
-    /// The waiter runs and takes the hold. Returns false if the hold was given back before.
+    /// The waiter runs and takes the hold. Returns false if the hold is over already.
     pub(crate) fn take(&self) -> bool {
-        self.taken.swap(TAKEN, Ordering::SeqCst) != GIVEN_BACK
+        self.step(HANDED, HELD)
     }
 
-    /// Whether the waiter knows that the hold has begun.
+    /// Whether the hold was taken by its waiter, and is not over.
     pub(crate) fn is_taken(&self) -> bool {
-        self.taken.load(Ordering::SeqCst) == TAKEN
-    }
-
-    /// A renewal is due. Returns true if the waiter had not run at the renewal before and has not run since: from then on it
-    /// cannot take the hold.
-    pub(crate) fn is_overdue(&self) -> bool {
-        let step = |from, to| {
-            let (seq, exchange) = (Ordering::SeqCst, &self.taken);
-            exchange.compare_exchange(from, to, seq, seq).is_ok()
-        };
-        !step(WAITING, OVERDUE) && step(OVERDUE, GIVEN_BACK)
+        self.phase.load(Ordering::SeqCst) == HELD
     }
 
     /// The moment until which the lock must be kept although no client needs it.
     pub(crate) fn keep_until(&self) -> Moment {
-        if self.is_taken() {
-            self.begun() + self.request.at_least
-        } else {
-            // The waiter never knew that the hold had begun.
-            Moment(0)
+        match self.phase.load(Ordering::SeqCst) {
+            PENDING | HANDED | UNTAKEN => Moment(0),
+            _ => self.begun() + self.request.at_least,
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::*;
-    use crate::base::observe::Observer;
-
-    #[derive(Default)]
-    struct Record(Mutex<Vec<String>>);
-
-    impl Observer for Record {
-        fn observe(&self, event: &Event<'_>) {
-            let outcome = event.outcome().unwrap_or_default();
-            self.0.lock().unwrap().push(outcome.to_owned());
-        }
-    }
-
-    /// A guard may be dropped between the loss of its hold and the line of the log that says so.
-    #[test]
-    fn the_drop_of_a_guard_whose_hold_is_lost_is_observed_as_the_loss() {
-        let record = Arc::new(Record::default());
-        let ttl = Duration::from_secs(30);
-        let terms = Terms::new(ttl, ttl, Duration::from_millis(2));
-        let hold = Hold::new(LockRequest {
-            observed: Observers::default().and(Arc::clone(&record)),
-            ..LockRequest::plain(LockKey::new("", "a").unwrap(), terms)
-        });
-        assert!(hold.phase.begin());
-        hold.observe_begin(|| Moment(0), ttl, AcquiredHow::Free);
-        assert!(hold.phase.lose(LossReason::Gone));
-        for _ in 0..2 {
-            hold.observe_end(|| Moment(0), HoldEnd::Released(ReleasedHow::Unconfirmed));
-        }
-        assert_eq!(*record.0.lock().unwrap(), ["free", "gone"]);
     }
 }

@@ -10,7 +10,6 @@ use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
 use super::extension::Extension;
-use super::phase::{Phase, Status};
 use crate::base::error::LossReason;
 use crate::base::sync::{lock, when_unlocked};
 use crate::base::terms::Terms;
@@ -40,6 +39,39 @@ pub(crate) enum Joined {
     Outdated,
 }
 
+/// The status of a hold or a lease at a moment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Status {
+    Pending,
+    Held,
+    Released,
+    Lost(LossReason),
+}
+
+const HELD: u8 = 0;
+const RELEASED: u8 = 1;
+/// The codes of the reasons follow.
+const LOST: u8 = 2;
+const REASONS: [LossReason; 5] = [
+    LossReason::Expired,
+    LossReason::Gone,
+    LossReason::ForceReleased,
+    LossReason::MaxHold,
+    LossReason::ShutDown,
+];
+
+/// A reason in one byte.
+pub(super) fn loss_code(reason: LossReason) -> u8 {
+    REASONS
+        .iter()
+        .position(|known| *known == reason)
+        .unwrap_or(0) as u8
+}
+
+pub(super) fn loss_of(code: u8) -> LossReason {
+    REASONS[usize::from(code)]
+}
+
 /// The last renewal was confirmed.
 const FINE: u8 = 0;
 /// Renewals fail.
@@ -54,7 +86,8 @@ const BEFORE_END: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct Lease {
-    phase: Phase,
+    /// `HELD`, `RELEASED`, or `LOST` and a reason. Nothing leads out of the last two.
+    phase: AtomicU8,
     /// The fencing token with which the lease began.
     fence: u64,
     /// End of the lease as confirmed by the server.
@@ -106,7 +139,7 @@ impl Lease {
             Moment::NEVER
         };
         Some(Self {
-            phase: Phase::held(),
+            phase: AtomicU8::new(HELD),
             fence: start.fence,
             deadline: AtomicU64::new(deadline.0),
             renew_at: AtomicU64::new(renew_at.0),
@@ -162,7 +195,7 @@ impl Lease {
             self.renew_at.store(Moment::NEVER.0, Ordering::SeqCst);
         }
         if users.all == 0 {
-            self.phase.release();
+            self.ends(RELEASED);
         }
         users.all == 0
     }
@@ -176,15 +209,19 @@ impl Lease {
 
     /// The status at `now`. The first call after the end makes the loss final, whatever a renewal in flight brings.
     pub(crate) fn status(&self, now: Moment) -> Status {
-        if now >= self.end() && self.phase.get() == Status::Held {
+        if now >= self.end() && !self.is_over() {
             self.lose(LossReason::Expired);
         }
-        self.phase.get()
+        match self.phase.load(Ordering::SeqCst) {
+            HELD => Status::Held,
+            RELEASED => Status::Released,
+            lost => Status::Lost(loss_of(lost - LOST)),
+        }
     }
 
     /// Whether the lease was released, or a loss was seen.
     pub(crate) fn is_over(&self) -> bool {
-        self.phase.get() != Status::Held
+        self.phase.load(Ordering::SeqCst) != HELD
     }
 
     /// End of the lease if the server confirms nothing more.
@@ -194,11 +231,17 @@ impl Lease {
 
     /// Ends the lease as lost, for all its users. Returns false if it was over already.
     pub(crate) fn lose(&self, reason: LossReason) -> bool {
-        let lost = self.phase.lose(reason);
+        let lost = self.ends(LOST + loss_code(reason));
         if lost {
             self.announce();
         }
         lost
+    }
+
+    fn ends(&self, as_what: u8) -> bool {
+        let order = Ordering::SeqCst;
+        let ended = self.phase.compare_exchange(HELD, as_what, order, order);
+        ended.is_ok()
     }
 
     /// Wakes all watchers of the lease and of its holds.
@@ -244,6 +287,12 @@ impl Lease {
 
     pub(crate) fn terms(&self) -> Terms {
         lock(&self.users).terms
+    }
+
+    /// The lock was handed to a waiter that has not run since, so its lease is not renewed for now.
+    pub(crate) fn renews_later(&self, now: Moment) {
+        let later = now + self.terms().ttl() / 12;
+        self.renew_at.store(later.0, Ordering::SeqCst);
     }
 
     /// Moment of the next renewal.

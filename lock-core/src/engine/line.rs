@@ -1,85 +1,160 @@
-//! The waiting line of one lock in this process: its waiters, the acquisition that asks for them, and the holder.
+//! The waiting line of one lock in this process: a policy above the acquisition. Its waiters share one acquisition, which asks for
+//! the first of them, and pass the lock on among themselves.
 //!
 //! ```text
-//!              first in line asks               granted
+//!              asks for the first               granted
 //!   waiting ----------------------> acquisition ----------> holder ---+
 //!      ^                                ^                   |       | local hand-over, no command
 //!      |                                +-------------------+ <-----+
 //!    joins                         releases and asks again, one command
 //! ```
 //! The server sees one acquisition of this process, however many waiters the line has. Its place in the server's queue belongs
-//! to the line: a waiter that leaves gives it up only if it was the last, or if an owner was named.
+//! to the line: a waiter that leaves gives it up only if it was the last, or if an owner was named. A line with waiters has a
+//! holder, or an acquisition that asks: [`Shared::lead`](super::shared::Shared::lead) makes one where it has neither.
 //!
 //! No I/O in this module: its callers send the requests and pass on the answers.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::acquisition::{Acquisition, Taken};
-use super::hold::Hold;
-use super::inbox::Granted;
-use super::line_state::{AskedBy, Limits, LineCheck, LineState, PendingAcquisition, Step};
-use super::phase::Status;
+use super::acquisition::{Acquisition, Polled};
+use super::hold::{Hold, LockRequest};
+use super::lease::Status;
+use super::state::{Asker, Granted};
 use super::yield_turn::YieldTurn;
 use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::lock;
-use crate::base::terms::Terms;
 use crate::base::time::Moment;
-use crate::store::{StoreError, Subscription};
+use crate::store::Subscription;
+
+/// Numbers of fencing tokens that a line reserves at once: few for one waiter, more for many, and twice as many each time they
+/// ran out. The server grants fewer where its counter would run ahead of its clock.
+const RESERVE_FOR_ONE: u64 = 7;
+const RESERVE_FOR_MANY: u64 = 63;
+const MAXIMUM_RESERVE: u64 = 1023;
+
+/// Limits of a turn while another process waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) handovers: u32,
+    pub(super) time: Duration,
+    /// The limits always apply, because no message would tell that another process waits.
+    pub(super) always: bool,
+}
+
+/// The next step of a waiter.
+#[derive(Debug)]
+pub(super) enum Step {
+    /// The waiter holds the lock.
+    Held {
+        /// Nothing else needs the line for now.
+        alone: bool,
+        /// It was handed over to the waiter.
+        handed_over: bool,
+    },
+    Wait,
+    /// Other processes have the turn: the waiter waits for a wake-up, at most for this pause.
+    Yield {
+        pause: Duration,
+    },
+    Ask {
+        acquisition: Arc<Acquisition>,
+        reserve: u64,
+    },
+    /// The waiter needs no place in this line any more: its owner has the lock, or other waiters came first while it did not run.
+    Again,
+    /// A grant came later than its lease lasts.
+    TooLate(Arc<Acquisition>),
+    ShutDown,
+}
 
 #[derive(Debug)]
 pub(crate) struct Line {
-    pub(crate) key: Arc<LockKey>,
+    pub(super) key: Arc<LockKey>,
     state: Mutex<LineState>,
-    /// Whether the server answered the last request of this line.
-    answered: AtomicBool,
 }
 
+#[derive(Debug, Default)]
+struct LineState {
+    /// The waiters, the oldest first.
+    waiting: VecDeque<Arc<Hold>>,
+    /// The acquisition that asks for the lock on behalf of the first waiter.
+    pending: Option<Arc<Acquisition>>,
+    holder: Option<Arc<Acquisition>>,
+    /// Number of guards that had the holder's lease in this turn, and the start of the turn.
+    handovers: u32,
+    turn_started: Option<Moment>,
+    /// Another process waits for the lock that this line holds.
+    contended: bool,
+    /// Reserved tokens that the holder may still give out.
+    reserve: Range<u64>,
+    /// Number of tokens that were reserved with the last grant.
+    last_reserve: u64,
+    /// The server answered the last request.
+    answered: bool,
+    subscription: Option<Subscription>,
+    /// When to subscribe again, after a refusal or on a new connection.
+    subscribe_at: Option<Moment>,
+    /// Whether other processes have the turn, where the server keeps no queue.
+    yield_turn: YieldTurn,
+    shut_down: bool,
+}
+
+/// Its waiters.
 impl Line {
-    pub(crate) fn new(key: Arc<LockKey>, yield_turn: YieldTurn) -> Arc<Self> {
+    pub(super) fn new(key: Arc<LockKey>, yield_turn: YieldTurn) -> Arc<Self> {
         let state = LineState {
             yield_turn,
             ..LineState::default()
         };
-        Arc::new(Self {
-            key,
-            state: Mutex::new(state),
-            answered: AtomicBool::new(false),
-        })
+        let state = Mutex::new(state);
+        Arc::new(Self { key, state })
     }
 
     /// Creates a line behind an acquisition that held the lock without one.
-    pub(crate) fn behind(key: Arc<LockKey>, holder: &Arc<Acquisition>) -> Arc<Self> {
-        let line = Self::new(key, YieldTurn::default());
-        line.heard(true);
-        let mut state = lock(&line.state);
-        // A later message about contention finds this line.
-        state.contended = holder.life().state.is_contended();
-        state.holder = Some(Arc::clone(holder));
-        state.handovers = 1;
-        drop(state);
-        line
+    pub(super) fn behind(key: Arc<LockKey>, holder: &Arc<Acquisition>) -> Arc<Self> {
+        let state = LineState {
+            // A later message about contention finds this line.
+            contended: holder.life().state.is_contended(),
+            holder: Some(Arc::clone(holder)),
+            handovers: 1,
+            answered: true,
+            ..LineState::default()
+        };
+        let state = Mutex::new(state);
+        Arc::new(Self { key, state })
     }
 
-    /// The acquisition that holds the lock, if nothing else needs this line for now.
-    pub(crate) fn lone_holder(&self) -> Option<Arc<Acquisition>> {
-        let state = lock(&self.state);
-        let alone = state.waiting.is_empty() && state.pending.is_none() && state.knows_nothing();
-        state.holder.clone().filter(|_| alone)
-    }
-
-    /// Adds a waiter. Returns the terms of the first waiter if the engine must schedule a check of this line.
-    pub(crate) fn join(&self, hold: Arc<Hold>) -> Option<Terms> {
+    /// Adds a waiter. Returns the acquisition that must be checked from now on, since another waiter depends on the first one.
+    pub(super) fn join(&self, hold: Arc<Hold>) -> Option<Arc<Acquisition>> {
         let mut state = lock(&self.state);
         state.waiting.push_back(hold);
-        state.wants_check()
+        let depends = state.waiting.len() > 1;
+        state.pending.as_ref().filter(|_| depends).cloned()
+    }
+
+    /// Makes the acquisition that asks for the first waiter from now on, if nothing asks for it.
+    pub(super) fn lead(
+        &self,
+        make: impl FnOnce(&LockRequest) -> Option<Arc<Acquisition>>,
+    ) -> Option<Arc<Acquisition>> {
+        let mut state = lock(&self.state);
+        if state.pending.is_some() || state.holder.is_some() || state.shut_down {
+            return None;
+        }
+        let first = state.waiting.front()?;
+        let acquisition = make(&first.request)?;
+        acquisition.serve(first);
+        state.pending = Some(Arc::clone(&acquisition));
+        Some(acquisition)
     }
 
     /// The next step of the waiter with this hold.
-    pub(crate) fn step(
+    pub(super) fn step(
         &self,
         hold: &Arc<Hold>,
         now: impl FnOnce() -> Moment,
@@ -88,7 +163,7 @@ impl Line {
         let mut state = lock(&self.state);
         match hold.phase() {
             Status::Pending if state.shut_down => Step::ShutDown,
-            Status::Pending if state.is_of_holder(hold) => Step::Enter,
+            Status::Pending if state.is_of_holder(hold) => Step::Again,
             Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
             Status::Pending => Step::Wait,
             // A lock that came by local hand-over may be handed over again, so the line stays.
@@ -100,120 +175,133 @@ impl Line {
         }
     }
 
-    /// The first waiter has made an acquisition. Returns false if this waiter does not lead any more.
-    pub(crate) fn lead(
-        &self,
-        hold: &Arc<Hold>,
-        acquisition: &Arc<Acquisition>,
-        now: Moment,
-    ) -> bool {
-        let mut state = lock(&self.state);
-        let leads = state.is_first(hold) && state.pending.is_none() && state.holder.is_none();
-        if leads {
-            state.pending = Some(PendingAcquisition::new(
-                Arc::clone(acquisition),
-                AskedBy::NoCaller,
-                now,
-            ));
-        }
-        leads
-    }
-
-    /// Whether the first waiter waits for the release that asks for this acquisition.
-    pub(crate) fn waits_for_release(&self, acquisition: &Arc<Acquisition>) -> bool {
-        let mut state = lock(&self.state);
-        let pending = state.pending_of(acquisition);
-        pending.is_some_and(|pending| pending.asked_by == AskedBy::Release)
-    }
-
-    /// The request of this acquisition was answered, or ended without an answer.
-    pub(crate) fn answered(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>) {
-        let mut state = lock(&self.state);
-        // Skip a waiter that was passed over: another one may be asking by now.
-        if state.is_first(hold)
-            && let Some(pending) = state.pending_of(acquisition)
-        {
-            pending.asked_by = AskedBy::NoCaller;
-        }
-    }
-
-    /// The release that asked for this acquisition was answered, or ended without an answer.
-    pub(crate) fn release_answered(&self, acquisition: &Arc<Acquisition>) {
-        if let Some(pending) = lock(&self.state).pending_of(acquisition)
-            && pending.asked_by == AskedBy::Release
-        {
-            pending.asked_by = AskedBy::NoCaller;
-            pending.releases = None;
-        }
-    }
-
     /// Removes a waiter. Returns the acquisition if no other waiter needs it.
-    pub(crate) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
+    pub(super) fn leave(&self, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
         lock(&self.state).remove(hold)
     }
 
-    /// The server says that a client of this name holds the lock, or one of another kind.
-    pub(crate) fn held_by(&self, name: Option<Box<str>>, is_foreign: bool) {
+    /// The first waiter does not run: one behind it takes its place, if there is one. It joins the line anew when it runs, because
+    /// its hold is not pending any more. Returns its hold, and the acquisition, if no other waiter needs it.
+    pub(super) fn pass_over(
+        &self,
+        acquisition: &Arc<Acquisition>,
+    ) -> Option<(Arc<Hold>, Option<Arc<Acquisition>>)> {
         let mut state = lock(&self.state);
-        (state.holder_name, state.holder_is_foreign) = (name, is_foreign);
+        if !state.is_pending(acquisition) || state.waiting.len() < 2 {
+            return None;
+        }
+        let first = state.waiting.front().cloned()?;
+        if !first.abandon() {
+            return None;
+        }
+        acquisition.life().state.stalled();
+        let left = state.remove(&first);
+        Some((first, left))
     }
 
-    /// Makes the first waiter ask once more, if no request is under way.
-    pub(crate) fn ask_again(&self, hold: &Arc<Hold>) {
-        let state = lock(&self.state);
-        if let Some(pending) = state.pending.as_ref().filter(|_| state.is_first(hold))
-            && pending.asked_by == AskedBy::NoCaller
-            && !pending.refreshing
-        {
-            pending.acquisition.life().state.interrupted();
-        }
-    }
-
-    /// The name of the holder's client, as last heard of. `own` if that is this client.
-    pub(crate) fn holder_name(&self, own: &str) -> Option<Box<str>> {
-        let state = lock(&self.state);
-        match &state.holder {
-            Some(_) => Some(own.into()),
-            None => state.holder_name.clone(),
-        }
+    /// The acquisition that asks for the first waiter.
+    pub(super) fn pending(&self) -> Option<Arc<Acquisition>> {
+        lock(&self.state).pending.clone()
     }
 
     /// Records whether the last request of this line was answered or failed.
-    pub(crate) fn heard(&self, answered: bool) {
-        self.answered.store(answered, Ordering::Relaxed);
+    pub(super) fn heard(&self, answered: bool) {
+        lock(&self.state).answered = answered;
     }
 
     /// Whether the last request of this line was answered.
-    pub(crate) fn is_answered(&self) -> bool {
-        self.answered.load(Ordering::Relaxed)
+    pub(super) fn is_answered(&self) -> bool {
+        lock(&self.state).answered
     }
 
-    /// Takes a grant for an acquisition beside the line. Done in one step, so that two acquisitions of one owner that are granted
+    /// Where the lock was taken that this waiter waits for, if the waiter's own task holds it.
+    pub(super) fn held_in_task_of(&self, hold: &Hold) -> Option<Place> {
+        let state = lock(&self.state);
+        let held_at = state.holder.as_ref()?.held_at()?;
+        held_at.is_in_task_of(hold.request.place).then_some(held_at)
+    }
+
+    /// Number of waiters beside the one that asks. That one has a place on the server, or its answer is still to come.
+    pub(super) fn waiting_behind(&self) -> u64 {
+        let state = lock(&self.state);
+        let asks = match &state.pending {
+            None => false,
+            Some(_) if self.key.traits().queues => true,
+            // Without a queue only this process knows which waiter has been answered.
+            Some(pending) => pending.life().state.is_asked_by(Asker::Waiter),
+        };
+        let waiting = state.waiting.len();
+        waiting.saturating_sub(usize::from(asks)) as u64
+    }
+
+    /// Tells the waiters that the manager acquires nothing any more.
+    pub(super) fn shut_down(&self) {
+        let mut state = lock(&self.state);
+        state.shut_down = true;
+        state.pending = None;
+        for hold in &state.waiting {
+            hold.wake_cell.wake();
+        }
+    }
+
+    pub(super) fn is_idle(&self) -> bool {
+        let state = lock(&self.state);
+        state.waiting.is_empty() && state.pending.is_none() && state.holder.is_none()
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_waiting(&self) -> bool {
+        let state = lock(&self.state);
+        let placed = |pending: &Arc<Acquisition>| pending.life().state.is_checked();
+        !state.waiting.is_empty()
+            && (state.holder.is_some() || state.pending.as_ref().is_some_and(placed))
+    }
+}
+
+/// Its holder, and the hand-over to the next waiter.
+impl Line {
+    /// The acquisition that holds the lock, if nothing else needs this line for now.
+    pub(super) fn lone_holder(&self) -> Option<Arc<Acquisition>> {
+        let state = lock(&self.state);
+        let alone = state.waiting.is_empty() && state.pending.is_none() && state.knows_nothing();
+        state.holder.clone().filter(|_| alone)
+    }
+
+    /// The holder, if it has the lock for this owner.
+    pub(super) fn holder_for(&self, owner: &Owner) -> Option<Arc<Acquisition>> {
+        lock(&self.state).holder_for(owner).cloned()
+    }
+
+    /// Whether an acquisition of this process holds the lock.
+    pub(super) fn is_held_here(&self) -> bool {
+        lock(&self.state).holder.is_some()
+    }
+
+    /// The client of an acquisition beside the line runs. Done in one step, so that two acquisitions of one owner that are granted
     /// at the same moment share a lease.
-    pub(crate) fn adopt(
-        self: &Arc<Self>,
+    pub(super) fn polled_beside(
+        &self,
         acquisition: &Arc<Acquisition>,
-        granted: Granted,
         hold: &Arc<Hold>,
         now: Moment,
-    ) -> Taken {
+    ) -> Polled {
         let mut state = lock(&self.state);
         let owner = acquisition.explicit_owner.as_ref();
         let owners = owner.and_then(|owner| state.holder_for(owner));
-        let taken = acquisition.take(now, granted, hold, owners);
-        if taken == Taken::Held {
-            self.heard(true);
+        let polled = acquisition.polled(now, hold, owners);
+        if matches!(polled, Polled::Held(_)) {
+            state.answered = true;
             // An owner that acquires again has the lease already.
             if !state.is_held_by(acquisition) {
                 state.hold_by(Arc::clone(acquisition), now, None);
             }
         }
-        taken
+        polled
     }
 
     /// Hands the lease of an ended guard over to the next waiter without any command; the caller wakes that waiter. Returns
     /// `None` if the server must be asked.
-    pub(crate) fn hand_over(
+    pub(super) fn hand_over(
         &self,
         ended: &Arc<Hold>,
         now: Moment,
@@ -245,9 +333,7 @@ impl Line {
             let next = state.waiting.pop_front()?;
             if acquisition.hand_to(now, &next, fence) {
                 state.handovers += 1;
-                if state.waiting.is_empty() {
-                    state.subscription = None;
-                }
+                state.unsubscribe();
                 return Some(next);
             }
         }
@@ -255,19 +341,18 @@ impl Line {
     }
 
     /// The waiter for which the release of this holder should ask in the same command.
-    pub(crate) fn next_after(&self, acquisition: &Arc<Acquisition>) -> Option<Arc<Hold>> {
+    pub(super) fn next_after(&self, acquisition: &Arc<Acquisition>) -> Option<Arc<Hold>> {
         let state = lock(&self.state);
-        let next = state.waiting.front()?;
         let ours = state.is_held_by(acquisition)
             && state.pending.is_none()
             && !state.shut_down
             && self.key.traits().passes;
-        ours.then(|| Arc::clone(next))
+        state.waiting.front().filter(|_| ours).cloned()
     }
 
     /// Replaces the holder by a new acquisition; one command releases the holder and asks for the new acquisition. Returns the
     /// number of reserved tokens to ask for, or `None` if the line has changed since.
-    pub(crate) fn replace(
+    pub(super) fn replace(
         &self,
         holder: &Arc<Acquisition>,
         acquisition: &Arc<Acquisition>,
@@ -280,32 +365,36 @@ impl Line {
             return None;
         }
         let reserve = state.reserve_wanted(limits, true);
-        acquisition.life().state.asking(next.request.terms);
-        let mut pending = PendingAcquisition::new(Arc::clone(acquisition), AskedBy::Release, now);
-        pending.releases = state.holder.take();
-        state.pending = Some(pending);
+        let terms = next.request.terms;
+        acquisition.serve(next);
+        acquisition.life().state.asks(Asker::Release, now, terms);
+        state.holder = None;
+        state.pending = Some(Arc::clone(acquisition));
         Some(reserve)
     }
 
-    /// The acquisition has neither the lock nor a place in the queue any more. The first waiter asks anew.
-    pub(crate) fn gone(&self, acquisition: &Arc<Acquisition>) {
+    /// Number of reserved tokens that a refresh asks for.
+    pub(super) fn reserve(&self, acquisition: &Acquisition, limits: Limits) -> u64 {
+        acquisition.reserve(lock(&self.state).reserve_wanted(limits, false))
+    }
+
+    /// The acquisition has neither the lock nor a place in the queue any more.
+    pub(super) fn gone(&self, acquisition: &Arc<Acquisition>) {
         let mut state = lock(&self.state);
         // Other guards of the same owner may still have the lease.
-        let held = state.is_held_by(acquisition) && acquisition.is_lease_over();
-        if held {
+        if state.is_held_by(acquisition) && acquisition.is_lease_over() {
             state.holder = None;
+            if let Some(pending) = &state.pending {
+                pending.wake();
+            }
         }
-        let sought = state.pending_of(acquisition).is_some();
-        if sought {
+        if state.is_pending(acquisition) {
             state.pending = None;
-        }
-        if held || sought {
-            state.wake_first();
         }
     }
 
     /// Another process waits for the lock that this acquisition holds.
-    pub(crate) fn contended(&self, acquisition: &Arc<Acquisition>, now: Moment) {
+    pub(super) fn contended(&self, acquisition: &Arc<Acquisition>, now: Moment) {
         let mut state = lock(&self.state);
         if state.is_held_by(acquisition) && !state.contended {
             state.contended = true;
@@ -314,90 +403,17 @@ impl Line {
             state.turn_started = Some(now);
         }
     }
+}
 
-    pub(crate) fn wake_first(&self) {
-        lock(&self.state).wake_first();
-    }
-
-    /// The error of the pending acquisition's last request, if it failed at `since` or later.
-    pub(crate) fn trouble(&self, since: Moment) -> Option<StoreError> {
-        let state = lock(&self.state);
-        let pending = state.pending.as_ref()?;
-        pending.acquisition.life().state.trouble(since)
-    }
-
-    /// The error that makes further waiting pointless for the first waiter.
-    pub(crate) fn hopeless(
-        &self,
-        hold: &Arc<Hold>,
-        now: impl FnOnce() -> Moment,
-        patience: Option<Duration>,
-    ) -> Option<StoreError> {
-        let state = lock(&self.state);
-        let pending = state.pending.as_ref().filter(|_| state.is_first(hold))?;
-        let now = now();
-        pending.acquisition.life().state.hopeless(now, patience)
-    }
-
-    /// Where the lock was taken that this waiter waits for, if the waiter's own task holds it.
-    pub(crate) fn held_in_task_of(&self, hold: &Hold) -> Option<Place> {
-        let state = lock(&self.state);
-        let held_at = state.holder.as_ref()?.held_at()?;
-        held_at.is_in_task_of(hold.request.place).then_some(held_at)
-    }
-
-    /// Whether the engine checks this line at `moment` or earlier.
-    pub(crate) fn is_checked_by(&self, moment: Moment) -> bool {
-        let check = lock(&self.state).check_at;
-        check.is_some_and(|(at, _)| at <= moment)
-    }
-
-    /// Sets the moment and the number of the engine's next check of this line. Returns the check that it replaces.
-    pub(crate) fn check_at(&self, moment: Moment, number: u64) -> Option<(Moment, u64)> {
-        lock(&self.state).check_at.replace((moment, number))
-    }
-
-    /// Removes the scheduled check, which is not needed any more.
-    pub(crate) fn take_check(&self) -> Option<(Moment, u64)> {
-        lock(&self.state).check_at.take()
-    }
-
-    /// The terms of the first waiter, if the line needs a check and none is scheduled.
-    pub(crate) fn wants_check(&self) -> Option<Terms> {
-        lock(&self.state).wants_check()
-    }
-
-    /// Returns the work for a line whose check is due. `limit` is longer than any request takes.
-    pub(crate) fn due(&self, now: Moment, limit: Duration) -> Option<LineCheck> {
-        let mut state = lock(&self.state);
-        state.check_at = None;
-        state.due(now, limit)
-    }
-
-    /// A refresh of this acquisition by the engine has ended.
-    pub(crate) fn refreshed(&self, acquisition: &Arc<Acquisition>) {
-        if let Some(pending) = lock(&self.state).pending_of(acquisition) {
-            pending.refreshing = false;
-        }
-    }
-
-    /// Number of reserved tokens that a refresh asks for.
-    pub(crate) fn reserve(&self, acquisition: &Acquisition, limits: Limits) -> u64 {
-        acquisition.reserve(lock(&self.state).reserve_wanted(limits, false))
-    }
-
+/// Announcements and turns, where the server keeps no queue.
+impl Line {
     /// Whether a message announces a release to this line.
-    pub(crate) fn is_told(&self) -> bool {
+    pub(super) fn is_told(&self) -> bool {
         self.key.traits().queues || lock(&self.state).subscription.is_some()
     }
 
-    /// Whether the holder is a client of another kind, whose release no message announces.
-    pub(crate) fn is_held_by_foreigner(&self) -> bool {
-        lock(&self.state).holder_is_foreign
-    }
-
     /// Whether the line should subscribe to the announcements of the lock now.
-    pub(crate) fn needs_subscription(&self, now: Moment) -> bool {
+    pub(super) fn needs_subscription(&self, now: Moment) -> bool {
         let state = lock(&self.state);
         let due = match state.subscribe_at {
             Some(at) => at <= now,
@@ -406,33 +422,21 @@ impl Line {
         !self.key.traits().queues && due && !state.waiting.is_empty()
     }
 
-    /// The first waiter goes on with a second request: it may take as long as the first one.
-    pub(crate) fn asks_on(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>, now: Moment) {
-        let mut state = lock(&self.state);
-        let is_first = state.is_first(hold);
-        if let Some(pending) = state.pending_of(acquisition).filter(|_| is_first) {
-            pending.asked_at = now;
-        }
-    }
-
     /// Stores the result of subscribing. `None` means that the server refuses; the line does not ask again before `until`.
-    pub(crate) fn subscribed(&self, subscription: Option<Subscription>, until: Moment) {
+    pub(super) fn subscribed(&self, subscription: Option<Subscription>, until: Moment) {
         let mut state = lock(&self.state);
         state.subscribe_at = subscription.is_none().then_some(until);
         state.subscription = subscription.filter(|_| !state.waiting.is_empty());
     }
 
-    /// A new connection exists. The first waiter is woken, and the line subscribes again, because the new connection may not have
-    /// the subscription.
-    pub(crate) fn reconnected(&self) {
-        let mut state = lock(&self.state);
-        state.subscribe_at = Some(Moment(0));
-        state.wake_first();
+    /// A new connection exists, which may not have the subscription: the line subscribes again.
+    pub(super) fn reconnected(&self) {
+        lock(&self.state).subscribe_at = Some(Moment(0));
     }
 
     /// Yields the turn before the release of a lock for which the server keeps no queue. Waiters of other processes come before
     /// the waiters of this line, and before an acquisition that starts now.
-    pub(crate) fn start_yielding(&self, now: Moment) {
+    pub(super) fn start_yielding(&self, now: Moment) {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
         state.yield_turn.start(now, listening);
@@ -440,81 +444,185 @@ impl Line {
 
     /// Records the outcome of that release: `heard` connections received the announcement, or `None` if the lock was not
     /// released. Returns the knowledge about other processes if no waiter is left in this line.
-    pub(crate) fn yielded(&self, heard: Option<u64>) -> Option<YieldTurn> {
+    pub(super) fn yielded(&self, heard: Option<u64>) -> Option<YieldTurn> {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
         let lifted = match heard {
             Some(connections) => state.yield_turn.subscribers_heard(connections, listening),
             None => state.yield_turn.cancel(),
         };
-        if lifted {
-            state.wake_first();
+        if lifted && let Some(pending) = &state.pending {
+            pending.wake();
         }
         (state.waiting.is_empty() && state.yield_turn.is_wanted()).then(|| state.yield_turn.clone())
     }
 
     /// The remaining time for which other processes have the turn.
-    pub(crate) fn yields(&self, now: Moment) -> Option<Duration> {
+    pub(super) fn yields(&self, now: Moment) -> Option<Duration> {
         lock(&self.state).yield_turn.pause(now)
     }
 
-    /// A message says that the lock was released.
-    pub(crate) fn announced(&self) {
-        lock(&self.state).yield_turn.another_released();
-        self.interrupted();
+    /// Whether the turn of other processes is over and no request has followed: the waiter whose pause has ended must run.
+    pub(super) fn is_overdue(&self, now: Moment) -> bool {
+        lock(&self.state).yield_turn.is_overdue(now)
     }
 
-    /// Messages may have been missed, or the lock was released: ask again.
-    pub(crate) fn interrupted(&self) {
-        let state = lock(&self.state);
-        if let Some(pending) = &state.pending {
-            pending.acquisition.life().state.interrupted();
-        }
-        state.wake_first();
-    }
-
-    /// Tells the waiters that the manager acquires nothing any more. Returns the pending acquisition for release, because a
-    /// waiter that does not run would not release it.
-    pub(crate) fn shut_down(&self) -> Option<Arc<Acquisition>> {
+    /// A message says that the lock was released: ask again.
+    pub(super) fn announced(&self) {
         let mut state = lock(&self.state);
-        state.shut_down = true;
-        for hold in &state.waiting {
-            hold.wake_cell.wake();
+        state.yield_turn.another_released();
+        if let Some(pending) = &state.pending {
+            pending.life().state.interrupted();
+            pending.wake();
         }
-        let pending = state.pending.take()?;
-        if pending.asked_by != AskedBy::NoCaller {
-            // The request may still take effect.
-            pending.acquisition.life().state.count_outstanding();
-        }
-        Some(pending.acquisition)
     }
+}
 
-    /// Number of waiters beside the one that asks. That one has a place on the server, or its answer is still to come.
-    pub(crate) fn waiting_behind(&self) -> u64 {
-        let state = lock(&self.state);
-        let asks = match &state.pending {
-            None => state.holder.is_none() && !state.yield_turn.is_yielding(),
-            Some(_) if self.key.traits().queues => true,
-            // Without a queue only this process knows which waiter has been answered.
-            Some(pending) => pending.asked_by != AskedBy::NoCaller,
+impl LineState {
+    fn step(&mut self, hold: &Arc<Hold>, now: impl FnOnce() -> Moment, limits: Limits) -> Step {
+        let Some(acquisition) = self.pending.clone() else {
+            return Step::Wait;
         };
-        let waiting = state.waiting.len();
-        waiting.saturating_sub(usize::from(asks)) as u64
+        let now = now();
+        match acquisition.polled(now, hold, None) {
+            Polled::Wait => Step::Wait,
+            Polled::Held(granted) => {
+                self.waiting.pop_front();
+                self.unsubscribe();
+                self.pending = None;
+                self.hold_by(acquisition, now, Some(granted));
+                Step::Held {
+                    alone: self.waiting.is_empty() && self.knows_nothing(),
+                    handed_over: false,
+                }
+            }
+            Polled::TooLate => Step::TooLate(acquisition),
+            Polled::Over => Step::Again,
+            Polled::Ask => {
+                let mut life = acquisition.life();
+                if let Some(pause) = self.yield_turn.pause(now) {
+                    // The reason to ask must outlast the pause.
+                    life.state.interrupted();
+                    return Step::Yield { pause };
+                }
+                life.state.asks(Asker::Waiter, now, hold.request.terms);
+                drop(life);
+                Step::Ask {
+                    reserve: acquisition.reserve(self.reserve_wanted(limits, false)),
+                    acquisition,
+                }
+            }
+        }
     }
 
-    pub(crate) fn is_idle(&self) -> bool {
-        let state = lock(&self.state);
-        state.waiting.is_empty() && state.pending.is_none() && state.holder.is_none()
+    /// Removes a waiter. Returns the acquisition if no other waiter needs it.
+    fn remove(&mut self, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
+        let position = self.waiting.iter().position(|w| Arc::ptr_eq(w, hold))?;
+        self.waiting.remove(position);
+        if position > 0 {
+            return None;
+        }
+        self.unsubscribe();
+        // An acquisition with an owner serves no other waiter.
+        let next = self.waiting.front();
+        let next = next.filter(|next| !next.request.key.traits().has_owners);
+        let (Some(next), Some(pending)) = (next, &self.pending) else {
+            return self.pending.take();
+        };
+        pending.serve(next);
+        let mut life = pending.life();
+        if life.state.is_asked_by(Asker::Waiter) {
+            life.state.asked(Asker::Waiter);
+            life.state.interrupted();
+        }
+        drop(life);
+        pending.wake();
+        None
     }
 
-    /// The holder, if it has the lock for this owner.
-    pub(crate) fn holder_for(&self, owner: &Owner) -> Option<Arc<Acquisition>> {
-        lock(&self.state).holder_for(owner).cloned()
+    /// A line without waiters needs no announcements.
+    fn unsubscribe(&mut self) {
+        if self.waiting.is_empty() {
+            self.subscription = None;
+        }
     }
 
-    #[cfg(test)]
-    pub(crate) fn is_waiting(&self) -> bool {
-        let state = lock(&self.state);
-        !state.waiting.is_empty() && (state.check_at.is_some() || state.holder.is_some())
+    fn holder_for(&self, owner: &Owner) -> Option<&Arc<Acquisition>> {
+        self.holder.as_ref().filter(|holder| holder.is_for(owner))
+    }
+
+    fn hold_by(&mut self, acquisition: Arc<Acquisition>, now: Moment, granted: Option<Granted>) {
+        self.contended = acquisition.life().state.is_contended();
+        self.holder = Some(acquisition);
+        for hold in &self.waiting {
+            if self.is_of_holder(hold) {
+                hold.wake_cell.wake();
+            }
+        }
+        self.yield_turn.reacquired();
+        self.handovers = 1;
+        self.turn_started = Some(now);
+        let (fence, reserve) = granted.map_or((0, 0), |granted| (granted.fence, granted.reserve));
+        self.reserve = fence + 1..fence + 1 + reserve;
+        self.last_reserve = reserve;
+    }
+
+    /// Whether no knowledge is lost with this line: no reserved tokens to give out, and no processes to yield the turn to.
+    fn knows_nothing(&self) -> bool {
+        self.reserve.is_empty() && !self.yield_turn.is_wanted()
+    }
+
+    /// Number of fencing tokens that the next lease should bring beside the first. A guard's release or a waiter asks
+    /// for that lease.
+    fn reserve_wanted(&self, limits: Limits, by_release: bool) -> u64 {
+        let base = match self.waiting.len() {
+            // No waiter is behind the one that asks. A client that releases often comes back, so its release reserves tokens all
+            // the same.
+            0 | 1 if !by_release => 0,
+            0 | 1 => RESERVE_FOR_ONE,
+            _ => RESERVE_FOR_MANY,
+        };
+        let ran_out = by_release && self.last_reserve > 0 && self.reserve.is_empty();
+        let wanted = if ran_out {
+            base.max((self.last_reserve * 2 + 1).min(MAXIMUM_RESERVE))
+        } else {
+            base
+        };
+        if self.contended || limits.always {
+            wanted.min(u64::from(limits.handovers) - 1)
+        } else {
+            wanted
+        }
+    }
+
+    fn turn_lasted(&self, now: Moment) -> Duration {
+        self.turn_started
+            .map_or(Duration::ZERO, |since| since.until(now))
+    }
+
+    /// Whether the waiter's owner has the lock.
+    fn is_of_holder(&self, hold: &Hold) -> bool {
+        let Some(holder) = &self.holder else {
+            return false;
+        };
+        hold.request.owner.is_some()
+            && holder.explicit_owner == hold.request.owner
+            && !holder.is_lease_over()
+    }
+
+    fn is_first(&self, hold: &Arc<Hold>) -> bool {
+        let first = self.waiting.front();
+        first.is_some_and(|first| Arc::ptr_eq(first, hold))
+    }
+
+    /// Whether this acquisition has the lock, or shares the lease of the holder.
+    fn is_held_by(&self, acquisition: &Arc<Acquisition>) -> bool {
+        let holder = self.holder.as_ref();
+        holder.is_some_and(|holder| holder.shares_lease_with(acquisition))
+    }
+
+    fn is_pending(&self, acquisition: &Arc<Acquisition>) -> bool {
+        let pending = self.pending.as_ref();
+        pending.is_some_and(|pending| Arc::ptr_eq(pending, acquisition))
     }
 }

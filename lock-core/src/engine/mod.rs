@@ -30,20 +30,13 @@
 
 mod acquire;
 mod acquisition;
-mod beside;
 mod events;
 mod extend;
 mod extension;
 mod guarded;
 mod hold;
-mod inbox;
-#[cfg(test)]
-mod late_tests;
 mod lease;
-#[cfg(test)]
-mod lease_tests;
 mod line;
-mod line_state;
 mod look;
 mod observed;
 mod outages;
@@ -51,16 +44,15 @@ mod outstanding;
 mod own_thread;
 mod pass;
 mod patience;
-mod phase;
-#[cfg(test)]
-mod reentrant_tests;
 mod refreshes;
 mod registry;
 mod release;
 mod released;
-mod retries;
+mod renewals;
+mod repeats;
 mod shared;
 mod state;
+mod sweep;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -80,12 +72,11 @@ pub(crate) use self::acquire::acquire;
 pub(crate) use self::extend::extend;
 pub(crate) use self::guarded::guarded;
 pub(crate) use self::hold::{Hold, LockRequest};
-pub(crate) use self::lease::Lease;
+pub(crate) use self::lease::{Lease, Status};
 pub(crate) use self::look::Walk;
 use self::outages::Outages;
 use self::own_thread::{OwnThread, with_timers_of};
 pub(crate) use self::patience::Limit;
-pub(crate) use self::phase::Status;
 pub(crate) use self::release::confirmed;
 pub(crate) use self::shared::Then;
 use self::shared::{Command, Shared};
@@ -140,15 +131,10 @@ impl Engine {
                 store,
                 client,
                 registry: Mutex::default(),
-                last_sequence: AtomicU64::new(0),
-                longest_of_owners: AtomicU64::new(0),
                 leases_due: AtomicU64::new(Moment::NEVER.0),
-                lines_due: AtomicU64::new(Moment::NEVER.0),
+                checks_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
-                idle: Notify::new(),
-                warned_of: Mutex::default(),
-                release_tried: Notify::new(),
-                request_ended: Notify::new(),
+                progress: Notify::new(),
                 reconnected: Notify::new(),
                 outages: Outages::default(),
                 refusals: Outages::default(),
@@ -191,20 +177,26 @@ impl Engine {
         let limit = limit.min(Duration::from_secs(365 * 24 * 3600));
         let end = Instant::now() + limit;
         shared.close();
+        let is_idle = || lock(&shared.registry).acquisitions.is_empty();
         let grace = (limit / 4).min(Duration::from_secs(1));
-        if timeout_at(end - grace, shared.until_idle()).await.is_err() {
+        if timeout_at(end - grace, shared.until(is_idle))
+            .await
+            .is_err()
+        {
             let left = lock(&shared.registry).all();
             for acquisition in left {
                 if let Some(lease) = acquisition.lease() {
                     let lost = lease.lose(LossReason::ShutDown);
                     if lost || matches!(acquisition.status(shared.now()), Status::Lost(_)) {
-                        // `at_least` also applies to a hold that is cut short.
-                        acquisition.keep_as_asked(shared.now());
+                        // Its guard is told.
+                        if let Some(hold) = acquisition.hold() {
+                            hold.status(shared.now());
+                        }
                         shared.clean_up(acquisition);
                     }
                 }
             }
-            let _ = timeout_at(end, shared.until_idle()).await;
+            let _ = timeout_at(end, shared.until(is_idle)).await;
         }
         // A node of a quorum that is away would keep its votes until their ttl.
         let patience = Instant::now() + shared.config.command_deadline;

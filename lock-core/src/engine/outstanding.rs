@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::acquisition::Acquisition;
-use super::inbox::Granted;
 use super::shared::Shared;
+use super::state::{Asker, SentRequest};
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::base::token::Token;
@@ -13,100 +13,74 @@ use crate::store::{Answer, Attempt, Mode, StoreError};
 /// A request for an acquisition, from just before it is sent until its answer is read. If dropped earlier, it counts as a request
 /// that may still take effect, and the clean-up of the acquisition waits for it.
 #[must_use = "dropped, it counts as a request without an answer"]
-pub(crate) struct Outstanding<'a> {
+pub(super) struct Outstanding<'a> {
     shared: &'a Shared,
     acquisition: &'a Arc<Acquisition>,
-    terms: Terms,
+    sent: SentRequest,
     reserve: u64,
-    sent_at: Moment,
     answered: bool,
-}
-
-/// The origin of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Asker {
-    /// The first waiter of the line, for itself.
-    Waiter,
-    /// The task, for the line.
-    Refresh,
-    /// The release of the previous holder, for the line.
-    Release,
 }
 
 impl<'a> Outstanding<'a> {
     /// A request for a lease on these terms, with `reserve` fencing tokens beside the first.
-    pub(crate) fn begin(
+    pub(super) fn begin(
         shared: &'a Shared,
         acquisition: &'a Arc<Acquisition>,
+        by: Asker,
         terms: Terms,
         reserve: u64,
     ) -> Self {
         acquisition.life().state.requested();
+        let at = shared.now();
         Self {
             shared,
             acquisition,
-            terms,
+            sent: SentRequest { at, terms, by },
             reserve,
-            sent_at: shared.now(),
             answered: false,
         }
     }
 
     /// The moment before the request was sent, on the lease clock.
-    pub(crate) fn sent_at(&self) -> Moment {
-        self.sent_at
+    pub(super) fn sent_at(&self) -> Moment {
+        self.sent.at
     }
 
     /// The request as it is sent.
-    pub(crate) fn attempt<'b>(&'b self, token: &'b Token, mode: Mode) -> Attempt<'b> {
+    pub(super) fn attempt<'b>(&'b self, token: &'b Token, mode: Mode) -> Attempt<'b> {
         Attempt {
             // Another request may use other terms for this acquisition at this moment.
-            ttl: self.terms.ttl(),
+            ttl: self.sent.terms.ttl(),
             ..self.acquisition.attempt(token, mode, self.reserve)
         }
     }
 
     /// The answer has come, and the caller evaluates it. An ambiguous error leaves the request outstanding.
-    pub(crate) fn settle<T>(self, answer: &Result<T, StoreError>) {
+    pub(super) fn settle<T>(self, answer: &Result<T, StoreError>) {
         self.end(!matches!(answer, Err(StoreError::Ambiguous(_))));
     }
 
-    /// The answer has come, but the waiter did not run for too long and lost its place: the request was counted then.
-    pub(crate) fn settle_late(self) {
+    /// The answer has come, but its caller was stalled and has lost its place: the request was counted then.
+    pub(super) fn settle_late(self) {
         self.end(true);
     }
 
-    /// The answer has come: records it in the inbox of the acquisition.
-    pub(crate) fn read(self, answer: &Result<Answer, StoreError>, asker: Asker) {
-        let (sent_at, terms) = (self.sent_at, self.terms);
+    /// The answer has come, for the acquisition.
+    pub(super) fn read(mut self, answer: &Result<Answer, StoreError>) {
+        self.answered = true;
         if answer.is_ok() {
             self.shared.answered(&self.acquisition.key);
         }
-        let mut life = self.acquisition.life();
-        let state = &mut life.state;
-        match answer {
-            Ok(Answer::Granted { fence, reserve }) => {
-                self.shared.has_token(fence + reserve);
-                let granted = Granted::by_answer(*fence, *reserve, sent_at, terms);
-                state.granted(granted, self.shared.now());
-            }
-            Ok(Answer::Queued(place)) if asker == Asker::Refresh => {
-                state.refreshed(sent_at, terms, place.last_fence);
-            }
-            Ok(Answer::Queued(place)) => state.queued(sent_at, terms, place.last_fence),
-            Ok(Answer::Busy { .. }) => state.parked(),
-            // The waiter learns the reason from a request of its own.
-            Ok(Answer::Foreign { .. }) => state.interrupted(),
-            Err(error) => {
-                state.failed(self.shared.now(), error.clone());
-                // The task repeats a refresh by itself.
-                if asker != Asker::Refresh {
-                    state.interrupted();
-                }
-            }
+        if let Ok(Answer::Granted { fence, reserve }) = answer {
+            self.shared.has_token(fence + reserve);
         }
-        drop(life);
-        self.settle(answer);
+        let now = self.shared.now();
+        let action = self
+            .acquisition
+            .life()
+            .state
+            .answered(self.sent, answer, now);
+        self.shared.act(self.acquisition, action);
     }
 
     fn end(mut self, clear: bool) {

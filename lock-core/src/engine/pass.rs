@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use super::acquisition::Acquisition;
 use super::line::Line;
-use super::outstanding::{Asker, Outstanding};
+use super::outstanding::Outstanding;
 use super::shared::Shared;
+use super::state::Asker;
+use crate::base::sync::lock;
 use crate::store::{Answer, Mode, Passed, Released, Store, StoreError};
 
 /// Replaces the holder by a new acquisition, which gets the lock, or the last place in the server's queue. Returns `None` if this
@@ -24,16 +26,16 @@ pub(super) async fn replace(
     };
     let terms = next.request.terms;
     let mut passing = Passing {
-        line,
         acquisition: &acquisition,
         ask_again: true,
     };
-    let request = Outstanding::begin(shared, &acquisition, terms, reserve);
+    shared.watch_waiter(&mut lock(&shared.registry), &acquisition);
+    let request = Outstanding::begin(shared, &acquisition, Asker::Release, terms, reserve);
     let (token, from) = (shared.token(&acquisition), shared.token(holder));
     let attempt = request.attempt(&token, Mode::Wait);
     let answer = shared.store.pass(attempt, &from).await;
     // If the client did not run for too long, the first waiter may be asking by now: the answer is outdated.
-    let awaited = line.waits_for_release(&acquisition);
+    let awaited = acquisition.life().state.is_asked_by(Asker::Release);
     let answer = match answer {
         Ok(Passed::Lost) => {
             request.settle(&answer);
@@ -45,21 +47,20 @@ pub(super) async fn replace(
         Err(error) => Err(error),
     };
     if awaited || answer.is_err() {
-        request.read(&answer, Asker::Release);
+        request.read(&answer);
     } else {
         request.settle(&answer);
     }
     if let Ok(Answer::Queued(place)) = &answer
         && awaited
     {
-        line.held_by(place.holder.clone(), place.is_foreign);
-        // Mark the answer before the check is set: a check that falls due during a request is dropped.
-        line.release_answered(&acquisition);
-        shared.check_line(line, terms, place.remaining);
+        // Mark the answer before the check is set: one that falls due during a request is put off.
+        acquisition.life().state.asked(Asker::Release);
+        shared.check(&acquisition, Some(line), place.remaining);
     }
     let released = match answer {
         Ok(Answer::Granted { .. } | Answer::Queued(_)) => Ok(Released::HandedOver),
-        // The name was taken in between; the waiter finds out by asking.
+        // Another client took the key in between. The waiter's own request reports it.
         Ok(Answer::Busy { .. } | Answer::Foreign { .. }) => Ok(Released::Free),
         Err(error) => Err(error),
     };
@@ -71,18 +72,19 @@ pub(super) async fn replace(
 
 /// The first waiter waits for the answer: it must be told in every case, also if the release is dropped while it is under way.
 struct Passing<'a> {
-    line: &'a Arc<Line>,
-    acquisition: &'a Arc<Acquisition>,
+    acquisition: &'a Acquisition,
     /// Whether no answer has brought the lock or a place in the queue.
     ask_again: bool,
 }
 
 impl Drop for Passing<'_> {
     fn drop(&mut self) {
+        let mut life = self.acquisition.life();
         if self.ask_again {
-            self.acquisition.life().state.interrupted();
+            life.state.interrupted();
         }
-        self.line.release_answered(self.acquisition);
-        self.line.wake_first();
+        life.state.asked(Asker::Release);
+        drop(life);
+        self.acquisition.wake();
     }
 }

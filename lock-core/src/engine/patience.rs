@@ -1,4 +1,4 @@
-//! The limit of a wait, and the errors at its end.
+//! The limit of a wait, the pauses between failed requests, and the errors at its end.
 
 use std::time::Duration;
 
@@ -31,6 +31,8 @@ impl Limit {
 pub(super) struct Patience {
     pub(super) limit: Limit,
     started: Option<Instant>,
+    /// It has ended, and was moved for one last request.
+    pub(super) is_last: bool,
 }
 
 impl Patience {
@@ -43,6 +45,7 @@ impl Patience {
         Self {
             limit,
             started: timed.then(Instant::now),
+            is_last: false,
         }
     }
 
@@ -54,8 +57,9 @@ impl Patience {
         }
     }
 
-    /// Moves the end of the wait.
+    /// Moves the end of the wait for one last request.
     pub(super) fn lengthen(&mut self, by: Duration) {
+        self.is_last = true;
         if let Limit::Within(limit) = &mut self.limit {
             *limit = limit.saturating_add(by);
         }
@@ -64,6 +68,26 @@ impl Patience {
     pub(super) fn waited(self) -> Duration {
         self.started
             .map_or(Duration::ZERO, |started| started.elapsed())
+    }
+}
+
+/// A series of failed requests.
+#[derive(Debug, Default)]
+pub(super) struct Retries {
+    pub(super) count: u32,
+}
+
+impl Retries {
+    pub(super) fn over(&mut self) {
+        self.count = 0;
+    }
+
+    /// The pause before the next attempt: 5 to 10 ms after the first failure, then doubling to half a second.
+    pub(super) fn again(&mut self) -> Duration {
+        self.count += 1;
+        let most = Duration::from_millis(10) * 2_u32.pow(self.count.min(7) - 1);
+        most.min(Duration::from_millis(500))
+            .mul_f64(0.5 + fastrand::f64() / 2.0)
     }
 }
 

@@ -1,6 +1,6 @@
-//! Requests that repeat the one of a waiting line: after the refresh interval, or after messages may have been missed.
+//! Requests that repeat the one of a waiting acquisition: after the refresh interval, or after messages may have been missed.
 //!
-//! After a lost connection all lines are due at once, so the number of requests under way to each server is limited: otherwise they
+//! After a lost connection all of them are due at once, so the number of requests under way to each server is limited: otherwise they
 //! would delay each other. A server that hangs does not delay the requests to other servers.
 
 use std::collections::{HashMap, VecDeque};
@@ -12,10 +12,9 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 
 use super::acquisition::Acquisition;
-use super::line::Line;
-use super::outstanding::{Asker, Outstanding};
-use super::phase::Status;
+use super::outstanding::Outstanding;
 use super::shared::Shared;
+use super::state::Asker;
 use crate::store::{Answer, Mode, Store};
 
 /// Maximum number of refreshes under way at one server.
@@ -32,8 +31,7 @@ pub(super) struct Refreshes {
 #[derive(Default)]
 struct OfServer {
     under_way: usize,
-    /// Lines, each with the acquisition that asks for it.
-    waiting: VecDeque<(Arc<Line>, Arc<Acquisition>)>,
+    waiting: VecDeque<Arc<Acquisition>>,
 }
 
 impl Refreshes {
@@ -41,10 +39,10 @@ impl Refreshes {
         self.under_way.is_empty()
     }
 
-    pub(super) fn add(&mut self, shared: &Arc<Shared>, line: Arc<Line>, asks: Arc<Acquisition>) {
-        let server = shared.store.part_of(&line.key);
+    pub(super) fn add(&mut self, shared: &Arc<Shared>, acquisition: Arc<Acquisition>) {
+        let server = shared.store.part_of(&acquisition.key);
         let of_server = self.servers.entry(server).or_default();
-        of_server.waiting.push_back((line, asks));
+        of_server.waiting.push_back(acquisition);
         self.start(shared, server);
     }
 
@@ -53,10 +51,10 @@ impl Refreshes {
             return;
         };
         if of_server.under_way < MAXIMUM
-            && let Some((line, asks)) = of_server.waiting.pop_front()
+            && let Some(acquisition) = of_server.waiting.pop_front()
         {
             of_server.under_way += 1;
-            let refresh = refresh(Arc::clone(shared), line, asks);
+            let refresh = refresh(Arc::clone(shared), acquisition);
             self.under_way.push(Box::pin(async move {
                 refresh.await;
                 server
@@ -78,28 +76,36 @@ impl Refreshes {
     }
 }
 
-/// Asks on behalf of all waiters of the line.
-pub(super) async fn refresh(shared: Arc<Shared>, line: Arc<Line>, acquisition: Arc<Acquisition>) {
-    if acquisition.status(shared.now()) == Status::Pending {
-        ask_for(&shared, &line, &acquisition).await;
+/// Asks on behalf of the waiter.
+pub(super) async fn refresh(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
+    if acquisition.life().state.is_waiting() {
+        ask_for(&shared, &acquisition).await;
     }
-    line.refreshed(&acquisition);
+    acquisition.life().state.refreshed();
 }
 
-async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acquisition>) {
-    if shared.store.pushes(&line.key) && line.needs_subscription(shared.now()) {
+async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
+    let line = shared.line_of(acquisition);
+    if let Some(line) = &line
+        && line.needs_subscription(shared.now())
+        && shared.store.pushes(&line.key)
+    {
         // The first waiter asks and subscribes itself.
         acquisition.life().state.interrupted();
-        return line.wake_first();
+        return acquisition.wake();
     }
-    let reserve = line.reserve(acquisition, shared.limits(line));
+    let reserve = line
+        .as_ref()
+        .map_or(0, |line| line.reserve(acquisition, shared.limits(line)));
     let terms = acquisition.terms();
-    let request = Outstanding::begin(shared, acquisition, terms, reserve);
+    let request = Outstanding::begin(shared, acquisition, Asker::Refresh, terms, reserve);
     let token = shared.token(acquisition);
     let attempt = request.attempt(&token, Mode::Wait);
     let answer = shared.store.acquire(attempt).await;
-    line.heard(answer.is_ok());
-    request.read(&answer, Asker::Refresh);
+    if let Some(line) = &line {
+        line.heard(answer.is_ok());
+    }
+    request.read(&answer);
     let mut remaining = Duration::MAX;
     match answer {
         Ok(Answer::Queued(place)) => {
@@ -107,16 +113,11 @@ async fn ask_for(shared: &Arc<Shared>, line: &Arc<Line>, acquisition: &Arc<Acqui
                 shared.check_own_holder(own, &acquisition.key, place.remaining);
             }
             remaining = place.remaining;
-            line.held_by(place.holder, place.is_foreign);
         }
         Ok(Answer::Busy {
-            remaining: left,
-            holder,
-        }) => {
-            remaining = left;
-            line.held_by(holder, false);
-        }
-        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => line.wake_first(),
+            remaining: left, ..
+        }) => remaining = left,
+        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => acquisition.wake(),
     }
-    shared.check_line(line, terms, remaining.min(terms.ttl()));
+    shared.check(acquisition, line.as_deref(), remaining.min(terms.ttl()));
 }

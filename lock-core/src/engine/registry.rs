@@ -1,28 +1,35 @@
-//! The registry of an engine: its acquisitions, its lines, and their scheduled checks.
+//! The registry of an engine: its acquisitions, when each is checked, and the lines of those that form one.
 
 use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::{Arc, Weak};
+use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquisition::Acquisition;
+use super::hold::LockRequest;
 use super::line::Line;
-use super::line_state::LineCheck;
 use super::released::{LastReleases, ReleasedLately};
 use super::yield_turn::{PAUSE, YieldTurn};
+use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::owner::Owner;
+use crate::base::rt;
+use crate::base::terms::Terms;
 use crate::base::time::Moment;
+use crate::base::token::sequence_at;
 
 #[derive(Debug, Default)]
 pub(super) struct Registry {
     pub(super) acquisitions: HashMap<u64, Arc<Acquisition>, BuildHasherDefault<OneWord>>,
+    last_sequence: u64,
+    /// The moments of the next checks, each with the number of an acquisition. A check of one that waits no more finds nothing.
+    checks: BTreeSet<(Moment, u64)>,
+    /// Longest ttl that was asked for here with an owner.
+    longest_of_owners: Duration,
     /// Only locks that have a waiter or a holder in this process, so that nothing grows with the keys ever used.
     locks: HashMap<Arc<LockKey>, LocalUse, BuildHasherDefault<OneWord>>,
-    /// Lines by the moment of their next check, which asks for their acquisition.
-    checks: BTreeMap<(Moment, u64), Weak<Line>>,
-    next_check: u64,
     /// Knowledge about other processes that want a lock which a task of this process released a moment ago, and its expiry.
     yields: HashMap<Arc<LockKey>, (Moment, YieldTurn), BuildHasherDefault<OneWord>>,
     /// Tokens that hold a lock without a guard, because the lock must be kept for a while, and until when.
@@ -32,6 +39,8 @@ pub(super) struct Registry {
     /// Locks whose release the task has yet to send or to hear of, and the acquisition that is released.
     releasing: HashMap<Arc<LockKey>, u64, BuildHasherDefault<OneWord>>,
     last_releases: LastReleases,
+    /// Places of a guard and of a wait for it in one task, of which the program was warned.
+    pub(super) warned_of: HashSet<[&'static Location<'static>; 2]>,
     pub(super) closing: bool,
 }
 
@@ -98,6 +107,50 @@ impl Registry {
         self.acquisitions.values().cloned().collect()
     }
 
+    /// Creates an acquisition, before its first request is sent.
+    pub(super) fn acquisition(
+        &mut self,
+        request: &LockRequest,
+    ) -> Result<Arc<Acquisition>, LockError> {
+        if self.closing {
+            return Err(LockError::ShutDown);
+        }
+        // No smaller than that of the present time.
+        self.last_sequence = (self.last_sequence + 1).max(sequence_at(rt::unix_time()));
+        self.note_longest(&request.key, request.terms);
+        let acquisition = Arc::new(Acquisition::new(
+            self.last_sequence,
+            Arc::clone(&request.key),
+            request.terms,
+            request.owner.clone(),
+        ));
+        self.acquisitions
+            .insert(self.last_sequence, Arc::clone(&acquisition));
+        Ok(acquisition)
+    }
+
+    /// Makes the acquisition that asks for the first waiter of this line, if nothing asks for it.
+    pub(super) fn lead(&mut self, line: &Line) -> Option<Arc<Acquisition>> {
+        line.lead(|request| self.acquisition(request).ok())
+    }
+
+    /// A request on these terms will be made, perhaps for an owner, whose acquisitions share one lease.
+    pub(super) fn note_longest(&mut self, key: &LockKey, terms: Terms) {
+        if key.traits().has_owners {
+            self.longest_of_owners = self.longest_of_owners.max(terms.ttl());
+        }
+    }
+
+    /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
+    /// is the longest ttl that the manager has asked for with any owner.
+    pub(super) fn lasts(&self, acquisition: &Acquisition) -> Duration {
+        if acquisition.key.traits().has_owners {
+            self.longest_of_owners
+        } else {
+            acquisition.life().state.lasts()
+        }
+    }
+
     /// The line of a lock, made if there is none.
     pub(super) fn line(&mut self, key: &Arc<LockKey>) -> Arc<Line> {
         match self.locks.entry(Arc::clone(key)) {
@@ -161,25 +214,22 @@ impl Registry {
             && let Some(local_use) = self.locks.get_mut(&*line.key)
             && local_use.is(line)
         {
-            let gone = std::mem::replace(local_use, LocalUse::Holder(holder));
-            self.uncheck(&gone);
+            *local_use = LocalUse::Holder(holder);
         }
     }
 
-    /// This acquisition does not have the lock any more, or will not get it. The first waiter asks anew, in the line of the key,
-    /// which may differ from the line of the acquisition.
+    /// This acquisition does not have the lock any more, or will not get it: so says the line of the key, which may differ from
+    /// the line of the acquisition.
     pub(super) fn gone(&mut self, acquisition: &Arc<Acquisition>) {
         if let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&acquisition.key))
             && entry.get().is_over_without(acquisition)
         {
-            let gone = entry.remove();
-            self.uncheck(&gone);
+            entry.remove();
         }
     }
 
     /// Forgets an acquisition that needs no more work. Returns false if it was forgotten before.
     pub(super) fn forget(&mut self, acquisition: &Arc<Acquisition>) -> bool {
-        self.gone(acquisition);
         let known = self.acquisitions.remove(&acquisition.sequence);
         self.last_releases.add(acquisition);
         known.is_some()
@@ -202,56 +252,34 @@ impl Registry {
             && let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&line.key))
             && entry.get().is(line)
         {
-            let gone = entry.remove();
-            self.uncheck(&gone);
+            entry.remove();
         }
     }
 
-    /// Removes the check of a line without waiters.
-    fn uncheck(&mut self, gone: &LocalUse) {
-        if let LocalUse::Line(line) = gone
-            && let Some(check) = line.take_check()
-        {
-            self.checks.remove(&check);
-        }
-    }
-
-    /// Schedules a check of this line at `moment` or earlier. Returns the moment of the next check of any line if one was
+    /// Schedules a check of this acquisition at `moment` or earlier. Returns the moment of the next check of any if one was
     /// scheduled.
-    pub(super) fn check_at(&mut self, line: &Arc<Line>, moment: Moment) -> Option<Moment> {
-        if line.is_checked_by(moment) {
+    pub(super) fn check_at(&mut self, acquisition: &Acquisition, moment: Moment) -> Option<Moment> {
+        if !acquisition.life().state.check_at(moment) {
             return None;
         }
-        self.next_check += 1;
-        if let Some(replaced) = line.check_at(moment, self.next_check) {
-            self.checks.remove(&replaced);
-        }
-        self.checks
-            .insert((moment, self.next_check), Arc::downgrade(line));
+        self.checks.insert((moment, acquisition.sequence));
         self.first_check()
     }
 
-    /// Returns the lines whose check is due, and the work for each.
-    pub(super) fn due(
-        &mut self,
-        now: Moment,
-        limit: Duration,
-    ) -> Vec<(Arc<Line>, Option<LineCheck>)> {
-        let mut due = Vec::new();
-        while let Some(first) = self.checks.first_entry() {
-            if first.key().0 > now {
-                break;
-            }
-            if let Some(line) = first.remove().upgrade() {
-                let what = line.due(now, limit);
-                due.push((line, what));
-            }
-        }
-        due
+    /// The acquisitions whose check is due.
+    pub(super) fn due(&mut self, now: Moment) -> Vec<Arc<Acquisition>> {
+        let later = self.checks.split_off(&(now, u64::MAX));
+        let due = std::mem::replace(&mut self.checks, later);
+        let due = due.iter().filter_map(|(_, sequence)| {
+            let acquisition = self.acquisitions.get(sequence)?;
+            let is_due = acquisition.life().state.is_due(now);
+            is_due.then(|| Arc::clone(acquisition))
+        });
+        due.collect()
     }
 
     pub(super) fn first_check(&self) -> Option<Moment> {
-        self.checks.first_key_value().map(|((at, _), _)| *at)
+        self.checks.first().map(|(at, _)| *at)
     }
 
     /// The task will release this acquisition.

@@ -2,16 +2,14 @@
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::hold::{Hold, HoldEnd};
-use super::lease::Lease;
+use super::lease::Status;
 use super::pass;
-use super::phase::Status;
 use super::shared::{Command, Shared, Then};
 use super::state::Action;
 use super::yield_turn::YieldTurn;
@@ -33,29 +31,16 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
     acquisition.let_go();
     loop {
         release(&shared, &acquisition).await;
-        requests_ended(&shared, &acquisition).await;
+        // A shutdown must not end before what a request brings is released. Longer only if a client does not run: the request is
+        // cleaned up after when its client reads the answer.
+        let ended = shared.until(|| !acquisition.life().state.awaits_request());
+        let _ = timeout(shared.config.command_deadline, ended).await;
         let action = acquisition.life().state.cleaned_up();
         if action == Action::Forget {
             break;
         }
     }
     shared.forget(&acquisition);
-}
-
-/// Waits while a request for this acquisition is under way, so that a shutdown does not end before what it brings is released.
-async fn requests_ended(shared: &Shared, acquisition: &Acquisition) {
-    let ended = async {
-        loop {
-            let mut ended = pin!(shared.request_ended.notified());
-            ended.as_mut().enable();
-            if !acquisition.life().state.awaits_request() {
-                return;
-            }
-            ended.await;
-        }
-    };
-    // Longer only if a client does not run. The request is cleaned up after when its client reads the answer.
-    let _ = timeout(shared.config.command_deadline, ended).await;
 }
 
 async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
@@ -113,92 +98,16 @@ pub(super) async fn until_confirmed_then(
 }
 
 impl Shared {
-    /// Does what an event in the life of an acquisition asks for.
-    pub(super) fn act(&self, acquisition: &Arc<Acquisition>, action: Action) {
-        match action {
-            Action::Nothing => {}
-            Action::Wake => {
-                if let Some(line) = self.line_of(acquisition) {
-                    line.wake_first();
-                }
-            }
-            Action::Lose => {
-                let lease = acquisition.lease();
-                if lease.is_some_and(|lease| lease.lose(LossReason::ForceReleased)) {
-                    self.lease_due_at(self.now());
-                }
-            }
-            Action::CleanUp => {
-                // A late request may concern an acquisition that was forgotten.
-                self.remember(acquisition);
-                self.clean_up(Arc::clone(acquisition));
-            }
-            Action::GoOn => self.request_ended.notify_waiters(),
-            Action::Forget => self.forget(acquisition),
-        }
-    }
-
-    /// Hands the clean-up of an acquisition to the task. Callable from any thread, at any time, without I/O.
-    pub(super) fn clean_up(&self, acquisition: Arc<Acquisition>) {
-        self.release_queued(&acquisition);
-        if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
-            let now = self.now();
-            let lease = acquisition.lease();
-            let until = lease.map_or_else(|| now + self.lasts(&acquisition), Lease::end);
-            if until > now {
-                tracing::warn!(
-                    key = acquisition.key.name(),
-                    "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
-                );
-                lock(&self.registry).strand(acquisition.sequence, until);
-            }
-            acquisition.let_go();
-            self.release_tried(&acquisition);
-            self.forget(&acquisition);
-        }
-    }
-
-    /// A client that asks from now on waits for this release first. Not if other guards of the owner keep the lock, and not after an
-    /// attempt that came to nothing, since its server may be silent.
-    fn release_queued(&self, acquisition: &Acquisition) {
-        if acquisition.lease().is_some_and(Lease::is_over) {
-            lock(&self.registry).release_queued(acquisition);
-        }
-    }
-
-    /// The server has answered the release of this acquisition, or the task does not release it.
-    pub(super) fn release_tried(&self, acquisition: &Acquisition) {
-        if lock(&self.registry).release_tried(acquisition) {
-            self.release_tried.notify_waiters();
-        }
-    }
-
     /// Waits for a release of this lock that the task has yet to send or to hear of. Else a client that asks just after its
     /// process has dropped a guard would find the lock held by that guard.
     pub(super) async fn after_own_release(&self, key: &LockKey, end: Option<Instant>) {
-        let released = async {
-            loop {
-                let mut tried = pin!(self.release_tried.notified());
-                tried.as_mut().enable();
-                if !self.is_releasing(key) {
-                    return;
-                }
-                tried.await;
-            }
-        };
+        let released = self.until(|| !self.is_releasing(key));
         let most = Instant::now() + self.config.command_deadline;
         let _ = timeout_at(end.map_or(most, |end| end.min(most)), released).await;
     }
 
     pub(super) fn is_releasing(&self, key: &LockKey) -> bool {
         lock(&self.registry).is_releasing(key)
-    }
-
-    /// Abandons an acquisition. The task cleans up after it if it has asked.
-    pub(super) fn abandon(&self, acquisition: &Arc<Acquisition>) {
-        acquisition.let_go();
-        let action = acquisition.life().state.abandoned();
-        self.act(acquisition, action);
     }
 
     /// Ends the hold of a guard.
@@ -235,16 +144,6 @@ impl Shared {
             self.clean_up(acquisition);
         }
         hold.observe_end(|| now, HoldEnd::Released(ReleasedHow::Dropped));
-    }
-
-    /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
-    /// is the longest ttl that the manager has asked for with any owner.
-    pub(super) fn lasts(&self, acquisition: &Acquisition) -> Duration {
-        if acquisition.key.traits().has_owners {
-            Duration::from_millis(self.longest_of_owners.load(Ordering::Relaxed))
-        } else {
-            acquisition.life().state.lasts()
-        }
     }
 
     /// Whether a handle of the manager is left, through which a client may still acquire.
@@ -350,7 +249,7 @@ async fn let_go(
         line.start_yielding(now);
     }
     // A waiter that asks from now on asks behind this release.
-    lock(&shared.registry).gone(acquisition);
+    shared.gone(acquisition);
     let (key, owner) = (&acquisition.key, acquisition.owner());
     let released = shared.store.release(key, &token, owner).await;
     let heard = match released {
@@ -380,11 +279,6 @@ impl<'a> Unfinished<'a> {
             shared,
             acquisition: Some(Arc::clone(acquisition)),
         }
-    }
-
-    /// The attempt has brought the lock.
-    pub(super) fn held(mut self) {
-        self.acquisition = None;
     }
 
     /// The server has confirmed the release.

@@ -1,8 +1,7 @@
 //! State that the handles, the task and the store's messages share: the settings, the store, the registry, and the next sweep.
 
 use std::any::Any;
-use std::collections::HashSet;
-use std::panic::Location;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,29 +9,30 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
-use super::acquisition::{Acquisition, REFRESH, Taken};
+use super::acquisition::{Acquisition, Polled, REFRESH};
 use super::hold::{Hold, LockRequest};
-use super::inbox::Granted;
-use super::line::Line;
-use super::line_state::Limits;
+use super::lease::Lease;
+use super::line::{Limits, Line};
 use super::outages::Outages;
-use super::phase::Status;
 use super::registry::Registry;
 use super::released::ReleasedLately;
+use super::state::Action;
 use crate::base::config::{Config, MAX_TTL};
-use crate::base::error::LockError;
+use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
 use crate::base::observe::Event;
 use crate::base::place::Place;
 use crate::base::rt;
 use crate::base::sync::lock;
-use crate::base::terms::Terms;
 use crate::base::time::{Clock, Moment};
-use crate::base::token::{ClientId, Token, sequence_at};
-use crate::store::{AnyStore, Store, StoreError};
+use crate::base::token::{ClientId, Token};
+use crate::store::{AnyStore, Store};
 
 /// A value to drop when a release is over.
 pub(crate) type Then = Box<dyn Any + Send>;
+
+/// An acquisition that was made for the first waiter of a line. It is announced once no mutex is locked.
+type Led = Option<Arc<Acquisition>>;
 
 /// A command to the task.
 #[derive(Debug)]
@@ -52,20 +52,12 @@ pub(crate) struct Shared {
     pub(crate) store: AnyStore,
     pub(super) client: ClientId,
     pub(super) registry: Mutex<Registry>,
-    pub(super) last_sequence: AtomicU64,
-    /// Longest ttl that was asked for here with an owner, in milliseconds.
-    pub(super) longest_of_owners: AtomicU64,
-    /// When a lease or a line needs the task. A moment that is too early is harmless; one that is too late never occurs.
+    /// When a lease or a check needs the task. A moment that is too early is harmless; one that is too late never occurs.
     pub(super) leases_due: AtomicU64,
-    pub(super) lines_due: AtomicU64,
+    pub(super) checks_due: AtomicU64,
     pub(super) wake: Notify,
-    pub(super) idle: Notify,
-    /// Places of a guard and of a wait for it in one task, of which the program was warned.
-    pub(super) warned_of: Mutex<HashSet<[&'static Location<'static>; 2]>>,
-    /// A release that was queued was answered or has failed, and a client may wait for it.
-    pub(super) release_tried: Notify,
-    /// A request has ended, and a clean-up may wait for it.
-    pub(super) request_ended: Notify,
+    /// A request or a release has ended, or the last acquisition was forgotten: see [`Shared::until`].
+    pub(super) progress: Notify,
     /// There is a new connection: a release that failed on the old one is repeated at once.
     pub(super) reconnected: Notify,
     /// What the log says of servers that do not renew leases.
@@ -113,105 +105,183 @@ impl Shared {
         }
     }
 
-    /// Whether this is the first wait at `place` for a guard of the same task taken at `held_at`.
-    pub(super) fn warns_of(&self, held_at: Place, place: Place) -> bool {
-        lock(&self.warned_of).insert([held_at.at(), place.at()])
-    }
-
     pub(crate) fn is_closing(&self) -> bool {
         lock(&self.registry).closing
     }
 
+    /// Waits until this holds, which each [`progress`](Self::progress) may bring about.
+    pub(super) async fn until(&self, holds: impl Fn() -> bool) {
+        loop {
+            let mut progress = pin!(self.progress.notified());
+            progress.as_mut().enable();
+            if holds() {
+                return;
+            }
+            progress.await;
+        }
+    }
+
+    /// Does what an event in the life of an acquisition asks for.
+    pub(super) fn act(&self, acquisition: &Arc<Acquisition>, action: Action) {
+        match action {
+            Action::Nothing => {}
+            Action::Wake => acquisition.wake(),
+            Action::Lose => {
+                let lease = acquisition.lease();
+                if lease.is_some_and(|lease| lease.lose(LossReason::ForceReleased)) {
+                    self.lease_due_at(self.now());
+                }
+            }
+            Action::CleanUp => {
+                // A late request may concern an acquisition that was forgotten.
+                self.remember(acquisition);
+                self.clean_up(Arc::clone(acquisition));
+            }
+            Action::GoOn => self.progress.notify_waiters(),
+            Action::Forget => self.forget(acquisition),
+        }
+    }
+
+    /// Whether this is the first wait at `place` for a guard of the same task taken at `held_at`.
+    pub(super) fn warns_of(&self, held_at: Place, place: Place) -> bool {
+        lock(&self.registry)
+            .warned_of
+            .insert([held_at.at(), place.at()])
+    }
+
+    /// Hands the clean-up of an acquisition to the task. Callable from any thread, at any time, without I/O.
+    pub(super) fn clean_up(&self, acquisition: Arc<Acquisition>) {
+        self.release_queued(&acquisition);
+        if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
+            let now = self.now();
+            let lease = acquisition.lease();
+            let until = lease.map_or_else(|| now + self.lasts(&acquisition), Lease::end);
+            if until > now {
+                tracing::warn!(
+                    key = acquisition.key.name(),
+                    "the runtime of this lock manager is gone: the lock stays until its ttl has passed"
+                );
+                lock(&self.registry).strand(acquisition.sequence, until);
+            }
+            acquisition.let_go();
+            self.release_tried(&acquisition);
+            self.forget(&acquisition);
+        }
+    }
+
+    /// A client that asks from now on waits for this release first. Not if other guards of the owner keep the lock, and not after an
+    /// attempt that came to nothing, since its server may be silent.
+    pub(super) fn release_queued(&self, acquisition: &Acquisition) {
+        if acquisition.lease().is_some_and(Lease::is_over) {
+            lock(&self.registry).release_queued(acquisition);
+        }
+    }
+
+    /// The server has answered the release of this acquisition, or the task does not release it.
+    pub(super) fn release_tried(&self, acquisition: &Acquisition) {
+        if lock(&self.registry).release_tried(acquisition) {
+            self.progress.notify_waiters();
+        }
+    }
+
+    /// Abandons an acquisition. The task cleans up after it if it has asked.
+    pub(super) fn abandon(&self, acquisition: &Arc<Acquisition>) {
+        acquisition.let_go();
+        let action = acquisition.life().state.abandoned();
+        self.act(acquisition, action);
+    }
+
+    pub(super) fn lasts(&self, acquisition: &Acquisition) -> Duration {
+        lock(&self.registry).lasts(acquisition)
+    }
+
+    /// Creates an acquisition and registers it before its first request is sent.
+    pub(super) fn acquisition(&self, request: &LockRequest) -> Result<Arc<Acquisition>, LockError> {
+        let acquisition = lock(&self.registry).acquisition(request)?;
+        self.observe(&acquisition.key, |lock| Event::Outstanding { lock });
+        Ok(acquisition)
+    }
+
     /// Adds a waiter to the line of its lock.
-    pub(crate) fn join(&self, request: LockRequest) -> Result<(Arc<Line>, Arc<Hold>), LockError> {
+    pub(super) fn join(&self, request: LockRequest) -> Result<(Arc<Line>, Arc<Hold>), LockError> {
         let hold = Arc::new(Hold::new(request));
         let mut registry = lock(&self.registry);
         if registry.closing {
             return Err(LockError::ShutDown);
         }
         let line = registry.line(&hold.request.key);
-        let unwatched = line.join(Arc::clone(&hold));
-        let next = unwatched.and_then(|terms| self.watch_line(&mut registry, &line, terms));
+        let asks = line.join(Arc::clone(&hold));
+        let led = registry.lead(&line);
+        if let Some(asks) = asks {
+            self.watch_waiter(&mut registry, &asks);
+        }
         drop(registry);
-        self.lines_due_at(next);
+        if let Some(led) = led {
+            self.observe(&led.key, |lock| Event::Outstanding { lock });
+        }
         Ok((line, hold))
     }
 
-    /// Above all earlier ones, and no smaller than that of the present time.
-    fn next_sequence(&self) -> u64 {
-        let floor = sequence_at(rt::unix_time());
-        let next = |last: u64| (last + 1).max(floor);
-        let relaxed = Ordering::Relaxed;
-        let last = self
-            .last_sequence
-            .fetch_update(relaxed, relaxed, |last| Some(next(last)));
-        last.map_or(floor, next)
+    /// Leads the line of this key where an earlier acquisition is gone: the waiter may not run.
+    fn lead_anew(&self, registry: &mut Registry, key: &LockKey) -> Led {
+        let line = registry.existing_line(key).cloned();
+        let led = line.and_then(|line| registry.lead(&line));
+        if let Some(led) = &led {
+            self.watch_waiter(registry, led);
+        }
+        led
     }
 
-    /// A request on these terms will be made, perhaps for an owner, whose acquisitions share one lease.
-    pub(super) fn note_longest(&self, request: &LockRequest, terms: Terms) {
-        if request.key.traits().has_owners {
-            let ttl = terms.ttl().as_millis() as u64;
-            self.longest_of_owners.fetch_max(ttl, Ordering::Relaxed);
+    /// Wakes the waiter that an acquisition was made for.
+    fn wake_led(&self, led: Led) {
+        if let Some(led) = led {
+            self.observe(&led.key, |lock| Event::Outstanding { lock });
+            led.wake();
         }
     }
 
-    /// Creates an acquisition and registers it before its first request is sent.
-    pub(crate) fn acquisition(&self, request: &LockRequest) -> Result<Arc<Acquisition>, LockError> {
-        let sequence = self.next_sequence();
-        self.note_longest(request, request.terms);
-        let acquisition = Arc::new(Acquisition::new(
-            sequence,
-            Arc::clone(&request.key),
-            request.terms,
-            request.owner.clone(),
-        ));
+    /// A waiter leaves its line. Returns the acquisition if no other waiter needs it.
+    pub(super) fn leave(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Option<Arc<Acquisition>> {
+        let left = line.leave(hold);
+        self.lead_next(line);
+        left
+    }
+
+    /// The first waiter of this line has left it, or its acquisition.
+    pub(super) fn lead_next(&self, line: &Arc<Line>) {
         let mut registry = lock(&self.registry);
-        if registry.closing {
-            return Err(LockError::ShutDown);
-        }
-        registry
-            .acquisitions
-            .insert(sequence, Arc::clone(&acquisition));
+        registry.tidy(line);
+        let led = self.lead_anew(&mut registry, &line.key);
         drop(registry);
-        self.observe(&acquisition.key, |lock| Event::Outstanding { lock });
-        Ok(acquisition)
+        self.wake_led(led);
     }
 
-    /// Makes the acquisition with which the first waiter asks the server on behalf of the line.
-    pub(crate) fn lead(&self, line: &Arc<Line>, hold: &Arc<Hold>) -> Result<(), LockError> {
-        let acquisition = self.acquisition(&hold.request)?;
-        if !line.lead(hold, &acquisition, self.now()) {
-            self.forget(&acquisition);
-        }
-        Ok(())
+    /// This acquisition does not have the lock any more, or will not get it: the first waiter asks anew.
+    pub(super) fn gone(&self, acquisition: &Arc<Acquisition>) {
+        let mut registry = lock(&self.registry);
+        registry.gone(acquisition);
+        let led = self.lead_anew(&mut registry, &acquisition.key);
+        drop(registry);
+        self.wake_led(led);
     }
 
-    /// Takes a grant for an acquisition beside the line.
-    pub(crate) fn take_alone(
-        &self,
-        acquisition: &Arc<Acquisition>,
-        granted: Granted,
-        hold: &Arc<Hold>,
-    ) -> Taken {
+    /// The client of an acquisition beside the line runs, and takes its grant, of which the line learns.
+    pub(super) fn polled_beside(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>) -> Polled {
         let now = self.now();
         let mut registry = lock(&self.registry);
         let line = registry.line(&acquisition.key);
         let owner = acquisition.explicit_owner.as_ref();
         let before = owner.and_then(|owner| line.holder_for(owner));
-        let taken = line.adopt(acquisition, granted, hold, now);
+        let polled = line.polled_beside(acquisition, hold, now);
         registry.rest(&line);
         // Not earlier: an idle line may be forgotten at any moment, and another client would then make a second one.
         registry.tidy(&line);
         drop(registry);
-        if taken == Taken::Held {
-            self.watch(hold);
-        }
         // The grant may have shown that the owner had lost the lock and got it anew.
         if before.is_some_and(|holder| holder.is_lease_over()) {
             self.lease_due_at(now);
         }
-        taken
+        polled
     }
 
     /// The acquisition that has the lock for the owner of this request in this process, if an owner is named.
@@ -226,7 +296,7 @@ impl Shared {
     }
 
     /// The limits of a turn in this line.
-    pub(crate) fn limits(&self, line: &Line) -> Limits {
+    pub(super) fn limits(&self, line: &Line) -> Limits {
         Limits {
             handovers: self.config.handover_limit,
             time: self.config.handover_time,
@@ -254,7 +324,8 @@ impl Shared {
     }
 
     /// Forgets an acquisition: nothing of it is left on the server, or nothing more can be done about it.
-    pub(crate) fn forget(&self, acquisition: &Arc<Acquisition>) {
+    pub(super) fn forget(&self, acquisition: &Arc<Acquisition>) {
+        self.gone(acquisition);
         let mut registry = lock(&self.registry);
         let was_known = registry.forget(acquisition);
         let idle = registry.closing && registry.acquisitions.is_empty();
@@ -263,7 +334,7 @@ impl Shared {
             self.observe(&acquisition.key, |lock| Event::Settled { lock });
         }
         if idle {
-            self.idle.notify_waiters();
+            self.progress.notify_waiters();
         }
     }
 
@@ -282,27 +353,6 @@ impl Shared {
     /// The remaining time for which other processes have the turn to ask for this lock.
     pub(crate) fn yields(&self, key: &LockKey) -> Option<Duration> {
         lock(&self.registry).yields(key, self.now())
-    }
-
-    /// Nothing else needs this line for now: only its holder is kept.
-    pub(crate) fn rest(&self, line: &Arc<Line>) {
-        lock(&self.registry).rest(line);
-    }
-
-    pub(crate) fn tidy(&self, line: &Arc<Line>) {
-        lock(&self.registry).tidy(line);
-    }
-
-    pub(super) async fn until_idle(&self) {
-        loop {
-            let idle = self.idle.notified();
-            tokio::pin!(idle);
-            idle.as_mut().enable();
-            if lock(&self.registry).acquisitions.is_empty() {
-                return;
-            }
-            idle.await;
-        }
     }
 
     /// Registers a forgotten acquisition again, until it is cleaned up.
@@ -326,6 +376,11 @@ impl Shared {
         }
     }
 
+    /// Nothing else needs this line for now: only its holder is kept.
+    pub(super) fn rest(&self, line: &Arc<Line>) {
+        lock(&self.registry).rest(line);
+    }
+
     /// A hold has begun: the task watches its renewal and its end from now on.
     pub(crate) fn watch(&self, hold: &Hold) {
         let lease = hold
@@ -336,39 +391,44 @@ impl Shared {
         }
     }
 
-    /// The acquisition of this line waits. The task asks for it again after the refresh interval, or just after the end of the
-    /// holder's lease, which no message announces. A holder of another kind of client announces no release either. The spread
+    /// This acquisition waits, perhaps for a line. The task asks for it again after the refresh interval, or just after the end of
+    /// the holder's lease, which no message announces. A holder of another kind of client announces no release either. The spread
     /// separates processes that wait for the same lease.
-    pub(crate) fn check_line(&self, line: &Arc<Line>, terms: Terms, remaining: Duration) {
+    pub(super) fn check(
+        &self,
+        acquisition: &Acquisition,
+        line: Option<&Line>,
+        remaining: Duration,
+    ) {
         let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
         let poll = self.config.poll_interval;
-        let interval = if line.is_held_by_foreigner() {
+        let is_told = self.store.pushes(&acquisition.key) && line.is_none_or(Line::is_told);
+        let third = acquisition.terms().third();
+        let interval = if acquisition.life().state.is_held_by_foreigner() {
             // Such clients ask often, and have no queue: a waiter that asks less often hardly ever gets the lock.
             poll.mul_f64(0.25 + fastrand::f64() / 2.0)
-        } else if self.store.pushes(&line.key) && line.is_told() {
-            terms.third().min(REFRESH)
+        } else if is_told {
+            third.min(REFRESH)
         } else {
             poll.mul_f64(0.5 + fastrand::f64())
         };
         let at = self.now() + interval.min(remaining.saturating_add(spread));
-        let next = lock(&self.registry).check_at(line, at);
-        self.lines_due_at(next);
+        let next = lock(&self.registry).check_at(acquisition, at);
+        self.checks_due_at(next);
     }
 
-    /// Schedules a check of a line whose first waiter may not run and so delay the others. Returns the moment of the next check
-    /// of any line if one was scheduled.
-    pub(super) fn watch_line(
-        &self,
-        registry: &mut Registry,
-        line: &Arc<Line>,
-        terms: Terms,
-    ) -> Option<Moment> {
-        registry.check_at(line, self.now() + terms.third().min(REFRESH))
+    /// Schedules a check of an acquisition whose waiter may not run and so delay others.
+    pub(super) fn watch_waiter(&self, registry: &mut Registry, acquisition: &Acquisition) {
+        if !acquisition.life().state.is_checked() {
+            let interval = acquisition.terms().third().min(REFRESH);
+            let next = registry.check_at(acquisition, self.now() + interval);
+            self.checks_due_at(next);
+        }
     }
 
-    pub(super) fn lines_due_at(&self, next: Option<Moment>) {
+    fn checks_due_at(&self, next: Option<Moment>) {
         if let Some(next) = next {
-            self.due_at(&self.lines_due, next);
+            self.due_at(&self.checks_due, next);
         }
     }
 
@@ -391,71 +451,9 @@ impl Shared {
         }
     }
 
-    /// Whether another lock is on the server of this one.
-    fn is_beside(&self, key: &LockKey) -> impl Fn(&LockKey) -> bool {
-        let part = self.store.part_of(key);
-        move |other| self.store.part_of(other) == part
-    }
-
-    /// Renewals that were sent at `since` have failed, of this lock and of others on its server.
-    pub(super) fn renewals_failed(&self, key: &Arc<LockKey>, since: Moment, error: &StoreError) {
-        let (now, is_there) = (self.now(), self.is_beside(key));
-        let is_refused = matches!(error, StoreError::Misconfigured(_));
-        let outages = if is_refused {
-            &self.refusals
-        } else {
-            &self.outages
-        };
-        if !outages.failed(key, &is_there, since, now) {
-            return;
-        }
-        // Where the server is away, the other leases fail as well. A refusal may be of one key.
-        let registry = lock(&self.registry);
-        let on_server = registry
-            .acquisitions
-            .values()
-            .filter(|it| is_there(&it.key));
-        let ends = on_server.filter_map(|acquisition| {
-            let lease = acquisition.lease()?;
-            let concerned = lease.is_failing() || !is_refused;
-            (concerned && acquisition.status(now) == Status::Held).then(|| lease.end())
-        });
-        let (locks, end) = ends.fold((0_u64, Moment::NEVER), |(locks, nearest), end| {
-            (locks + 1, nearest.min(end))
-        });
-        drop(registry);
-        let lost_in_ms = now.until(end).as_millis() as u64;
-        let server = self.store.server_of(key);
-        let server = server.as_deref();
-        tracing::warn!(server, locks, lost_in_ms, %error, "leases could not be renewed: trying again");
-    }
-
-    /// A lease of this lock is over.
-    pub(super) fn lease_lost(&self, key: &LockKey) {
-        if self.outages.is_any() {
-            self.outages.lost(self.is_beside(key));
-        }
-    }
-
-    /// The server of this lock has answered.
-    pub(super) fn answered(&self, key: &LockKey) {
-        if self.outages.is_any() {
-            self.outages_end(self.is_beside(key));
-        }
-    }
-
-    /// The servers of these locks answer again.
-    pub(super) fn outages_end(&self, is_there: impl Fn(&LockKey) -> bool) {
-        for ended in self.outages.ended(is_there, self.now()) {
-            let server = self.store.server_of(&ended.key);
-            let away_ms = ended.lasted.as_millis() as u64;
-            tracing::info!(
-                server = server.as_deref(),
-                away_ms,
-                lost = ended.lost,
-                "the server answers again"
-            );
-        }
+    #[cfg(test)]
+    pub(super) fn lines(&self) -> usize {
+        lock(&self.registry).lines().count()
     }
 
     #[cfg(test)]

@@ -8,31 +8,42 @@
 //!      +--------------------------------------------+
 //!                        let go
 //! ```
-//! The [`Inbox`] tells a waiting acquisition that was asked for from one that has a place in the queue, or a grant. A request
-//! may take effect in every state, also in the last one: [`Action::CleanUp`] follows each time.
+//! A waiting acquisition also knows its last request, the answers and messages since, and its next check. A request may take
+//! effect in every state, also in the last one: [`Action::CleanUp`] follows each time.
+//!
+//! # Callers that do not run
+//!
+//! A future that is alive and not polled reads no answer, takes no grant and confirms no release. It is *stalled*:
+//!
+//! | What it does not do | What follows |
+//! |---|---|
+//! | read the answer to its request in time | at the next check another waiter of its line asks |
+//! | run after it was woken, at two checks in a row | the same; an untaken grant is not refreshed, so the server's ttl ends it |
+//! | take a lock that was handed to it | its lease is not renewed, and ends with its ttl |
+//! | confirm the release of its lock, at two sweeps in a row | [`Swept::CleanUp`]: the task releases it |
 
 use std::time::Duration;
 
-use super::inbox::{Granted, Inbox, Next};
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
-use crate::store::{Grant, Released, StoreError};
+use crate::store::{Answer, Grant, Released, StoreError};
 
 /// The state of one acquisition.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     stage: Stage,
-    inbox: Inbox,
+    /// The terms of the last request.
+    terms: Terms,
+    /// Longest ttl of any request, in milliseconds, as the exponent of the next power of two: one byte per lock.
+    longest: u8,
     clean_up: CleanUp,
-    /// The moment until which the lock must be kept although no client needs it.
-    keep_until: Moment,
     /// Number of guarded scripts that were sent with this token and got no answer: they may still run.
     scripts: u32,
+    /// Number of requests that are under way.
+    under_way: u16,
     /// Number of requests without a clear answer, which may still take effect. The count stops at its maximum: it only matters
     /// whether there are none, one, or more.
     outstanding: u8,
-    /// Number of requests that are under way.
-    under_way: u16,
     /// A request was made, and no answer says that the server has nothing of it.
     perhaps_on_server: bool,
     /// A request was answered with the lock, or with a place in the queue, which brings the lock later.
@@ -42,10 +53,10 @@ pub(super) struct State {
     contended: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 enum Stage {
-    /// No grant was taken.
-    Waiting,
+    /// No grant was taken. Boxed: there may be thousands of held locks.
+    Waiting(Box<Received>),
     /// A guard has its lease.
     Held {
         /// End of the guard's hold as limited by `max_hold`.
@@ -54,6 +65,96 @@ enum Stage {
         handed: bool,
     },
     /// No client of this process needs it any more: whatever an answer brings is released.
+    Over {
+        /// The moment until which the lock must be kept all the same.
+        keep_until: Moment,
+    },
+}
+
+/// What a waiting acquisition was answered and told, in any order.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each stands for itself")]
+struct Received {
+    /// The last request that was answered "queued".
+    queued: Option<Queued>,
+    /// A grant by an answer, and when it was heard.
+    answered: Option<(Granted, Moment)>,
+    pushed: Option<Grant>,
+    trouble: Option<Failures>,
+    /// When the lock was last released by force. The answers to earlier requests may still be under way.
+    revoked_at: Option<Moment>,
+    /// The lock was released by force, and no request was made since.
+    revoked: bool,
+    ask_again: bool,
+    /// The caller that makes a request, and since when.
+    caller: Option<(Asker, Moment)>,
+    /// The task's refresh is under way.
+    refreshing: bool,
+    /// When the task next checks it.
+    check_at: Moment,
+    /// The name of the client that holds the lock, as the server said last.
+    holder: Option<Box<str>>,
+    /// That client is of another kind, and no message announces its release.
+    is_foreign: bool,
+}
+
+/// A request that was answered "queued".
+#[derive(Debug, Clone, Copy)]
+struct Queued {
+    sent_at: Moment,
+    terms: Terms,
+    /// Every grant made after that answer has a larger fencing token.
+    floor: u64,
+}
+
+/// Consecutive failures of requests.
+#[derive(Debug, Clone)]
+struct Failures {
+    last: StoreError,
+    at: Moment,
+    since: Moment,
+}
+
+/// The origin of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// The waiter itself.
+    Waiter,
+    /// The task, for the waiter.
+    Refresh,
+    /// The release of the previous holder, for the waiter, in the same command.
+    Release,
+}
+
+/// A request that was sent.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SentRequest {
+    /// The moment before it was sent, on the lease clock.
+    pub(super) at: Moment,
+    pub(super) terms: Terms,
+    pub(super) by: Asker,
+}
+
+/// A grant, and the moment from which its lease counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Granted {
+    pub(super) fence: u64,
+    /// Number of reserved tokens after the first token.
+    pub(super) reserve: u64,
+    /// The moment before the request from which the lease counts, and the terms of that request.
+    pub(super) sent_at: Moment,
+    pub(super) terms: Terms,
+    /// The grant came as a message, so the lease is older than the grant.
+    pub(super) pushed: bool,
+}
+
+/// The next step of the waiter.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    Wait,
+    Take(Granted),
+    Ask,
+    /// It was let go.
     Over,
 }
 
@@ -80,7 +181,7 @@ enum CleanUp {
 #[must_use]
 pub(super) enum Action {
     Nothing,
-    /// Wake the first waiter of the line.
+    /// Wake its waiter.
     Wake,
     /// The lock was released by force: its guard loses it.
     Lose,
@@ -101,34 +202,39 @@ pub(super) enum Swept {
     },
     /// The lock is lost, and is to be released from that moment on.
     Lost { clean_up_at: Moment },
-    /// Its guard has ended, and its client has not released it.
+    /// Its guard has ended, and its client has not confirmed the release.
     Unreleased,
-    /// Its client has not released it at two sweeps in a row, and does not run.
+    /// The same at two sweeps in a row: its client does not run.
     CleanUp,
     /// It has no lease, or the task cleans up already.
     Nothing,
-}
-
-/// Why a grant may not be taken.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum NotAdmitted {
-    /// The lock was released by force.
-    Revoked,
-    ShutDown,
-    Over,
 }
 
 /// Requests and their answers.
 impl State {
     pub(super) fn new(terms: Terms) -> Self {
         Self {
-            stage: Stage::Waiting,
-            inbox: Inbox::new(terms),
+            stage: Stage::Waiting(Box::new(Received {
+                queued: None,
+                answered: None,
+                pushed: None,
+                trouble: None,
+                revoked_at: None,
+                revoked: false,
+                // No request has been made yet.
+                ask_again: true,
+                caller: None,
+                refreshing: false,
+                check_at: Moment::NEVER,
+                holder: None,
+                is_foreign: false,
+            })),
+            terms,
+            longest: exponent(terms),
             clean_up: CleanUp::ByClient,
-            keep_until: Moment(0),
             scripts: 0,
-            outstanding: 0,
             under_way: 0,
+            outstanding: 0,
             perhaps_on_server: false,
             served: false,
             contended: false,
@@ -137,23 +243,71 @@ impl State {
 
     /// The terms of the last request.
     pub(super) fn terms(&self) -> Terms {
-        self.inbox.terms()
+        self.terms
     }
 
-    /// Upper bound of the time for which the server may keep the lock.
+    /// Upper bound of the time for which the server may keep the lock: it may know an earlier request than the last one.
     pub(super) fn lasts(&self) -> Duration {
-        self.inbox.lasts()
+        Duration::from_millis(1 << self.longest)
     }
 
     /// A request on these terms will be made.
-    pub(super) fn asking(&mut self, terms: Terms) {
-        self.inbox.asking(terms);
+    pub(super) fn on(&mut self, terms: Terms) {
+        self.terms = terms;
+        self.longest = self.longest.max(exponent(terms));
     }
 
-    /// A request is made: from now on the server may have something of it.
+    /// This caller begins a request on these terms. Earlier revocations and missed messages do not concern its answer.
+    pub(super) fn asks(&mut self, by: Asker, now: Moment, terms: Terms) {
+        self.on(terms);
+        if let Some(waiting) = self.waiting() {
+            waiting.revoked = false;
+            waiting.ask_again = false;
+            waiting.caller = Some((by, now));
+        }
+    }
+
+    /// The caller goes on with a second request, which may take as long as the first one.
+    pub(super) fn asks_on(&mut self, now: Moment) {
+        if let Some(Received {
+            caller: Some((_, since)),
+            ..
+        }) = self.waiting()
+        {
+            *since = now;
+        }
+    }
+
+    /// The request of this caller has ended, with an answer or without.
+    pub(super) fn asked(&mut self, by: Asker) {
+        if let Some(waiting) = self.waiting() {
+            waiting.caller.take_if(|(caller, _)| *caller == by);
+        }
+    }
+
+    /// Whether this caller makes a request.
+    pub(super) fn is_asked_by(&self, by: Asker) -> bool {
+        matches!(&self.stage, Stage::Waiting(waiting) if waiting.caller.is_some_and(|(caller, _)| caller == by))
+    }
+
+    /// A request is sent: from now on the server may have something of it.
     pub(super) fn requested(&mut self) {
         self.perhaps_on_server = true;
         self.under_way = self.under_way.saturating_add(1);
+    }
+
+    /// The answer to a request, which may have come late.
+    pub(super) fn answered(
+        &mut self,
+        sent: SentRequest,
+        answer: &Result<Answer, StoreError>,
+        now: Moment,
+    ) -> Action {
+        self.served |= matches!(answer, Ok(Answer::Granted { .. } | Answer::Queued(_)));
+        if let Some(waiting) = self.waiting() {
+            waiting.answered(sent, answer, now);
+        }
+        self.settled(!matches!(answer, Err(StoreError::Ambiguous(_))))
     }
 
     /// A request has ended. Without a clear answer it may still take effect. A clean-up may have come before it.
@@ -169,32 +323,9 @@ impl State {
         }
     }
 
-    /// A client that does not run has a request under way. It may still take effect, and no waiter will read the answer.
+    /// No caller will read the answer to a request that is under way and may still take effect.
     pub(super) fn count_outstanding(&mut self) {
         self.outstanding = self.outstanding.saturating_add(1);
-    }
-
-    /// A request was answered "granted".
-    pub(super) fn granted(&mut self, granted: Granted, now: Moment) {
-        self.served = true;
-        self.if_waiting(|inbox| inbox.answered(granted, now));
-    }
-
-    /// A request on these terms, sent at `sent_at`, was answered "queued".
-    pub(super) fn queued(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
-        self.served = true;
-        self.if_waiting(|inbox| inbox.queued(sent_at, terms, floor));
-    }
-
-    /// A refresh was answered "queued".
-    pub(super) fn refreshed(&mut self, sent_at: Moment, terms: Terms, floor: u64) {
-        self.served = true;
-        self.if_waiting(|inbox| inbox.refreshed(sent_at, terms, floor));
-    }
-
-    /// A request was answered "busy" where the server keeps no queue.
-    pub(super) fn parked(&mut self) {
-        self.if_waiting(Inbox::parked);
     }
 
     /// The only request was answered "busy": unless an earlier one is outstanding, the server has nothing of it.
@@ -202,43 +333,184 @@ impl State {
         self.perhaps_on_server = self.outstanding > 0;
     }
 
-    /// A request failed.
+    /// A request failed before it was sent.
     pub(super) fn failed(&mut self, now: Moment, error: StoreError) {
-        self.if_waiting(|inbox| inbox.failed(now, error));
+        if let Some(waiting) = self.waiting() {
+            waiting.failed(now, error);
+            waiting.ask_again = true;
+        }
     }
 
-    /// The error of the last request, if it failed at `since` or later.
+    /// The error of the last request, if it failed at `since` or later. A waiter that has not asked again since then does not
+    /// run, and knows nothing of the server.
     pub(super) fn trouble(&self, since: Moment) -> Option<StoreError> {
-        self.inbox.trouble(since)
+        let Stage::Waiting(waiting) = &self.stage else {
+            return None;
+        };
+        let trouble = waiting.trouble.as_ref()?;
+        (trouble.at >= since).then(|| trouble.last.clone())
     }
 
-    /// The error that makes further waiting pointless.
-    pub(super) fn hopeless(&self, now: Moment, patience: Option<Duration>) -> Option<StoreError> {
-        self.inbox.hopeless(now, patience)
+    /// The error that makes further waiting pointless: a permanent one, or one that has lasted for `patience`.
+    pub(super) fn hopeless(
+        &self,
+        now: impl FnOnce() -> Moment,
+        patience: Option<Duration>,
+    ) -> Option<StoreError> {
+        let Stage::Waiting(waiting) = &self.stage else {
+            return None;
+        };
+        let trouble = waiting.trouble.as_ref()?;
+        let lasted = patience.is_some_and(|patience| now() > trouble.since + patience);
+        (lasted || matches!(trouble.last, StoreError::Misconfigured(_)))
+            .then(|| trouble.last.clone())
     }
 
-    /// Only a waiter gets news. For a held lock news is dropped: there may be thousands.
-    fn if_waiting(&mut self, news: impl FnOnce(&mut Inbox)) {
-        if self.stage == Stage::Waiting {
-            news(&mut self.inbox);
+    /// The name of the client that holds the lock, as the server said last.
+    pub(super) fn holder(&self) -> Option<&str> {
+        match &self.stage {
+            Stage::Waiting(waiting) => waiting.holder.as_deref(),
+            Stage::Held { .. } | Stage::Over { .. } => None,
+        }
+    }
+
+    /// Whether it waits for a client of another kind, whose release no message announces.
+    pub(super) fn is_held_by_foreigner(&self) -> bool {
+        matches!(&self.stage, Stage::Waiting(waiting) if waiting.is_foreign)
+    }
+
+    fn waiting(&mut self) -> Option<&mut Received> {
+        match &mut self.stage {
+            Stage::Waiting(waiting) => Some(waiting),
+            // Held and over, it needs no news.
+            Stage::Held { .. } | Stage::Over { .. } => None,
         }
     }
 }
 
-/// Messages of the server, and the end of the manager.
+impl Received {
+    fn answered(&mut self, sent: SentRequest, answer: &Result<Answer, StoreError>, now: Moment) {
+        if answer.is_ok() {
+            self.trouble = None;
+        }
+        match answer {
+            Ok(Answer::Granted { fence, reserve }) => {
+                let granted = Granted {
+                    fence: *fence,
+                    reserve: *reserve,
+                    sent_at: sent.at,
+                    terms: sent.terms,
+                    pushed: false,
+                };
+                self.answered = Some((granted, now));
+            }
+            Ok(Answer::Queued(place)) => {
+                self.queued(sent, place.last_fence);
+                self.held_by(place.holder.clone(), place.is_foreign);
+            }
+            // There is no queue: the waiter waits for a message or for the end of the lease.
+            Ok(Answer::Busy { holder, .. }) => self.held_by(holder.clone(), false),
+            // The waiter learns the reason from a request of its own.
+            Ok(Answer::Foreign { .. }) => self.ask_again = true,
+            Err(error) => {
+                self.failed(now, error.clone());
+                // The task repeats a refresh by itself.
+                self.ask_again |= sent.by != Asker::Refresh;
+            }
+        }
+    }
+
+    /// Answers may come out of order: the newest request counts. A grant that is not taken yet keeps the floor by which it was
+    /// judged, also after a refresh.
+    fn queued(&mut self, sent: SentRequest, floor: u64) {
+        let judged = sent.by == Asker::Refresh && self.pushed.is_some();
+        if !judged && self.queued.is_none_or(|queued| queued.sent_at < sent.at) {
+            self.queued = Some(Queued {
+                sent_at: sent.at,
+                terms: sent.terms,
+                floor,
+            });
+        }
+    }
+
+    fn held_by(&mut self, name: Option<Box<str>>, is_foreign: bool) {
+        (self.holder, self.is_foreign) = (name, is_foreign);
+    }
+
+    fn failed(&mut self, now: Moment, error: StoreError) {
+        let since = match (&error, &self.trouble) {
+            (StoreError::NotYet(_), _) | (_, None) => now,
+            (_, Some(trouble)) => trouble.since,
+        };
+        self.trouble = Some(Failures {
+            last: error,
+            at: now,
+            since,
+        });
+    }
+
+    fn has_grant(&self) -> bool {
+        self.answered.is_some() || self.pushed.is_some()
+    }
+
+    /// Whether a grant whose lease counts from `sent_at` may have been revoked by force.
+    fn is_revoked(&self, sent_at: Moment) -> bool {
+        self.revoked || self.revoked_at.is_some_and(|at| sent_at < at)
+    }
+
+    /// The grant that the waiter may take. A message may be old: it counts only if its fencing token is newer than the last
+    /// answer, and its lease counts from the request of that answer. If that request is older than a third of the ttl, or the
+    /// lease has other terms than wanted, another request confirms the grant and starts a fresh lease. So it is with an answer
+    /// that lay for a third of the ttl: the waiter for which it came did not run, and the lease may be nearly over.
+    fn grant(&mut self, now: Moment, wanted: Terms) -> Next {
+        let (granted, counted_from) = if let Some((granted, heard_at)) = self.answered.take() {
+            (granted, heard_at)
+        } else if let (Some(grant), Some(queued)) = (self.pushed, self.queued) {
+            self.pushed = None;
+            if grant.fence <= queued.floor {
+                return Next::Wait;
+            }
+            // The ttl of the grant is that of the request that the server knew: perhaps an earlier one, or one whose answer was
+            // lost.
+            let shorter = grant.ttl < queued.terms.ttl();
+            if shorter {
+                return Next::Ask;
+            }
+            let granted = Granted {
+                fence: grant.fence,
+                reserve: grant.reserve,
+                sent_at: queued.sent_at,
+                terms: queued.terms,
+                pushed: true,
+            };
+            (granted, queued.sent_at)
+        } else {
+            return Next::Wait;
+        };
+        let old = now > counted_from + wanted.third();
+        if old || !granted.terms.serve(wanted) || self.is_revoked(granted.sent_at) {
+            return Next::Ask;
+        }
+        Next::Take(granted)
+    }
+}
+
+/// Messages of the server.
 impl State {
     /// A message says that the lock was granted.
     pub(super) fn pushed(&mut self, grant: Grant) -> Action {
         self.contended |= grant.contended;
-        match self.stage {
-            Stage::Waiting => {
-                self.inbox.pushed(grant);
+        match &mut self.stage {
+            Stage::Waiting(waiting) => {
+                if waiting.pushed.is_none_or(|known| known.fence < grant.fence) {
+                    waiting.pushed = Some(grant);
+                }
                 Action::Wake
             }
             // The message came twice.
             Stage::Held { .. } => Action::Nothing,
             // The grant comes from a late request.
-            Stage::Over => self.clean_up_again(),
+            Stage::Over { .. } => self.clean_up_again(),
         }
     }
 
@@ -253,13 +525,17 @@ impl State {
 
     /// A message says that the lock was released by force.
     pub(super) fn revoked(&mut self, now: Moment) -> Action {
-        match self.stage {
-            Stage::Waiting => {
-                self.inbox.revoked(now);
+        match &mut self.stage {
+            Stage::Waiting(waiting) => {
+                waiting.pushed = None;
+                waiting.answered = None;
+                waiting.revoked_at = Some(now);
+                waiting.revoked = true;
+                waiting.ask_again = true;
                 Action::Wake
             }
             Stage::Held { .. } => Action::Lose,
-            Stage::Over => Action::Nothing,
+            Stage::Over { .. } => Action::Nothing,
         }
     }
 
@@ -271,12 +547,9 @@ impl State {
 
     /// Messages may have been missed, or a request came to nothing: another request finds out.
     pub(super) fn interrupted(&mut self) {
-        self.if_waiting(Inbox::interrupted);
-    }
-
-    /// The manager acquires nothing any more.
-    pub(super) fn shut_down(&mut self) {
-        self.inbox.shut_down();
+        if let Some(waiting) = self.waiting() {
+            waiting.ask_again = true;
+        }
     }
 }
 
@@ -284,28 +557,108 @@ impl State {
 impl State {
     /// The next step of the waiter that wants these terms.
     pub(super) fn next(&mut self, now: Moment, wanted: Terms) -> Next {
-        self.inbox.next(now, wanted)
+        let Some(waiting) = self.waiting() else {
+            return Next::Over;
+        };
+        if waiting.caller.is_some() {
+            return Next::Wait;
+        }
+        match waiting.grant(now, wanted) {
+            Next::Wait if waiting.ask_again => Next::Ask,
+            next => next,
+        }
     }
 
     /// Whether there is a grant that is not taken yet.
     pub(super) fn has_grant(&self) -> bool {
-        self.inbox.has_grant()
+        matches!(&self.stage, Stage::Waiting(waiting) if waiting.has_grant())
     }
 
-    /// Whether later news forbids to take a grant whose lease counts from `sent_at`.
-    pub(super) fn admit(&self, sent_at: Moment) -> Result<(), NotAdmitted> {
-        match self.stage {
-            _ if self.inbox.is_shut_down() => Err(NotAdmitted::ShutDown),
-            Stage::Waiting if self.inbox.is_revoked(sent_at) => Err(NotAdmitted::Revoked),
-            Stage::Waiting => Ok(()),
-            Stage::Held { .. } | Stage::Over => Err(NotAdmitted::Over),
+    /// The limit of the waiter has ended, and the lock may be free without a message: one more request finds out, if none is under
+    /// way.
+    pub(super) fn ask_once_more(&mut self) {
+        if let Some(waiting) = self.waiting() {
+            waiting.ask_again |= waiting.caller.is_none() && !waiting.refreshing;
+        }
+    }
+
+    /// Whether a check is due some time.
+    pub(super) fn is_checked(&self) -> bool {
+        matches!(&self.stage, Stage::Waiting(waiting) if waiting.check_at < Moment::NEVER)
+    }
+
+    /// Sets the moment of the next check, unless there is one before it. Returns whether it was set.
+    pub(super) fn check_at(&mut self, moment: Moment) -> bool {
+        match self.waiting() {
+            Some(waiting) if moment < waiting.check_at => {
+                waiting.check_at = moment;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// A check is due, unless an earlier one has replaced it.
+    pub(super) fn is_due(&mut self, now: Moment) -> bool {
+        match self.waiting() {
+            Some(waiting) if waiting.check_at <= now => {
+                waiting.check_at = Moment::NEVER;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The caller that does not run, if any: its request has been under way for longer than `limit`, or its waiter is `unheeding`.
+    pub(super) fn stalled_caller(
+        &self,
+        now: Moment,
+        limit: Duration,
+        unheeding: impl FnOnce() -> bool,
+    ) -> Option<Asker> {
+        let Stage::Waiting(waiting) = &self.stage else {
+            return None;
+        };
+        match waiting.caller {
+            Some((by, since)) => (now > since + limit).then_some(by),
+            None => unheeding().then_some(Asker::Waiter),
+        }
+    }
+
+    /// The caller is stalled: it will not read the answer to its request, if one is under way, and another caller asks.
+    pub(super) fn stalled(&mut self) {
+        if let Some(waiting) = self.waiting()
+            && waiting.caller.take().is_some()
+        {
+            waiting.ask_again = true;
+            self.count_outstanding();
+        }
+    }
+
+    /// The task asks on behalf of the waiter, if no request is under way. A grant that the waiter does not take is not prolonged:
+    /// the server grants the lock to the next one after the ttl.
+    pub(super) fn begins_refresh(&mut self) -> bool {
+        match self.waiting() {
+            Some(waiting)
+                if waiting.caller.is_none() && !waiting.refreshing && !waiting.has_grant() =>
+            {
+                waiting.refreshing = true;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// The task's refresh has ended.
+    pub(super) fn refreshed(&mut self) {
+        if let Some(waiting) = self.waiting() {
+            waiting.refreshing = false;
         }
     }
 
     /// A guard has the lease from now on, until `cap` at most.
     pub(super) fn taken(&mut self, cap: Moment) {
         self.served = true;
-        self.inbox.clear();
         self.stage = Stage::Held { cap, handed: false };
     }
 
@@ -330,7 +683,7 @@ impl State {
     pub(super) fn cap(&self) -> Moment {
         match self.stage {
             Stage::Held { cap, .. } => cap,
-            Stage::Waiting | Stage::Over => Moment::NEVER,
+            Stage::Waiting(_) | Stage::Over { .. } => Moment::NEVER,
         }
     }
 
@@ -344,31 +697,35 @@ impl State {
         self.scripts -= 1;
     }
 
-    /// The guard has ended, and the lock must be kept until then.
-    pub(super) fn keep_until(&mut self, moment: Moment) {
-        self.keep_until = moment;
-    }
-
-    /// Whether the next guard of this process may have the lease. The server tells guards apart by the token alone, so not while
-    /// a guarded script may still run.
-    pub(super) fn may_be_handed_over(&self, now: Moment) -> bool {
-        self.keep_for(now).is_none() && self.scripts == 0
+    /// Whether the next guard of this process may have the lease, if the lock need not be kept until `keep_until`. The server
+    /// tells guards apart by the token alone, so not while a guarded script may still run.
+    pub(super) fn may_be_handed_over(&self, now: Moment, keep_until: Moment) -> bool {
+        in_millis(now, keep_until).is_none() && self.scripts == 0
     }
 
     /// Time for which the lock must still be kept although no client needs it, in whole milliseconds.
     pub(super) fn keep_for(&self, now: Moment) -> Option<Duration> {
-        let left = now.until(self.keep_until).as_millis() as u64;
-        (left > 0).then(|| Duration::from_millis(left))
+        match self.stage {
+            Stage::Over { keep_until } => in_millis(now, keep_until),
+            Stage::Waiting(_) | Stage::Held { .. } => None,
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(self.stage, Stage::Waiting(_))
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        matches!(self.stage, Stage::Over { .. })
     }
 
-    /// No guard will have its lease any more. Returns true the first time.
-    pub(super) fn let_go(&mut self) -> bool {
-        let before = std::mem::replace(&mut self.stage, Stage::Over);
-        before != Stage::Over
+    /// No guard will have its lease any more. The lock is kept until then all the same. Returns true the first time.
+    pub(super) fn let_go(&mut self, keep_until: Moment) -> bool {
+        let first = !self.is_over();
+        if first {
+            self.stage = Stage::Over { keep_until };
+        }
+        first
     }
 }
 
@@ -389,24 +746,16 @@ impl State {
         self.abandoned()
     }
 
-    /// A sweep found it released by its guard, and not by its client. Two in a row mean that the client does not run.
+    /// A sweep found it released by its guard, and not by its client.
     pub(super) fn found_unreleased(&mut self) -> Swept {
         match self.clean_up {
             CleanUp::ByClient => {
                 self.clean_up = CleanUp::Overdue;
                 Swept::Unreleased
             }
-            CleanUp::Overdue => {
-                self.clean_up = CleanUp::Due;
-                Swept::CleanUp
-            }
+            CleanUp::Overdue => Swept::CleanUp,
             CleanUp::Due | CleanUp::ByTask { .. } | CleanUp::Done => Swept::Nothing,
         }
-    }
-
-    /// The client that should release it does not run.
-    pub(super) fn client_stands_still(&mut self) -> Action {
-        self.clean_up_again()
     }
 
     /// A late request may have taken effect, perhaps after the last release.
@@ -466,6 +815,12 @@ impl State {
     }
 }
 
-#[cfg(test)]
-#[path = "state_tests.rs"]
-mod tests;
+fn exponent(terms: Terms) -> u8 {
+    let millis = terms.ttl().as_millis() as u64;
+    millis.next_power_of_two().trailing_zeros() as u8
+}
+
+fn in_millis(now: Moment, until: Moment) -> Option<Duration> {
+    let left = now.until(until).as_millis() as u64;
+    (left > 0).then(|| Duration::from_millis(left))
+}

@@ -78,11 +78,6 @@ impl YieldTurn {
         self.yielding.take().is_some()
     }
 
-    /// Whether this process yields the turn, or has yielded it and not asked since.
-    pub(super) fn is_yielding(&self) -> bool {
-        self.yielding.is_some()
-    }
-
     /// Whether a pause is over and no request has followed.
     pub(super) fn is_overdue(&self, now: Moment) -> bool {
         self.yielding.is_some() && self.pause(now).is_none()

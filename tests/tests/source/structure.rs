@@ -31,7 +31,7 @@ impl Crate {
         let mut files = BTreeMap::new();
         for (name, text) in files_below(&super::root().join(folder).join("src"), &["rs"]) {
             // Tests use what they need, and the simulation has stand-ins.
-            if name.ends_with("tests.rs") {
+            if name.ends_with("tests.rs") || name.contains("/tests/") {
                 continue;
             }
             let mut file = syn::parse_file(&text).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -269,11 +269,10 @@ impl<'ast> Visit<'ast> for Long {
 const CIRCLES: [&[&str]; 1] = [&["engine/acquisition.rs", "engine/hold.rs"]];
 
 /// The functions that are longer.
-const LONG: [&str; 5] = [
+const LONG: [&str; 4] = [
     "engine/acquire.rs: ask",
-    "engine/beside.rs: alone",
-    "engine/task.rs: renew",
-    "engine/task.rs: sweep_leases",
+    "engine/renewals.rs: renew",
+    "engine/sweep.rs: sweep_leases",
     "validate.rs: validate",
 ];
 

@@ -2,12 +2,7 @@
 
 use std::collections::HashSet;
 
-use super::*;
-
-#[path = "world_of_tests.rs"]
-mod world;
-
-use world::{EVENTS, Event, World};
+use super::world::{EVENTS, Event, World};
 
 /// Number of events in a sequence. Sequences that lead to one world are followed once.
 const LENGTH: usize = 15;

@@ -2,8 +2,13 @@
 
 use std::sync::Arc;
 
-use super::*;
+use std::time::Duration;
+
+use super::super::state::{Action, Asker, Next, SentRequest, State, Swept};
 use crate::base::error::Cause;
+use crate::base::terms::Terms;
+use crate::base::time::Moment;
+use crate::store::{Answer, Grant, QueuePlace, Released, StoreError};
 
 /// The last fencing token: the server grants places of the queue twice.
 const FENCES: u64 = 3;
@@ -42,7 +47,7 @@ enum Client {
     /// Its guard has ended, and it releases.
     Releasing,
     /// As before, and it does not run.
-    StandsStill,
+    Stalled,
     /// Its guard has lost the lock, and the task has yet to clean up.
     Lost,
     Gone,
@@ -78,7 +83,7 @@ pub(super) struct World {
     is_registered: bool,
     /// The task has released the lock.
     released_by_task: bool,
-    /// Number of sweeps since its client stands still.
+    /// Number of sweeps since its client is stalled.
     sweeps: u8,
     fence: u64,
     /// Moves on with each release by force, so that requests before and after it can be told apart.
@@ -105,14 +110,13 @@ pub(super) enum Event {
     Leave,
     GuardEnds,
     ClientReleases,
-    ClientStandsStill,
+    ClientStalls,
     Sweep,
     AskForCleanUp,
     Task,
-    ShutDown,
 }
 
-pub(super) const EVENTS: [Event; 20] = [
+pub(super) const EVENTS: [Event; 19] = [
     Event::Poll,
     Event::WaiterLands,
     Event::WaiterIsAnswered,
@@ -128,11 +132,10 @@ pub(super) const EVENTS: [Event; 20] = [
     Event::Leave,
     Event::GuardEnds,
     Event::ClientReleases,
-    Event::ClientStandsStill,
+    Event::ClientStalls,
     Event::Sweep,
     Event::AskForCleanUp,
     Event::Task,
-    Event::ShutDown,
 ];
 
 impl World {
@@ -167,16 +170,11 @@ impl World {
                     .collect();
             }
             Event::WaiterIsAnswered => world.waiter_is_answered(),
-            Event::WaiterGetsNoAnswer => {
-                world.waiter_gets_no_answer() && {
-                    world.state.interrupted();
-                    true
-                }
-            }
+            Event::WaiterGetsNoAnswer => world.waiter_gets_no_answer(),
             Event::Refresh => world.refreshes(),
             Event::RefreshIsAnswered => world.refresh_is_answered(),
             Event::RefreshGetsNoAnswer => match world.refresh.take() {
-                Some(request) => world.gets_no_answer(request),
+                Some(request) => world.gets_no_answer(request, Asker::Refresh),
                 None => false,
             },
             Event::Grant | Event::GrantUnheard => world.grants(event == Event::Grant),
@@ -185,22 +183,18 @@ impl World {
             Event::GuardEnds => {
                 world.client == Client::Holding && {
                     world.client = Client::Releasing;
-                    world.state.let_go()
+                    world.state.let_go(Moment(0))
                 }
             }
             Event::ClientReleases => world.client_releases(),
-            Event::ClientStandsStill => {
+            Event::ClientStalls => {
                 let releases = world.client == Client::Releasing;
-                world.client = Client::StandsStill;
+                world.client = Client::Stalled;
                 releases
             }
             Event::Sweep => world.sweeps(),
             Event::AskForCleanUp => world.asks_for_clean_up(),
             Event::Task => world.task_runs(),
-            Event::ShutDown => {
-                world.state.shut_down();
-                world.leaves()
-            }
         };
         possible.then_some(world).into_iter().collect()
     }
@@ -229,22 +223,19 @@ impl World {
         }
         match self.state.next(self.now, terms()) {
             Next::Wait => return false,
-            Next::Take(granted) => match self.state.admit(granted.sent_at) {
-                Ok(()) => {
-                    assert_eq!(granted.terms, terms());
-                    self.state.taken(Moment::NEVER);
-                    self.client = Client::Holding;
-                }
-                Err(NotAdmitted::Revoked) => self.asks(),
-                Err(refused) => panic!("a waiter of a lock that is {refused:?}"),
-            },
-            Next::AskAgain => self.asks(),
+            Next::Take(granted) => {
+                assert_eq!(granted.terms, terms());
+                self.state.taken(Moment::NEVER);
+                self.client = Client::Holding;
+            }
+            Next::Ask => self.asks(),
+            Next::Over => panic!("a waiter of an acquisition that is over"),
         }
         true
     }
 
     fn asks(&mut self) {
-        self.state.asking(terms());
+        self.state.asks(Asker::Waiter, self.now, terms());
         self.state.requested();
         self.waiter = Some(Request {
             sent_at: self.now,
@@ -254,7 +245,7 @@ impl World {
 
     fn refreshes(&mut self) -> bool {
         let waits = self.client == Client::Waiting && self.refresh.is_none();
-        if !waits || self.waiter.is_some() || self.state.has_grant() {
+        if !waits || !self.state.begins_refresh() {
             return false;
         }
         self.state.requested();
@@ -291,12 +282,8 @@ impl World {
             return false;
         };
         self.waiter = None;
-        match answer {
-            OnServer::Lock => self.is_granted(sent_at),
-            _ => self.state.queued(sent_at, terms(), self.fence),
-        }
-        let action = self.state.settled(true);
-        self.act(action);
+        self.is_answered(sent_at, answer, Asker::Waiter);
+        self.state.asked(Asker::Waiter);
         true
     }
 
@@ -305,33 +292,53 @@ impl World {
             return false;
         };
         self.refresh = None;
-        match answer {
-            OnServer::Lock => self.is_granted(sent_at),
-            _ => self.state.refreshed(sent_at, terms(), self.fence),
-        }
-        let action = self.state.settled(true);
-        self.act(action);
+        self.is_answered(sent_at, answer, Asker::Refresh);
+        self.state.refreshed();
         true
     }
 
-    fn is_granted(&mut self, sent_at: Moment) {
-        let granted = Granted::by_answer(self.fence, 0, sent_at, terms());
-        self.state.granted(granted, self.now);
+    fn is_answered(&mut self, sent_at: Moment, found: OnServer, by: Asker) {
+        let answer = match found {
+            OnServer::Lock => Answer::Granted {
+                fence: self.fence,
+                reserve: 0,
+            },
+            _ => Answer::Queued(QueuePlace {
+                remaining: terms().ttl(),
+                last_fence: self.fence,
+                holder: None,
+                own_holder: None,
+                is_foreign: false,
+            }),
+        };
+        self.is_told(sent_at, &Ok(answer), by);
+    }
+
+    fn is_told(&mut self, sent_at: Moment, answer: &Result<Answer, StoreError>, by: Asker) {
+        let sent = SentRequest {
+            at: sent_at,
+            terms: terms(),
+            by,
+        };
+        let action = self.state.answered(sent, answer, self.now);
+        self.act(action);
     }
 
     fn waiter_gets_no_answer(&mut self) -> bool {
-        match self.waiter.take() {
-            Some(request) => self.gets_no_answer(request),
-            None => false,
-        }
+        let Some(request) = self.waiter.take() else {
+            return false;
+        };
+        self.state.asked(Asker::Waiter);
+        self.gets_no_answer(request, Asker::Waiter)
     }
 
-    fn gets_no_answer(&mut self, request: Request) -> bool {
+    fn gets_no_answer(&mut self, request: Request, by: Asker) -> bool {
         self.late += u8::from(request.answer.is_none());
         let error = StoreError::Ambiguous(Cause::new(Arc::new(std::fmt::Error)));
-        self.state.failed(self.now, error);
-        let action = self.state.settled(false);
-        self.act(action);
+        self.is_told(request.sent_at, &Err(error), by);
+        if by == Asker::Refresh {
+            self.state.refreshed();
+        }
         true
     }
 
@@ -377,7 +384,7 @@ impl World {
         // Its request is dropped first.
         self.waiter_gets_no_answer();
         self.client = Client::Gone;
-        assert!(self.state.let_go());
+        assert!(self.state.let_go(Moment(0)));
         let action = self.state.abandoned();
         assert!(action == Action::CleanUp || self.server == OnServer::Nothing);
         self.act(action);
@@ -407,11 +414,11 @@ impl World {
                 self.client = Client::Gone;
                 self.told += 1;
             }
-            Client::Releasing | Client::StandsStill => {
+            Client::Releasing | Client::Stalled => {
                 if self.state.found_unreleased() == Swept::CleanUp {
-                    self.act(Action::CleanUp);
+                    self.told = (self.told + 1).min(2);
                 }
-                self.sweeps = (self.sweeps + u8::from(self.client == Client::StandsStill)).min(2);
+                self.sweeps = (self.sweeps + u8::from(self.client == Client::Stalled)).min(2);
             }
             Client::Waiting | Client::Holding | Client::Gone => return false,
         }
@@ -425,7 +432,7 @@ impl World {
                 self.told -= 1;
                 match self.state.begin_clean_up() {
                     Action::CleanUp => {
-                        self.state.let_go();
+                        self.state.let_go(Moment(0));
                         self.release_by_task();
                     }
                     action => self.act(action),

@@ -1,11 +1,23 @@
 //! The engine on a clock that tests move by hand, over a real memory store.
 
+mod hold;
+mod late;
+mod lease;
+mod line;
+mod news;
+mod reentrant;
+mod state;
+mod waits;
+mod wake_cell;
+mod world;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Engine;
 use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
+use super::lease::Status;
 use super::patience::Limit;
 use super::shared::Shared;
 use crate::base::config::Config;
@@ -315,8 +327,7 @@ async fn a_line_that_the_server_forgot_is_put_back() {
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 0);
     // The next refresh finds that the line has no place in the queue, and gives it one.
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
-    let line = shared.line_of(&acquisition).unwrap();
-    super::refreshes::refresh(Arc::clone(shared), line, acquisition).await;
+    super::refreshes::refresh(Arc::clone(shared), acquisition).await;
     assert_eq!(shared.store.inspect(&key).await.unwrap().waiting, 1);
     first.release().await.unwrap();
     for waiter in waiting {

@@ -3,8 +3,8 @@
 use std::pin::pin;
 use std::time::Duration;
 
-use super::shared::Shared;
-use super::tests::{Rig, soon};
+use super::super::shared::Shared;
+use super::{Rig, soon};
 use crate::base::owner::Owner;
 use crate::base::sync::lock;
 use crate::base::time::manual::ManualClock;
@@ -45,7 +45,7 @@ async fn a_release_is_tried_for_the_longest_ttl_that_was_asked_for() {
     let long = Duration::from_secs(600);
     for ttl in [long, Duration::from_secs(1)] {
         let terms = shared.config.terms(ttl).unwrap();
-        acquisition.life().state.asking(terms);
+        acquisition.life().state.on(terms);
     }
     assert!(shared.lasts(&acquisition) >= long);
 }

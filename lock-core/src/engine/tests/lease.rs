@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::lease::{Joined, Lease, Start};
-use super::phase::Status;
+use super::super::lease::{Joined, Lease, Start, Status};
 use crate::base::error::Cause;
 use crate::base::error::LossReason;
 use crate::base::terms::Terms;

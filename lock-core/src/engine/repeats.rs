@@ -1,0 +1,48 @@
+//! Releases that are repeated, since the server may not have heard of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::acquisition::Acquisition;
+use super::released::ReleasedLately;
+use super::renewals::{BATCH, together};
+use super::shared::Shared;
+use crate::base::owner::Owner;
+use crate::base::token::Token;
+use crate::store::{Renewal, Store};
+
+/// Releases again what is held at a server that has not heard of the release. It asks first, for many locks at once: mostly there
+/// are none.
+pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
+    let released = together(&shared, released, |one| &one.key);
+    for batch in released.iter().flat_map(|part| part.chunks(BATCH)) {
+        let tokens: Vec<Token> = batch
+            .iter()
+            .map(|one| shared.client.token(one.sequence))
+            .collect();
+        let asked = batch.iter().zip(&tokens).map(|(one, token)| Renewal {
+            key: &one.key,
+            token,
+            ttl: Duration::ZERO,
+            shortens: false,
+            owner: one.owner.as_ref().map(Owner::as_str),
+        });
+        let asked: Vec<_> = asked.collect();
+        // After the next reconnect it is asked again.
+        let held = shared.store.extend(&asked).await;
+        for (one, _) in batch
+            .iter()
+            .zip(held)
+            .filter(|(_, held)| matches!(held, Ok(true)))
+        {
+            let ReleasedLately {
+                sequence,
+                key,
+                terms,
+                owner,
+                ..
+            } = one.clone();
+            shared.release_again(Acquisition::new(sequence, key, terms, owner));
+        }
+    }
+}
