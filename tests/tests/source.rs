@@ -40,12 +40,13 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 29] = [
+const ENGINE: [&str; 30] = [
     "look",
     "mod",
     "acquire",
     "task",
     "sweep",
+    "jobs",
     "repeats",
     "renewals",
     "refreshes",

@@ -21,6 +21,7 @@ use super::state::Asker;
 use crate::base::error::{Cause, LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
+use crate::base::sync::lock;
 use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
 
 /// A hold, and how it was acquired.
@@ -97,7 +98,6 @@ async fn until_acquired<'a>(
     request: &LockRequest,
     limit: Limit,
 ) -> Result<(Unclaimed<'a>, AcquiredHow), LockError> {
-    shared.check_alive()?;
     let patience = Patience::new(limit);
     let mut answered = false;
     loop {
@@ -283,20 +283,23 @@ impl<'a> Waiter<'a> {
         let (shared, hold) = (self.shared, &self.hold);
         let (acquisition, polled) = match &self.queue {
             Queue::Line(line) => {
-                return line.step(hold, || shared.now(), shared.limits(line));
+                return line.step(hold, &*shared.clock, shared.limits(line));
             }
-            Queue::Beside(acquisition) if acquisition.life().state.has_grant() => {
+            Queue::Beside(acquisition) if lock(&acquisition.life).state.has_grant() => {
                 (acquisition, shared.polled_beside(acquisition, hold))
             }
-            Queue::Beside(acquisition) | Queue::Server(acquisition) => {
-                (acquisition, acquisition.polled(shared.now(), hold, None))
-            }
+            Queue::Beside(acquisition) | Queue::Server(acquisition) => (
+                acquisition,
+                acquisition.polled(shared.clock.now(), hold, None),
+            ),
         };
         match polled {
             Polled::Wait => Step::Wait,
             Polled::Ask => {
-                let (now, terms) = (shared.now(), hold.request.terms);
-                acquisition.life().state.asks(Asker::Waiter, now, terms);
+                let (now, terms) = (shared.clock.now(), hold.request.terms);
+                lock(&acquisition.life)
+                    .state
+                    .asks(Asker::Waiter, now, terms);
                 Step::Ask {
                     acquisition: Arc::clone(acquisition),
                     reserve: 0,
@@ -321,15 +324,17 @@ impl<'a> Waiter<'a> {
                 None => Err(self.no_answer()),
             };
             // The waiter asks in its next step.
-            acquisition.life().state.interrupted();
+            lock(&acquisition.life).state.interrupted();
             acquisition.asked_for(&self.hold);
             return connected;
         }
         // The acquisition that has the lock for the owner here before the request.
-        let owners = self.shared.holder_for(&self.hold.request);
+        let owners = match &self.queue {
+            Queue::Beside(_) => self.shared.holder_for(&self.hold.request),
+            Queue::Line(_) | Queue::Server(_) => None,
+        };
         let terms = self.hold.request.terms;
         let request = Outstanding::begin(self.shared, acquisition, Asker::Waiter, terms, reserve);
-        let sent_at = request.sent_at();
         let answer = {
             let call = pin!(async {
                 let token = self.shared.token(acquisition);
@@ -342,7 +347,7 @@ impl<'a> Waiter<'a> {
             return Err(self.no_answer());
         };
         self.heard(answer.is_ok());
-        if self.hold.phase() != Status::Pending || acquisition.is_over() {
+        if self.hold.phase() != Status::Pending || lock(&acquisition.life).state.is_over() {
             // The waiter did not run and was passed over, or its manager was shut down. Another waiter may be asking by now.
             request.settle_late();
             return Ok(());
@@ -366,9 +371,9 @@ impl<'a> Waiter<'a> {
                     && lease.lose(LossReason::Gone)
                 {
                     // Until now this process knew the owner as the holder, but another owner has the lock.
-                    self.shared.lease_due_at(sent_at);
+                    self.shared.lease_due_at(self.shared.clock.now());
                 }
-                acquisition.life().state.refused();
+                lock(&acquisition.life).state.refused();
                 Err(self.busy(remaining, holder))
             }
             // Only where the server keeps no queue.
@@ -436,17 +441,17 @@ impl<'a> Waiter<'a> {
 
     /// Subscribes to the releases of the lock. One more request finds a release that came before the subscription was confirmed.
     async fn subscribe(&self, acquisition: &Arc<Acquisition>) -> Result<(), LockError> {
-        let now = self.shared.now();
+        let now = self.shared.clock.now();
         let line = self.line().filter(|line| line.needs_subscription(now));
         let Some(line) = line.filter(|_| self.shared.store.pushes(&acquisition.key)) else {
             return Ok(());
         };
-        acquisition.life().state.asks_on(now);
+        lock(&acquisition.life).state.asks_on(now);
         let subscribing = Box::pin(self.shared.store.subscribe(&acquisition.key));
         match within(self.patience.end(), subscribing).await {
             Some(Ok(subscription)) => {
                 if subscription.is_some() {
-                    acquisition.life().state.interrupted();
+                    lock(&acquisition.life).state.interrupted();
                 }
                 line.subscribed(subscription, now + SUBSCRIBE_AGAIN);
             }
@@ -454,7 +459,7 @@ impl<'a> Waiter<'a> {
             Some(Err(error)) => tracing::debug!(%error, "could not subscribe"),
             None => {
                 // The next waiter has no subscription either: it asks and subscribes itself.
-                acquisition.life().state.interrupted();
+                lock(&acquisition.life).state.interrupted();
                 return Err(self.out_of_time());
             }
         }
@@ -482,7 +487,7 @@ impl<'a> Waiter<'a> {
         let patience =
             matches!(self.patience.limit, Limit::Forever).then_some(hold.request.terms.ttl());
         if let Some(asks) = &asks
-            && let Some(error) = asks.hopeless(hold, || self.shared.now(), patience)
+            && let Some(error) = asks.hopeless(hold, || self.shared.clock.now(), patience)
         {
             return Err(error.into_lock_error());
         }
@@ -491,7 +496,7 @@ impl<'a> Waiter<'a> {
             _ => within(self.patience.end(), hold.wake_cell.wait()).await,
         };
         // A hand-over may have come at the last moment.
-        if woken.is_none() && self.hold.status(self.shared.now()) == Status::Pending {
+        if woken.is_none() && self.hold.status(self.shared.clock.now()) == Status::Pending {
             // The lock may have become free without a message: a client of another kind had it, or its key was deleted.
             self.patience.lengthen(GRACE);
             if let Some(asks) = self.asks() {
@@ -534,10 +539,10 @@ impl<'a> Waiter<'a> {
     fn out_of_time(&self) -> LockError {
         let fresh = self.shared.config.command_deadline.saturating_add(FRESH);
         let asks = self.asks();
-        let asks = asks.as_ref().map(|asks| asks.life());
+        let asks = asks.as_ref().map(|asks| lock(&asks.life));
         let trouble = asks
             .as_ref()
-            .and_then(|asks| asks.state.trouble(self.shared.now() - fresh));
+            .and_then(|asks| asks.state.trouble(self.shared.clock.now() - fresh));
         if let Some(error) = trouble {
             return error.into_lock_error();
         }
@@ -559,8 +564,8 @@ impl<'a> Waiter<'a> {
         acquisition: &Arc<Acquisition>,
         error: StoreError,
     ) -> Result<(), LockError> {
-        let now = self.shared.now();
-        acquisition.life().state.failed(now, error.clone());
+        let now = self.shared.clock.now();
+        lock(&acquisition.life).state.failed(now, error.clone());
         self.after(acquisition, error).await
     }
 
@@ -575,8 +580,11 @@ impl<'a> Waiter<'a> {
         }
         let pause = self.retries.again();
         let hopeless = |patience| {
-            let now = || self.shared.now();
-            acquisition.life().state.hopeless(now, patience).is_some()
+            let now = || self.shared.clock.now();
+            lock(&acquisition.life)
+                .state
+                .hopeless(now, patience)
+                .is_some()
         };
         let gives_up = match self.patience.limit {
             // A broken connection may have lost the reply: a second request with the same token finds out.

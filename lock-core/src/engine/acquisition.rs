@@ -5,19 +5,16 @@ use std::time::Duration;
 
 use super::hold::Hold;
 use super::lease::{Joined, Lease, Start, Status};
-use super::state::{Asker, Granted, Next, State, Swept};
+use super::state::{Asker, Granted, Next, REFRESH, State, Swept};
 use crate::base::error::LossReason;
 use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
-use crate::base::sync::{Locked, lock};
+use crate::base::sync::lock;
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::base::token::Token;
 use crate::store::{Attempt, Mode, StoreError};
-
-/// Maximum interval between two requests for a lock during a wait.
-pub(super) const REFRESH: Duration = Duration::from_secs(3);
 
 /// The next step of a waiter that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,7 +41,7 @@ pub(crate) struct Acquisition {
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) explicit_owner: Option<Owner>,
     lease: OnceLock<LeaseOf>,
-    life: Mutex<Life>,
+    pub(super) life: Mutex<Life>,
 }
 
 /// The state of an acquisition, and the hold that it waits for or that has its lease, if any.
@@ -78,7 +75,7 @@ pub(crate) struct OutstandingScript<'a>(&'a Acquisition);
 impl OutstandingScript<'_> {
     /// The server has answered: the script has run, or never will.
     pub(crate) fn answered(self) {
-        self.0.life().state.script_answered();
+        lock(&self.0.life).state.script_answered();
     }
 }
 
@@ -99,10 +96,6 @@ impl Acquisition {
                 hold: None,
             }),
         }
-    }
-
-    pub(super) fn life(&self) -> Locked<'_, Life> {
-        lock(&self.life)
     }
 
     /// The lease, once a grant was taken.
@@ -156,13 +149,12 @@ impl Acquisition {
 
     /// Waits for this hold from now on: its waiter is woken, and reads the answers.
     pub(super) fn serve(&self, hold: &Arc<Hold>) {
-        self.life().hold = Some(Arc::clone(hold));
+        lock(&self.life).hold = Some(Arc::clone(hold));
     }
 
-    /// Wakes the waiter, if it waits.
+    /// Wakes the waiter.
     pub(super) fn wake(&self) {
-        let life = self.life();
-        if let Some(hold) = life.hold.as_ref().filter(|_| life.state.is_waiting()) {
+        if let Some(hold) = &lock(&self.life).hold {
             hold.wake_cell.wake();
         }
     }
@@ -171,7 +163,7 @@ impl Acquisition {
     /// take effect.
     pub(super) fn shut_down(&self) -> bool {
         self.wake();
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         let waits = life.state.is_waiting();
         if waits {
             life.state.stalled();
@@ -188,7 +180,7 @@ impl Acquisition {
         hold: &Arc<Hold>,
         owners: Option<&Arc<Self>>,
     ) -> Polled {
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         let granted = match life.state.next(now, hold.request.terms) {
             Next::Take(granted) => granted,
             Next::Wait => return Polled::Wait,
@@ -217,7 +209,7 @@ impl Acquisition {
     /// The request of this waiter has ended, or it does not make one. A waiter that was passed over may not end the request of the
     /// next one.
     pub(super) fn asked_for(&self, hold: &Arc<Hold>) {
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         if life.serves(hold) {
             life.state.asked(Asker::Waiter);
         }
@@ -225,7 +217,7 @@ impl Acquisition {
 
     /// The limit of the waiter with this hold has ended: one more request finds out whether the lock is free.
     pub(super) fn ask_once_more(&self, hold: &Arc<Hold>) {
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         if life.serves(hold) {
             life.state.ask_once_more();
         }
@@ -238,14 +230,14 @@ impl Acquisition {
         now: impl FnOnce() -> Moment,
         patience: Option<Duration>,
     ) -> Option<StoreError> {
-        let life = self.life();
+        let life = lock(&self.life);
         let serves = life.serves(hold);
         serves.then(|| life.state.hopeless(now, patience)).flatten()
     }
 
     /// The caller that does not run, if any.
     pub(super) fn stalled_caller(&self, now: Moment, limit: Duration) -> Option<Asker> {
-        let life = self.life();
+        let life = lock(&self.life);
         let unheeding = || {
             let hold = life.hold.as_ref();
             hold.is_some_and(|hold| hold.wake_cell.is_stalled())
@@ -255,7 +247,7 @@ impl Acquisition {
 
     /// Local hand-over: the waiter has the lock before it runs. Returns false if it has left.
     pub(super) fn hand_to(self: &Arc<Self>, now: Moment, hold: &Arc<Hold>, fence: u64) -> bool {
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         let begun = hold.begin(now, self, fence);
         if begun {
             life.state.handed_over(hold.cap());
@@ -266,7 +258,7 @@ impl Acquisition {
 
     /// A renewal is due. Returns whether the lease was handed to a waiter that has not run since.
     pub(super) fn is_untaken(&self) -> bool {
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         // There may be thousands of leases, and few were handed over since their last renewal.
         if !life.state.is_handed() {
             return false;
@@ -278,15 +270,9 @@ impl Acquisition {
         untaken
     }
 
-    /// The hold has ended. Returns whether the next guard of this process may have the lease.
-    pub(super) fn ended(&self, hold: &Hold, now: Moment) -> bool {
-        let life = self.life();
-        life.state.may_be_handed_over(now, hold.keep_until())
-    }
-
     /// Abandons the acquisition: no guard will have its lease any more.
     pub(super) fn let_go(&self) {
-        self.end(&mut self.life());
+        self.end(&mut lock(&self.life));
     }
 
     fn end(&self, life: &mut Life) {
@@ -301,23 +287,23 @@ impl Acquisition {
 
     /// The call to which the guard belongs that has the lease now, if its caller has taken it.
     pub(super) fn held_at(&self) -> Option<Place> {
-        let life = self.life();
+        let life = lock(&self.life);
         let hold = life.hold.as_ref().filter(|hold| hold.is_taken())?;
         Some(hold.request.place)
     }
 
     /// The hold that has the lease now.
     pub(super) fn hold(&self) -> Option<Arc<Hold>> {
-        self.life().hold.clone()
+        lock(&self.life).hold.clone()
     }
 
     pub(super) fn is_over(&self) -> bool {
-        self.life().state.is_over()
+        lock(&self.life).state.is_over()
     }
 
     /// The terms of the last request.
     pub(crate) fn terms(&self) -> Terms {
-        self.life().state.terms()
+        lock(&self.life).state.terms()
     }
 
     /// The status of the lease, or `Pending` before there is one.
@@ -335,7 +321,7 @@ impl Acquisition {
         let Some(lease) = self.lease() else {
             return Swept::Nothing;
         };
-        let mut life = self.life();
+        let mut life = lock(&self.life);
         if life.state.is_over() {
             return life.state.found_unreleased();
         }
@@ -365,18 +351,14 @@ impl Acquisition {
         Swept::Lost { clean_up_at }
     }
 
-    /// Number of reserved tokens to ask for, if `wanted` would be of use. An owner has one fencing token for its tenure.
-    pub(crate) fn reserve(&self, wanted: u64) -> u64 {
-        if self.key.traits().hands_over {
-            wanted
-        } else {
-            0
-        }
-    }
-
-    /// One request for this acquisition, for a lease with `reserve` fencing tokens beside the first.
-    pub(crate) fn attempt<'a>(&'a self, token: &'a Token, mode: Mode, reserve: u64) -> Attempt<'a> {
-        let terms = self.terms();
+    /// One request for a lease on these terms, with `reserve` fencing tokens beside the first.
+    pub(super) fn attempt<'a>(
+        &'a self,
+        token: &'a Token,
+        mode: Mode,
+        terms: Terms,
+        reserve: u64,
+    ) -> Attempt<'a> {
         // A waiter counts as dead after three missed refreshes, but never so soon that a busy machine looks dead.
         let alive_for = (REFRESH.min(terms.third()) * 3).max(Duration::from_secs(5));
         Attempt {
@@ -397,7 +379,7 @@ impl Acquisition {
 
     /// Counts a guarded script that is about to be sent.
     pub(crate) fn script_sent(&self) -> OutstandingScript<'_> {
-        self.life().state.script_sent();
+        lock(&self.life).state.script_sent();
         OutstandingScript(self)
     }
 }

@@ -15,14 +15,17 @@ use crate::store::{Concerned, Events, Grant};
 
 impl Shared {
     fn acquisition_of(&self, token: &str) -> Option<Arc<Acquisition>> {
-        let sequence = self.client.sequence_of(token)?;
+        self.acquisition_with(self.client.sequence_of(token)?)
+    }
+
+    fn acquisition_with(&self, sequence: u64) -> Option<Arc<Acquisition>> {
         lock(&self.registry).acquisitions.get(&sequence).cloned()
     }
 
     /// Passes a message on to the acquisition with this token.
     fn tell(&self, token: &str, message: impl FnOnce(&mut State) -> Action) {
         if let Some(acquisition) = self.acquisition_of(token) {
-            let action = message(&mut acquisition.life().state);
+            let action = message(&mut lock(&acquisition.life).state);
             self.act(&acquisition, action);
         }
     }
@@ -34,13 +37,13 @@ impl Events for Shared {
             return;
         };
         self.has_token(grant.fence.saturating_add(grant.reserve));
-        match self.acquisition_of(token) {
+        match self.acquisition_with(sequence) {
             Some(acquisition) => {
-                let action = acquisition.life().state.pushed(grant);
+                let action = lock(&acquisition.life).state.pushed(grant);
                 self.act(&acquisition, action);
             }
             // The acquisition was forgotten. If the lock is kept for `at_least`, the message came twice.
-            None if lock(&self.registry).is_kept(sequence, self.now()) => {}
+            None if lock(&self.registry).is_kept(sequence, self.clock.now()) => {}
             None => {
                 if let Some(key) = LockKey::named(self.config.prefix(), name, grant.kind) {
                     self.decline(sequence, Arc::new(key), grant.ttl);
@@ -55,14 +58,14 @@ impl Events for Shared {
         };
         // Set the flag first, for a later take of the grant, then tell the line, for an earlier one: contention is seen in either
         // order.
-        acquisition.life().state.contended();
+        lock(&acquisition.life).state.contended();
         if let Some(line) = self.line_of(&acquisition) {
-            line.contended(&acquisition, self.now());
+            line.contended(&acquisition, self.clock.now());
         }
     }
 
     fn revoked(&self, token: &str) {
-        let now = self.now();
+        let now = self.clock.now();
         self.tell(token, |state| state.revoked(now));
     }
 
@@ -83,7 +86,7 @@ impl Events for Shared {
         let registry = lock(&self.registry);
         let acquisitions = registry.acquisitions.values();
         for acquisition in acquisitions.filter(|acquisition| of(&acquisition.key)) {
-            acquisition.life().state.interrupted();
+            lock(&acquisition.life).state.interrupted();
             acquisition.wake();
         }
     }
@@ -92,14 +95,14 @@ impl Events for Shared {
     /// every lease is confirmed, and every turn is limited as if another process waited. The server may be another one, which has
     /// not heard of the last releases: they are repeated.
     fn reconnected(&self, of: Concerned<'_>) {
-        let now = self.now();
+        let now = self.clock.now();
         let registry = lock(&self.registry);
         for line in registry.lines().filter(|line| of(&line.key)) {
             line.reconnected();
         }
         let acquisitions = registry.acquisitions.values();
         for acquisition in acquisitions.filter(|acquisition| of(&acquisition.key)) {
-            acquisition.life().state.contended();
+            lock(&acquisition.life).state.contended();
             if let Some(lease) = acquisition.lease() {
                 lease.confirm_at(now);
             }
@@ -124,7 +127,7 @@ impl Events for Shared {
     }
 
     fn has_released_lately(&self) -> bool {
-        lock(&self.registry).has_released_lately(self.now())
+        lock(&self.registry).has_released_lately(self.clock.now())
     }
 
     fn observed(&self, event: &Event<'_>) {
@@ -144,14 +147,14 @@ impl Shared {
 
     /// The server says that a token of this client holds the lock that an acquisition waits for.
     pub(super) fn check_own_holder(&self, sequence: u64, key: &Arc<LockKey>, remaining: Duration) {
-        let now = self.now();
+        let now = self.clock.now();
         let registry = lock(&self.registry);
         match registry.acquisitions.get(&sequence) {
             // Its grant message was lost, so it does not know yet that it has the lock.
             Some(holder) if holder.status(now) == Status::Pending => {
                 let holder = Arc::clone(holder);
                 drop(registry);
-                let action = holder.life().state.freed();
+                let action = lock(&holder.life).state.freed();
                 self.act(&holder, action);
             }
             Some(_) => {}

@@ -22,23 +22,20 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
         key: hold.request.key.name().to_owned(),
         reason,
     };
-    let lease = hold.acquisition().and_then(|acquisition| {
-        // The clean-up of a late request waits for as long as the lock may last.
-        acquisition.life().state.on(terms);
-        acquisition.lease()
-    });
-    let Some(lease) = lease else {
+    let (Some(acquisition), Some(lease)) = (hold.acquisition(), hold.lease()) else {
         unreachable!("a guard is made of a hold that has begun")
     };
-    lock(&shared.registry).note_longest(&hold.request.key, terms);
-    let number = lease.extend(shared.now(), terms);
-    shared.lease_due_at(shared.now());
+    // The clean-up of a late request waits for as long as the lock may last.
+    lock(&acquisition.life).state.on(terms);
+    lock(&shared.registry).note_longest(hold.request.owner.as_ref(), terms);
+    let number = lease.extend(shared.clock.now(), terms);
+    shared.lease_due_at(shared.clock.now());
     // One for a renewal that is under way, one for a connection, one for the answer. It is for a runtime that is not driven.
     let give_up = Instant::now() + shared.config.command_deadline.saturating_mul(3);
     loop {
         let mut changed = pin!(lease.changed());
         changed.as_mut().enable();
-        let now = shared.now();
+        let now = shared.clock.now();
         match hold.status(now) {
             Status::Lost(reason) => return Err(lost(reason)),
             Status::Held | Status::Pending | Status::Released => {}

@@ -34,7 +34,7 @@ pub(crate) async fn guarded(
         && let Some(lease) = acquisition.lease()
         && lease.lose(LossReason::Gone)
     {
-        shared.lease_due_at(shared.now());
+        shared.lease_due_at(shared.clock.now());
     }
     Ok(value)
 }

@@ -132,6 +132,11 @@ impl Hold {
         self.acquisition.get()
     }
 
+    /// Its lease, once it has begun.
+    pub(crate) fn lease(&self) -> Option<&Lease> {
+        self.acquisition.get()?.lease()
+    }
+
     pub(crate) fn fencing_token(&self) -> FencingToken {
         FencingToken::new(self.fence.load(Ordering::Relaxed))
     }
@@ -168,10 +173,7 @@ impl Hold {
         if phase != Status::Held {
             return phase;
         }
-        let lease = self
-            .acquisition
-            .get()
-            .and_then(|acquisition| acquisition.lease());
+        let lease = self.lease();
         match lease.map(|lease| lease.status(now)) {
             Some(Status::Lost(reason)) => {
                 let end = lease.map_or(now, Lease::end);
@@ -266,11 +268,14 @@ impl Hold {
 
     /// End of the hold if the server confirms nothing more.
     pub(crate) fn end(&self) -> Moment {
-        let lease = self
-            .acquisition
-            .get()
-            .and_then(|acquisition| acquisition.lease());
+        let lease = self.lease();
         lease.map_or(Moment(0), |lease| lease.end().min(self.cap()))
+    }
+
+    /// When the task next looks at the hold: to renew its lease, or at its end.
+    pub(super) fn due(&self) -> Moment {
+        let lease = self.lease();
+        lease.map_or(Moment::NEVER, Lease::due).min(self.cap())
     }
 
     /// Releases the hold. Returns the status before; only a held one changes.

@@ -295,6 +295,11 @@ impl Lease {
         self.renew_at.store(later.0, Ordering::SeqCst);
     }
 
+    /// When it is renewed or ends.
+    pub(super) fn due(&self) -> Moment {
+        self.renew_at().min(self.end())
+    }
+
     /// Moment of the next renewal.
     pub(crate) fn renew_at(&self) -> Moment {
         Moment(self.renew_at.load(Ordering::SeqCst))

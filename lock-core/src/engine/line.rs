@@ -25,10 +25,11 @@ use super::lease::Status;
 use super::state::{Asker, Granted};
 use super::yield_turn::YieldTurn;
 use crate::base::key::LockKey;
+use crate::base::kind::Traits;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::lock;
-use crate::base::time::Moment;
+use crate::base::time::{Clock, Moment};
 use crate::store::Subscription;
 
 /// Numbers of fencing tokens that a line reserves at once: few for one waiter, more for many, and twice as many each time they
@@ -72,9 +73,21 @@ pub(super) enum Step {
     ShutDown,
 }
 
+/// The place of a waiter that has joined a line.
+#[derive(Debug)]
+pub(super) enum PlaceInLine {
+    /// It is the first, and this new acquisition asks for it.
+    Leads(Arc<Acquisition>),
+    /// It depends on the first waiter, for which this acquisition asks.
+    Behind(Arc<Acquisition>),
+    /// It waits for a guard of this process.
+    BehindHolder,
+}
+
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(super) key: Arc<LockKey>,
+    pub(super) traits: &'static Traits,
     state: Mutex<LineState>,
 }
 
@@ -99,42 +112,55 @@ struct LineState {
     subscription: Option<Subscription>,
     /// When to subscribe again, after a refusal or on a new connection.
     subscribe_at: Option<Moment>,
-    /// Whether other processes have the turn, where the server keeps no queue.
-    yield_turn: YieldTurn,
+    /// Whether other processes have the turn. `None` where the server keeps a queue.
+    yield_turn: Option<YieldTurn>,
     shut_down: bool,
 }
 
 /// Its waiters.
 impl Line {
-    pub(super) fn new(key: Arc<LockKey>, yield_turn: YieldTurn) -> Arc<Self> {
-        let state = LineState {
-            yield_turn,
+    /// A line of waiters. `yield_turn` is what is known of other processes that want the lock.
+    pub(super) fn new(key: Arc<LockKey>, yield_turn: Option<YieldTurn>) -> Arc<Self> {
+        Self::with(key, |traits| LineState {
+            yield_turn: yield_turn.or_else(|| (!traits.queues).then(YieldTurn::default)),
             ..LineState::default()
-        };
-        let state = Mutex::new(state);
-        Arc::new(Self { key, state })
+        })
+    }
+
+    fn with(key: Arc<LockKey>, state: impl FnOnce(&Traits) -> LineState) -> Arc<Self> {
+        let traits = key.traits();
+        let state = Mutex::new(state(traits));
+        Arc::new(Self { key, traits, state })
     }
 
     /// Creates a line behind an acquisition that held the lock without one.
     pub(super) fn behind(key: Arc<LockKey>, holder: &Arc<Acquisition>) -> Arc<Self> {
-        let state = LineState {
+        Self::with(key, |traits| LineState {
             // A later message about contention finds this line.
-            contended: holder.life().state.is_contended(),
+            contended: lock(&holder.life).state.is_contended(),
             holder: Some(Arc::clone(holder)),
             handovers: 1,
             answered: true,
+            yield_turn: (!traits.queues).then(YieldTurn::default),
             ..LineState::default()
-        };
-        let state = Mutex::new(state);
-        Arc::new(Self { key, state })
+        })
     }
 
-    /// Adds a waiter. Returns the acquisition that must be checked from now on, since another waiter depends on the first one.
-    pub(super) fn join(&self, hold: Arc<Hold>) -> Option<Arc<Acquisition>> {
+    /// Adds a waiter, and makes the acquisition that asks for it, if nothing asks yet.
+    pub(super) fn join(
+        &self,
+        hold: &Arc<Hold>,
+        make: impl FnOnce(&LockRequest) -> Option<Arc<Acquisition>>,
+    ) -> PlaceInLine {
         let mut state = lock(&self.state);
-        state.waiting.push_back(hold);
-        let depends = state.waiting.len() > 1;
-        state.pending.as_ref().filter(|_| depends).cloned()
+        state.waiting.push_back(Arc::clone(hold));
+        if let Some(acquisition) = state.lead(make) {
+            return PlaceInLine::Leads(acquisition);
+        }
+        match &state.pending {
+            Some(pending) if state.waiting.len() > 1 => PlaceInLine::Behind(Arc::clone(pending)),
+            _ => PlaceInLine::BehindHolder,
+        }
     }
 
     /// Makes the acquisition that asks for the first waiter from now on, if nothing asks for it.
@@ -142,29 +168,16 @@ impl Line {
         &self,
         make: impl FnOnce(&LockRequest) -> Option<Arc<Acquisition>>,
     ) -> Option<Arc<Acquisition>> {
-        let mut state = lock(&self.state);
-        if state.pending.is_some() || state.holder.is_some() || state.shut_down {
-            return None;
-        }
-        let first = state.waiting.front()?;
-        let acquisition = make(&first.request)?;
-        acquisition.serve(first);
-        state.pending = Some(Arc::clone(&acquisition));
-        Some(acquisition)
+        lock(&self.state).lead(make)
     }
 
     /// The next step of the waiter with this hold.
-    pub(super) fn step(
-        &self,
-        hold: &Arc<Hold>,
-        now: impl FnOnce() -> Moment,
-        limits: Limits,
-    ) -> Step {
+    pub(super) fn step(&self, hold: &Arc<Hold>, clock: &dyn Clock, limits: Limits) -> Step {
         let mut state = lock(&self.state);
         match hold.phase() {
             Status::Pending if state.shut_down => Step::ShutDown,
             Status::Pending if state.is_of_holder(hold) => Step::Again,
-            Status::Pending if state.is_first(hold) => state.step(hold, now, limits),
+            Status::Pending if state.is_first(hold) => state.step(hold, clock, limits),
             Status::Pending => Step::Wait,
             // A lock that came by local hand-over may be handed over again, so the line stays.
             Status::Held => Step::Held {
@@ -194,7 +207,7 @@ impl Line {
         if !first.abandon() {
             return None;
         }
-        acquisition.life().state.stalled();
+        lock(&acquisition.life).state.stalled();
         let left = state.remove(&first);
         Some((first, left))
     }
@@ -226,9 +239,9 @@ impl Line {
         let state = lock(&self.state);
         let asks = match &state.pending {
             None => false,
-            Some(_) if self.key.traits().queues => true,
+            Some(_) if self.traits.queues => true,
             // Without a queue only this process knows which waiter has been answered.
-            Some(pending) => pending.life().state.is_asked_by(Asker::Waiter),
+            Some(pending) => lock(&pending.life).state.is_asked_by(Asker::Waiter),
         };
         let waiting = state.waiting.len();
         waiting.saturating_sub(usize::from(asks)) as u64
@@ -252,7 +265,7 @@ impl Line {
     #[cfg(test)]
     pub(super) fn is_waiting(&self) -> bool {
         let state = lock(&self.state);
-        let placed = |pending: &Arc<Acquisition>| pending.life().state.is_checked();
+        let placed = |pending: &Arc<Acquisition>| lock(&pending.life).state.is_checked();
         !state.waiting.is_empty()
             && (state.holder.is_some() || state.pending.as_ref().is_some_and(placed))
     }
@@ -309,9 +322,14 @@ impl Line {
     ) -> Option<Arc<Hold>> {
         let acquisition = ended.acquisition()?;
         let mut state = lock(&self.state);
-        if state.shut_down || !self.key.traits().hands_over || !state.is_held_by(acquisition) {
+        if state.shut_down || !self.traits.hands_over || !state.is_held_by(acquisition) {
             return None;
         }
+        let life = lock(&acquisition.life);
+        if !life.state.may_be_handed_over(now, ended.keep_until()) {
+            return None;
+        }
+        drop(life);
         let lease = acquisition.lease()?;
         // The ttl that the guard asked for is not for the next one.
         if lease.is_extension_wanted() {
@@ -346,7 +364,7 @@ impl Line {
         let ours = state.is_held_by(acquisition)
             && state.pending.is_none()
             && !state.shut_down
-            && self.key.traits().passes;
+            && self.traits.passes;
         state.waiting.front().filter(|_| ours).cloned()
     }
 
@@ -367,15 +385,21 @@ impl Line {
         let reserve = state.reserve_wanted(limits, true);
         let terms = next.request.terms;
         acquisition.serve(next);
-        acquisition.life().state.asks(Asker::Release, now, terms);
+        lock(&acquisition.life)
+            .state
+            .asks(Asker::Release, now, terms);
         state.holder = None;
         state.pending = Some(Arc::clone(acquisition));
         Some(reserve)
     }
 
     /// Number of reserved tokens that a refresh asks for.
-    pub(super) fn reserve(&self, acquisition: &Acquisition, limits: Limits) -> u64 {
-        acquisition.reserve(lock(&self.state).reserve_wanted(limits, false))
+    pub(super) fn reserve(&self, limits: Limits) -> u64 {
+        if self.traits.hands_over {
+            lock(&self.state).reserve_wanted(limits, false)
+        } else {
+            0
+        }
     }
 
     /// The acquisition has neither the lock nor a place in the queue any more.
@@ -409,7 +433,7 @@ impl Line {
 impl Line {
     /// Whether a message announces a release to this line.
     pub(super) fn is_told(&self) -> bool {
-        self.key.traits().queues || lock(&self.state).subscription.is_some()
+        self.traits.queues || lock(&self.state).subscription.is_some()
     }
 
     /// Whether the line should subscribe to the announcements of the lock now.
@@ -419,7 +443,7 @@ impl Line {
             Some(at) => at <= now,
             None => state.subscription.is_none(),
         };
-        !self.key.traits().queues && due && !state.waiting.is_empty()
+        !self.traits.queues && due && !state.waiting.is_empty()
     }
 
     /// Stores the result of subscribing. `None` means that the server refuses; the line does not ask again before `until`.
@@ -439,51 +463,58 @@ impl Line {
     pub(super) fn start_yielding(&self, now: Moment) {
         let mut state = lock(&self.state);
         let listening = state.subscription.is_some();
-        state.yield_turn.start(now, listening);
+        if let Some(yield_turn) = &mut state.yield_turn {
+            yield_turn.start(now, listening);
+        }
     }
 
     /// Records the outcome of that release: `heard` connections received the announcement, or `None` if the lock was not
     /// released. Returns the knowledge about other processes if no waiter is left in this line.
     pub(super) fn yielded(&self, heard: Option<u64>) -> Option<YieldTurn> {
-        let mut state = lock(&self.state);
+        let state = &mut *lock(&self.state);
         let listening = state.subscription.is_some();
+        let yield_turn = state.yield_turn.as_mut()?;
         let lifted = match heard {
-            Some(connections) => state.yield_turn.subscribers_heard(connections, listening),
-            None => state.yield_turn.cancel(),
+            Some(connections) => yield_turn.subscribers_heard(connections, listening),
+            None => yield_turn.cancel(),
         };
         if lifted && let Some(pending) = &state.pending {
             pending.wake();
         }
-        (state.waiting.is_empty() && state.yield_turn.is_wanted()).then(|| state.yield_turn.clone())
+        (state.waiting.is_empty() && yield_turn.is_wanted()).then(|| yield_turn.clone())
     }
 
     /// The remaining time for which other processes have the turn.
     pub(super) fn yields(&self, now: Moment) -> Option<Duration> {
-        lock(&self.state).yield_turn.pause(now)
+        lock(&self.state).yields(now)
     }
 
     /// Whether the turn of other processes is over and no request has followed: the waiter whose pause has ended must run.
     pub(super) fn is_overdue(&self, now: Moment) -> bool {
-        lock(&self.state).yield_turn.is_overdue(now)
+        let state = lock(&self.state);
+        let yield_turn = state.yield_turn.as_ref();
+        yield_turn.is_some_and(|yield_turn| yield_turn.is_overdue(now))
     }
 
     /// A message says that the lock was released: ask again.
     pub(super) fn announced(&self) {
         let mut state = lock(&self.state);
-        state.yield_turn.another_released();
+        if let Some(yield_turn) = &mut state.yield_turn {
+            yield_turn.another_released();
+        }
         if let Some(pending) = &state.pending {
-            pending.life().state.interrupted();
+            lock(&pending.life).state.interrupted();
             pending.wake();
         }
     }
 }
 
 impl LineState {
-    fn step(&mut self, hold: &Arc<Hold>, now: impl FnOnce() -> Moment, limits: Limits) -> Step {
+    fn step(&mut self, hold: &Arc<Hold>, clock: &dyn Clock, limits: Limits) -> Step {
         let Some(acquisition) = self.pending.clone() else {
             return Step::Wait;
         };
-        let now = now();
+        let now = clock.now();
         match acquisition.polled(now, hold, None) {
             Polled::Wait => Step::Wait,
             Polled::Held(granted) => {
@@ -499,8 +530,8 @@ impl LineState {
             Polled::TooLate => Step::TooLate(acquisition),
             Polled::Over => Step::Again,
             Polled::Ask => {
-                let mut life = acquisition.life();
-                if let Some(pause) = self.yield_turn.pause(now) {
+                let mut life = lock(&acquisition.life);
+                if let Some(pause) = self.yields(now) {
                     // The reason to ask must outlast the pause.
                     life.state.interrupted();
                     return Step::Yield { pause };
@@ -508,11 +539,29 @@ impl LineState {
                 life.state.asks(Asker::Waiter, now, hold.request.terms);
                 drop(life);
                 Step::Ask {
-                    reserve: acquisition.reserve(self.reserve_wanted(limits, false)),
+                    // An owner has one fencing token for its tenure.
+                    reserve: match hold.request.owner {
+                        None => self.reserve_wanted(limits, false),
+                        Some(_) => 0,
+                    },
                     acquisition,
                 }
             }
         }
+    }
+
+    fn lead(
+        &mut self,
+        make: impl FnOnce(&LockRequest) -> Option<Arc<Acquisition>>,
+    ) -> Option<Arc<Acquisition>> {
+        if self.pending.is_some() || self.holder.is_some() || self.shut_down {
+            return None;
+        }
+        let first = self.waiting.front()?;
+        let acquisition = make(&first.request)?;
+        acquisition.serve(first);
+        self.pending = Some(Arc::clone(&acquisition));
+        Some(acquisition)
     }
 
     /// Removes a waiter. Returns the acquisition if no other waiter needs it.
@@ -530,7 +579,7 @@ impl LineState {
             return self.pending.take();
         };
         pending.serve(next);
-        let mut life = pending.life();
+        let mut life = lock(&pending.life);
         if life.state.is_asked_by(Asker::Waiter) {
             life.state.asked(Asker::Waiter);
             life.state.interrupted();
@@ -552,14 +601,16 @@ impl LineState {
     }
 
     fn hold_by(&mut self, acquisition: Arc<Acquisition>, now: Moment, granted: Option<Granted>) {
-        self.contended = acquisition.life().state.is_contended();
+        self.contended = lock(&acquisition.life).state.is_contended();
         self.holder = Some(acquisition);
         for hold in &self.waiting {
             if self.is_of_holder(hold) {
                 hold.wake_cell.wake();
             }
         }
-        self.yield_turn.reacquired();
+        if let Some(yield_turn) = &mut self.yield_turn {
+            yield_turn.reacquired();
+        }
         self.handovers = 1;
         self.turn_started = Some(now);
         let (fence, reserve) = granted.map_or((0, 0), |granted| (granted.fence, granted.reserve));
@@ -569,7 +620,12 @@ impl LineState {
 
     /// Whether no knowledge is lost with this line: no reserved tokens to give out, and no processes to yield the turn to.
     fn knows_nothing(&self) -> bool {
-        self.reserve.is_empty() && !self.yield_turn.is_wanted()
+        let wanted = self.yield_turn.as_ref().is_some_and(YieldTurn::is_wanted);
+        self.reserve.is_empty() && !wanted
+    }
+
+    fn yields(&self, now: Moment) -> Option<Duration> {
+        self.yield_turn.as_ref()?.pause(now)
     }
 
     /// Number of fencing tokens that the next lease should bring beside the first. A guard's release or a waiter asks

@@ -35,6 +35,7 @@ mod extend;
 mod extension;
 mod guarded;
 mod hold;
+mod jobs;
 mod lease;
 mod line;
 mod look;
@@ -187,10 +188,10 @@ impl Engine {
             for acquisition in left {
                 if let Some(lease) = acquisition.lease() {
                     let lost = lease.lose(LossReason::ShutDown);
-                    if lost || matches!(acquisition.status(shared.now()), Status::Lost(_)) {
+                    if lost || matches!(acquisition.status(shared.clock.now()), Status::Lost(_)) {
                         // Its guard is told.
                         if let Some(hold) = acquisition.hold() {
-                            hold.status(shared.now());
+                            hold.status(shared.clock.now());
                         }
                         shared.clean_up(acquisition);
                     }
@@ -201,7 +202,7 @@ impl Engine {
         // A node of a quorum that is away would keep its votes until their ttl.
         let patience = Instant::now() + shared.config.command_deadline;
         let _ = timeout_at(end.min(patience), shared.store.cleaned_up()).await;
-        lock(&shared.registry).unfinished(shared.now())
+        lock(&shared.registry).unfinished(shared.clock.now())
     }
 }
 

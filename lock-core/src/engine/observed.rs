@@ -70,7 +70,7 @@ impl ObservedCall {
         match result {
             Ok((hold, how)) => {
                 if self.observed.is_some() {
-                    hold.observe_begin(|| shared.now(), waited, how);
+                    hold.observe_begin(|| shared.clock.now(), waited, how);
                 }
                 self.record(waited, how.word());
             }

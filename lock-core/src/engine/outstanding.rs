@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::acquisition::Acquisition;
 use super::shared::Shared;
 use super::state::{Asker, SentRequest};
+use crate::base::sync::lock;
 use crate::base::terms::Terms;
-use crate::base::time::Moment;
 use crate::base::token::Token;
 use crate::store::{Answer, Attempt, Mode, StoreError};
 
@@ -30,8 +30,8 @@ impl<'a> Outstanding<'a> {
         terms: Terms,
         reserve: u64,
     ) -> Self {
-        acquisition.life().state.requested();
-        let at = shared.now();
+        lock(&acquisition.life).state.requested();
+        let at = shared.clock.now();
         Self {
             shared,
             acquisition,
@@ -41,18 +41,10 @@ impl<'a> Outstanding<'a> {
         }
     }
 
-    /// The moment before the request was sent, on the lease clock.
-    pub(super) fn sent_at(&self) -> Moment {
-        self.sent.at
-    }
-
     /// The request as it is sent.
     pub(super) fn attempt<'b>(&'b self, token: &'b Token, mode: Mode) -> Attempt<'b> {
-        Attempt {
-            // Another request may use other terms for this acquisition at this moment.
-            ttl: self.sent.terms.ttl(),
-            ..self.acquisition.attempt(token, mode, self.reserve)
-        }
+        self.acquisition
+            .attempt(token, mode, self.sent.terms, self.reserve)
     }
 
     /// The answer has come, and the caller evaluates it. An ambiguous error leaves the request outstanding.
@@ -68,24 +60,22 @@ impl<'a> Outstanding<'a> {
     /// The answer has come, for the acquisition.
     pub(super) fn read(mut self, answer: &Result<Answer, StoreError>) {
         self.answered = true;
-        if answer.is_ok() {
+        if answer.is_ok() && self.shared.outages.is_any() {
             self.shared.answered(&self.acquisition.key);
         }
         if let Ok(Answer::Granted { fence, reserve }) = answer {
             self.shared.has_token(fence + reserve);
         }
-        let now = self.shared.now();
-        let action = self
-            .acquisition
-            .life()
-            .state
-            .answered(self.sent, answer, now);
+        let now = self.shared.clock.now();
+        let mut life = lock(&self.acquisition.life);
+        let action = life.state.answered(self.sent, answer, now);
+        drop(life);
         self.shared.act(self.acquisition, action);
     }
 
     fn end(mut self, clear: bool) {
         self.answered = true;
-        let action = self.acquisition.life().state.settled(clear);
+        let action = lock(&self.acquisition.life).state.settled(clear);
         self.shared.act(self.acquisition, action);
     }
 }
@@ -93,7 +83,7 @@ impl<'a> Outstanding<'a> {
 impl Drop for Outstanding<'_> {
     fn drop(&mut self) {
         if !self.answered {
-            let action = self.acquisition.life().state.settled(false);
+            let action = lock(&self.acquisition.life).state.settled(false);
             self.shared.act(self.acquisition, action);
         }
     }

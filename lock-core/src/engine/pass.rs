@@ -20,7 +20,8 @@ pub(super) async fn replace(
     let next = line.next_after(holder)?;
     let acquisition = shared.acquisition(&next.request).ok()?;
     let limits = shared.limits(line);
-    let Some(reserve) = line.replace(holder, &acquisition, &next, shared.now(), limits) else {
+    let Some(reserve) = line.replace(holder, &acquisition, &next, shared.clock.now(), limits)
+    else {
         shared.forget(&acquisition);
         return None;
     };
@@ -29,13 +30,13 @@ pub(super) async fn replace(
         acquisition: &acquisition,
         ask_again: true,
     };
-    shared.watch_waiter(&mut lock(&shared.registry), &acquisition);
+    shared.watch_waiter(lock(&shared.registry), &acquisition);
     let request = Outstanding::begin(shared, &acquisition, Asker::Release, terms, reserve);
     let (token, from) = (shared.token(&acquisition), shared.token(holder));
     let attempt = request.attempt(&token, Mode::Wait);
     let answer = shared.store.pass(attempt, &from).await;
     // If the client did not run for too long, the first waiter may be asking by now: the answer is outdated.
-    let awaited = acquisition.life().state.is_asked_by(Asker::Release);
+    let awaited = lock(&acquisition.life).state.is_asked_by(Asker::Release);
     let answer = match answer {
         Ok(Passed::Lost) => {
             request.settle(&answer);
@@ -55,7 +56,7 @@ pub(super) async fn replace(
         && awaited
     {
         // Mark the answer before the check is set: one that falls due during a request is put off.
-        acquisition.life().state.asked(Asker::Release);
+        lock(&acquisition.life).state.asked(Asker::Release);
         shared.check(&acquisition, Some(line), place.remaining);
     }
     let released = match answer {
@@ -79,7 +80,7 @@ struct Passing<'a> {
 
 impl Drop for Passing<'_> {
     fn drop(&mut self) {
-        let mut life = self.acquisition.life();
+        let mut life = lock(&self.acquisition.life);
         if self.ask_again {
             life.state.interrupted();
         }

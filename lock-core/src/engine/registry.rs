@@ -16,6 +16,7 @@ use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::owner::Owner;
 use crate::base::rt;
+use crate::base::sync::lock;
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::base::token::sequence_at;
@@ -55,20 +56,6 @@ enum LocalUse {
 impl LocalUse {
     fn is(&self, line: &Arc<Line>) -> bool {
         matches!(self, Self::Line(known) if Arc::ptr_eq(known, line))
-    }
-
-    /// Removes the acquisition. Returns true if nothing is left.
-    fn is_over_without(&self, acquisition: &Arc<Acquisition>) -> bool {
-        match self {
-            Self::Line(line) => {
-                line.gone(acquisition);
-                line.is_idle()
-            }
-            // Other guards of the same owner may still have the lease.
-            Self::Holder(holder) => {
-                holder.shares_lease_with(acquisition) && acquisition.is_lease_over()
-            }
-        }
     }
 }
 
@@ -117,7 +104,7 @@ impl Registry {
         }
         // No smaller than that of the present time.
         self.last_sequence = (self.last_sequence + 1).max(sequence_at(rt::unix_time()));
-        self.note_longest(&request.key, request.terms);
+        self.note_longest(request.owner.as_ref(), request.terms);
         let acquisition = Arc::new(Acquisition::new(
             self.last_sequence,
             Arc::clone(&request.key),
@@ -129,14 +116,9 @@ impl Registry {
         Ok(acquisition)
     }
 
-    /// Makes the acquisition that asks for the first waiter of this line, if nothing asks for it.
-    pub(super) fn lead(&mut self, line: &Line) -> Option<Arc<Acquisition>> {
-        line.lead(|request| self.acquisition(request).ok())
-    }
-
     /// A request on these terms will be made, perhaps for an owner, whose acquisitions share one lease.
-    pub(super) fn note_longest(&mut self, key: &LockKey, terms: Terms) {
-        if key.traits().has_owners {
+    pub(super) fn note_longest(&mut self, owner: Option<&Owner>, terms: Terms) {
+        if owner.is_some() {
             self.longest_of_owners = self.longest_of_owners.max(terms.ttl());
         }
     }
@@ -144,10 +126,10 @@ impl Registry {
     /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
     /// is the longest ttl that the manager has asked for with any owner.
     pub(super) fn lasts(&self, acquisition: &Acquisition) -> Duration {
-        if acquisition.key.traits().has_owners {
+        if acquisition.explicit_owner.is_some() {
             self.longest_of_owners
         } else {
-            acquisition.life().state.lasts()
+            lock(&acquisition.life).state.lasts()
         }
     }
 
@@ -164,7 +146,7 @@ impl Registry {
             }
             Entry::Vacant(entry) => {
                 let yield_turn = self.yields.remove(key).map(|(_, yield_turn)| yield_turn);
-                let line = Line::new(Arc::clone(key), yield_turn.unwrap_or_default());
+                let line = Line::new(Arc::clone(key), yield_turn);
                 entry.insert(LocalUse::Line(Arc::clone(&line)));
                 line
             }
@@ -218,14 +200,28 @@ impl Registry {
         }
     }
 
-    /// This acquisition does not have the lock any more, or will not get it: so says the line of the key, which may differ from
-    /// the line of the acquisition.
-    pub(super) fn gone(&mut self, acquisition: &Arc<Acquisition>) {
-        if let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&acquisition.key))
-            && entry.get().is_over_without(acquisition)
-        {
-            entry.remove();
+    /// This acquisition does not have the lock any more, or will not get it. Returns the line of the key, if it stays: it may
+    /// differ from the line of the acquisition.
+    pub(super) fn gone(&mut self, acquisition: &Arc<Acquisition>) -> Option<Arc<Line>> {
+        let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&acquisition.key)) else {
+            return None;
+        };
+        match entry.get() {
+            LocalUse::Line(line) => {
+                line.gone(acquisition);
+                if !line.is_idle() {
+                    return Some(Arc::clone(line));
+                }
+            }
+            // Other guards of the same owner may still have the lease.
+            LocalUse::Holder(holder) => {
+                if !(holder.shares_lease_with(acquisition) && acquisition.is_lease_over()) {
+                    return None;
+                }
+            }
         }
+        entry.remove();
+        None
     }
 
     /// Forgets an acquisition that needs no more work. Returns false if it was forgotten before.
@@ -256,14 +252,13 @@ impl Registry {
         }
     }
 
-    /// Schedules a check of this acquisition at `moment` or earlier. Returns the moment of the next check of any if one was
-    /// scheduled.
-    pub(super) fn check_at(&mut self, acquisition: &Acquisition, moment: Moment) -> Option<Moment> {
-        if !acquisition.life().state.check_at(moment) {
-            return None;
-        }
-        self.checks.insert((moment, acquisition.sequence));
-        self.first_check()
+    /// Schedules a check of this acquisition, unless that is `None`. Returns its moment, or one that never comes.
+    pub(super) fn check_at(&mut self, acquisition: &Acquisition, at: Option<Moment>) -> Moment {
+        let Some(at) = at else {
+            return Moment::NEVER;
+        };
+        self.checks.insert((at, acquisition.sequence));
+        at
     }
 
     /// The acquisitions whose check is due.
@@ -272,7 +267,7 @@ impl Registry {
         let due = std::mem::replace(&mut self.checks, later);
         let due = due.iter().filter_map(|(_, sequence)| {
             let acquisition = self.acquisitions.get(sequence)?;
-            let is_due = acquisition.life().state.is_due(now);
+            let is_due = lock(&acquisition.life).state.is_due(now);
             is_due.then(|| Arc::clone(acquisition))
         });
         due.collect()

@@ -8,7 +8,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::hold::{Hold, HoldEnd};
-use super::lease::Status;
+use super::lease::{Lease, Status};
 use super::pass;
 use super::shared::{Command, Shared, Then};
 use super::state::Action;
@@ -33,9 +33,9 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
         release(&shared, &acquisition).await;
         // A shutdown must not end before what a request brings is released. Longer only if a client does not run: the request is
         // cleaned up after when its client reads the answer.
-        let ended = shared.until(|| !acquisition.life().state.awaits_request());
+        let ended = shared.until(|| !lock(&acquisition.life).state.awaits_request());
         let _ = timeout(shared.config.command_deadline, ended).await;
-        let action = acquisition.life().state.cleaned_up();
+        let action = lock(&acquisition.life).state.cleaned_up();
         if action == Action::Forget {
             break;
         }
@@ -44,38 +44,39 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
 }
 
 async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
-    let ttl = acquisition.terms().ttl();
-    let lasts = shared.lasts(acquisition);
     let begun = Instant::now();
-    let mut give_up = begun + lasts;
+    let mut counted_from = begun;
     let mut pause = Duration::from_millis(10);
     loop {
         let mut reconnected = pin!(shared.reconnected.notified());
         reconnected.as_mut().enable();
         let answer = let_go(shared, acquisition).await;
         shared.release_tried(acquisition);
-        if acquisition.key.traits().has_owners && shared.is_used() && begun.elapsed() < OWNED {
-            give_up = Instant::now() + lasts;
-        }
         match answer {
             // Requests without an answer may still be under way on a connection that broke.
-            Ok(released) if acquisition.life().state.released(released) => {
+            Ok(released) if lock(&acquisition.life).state.released(released) => {
+                let ttl = acquisition.terms().ttl();
                 sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
             }
             Ok(released) => {
                 tracing::debug!(key = acquisition.key.name(), ?released, "released");
                 break;
             }
-            Err(error) if Instant::now() >= give_up => {
-                tracing::warn!(
-                    key = acquisition.key.name(),
-                    %error,
-                    "the lock could not be released: it has ended by its ttl"
-                );
-                break;
-            }
-            Err(_) => {
-                let next = Instant::now() + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
+            Err(error) => {
+                let now = Instant::now();
+                if acquisition.key.traits().has_owners && shared.is_used() && now - begun < OWNED {
+                    counted_from = now;
+                }
+                let give_up = counted_from + shared.lasts(acquisition);
+                if now >= give_up {
+                    tracing::warn!(
+                        key = acquisition.key.name(),
+                        %error,
+                        "the lock could not be released: it has ended by its ttl"
+                    );
+                    break;
+                }
+                let next = now + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
                 // The pause ends with a new connection.
                 let _ = timeout_at(next.min(give_up), reconnected).await;
                 pause = (pause * 2).min(Duration::from_secs(1));
@@ -92,7 +93,7 @@ pub(super) async fn until_confirmed_then(
     then: Then,
 ) {
     // The result does not matter: beside a release that is under way, another one is sent only to drop `then` after an answer.
-    let _ = acquisition.life().state.begin_clean_up();
+    let _ = lock(&acquisition.life).state.begin_clean_up();
     until_confirmed(shared, acquisition).await;
     drop(then);
 }
@@ -113,10 +114,13 @@ impl Shared {
     /// Ends the hold of a guard.
     pub(crate) fn end(&self, hold: &Arc<Hold>) {
         if hold.phase() != Status::Held {
-            hold.observe_end(|| self.now(), HoldEnd::Released(ReleasedHow::Unconfirmed));
+            hold.observe_end(
+                || self.clock.now(),
+                HoldEnd::Released(ReleasedHow::Unconfirmed),
+            );
             return;
         }
-        let now = self.now();
+        let now = self.clock.now();
         if hold.release(now) == Status::Held {
             if let Some(acquisition) = self.pass_on(hold, now) {
                 self.clean_up(acquisition);
@@ -127,7 +131,7 @@ impl Shared {
 
     /// As [`end`](Self::end), then drops `then` once the release is confirmed or nothing more can be done about it.
     pub(crate) fn end_then(&self, hold: &Arc<Hold>, then: Then) {
-        let now = self.now();
+        let now = self.clock.now();
         let acquisition = match hold.release(now) {
             Status::Held => self.pass_on(hold, now),
             // A release whose future was dropped continues in the background.
@@ -161,7 +165,7 @@ pub(crate) async fn confirmed(
     hold: &Arc<Hold>,
     most_tries: u32,
 ) -> Result<(), LockError> {
-    let now = shared.now();
+    let now = shared.clock.now();
     let before = hold.release(now);
     let lost = |reason| LockError::Lost {
         key: hold.request.key.name().to_owned(),
@@ -184,19 +188,19 @@ pub(crate) async fn confirmed(
         let answer = let_go(shared, &acquisition).await;
         match answer {
             Ok(Released::NotHeld)
-                if (perhaps_done || acquisition.life().state.is_cleaned_up_by_task())
-                    && shared.now() < lease_end =>
+                if (perhaps_done || lock(&acquisition.life).state.is_cleaned_up_by_task())
+                    && shared.clock.now() < lease_end =>
             {
                 break;
             }
             Ok(Released::NotHeld) => {
                 unfinished.released();
-                hold.warn_of_loss(shared.now(), LossReason::Gone);
+                hold.warn_of_loss(shared.clock.now(), LossReason::Gone);
                 return Err(lost(LossReason::Gone));
             }
             Ok(_) => break,
             Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),
-            Err(error) if tries >= most_tries || shared.now() >= lease_end => {
+            Err(error) if tries >= most_tries || shared.clock.now() >= lease_end => {
                 return Err(error.into_lock_error());
             }
             Err(error) => {
@@ -216,9 +220,9 @@ async fn let_go(
     shared: &Arc<Shared>,
     acquisition: &Arc<Acquisition>,
 ) -> Result<Released, StoreError> {
-    let now = shared.now();
+    let now = shared.clock.now();
     let token = shared.token(acquisition);
-    let keep_for = acquisition.life().state.keep_for(now);
+    let keep_for = lock(&acquisition.life).state.keep_for(now);
     if let Some(left) = keep_for {
         let keep = Renewal {
             key: &acquisition.key,
@@ -242,8 +246,8 @@ async fn let_go(
         return answer;
     }
     // Not for a clean-up, nor while other guards of the same owner keep the lock.
-    let lets_go = acquisition.lease().is_some() && acquisition.is_lease_over();
-    let yields = lets_go && !acquisition.key.traits().queues;
+    let yields =
+        !acquisition.key.traits().queues && acquisition.lease().is_some_and(Lease::is_over);
     let line = line.filter(|_| yields);
     if let Some(line) = &line {
         line.start_yielding(now);
@@ -262,7 +266,7 @@ async fn let_go(
         (None, _) => None,
     };
     if let Some(yield_turn) = yield_turn {
-        lock(&shared.registry).keep_yield(&acquisition.key, shared.now(), yield_turn);
+        lock(&shared.registry).keep_yield(&acquisition.key, shared.clock.now(), yield_turn);
     }
     released
 }
@@ -284,7 +288,7 @@ impl<'a> Unfinished<'a> {
     /// The server has confirmed the release.
     pub(super) fn released(mut self) {
         if let Some(acquisition) = self.acquisition.take() {
-            let action = acquisition.life().state.released_by_client();
+            let action = lock(&acquisition.life).state.released_by_client();
             self.shared.act(&acquisition, action);
         }
     }

@@ -86,9 +86,9 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
         if batch.is_empty() {
             return;
         }
-        let sent_at = shared.now();
+        let sent_at = shared.clock.now();
         let answers = extend(&shared, &batch).await;
-        let now = shared.now();
+        let now = shared.clock.now();
         let (mut next, mut lost, mut failed) = (Moment::NEVER, 0, None);
         let (many, mut refused) = (batch.len() > 1, Vec::new());
         for (due, answer) in batch.into_iter().zip(answers) {
@@ -103,7 +103,9 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
             let end = lease.end();
             match answer {
                 Ok(true) if due.prolongs => {
-                    shared.answered(&acquisition.key);
+                    if shared.outages.is_any() {
+                        shared.answered(&acquisition.key);
+                    }
                     shared.observe_renewal(acquisition, now, end, None);
                     next = next
                         .min(lease.renewed(now, sent_at, due.terms))
@@ -177,7 +179,7 @@ impl Shared {
 
     /// Renewals that were sent at `since` have failed, of this lock and of others on its server.
     pub(super) fn renewals_failed(&self, key: &Arc<LockKey>, since: Moment, error: &StoreError) {
-        let (now, is_there) = (self.now(), self.is_beside(key));
+        let (now, is_there) = (self.clock.now(), self.is_beside(key));
         let is_refused = matches!(error, StoreError::Misconfigured(_));
         let outages = if is_refused {
             &self.refusals
@@ -217,14 +219,12 @@ impl Shared {
 
     /// The server of this lock has answered.
     pub(super) fn answered(&self, key: &LockKey) {
-        if self.outages.is_any() {
-            self.outages_end(self.is_beside(key));
-        }
+        self.outages_end(self.is_beside(key));
     }
 
     /// The servers of these locks answer again.
     pub(super) fn outages_end(&self, is_there: impl Fn(&LockKey) -> bool) {
-        for ended in self.outages.ended(is_there, self.now()) {
+        for ended in self.outages.ended(is_there, self.clock.now()) {
             let server = self.store.server_of(&ended.key);
             let away_ms = ended.lasted.as_millis() as u64;
             tracing::info!(

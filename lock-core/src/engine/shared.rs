@@ -9,10 +9,10 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::mpsc::WeakUnboundedSender;
 
-use super::acquisition::{Acquisition, Polled, REFRESH};
+use super::acquisition::{Acquisition, Polled};
 use super::hold::{Hold, LockRequest};
 use super::lease::Lease;
-use super::line::{Limits, Line};
+use super::line::{Limits, Line, PlaceInLine};
 use super::outages::Outages;
 use super::registry::Registry;
 use super::released::ReleasedLately;
@@ -23,16 +23,13 @@ use crate::base::key::LockKey;
 use crate::base::observe::Event;
 use crate::base::place::Place;
 use crate::base::rt;
-use crate::base::sync::lock;
+use crate::base::sync::{Locked, lock};
 use crate::base::time::{Clock, Moment};
 use crate::base::token::{ClientId, Token};
 use crate::store::{AnyStore, Store};
 
 /// A value to drop when a release is over.
 pub(crate) type Then = Box<dyn Any + Send>;
-
-/// An acquisition that was made for the first waiter of a line. It is announced once no mutex is locked.
-type Led = Option<Arc<Acquisition>>;
 
 /// A command to the task.
 #[derive(Debug)]
@@ -74,10 +71,6 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn now(&self) -> Moment {
-        self.clock.now()
-    }
-
     /// The error of a server that did not answer about this lock.
     pub(crate) fn unavailable(
         &self,
@@ -129,7 +122,7 @@ impl Shared {
             Action::Lose => {
                 let lease = acquisition.lease();
                 if lease.is_some_and(|lease| lease.lose(LossReason::ForceReleased)) {
-                    self.lease_due_at(self.now());
+                    self.lease_due_at(self.clock.now());
                 }
             }
             Action::CleanUp => {
@@ -153,7 +146,7 @@ impl Shared {
     pub(super) fn clean_up(&self, acquisition: Arc<Acquisition>) {
         self.release_queued(&acquisition);
         if let Err(Command::Release(acquisition)) = self.send(Command::Release(acquisition)) {
-            let now = self.now();
+            let now = self.clock.now();
             let lease = acquisition.lease();
             let until = lease.map_or_else(|| now + self.lasts(&acquisition), Lease::end);
             if until > now {
@@ -187,7 +180,7 @@ impl Shared {
     /// Abandons an acquisition. The task cleans up after it if it has asked.
     pub(super) fn abandon(&self, acquisition: &Arc<Acquisition>) {
         acquisition.let_go();
-        let action = acquisition.life().state.abandoned();
+        let action = lock(&acquisition.life).state.abandoned();
         self.act(acquisition, action);
     }
 
@@ -210,34 +203,26 @@ impl Shared {
             return Err(LockError::ShutDown);
         }
         let line = registry.line(&hold.request.key);
-        let asks = line.join(Arc::clone(&hold));
-        let led = registry.lead(&line);
-        if let Some(asks) = asks {
-            self.watch_waiter(&mut registry, &asks);
-        }
-        drop(registry);
-        if let Some(led) = led {
-            self.observe(&led.key, |lock| Event::Outstanding { lock });
+        match line.join(&hold, |request| registry.acquisition(request).ok()) {
+            PlaceInLine::Leads(acquisition) => {
+                drop(registry);
+                self.observe(&acquisition.key, |lock| Event::Outstanding { lock });
+            }
+            PlaceInLine::Behind(acquisition) => self.watch_waiter(registry, &acquisition),
+            PlaceInLine::BehindHolder => {}
         }
         Ok((line, hold))
     }
 
-    /// Leads the line of this key where an earlier acquisition is gone: the waiter may not run.
-    fn lead_anew(&self, registry: &mut Registry, key: &LockKey) -> Led {
-        let line = registry.existing_line(key).cloned();
-        let led = line.and_then(|line| registry.lead(&line));
-        if let Some(led) = &led {
-            self.watch_waiter(registry, led);
-        }
-        led
-    }
-
-    /// Wakes the waiter that an acquisition was made for.
-    fn wake_led(&self, led: Led) {
-        if let Some(led) = led {
-            self.observe(&led.key, |lock| Event::Outstanding { lock });
-            led.wake();
-        }
+    /// Makes the acquisition that asks for the first waiter of this line, if nothing asks for it any more. The waiter is woken, and
+    /// may not run.
+    fn lead(&self, mut registry: Locked<'_, Registry>, line: &Line) {
+        let Some(acquisition) = line.lead(|request| registry.acquisition(request).ok()) else {
+            return;
+        };
+        self.watch_waiter(registry, &acquisition);
+        self.observe(&acquisition.key, |lock| Event::Outstanding { lock });
+        acquisition.wake();
     }
 
     /// A waiter leaves its line. Returns the acquisition if no other waiter needs it.
@@ -251,23 +236,20 @@ impl Shared {
     pub(super) fn lead_next(&self, line: &Arc<Line>) {
         let mut registry = lock(&self.registry);
         registry.tidy(line);
-        let led = self.lead_anew(&mut registry, &line.key);
-        drop(registry);
-        self.wake_led(led);
+        self.lead(registry, line);
     }
 
     /// This acquisition does not have the lock any more, or will not get it: the first waiter asks anew.
     pub(super) fn gone(&self, acquisition: &Arc<Acquisition>) {
         let mut registry = lock(&self.registry);
-        registry.gone(acquisition);
-        let led = self.lead_anew(&mut registry, &acquisition.key);
-        drop(registry);
-        self.wake_led(led);
+        if let Some(line) = registry.gone(acquisition) {
+            self.lead(registry, &line);
+        }
     }
 
     /// The client of an acquisition beside the line runs, and takes its grant, of which the line learns.
     pub(super) fn polled_beside(&self, acquisition: &Arc<Acquisition>, hold: &Arc<Hold>) -> Polled {
-        let now = self.now();
+        let now = self.clock.now();
         let mut registry = lock(&self.registry);
         let line = registry.line(&acquisition.key);
         let owner = acquisition.explicit_owner.as_ref();
@@ -300,15 +282,14 @@ impl Shared {
         Limits {
             handovers: self.config.handover_limit,
             time: self.config.handover_time,
-            always: !line.key.traits().queues || !self.store.pushes(&line.key),
+            always: !line.traits.queues || !self.store.pushes(&line.key),
         }
     }
 
     /// A guard has ended: hands its lease over to the next waiter, or returns the acquisition for release.
     pub(crate) fn pass_on(&self, hold: &Arc<Hold>, now: Moment) -> Option<Arc<Acquisition>> {
         let acquisition = Arc::clone(hold.acquisition()?);
-        if acquisition.ended(hold, now)
-            && let Some(line) = self.line_of(&acquisition)
+        if let Some(line) = self.line_of(&acquisition)
             && let Some(next) = line.hand_over(hold, now, self.limits(&line))
         {
             if next.cap() != Moment::NEVER {
@@ -352,7 +333,7 @@ impl Shared {
 
     /// The remaining time for which other processes have the turn to ask for this lock.
     pub(crate) fn yields(&self, key: &LockKey) -> Option<Duration> {
-        lock(&self.registry).yields(key, self.now())
+        lock(&self.registry).yields(key, self.clock.now())
     }
 
     /// Registers a forgotten acquisition again, until it is cleaned up.
@@ -383,53 +364,37 @@ impl Shared {
 
     /// A hold has begun: the task watches its renewal and its end from now on.
     pub(crate) fn watch(&self, hold: &Hold) {
-        let lease = hold
-            .acquisition()
-            .and_then(|acquisition| acquisition.lease());
-        if let Some(lease) = lease {
-            self.lease_due_at(lease.renew_at().min(hold.end()));
-        }
+        self.lease_due_at(hold.due());
     }
 
-    /// This acquisition waits, perhaps for a line. The task asks for it again after the refresh interval, or just after the end of
-    /// the holder's lease, which no message announces. A holder of another kind of client announces no release either. The spread
-    /// separates processes that wait for the same lease.
+    /// This acquisition waits, perhaps for a line, and the holder's lease ends in `remaining`: the task asks again.
     pub(super) fn check(
         &self,
         acquisition: &Acquisition,
         line: Option<&Line>,
         remaining: Duration,
     ) {
-        let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
-        let poll = self.config.poll_interval;
         let is_told = self.store.pushes(&acquisition.key) && line.is_none_or(Line::is_told);
-        let third = acquisition.terms().third();
-        let interval = if acquisition.life().state.is_held_by_foreigner() {
-            // Such clients ask often, and have no queue: a waiter that asks less often hardly ever gets the lock.
-            poll.mul_f64(0.25 + fastrand::f64() / 2.0)
-        } else if is_told {
-            third.min(REFRESH)
-        } else {
-            poll.mul_f64(0.5 + fastrand::f64())
-        };
-        let at = self.now() + interval.min(remaining.saturating_add(spread));
-        let next = lock(&self.registry).check_at(acquisition, at);
-        self.checks_due_at(next);
+        let (now, poll) = (self.clock.now(), self.config.poll_interval);
+        let mut registry = lock(&self.registry);
+        let at = lock(&acquisition.life)
+            .state
+            .refresh_at(now, is_told, poll, remaining);
+        let at = registry.check_at(acquisition, at);
+        drop(registry);
+        self.due_at(&self.checks_due, at);
     }
 
     /// Schedules a check of an acquisition whose waiter may not run and so delay others.
-    pub(super) fn watch_waiter(&self, registry: &mut Registry, acquisition: &Acquisition) {
-        if !acquisition.life().state.is_checked() {
-            let interval = acquisition.terms().third().min(REFRESH);
-            let next = registry.check_at(acquisition, self.now() + interval);
-            self.checks_due_at(next);
-        }
-    }
-
-    fn checks_due_at(&self, next: Option<Moment>) {
-        if let Some(next) = next {
-            self.due_at(&self.checks_due, next);
-        }
+    pub(super) fn watch_waiter(
+        &self,
+        mut registry: Locked<'_, Registry>,
+        acquisition: &Acquisition,
+    ) {
+        let at = lock(&acquisition.life).state.watch_at(|| self.clock.now());
+        let at = registry.check_at(acquisition, at);
+        drop(registry);
+        self.due_at(&self.checks_due, at);
     }
 
     /// A grant for a forgotten acquisition: a request that was abandoned long ago reached the server after all. The lock goes to

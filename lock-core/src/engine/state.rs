@@ -28,6 +28,9 @@ use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::store::{Answer, Grant, Released, StoreError};
 
+/// Maximum interval between two requests for a lock during a wait.
+pub(super) const REFRESH: Duration = Duration::from_secs(3);
+
 /// The state of one acquisition.
 #[derive(Debug, Clone)]
 pub(super) struct State {
@@ -374,11 +377,6 @@ impl State {
         }
     }
 
-    /// Whether it waits for a client of another kind, whose release no message announces.
-    pub(super) fn is_held_by_foreigner(&self) -> bool {
-        matches!(&self.stage, Stage::Waiting(waiting) if waiting.is_foreign)
-    }
-
     fn waiting(&mut self) -> Option<&mut Received> {
         match &mut self.stage {
             Stage::Waiting(waiting) => Some(waiting),
@@ -447,6 +445,15 @@ impl Received {
             at: now,
             since,
         });
+    }
+
+    /// Sets the moment of the next check, unless there is one before it.
+    fn check_at(&mut self, moment: Moment) -> Option<Moment> {
+        let earlier = moment < self.check_at;
+        earlier.then(|| {
+            self.check_at = moment;
+            moment
+        })
     }
 
     fn has_grant(&self) -> bool {
@@ -583,19 +590,45 @@ impl State {
     }
 
     /// Whether a check is due some time.
+    #[cfg(test)]
     pub(super) fn is_checked(&self) -> bool {
         matches!(&self.stage, Stage::Waiting(waiting) if waiting.check_at < Moment::NEVER)
     }
 
-    /// Sets the moment of the next check, unless there is one before it. Returns whether it was set.
-    pub(super) fn check_at(&mut self, moment: Moment) -> bool {
-        match self.waiting() {
-            Some(waiting) if moment < waiting.check_at => {
-                waiting.check_at = moment;
-                true
-            }
-            _ => false,
+    /// When the task asks again: after the refresh interval, or after about `poll`, unless a message tells of the grant, and just
+    /// after the end of the holder's lease, which is in `remaining`. `None` if it is checked earlier.
+    pub(super) fn refresh_at(
+        &mut self,
+        now: Moment,
+        is_told: bool,
+        poll: Duration,
+        remaining: Duration,
+    ) -> Option<Moment> {
+        let third = self.terms.third();
+        let waiting = self.waiting()?;
+        let interval = if waiting.is_foreign {
+            // Clients of another kind announce no release, ask often, and have no queue: a waiter that asks less often hardly
+            // ever gets the lock.
+            poll.mul_f64(0.25 + fastrand::f64() / 2.0)
+        } else if is_told {
+            third.min(REFRESH)
+        } else {
+            poll.mul_f64(0.5 + fastrand::f64())
+        };
+        // The spread separates processes that wait for the same lease.
+        let spread = Duration::from_micros(2_000 + fastrand::u64(..3_000));
+        waiting.check_at(now + interval.min(remaining.saturating_add(spread)))
+    }
+
+    /// When the task checks whether the waiter runs. `None` if it is checked earlier.
+    pub(super) fn watch_at(&mut self, now: impl FnOnce() -> Moment) -> Option<Moment> {
+        let interval = self.terms.third().min(REFRESH);
+        let waiting = self.waiting()?;
+        // Without a look at the clock where a check is due some time.
+        if waiting.check_at < Moment::NEVER {
+            return None;
         }
+        waiting.check_at(now() + interval)
     }
 
     /// A check is due, unless an earlier one has replaced it.

@@ -4,59 +4,31 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
-use futures_util::stream::FuturesUnordered;
-
 use super::acquisition::Acquisition;
-use super::refreshes::Refreshes;
-use super::release::until_confirmed;
+use super::jobs::Jobs;
 use super::renewals::{Due, renew_all, together};
 use super::shared::Shared;
-use super::state::{Action, Asker, Swept};
+use super::state::{Asker, Swept};
 use crate::base::sync::lock;
 use crate::base::time::Moment;
-
-/// Work that the task drives.
-pub(super) type Job = BoxFuture<'static, ()>;
 
 /// Maximum pause of a waiter after a failed request, with a margin.
 const MAXIMUM_PAUSE: Duration = Duration::from_millis(600);
 
-/// Releases what an acquisition has on the server, unless that has begun.
-pub(super) fn release(
-    shared: &Arc<Shared>,
-    acquisition: Arc<Acquisition>,
-    jobs: &mut FuturesUnordered<Job>,
-) {
-    let action = acquisition.life().state.begin_clean_up();
-    match action {
-        Action::CleanUp => jobs.push(Box::pin(until_confirmed(Arc::clone(shared), acquisition))),
-        action => {
-            shared.release_tried(&acquisition);
-            shared.act(&acquisition, action);
-        }
-    }
-}
-
 /// Starts all work that is due. Returns the moment of the next work.
-pub(super) fn sweep(
-    shared: &Arc<Shared>,
-    now: Moment,
-    jobs: &mut FuturesUnordered<Job>,
-    refreshes: &mut Refreshes,
-) -> Moment {
+pub(super) fn sweep(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) -> Moment {
     if shared.leases_due.load(Ordering::SeqCst) <= now.0 {
         sweep_leases(shared, now, jobs);
     }
     if shared.checks_due.load(Ordering::SeqCst) <= now.0 {
-        sweep_checks(shared, now, jobs, refreshes);
+        sweep_checks(shared, now, jobs);
     }
     let leases = Moment(shared.leases_due.load(Ordering::SeqCst));
     let checks = Moment(shared.checks_due.load(Ordering::SeqCst));
     leases.min(checks)
 }
 
-fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<Job>) {
+fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
     // From here on an earlier moment may be stored; it must not be overwritten.
     shared.leases_due.store(Moment::NEVER.0, Ordering::SeqCst);
     let mut next = Moment::NEVER;
@@ -130,34 +102,29 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut FuturesUnordered<J
     }
     for acquisition in over {
         tracing::debug!(key = acquisition.key.name(), "lost: cleaning up");
-        release(shared, acquisition, jobs);
+        jobs.release(acquisition);
     }
     // The shortest ttl of a batch limits the time for its answer, so sort by ttl. The sort is stable, so that one ttl keeps about
     // the order of memory: fetching the lock from memory is most of what a renewal costs here.
     due.sort_by_key(|due| due.terms.ttl());
     for due in together(shared, due, |due| &due.acquisition.key) {
-        jobs.push(Box::pin(renew_all(Arc::clone(shared), due)));
+        jobs.push(renew_all(Arc::clone(shared), due));
     }
     shared.leases_due.fetch_min(next.0, Ordering::SeqCst);
 }
 
-fn sweep_checks(
-    shared: &Arc<Shared>,
-    now: Moment,
-    jobs: &mut FuturesUnordered<Job>,
-    refreshes: &mut Refreshes,
-) {
+fn sweep_checks(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
     shared.checks_due.store(Moment::NEVER.0, Ordering::SeqCst);
     // The time of a request, and of the pause after its failure.
     let limit = shared.config.command_deadline.saturating_add(MAXIMUM_PAUSE);
     let due = lock(&shared.registry).due(now);
     for acquisition in due {
         if let Some(left) = shared.pass_over(&acquisition, now, limit) {
-            release(shared, left, jobs);
+            jobs.release(left);
         }
-        shared.watch_waiter(&mut lock(&shared.registry), &acquisition);
-        if acquisition.life().state.begins_refresh() {
-            refreshes.add(shared, acquisition);
+        shared.watch_waiter(lock(&shared.registry), &acquisition);
+        if lock(&acquisition.life).state.begins_refresh() {
+            jobs.refresh(acquisition);
         }
     }
     let next = lock(&shared.registry).first_check();
@@ -180,7 +147,7 @@ impl Shared {
         match acquisition.stalled_caller(now, limit)? {
             // It cannot read the answer, or repeat its release: a sweep finds what it should have released.
             Asker::Release => {
-                acquisition.life().state.stalled();
+                lock(&acquisition.life).state.stalled();
                 acquisition.wake();
                 self.lease_due_at(now);
                 None

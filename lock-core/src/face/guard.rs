@@ -79,7 +79,7 @@ impl LockGuard {
             held_ms = Empty
         );
         if !span.is_disabled() {
-            let since = guard.view.engine.shared.now();
+            let since = guard.view.engine.shared.clock.now();
             guard.traced = Some(Box::new(Traced { span, since }));
         }
         guard
@@ -419,7 +419,7 @@ impl LockGuard {
         };
         let Traced { span, since } = *traced;
         let LockView { engine, hold } = &self.view;
-        let now = engine.shared.now();
+        let now = engine.shared.clock.now();
         span.record("held_ms", millis(since.until(now)));
         span.record(
             "outcome",

@@ -57,10 +57,7 @@ impl LockView {
     /// As [`LockGuard::hold_count`](crate::LockGuard::hold_count).
     #[must_use]
     pub fn hold_count(&self) -> u32 {
-        let lease = self
-            .hold
-            .acquisition()
-            .and_then(|acquisition| acquisition.lease());
+        let lease = self.hold.lease();
         match self.status() {
             Status::Held => lease.map_or(0, Lease::users),
             _ => 0,
@@ -77,7 +74,7 @@ impl LockView {
     #[must_use]
     pub fn remaining(&self) -> Duration {
         match self.status() {
-            Status::Held => self.engine.shared.now().until(self.hold.end()),
+            Status::Held => self.engine.shared.clock.now().until(self.hold.end()),
             _ => Duration::ZERO,
         }
     }
@@ -97,17 +94,14 @@ impl LockView {
 
     async fn until_lost(&self) -> LossReason {
         let hold = &self.hold;
-        let Some(lease) = hold
-            .acquisition()
-            .and_then(|acquisition| acquisition.lease())
-        else {
+        let Some(lease) = hold.lease() else {
             // A view belongs to a hold that has begun.
             return std::future::pending().await;
         };
         loop {
             let mut changed = pin!(lease.changed());
             changed.as_mut().enable();
-            let now = self.engine.shared.now();
+            let now = self.engine.shared.clock.now();
             match hold.status(now) {
                 Status::Lost(reason) => return reason,
                 Status::Held => {
@@ -122,7 +116,7 @@ impl LockView {
     #[cfg(feature = "tokio-util")]
     #[must_use]
     pub fn cancellation(&self) -> tokio_util::sync::CancellationToken {
-        self.hold.cancellation(self.engine.shared.now())
+        self.hold.cancellation(self.engine.shared.clock.now())
     }
 
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
@@ -145,6 +139,6 @@ impl LockView {
     }
 
     fn status(&self) -> Status {
-        self.hold.status(self.engine.shared.now())
+        self.hold.status(self.engine.shared.clock.now())
     }
 }

@@ -28,7 +28,7 @@ async fn a_grant_that_is_told_again_does_not_give_back_a_lock_that_is_kept() {
         ttl: Duration::from_secs(9),
     };
     let tell = |sequence| shared.granted(shared.client.token(sequence).as_str(), grant, "lock:a");
-    let now = shared.now();
+    let now = shared.clock.now();
     lock(&shared.registry).keep(1_000, now, now + Duration::from_secs(1));
     tell(1_000);
     assert_eq!(acquisitions(shared), 0);
@@ -45,7 +45,7 @@ async fn a_release_is_tried_for_the_longest_ttl_that_was_asked_for() {
     let long = Duration::from_secs(600);
     for ttl in [long, Duration::from_secs(1)] {
         let terms = shared.config.terms(ttl).unwrap();
-        acquisition.life().state.on(terms);
+        lock(&acquisition.life).state.on(terms);
     }
     assert!(shared.lasts(&acquisition) >= long);
 }

@@ -5,14 +5,25 @@ use std::time::Duration;
 
 use super::super::acquisition::Acquisition;
 use super::super::hold::{Hold, LockRequest};
-use super::super::line::{Limits, Line, Step};
+use super::super::line::{Limits, Line, PlaceInLine, Step};
 use super::super::state::Asker;
 use super::super::yield_turn::{PAUSE, YieldTurn};
 use crate::base::key::LockKey;
 use crate::base::terms::Terms;
-use crate::base::time::Moment;
+use crate::base::time::{Clock, Moment};
 
 const T0: Moment = Moment(1 << 50);
+
+/// A clock that stands still.
+#[derive(Debug)]
+struct At(Moment);
+
+impl Clock for At {
+    fn now(&self) -> Moment {
+        self.0
+    }
+}
+
 const LIMITS: Limits = Limits {
     handovers: 1000,
     time: Duration::from_secs(1),
@@ -29,16 +40,15 @@ fn waiter() -> Arc<Hold> {
 /// A line with two waiters, and the acquisition that asks for them.
 fn of_two(yield_turn: YieldTurn) -> (Arc<Line>, Arc<Acquisition>, [Arc<Hold>; 2]) {
     let holds = [waiter(), waiter()];
-    let line = Line::new(Arc::clone(&holds[0].request.key), yield_turn);
-    for hold in &holds {
-        line.join(Arc::clone(hold));
-    }
+    let line = Line::new(Arc::clone(&holds[0].request.key), Some(yield_turn));
     let new = |request: &LockRequest| {
         let key = Arc::clone(&request.key);
         Some(Arc::new(Acquisition::new(1, key, request.terms, None)))
     };
-    let acquisition = line.lead(new).unwrap();
-    assert!(line.lead(new).is_none(), "it has one");
+    let PlaceInLine::Leads(acquisition) = line.join(&holds[0], new) else {
+        panic!("nothing asks for it")
+    };
+    assert!(matches!(line.join(&holds[1], new), PlaceInLine::Behind(_)));
     (line, acquisition, holds)
 }
 
@@ -47,7 +57,7 @@ fn a_waiter_that_does_not_run_after_it_yielded_the_turn_is_passed_over() {
     let mut yield_turn = YieldTurn::wanted_by(2);
     yield_turn.start(T0, true);
     let (line, acquisition, [first, next]) = of_two(yield_turn);
-    let step = |hold, now| line.step(hold, || now, LIMITS);
+    let step = |hold, now| line.step(hold, &At(now), LIMITS);
     assert!(matches!(step(&first, T0), Step::Yield { .. }));
     let checked = |now| {
         if line.is_overdue(now) {
@@ -67,7 +77,7 @@ fn a_waiter_that_does_not_run_after_it_yielded_the_turn_is_passed_over() {
 #[test]
 fn a_waiter_whose_request_is_late_is_passed_over() {
     let (line, acquisition, [first, next]) = of_two(YieldTurn::default());
-    let step = |hold, now| line.step(hold, || now, LIMITS);
+    let step = |hold, now| line.step(hold, &At(now), LIMITS);
     assert!(matches!(step(&first, T0), Step::Ask { .. }));
     assert!(matches!(step(&next, T0), Step::Wait));
     let limit = Duration::from_secs(5);

@@ -100,7 +100,7 @@ async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     let acquisition = Arc::clone(hold.acquisition().unwrap());
     let released = std::pin::pin!(super::confirmed(&rig.engine.shared, &hold, 1));
     acquisition.let_go();
-    let action = acquisition.life().state.settled(true);
+    let action = lock(&acquisition.life).state.settled(true);
     shared.act(&acquisition, action);
     assert!(soon(rig.take("a", true, Limit::Forever)).await.is_ok());
     let released = released.await;
@@ -427,7 +427,7 @@ async fn is_undone_when_it_lands(shared: &Shared, acquisition: &Acquisition, oth
     })
     .await;
     let token = shared.token(acquisition);
-    let late = acquisition.attempt(&token, Mode::Try, 0);
+    let late = acquisition.attempt(&token, Mode::Try, acquisition.terms(), 0);
     soon(async {
         while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
             tokio::task::yield_now().await;
@@ -444,7 +444,7 @@ async fn a_request_that_lands_after_a_drop_that_was_confirmed_is_undone() {
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let acquisition = Arc::clone(guard.view().hold.acquisition().unwrap());
     // A request without an answer may still be under way, on an old connection.
-    acquisition.life().state.count_outstanding();
+    lock(&acquisition.life).state.count_outstanding();
     drop(guard);
     is_undone_when_it_lands(shared, &acquisition, &rig).await;
 }
@@ -459,7 +459,7 @@ async fn a_late_request_is_undone_though_an_answered_one_had_the_lock() {
     let shared = &two.engine.shared;
     let acquisition = lock(&shared.registry).acquisitions[&1].clone();
     // Its refresh got no answer. Its earlier place brings it the lock, and the waiter leaves before it has seen the grant.
-    acquisition.life().state.count_outstanding();
+    lock(&acquisition.life).state.count_outstanding();
     first.release().await.unwrap();
     drop(waiting);
     // Paused time stands still as long as a task has work, so the clean-up has looked once.

@@ -208,7 +208,7 @@ async fn three_hold_at_once_and_each_is_released_by_itself() {
     // A release by force reaches one of them.
     let token = shared.token(holds[0].acquisition().unwrap());
     shared.revoked(token.as_str());
-    let now = shared.now();
+    let now = shared.clock.now();
     let held = || {
         holds
             .iter()
