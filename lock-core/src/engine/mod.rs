@@ -1,6 +1,7 @@
 //! Everything between a handle and a store: the acquisitions of this process, the local waiting lines, the watchdog.
 //!
-//! The waiting line follows lock cohorting (Dice, Marathe, Shavit: "Lock Cohorting: A General Technique for Designing NUMA
+//! An acquisition waits by itself: it wakes its waiter, and the registry has the time of its next check. A kind of lock may have
+//! waiting lines, which are a policy above it. A line follows lock cohorting (Dice, Marathe, Shavit: "Lock Cohorting: A General Technique for Designing NUMA
 //! Locks", 2012): one acquisition of this process stands in the server's queue for all its waiters, and local hand-over passes
 //! the lock on a bounded number of times.
 //!
@@ -17,7 +18,7 @@
 //! | waiting, queued | a place, and perhaps the lock, if its message was lost | a message: *granted*; a refresh: *asked*; *over*, if no waiter is left |
 //! | waiting, granted | the lock | *held*, if its waiter runs; *asked*, if the grant is old or has other terms; *over*, if no waiter runs |
 //! | held: it has a [`Lease`] | the lock | a local hand-over: *held* by the next hold; *over*, if it is released or lost |
-//! | over, released by its client | the lock, until the release is confirmed | forgotten; *by the task*, if a request is outstanding, or if two sweeps find its client standing still |
+//! | over, released by its client | the lock, until the release is confirmed | forgotten; *by the task*, if a request is outstanding, or if its client is stalled at two sweeps |
 //! | over, released by the task | unknown, until a release is confirmed or the lease has ended | forgotten; *by the task* again, with each late request |
 //!
 //! In every state an outstanding request may still take effect: the clean-up waits for it, and releases again.
