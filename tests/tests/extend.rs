@@ -315,7 +315,8 @@ async fn an_extension_that_comes_late_does_not_shorten_a_longer_one() {
         "{first:?}"
     );
     proxy.reset();
-    guard.extend(SECOND * 90).await.unwrap();
+    // The first request may still go to the connection that was reset.
+    while guard.extend(SECOND * 90).await.is_err() {}
     late.deliver();
     both_are_carried_out(&server).await;
     let on_server = server.pttl("lock:a").await;
