@@ -353,18 +353,32 @@ impl<'a> Waiter<'a> {
             return Ok(());
         }
         request.read(&answer);
-        let mut check = None;
-        let outcome = match answer {
-            Ok(Answer::Granted { .. }) => Ok(()),
+        let held_for = self.answered(acquisition, answer, owners).await;
+        acquisition.asked_for(&self.hold);
+        // Set the check only now: one that falls due during a request is put off, and subscribing may take longer than that.
+        if let Some(remaining) = held_for? {
+            self.shared.check(acquisition, self.line(), remaining);
+        }
+        Ok(())
+    }
+
+    /// What follows from an answer. Returns the rest of the holder's lease, if the waiter has to wait.
+    async fn answered(
+        &mut self,
+        acquisition: &Arc<Acquisition>,
+        answer: Result<Answer, StoreError>,
+        owners: Option<Arc<Acquisition>>,
+    ) -> Result<Option<Duration>, LockError> {
+        match answer {
+            Ok(Answer::Granted { .. }) => Ok(None),
             Ok(Answer::Queued(place)) => {
                 self.retries.over();
                 if let Some(own) = place.own_holder {
                     self.shared
                         .check_own_holder(own, &acquisition.key, place.remaining);
                 }
-                check = Some(place.remaining);
                 tracing::trace!("waiting in the queue");
-                Ok(())
+                Ok(Some(place.remaining))
             }
             Ok(Answer::Busy { remaining, holder }) if self.mode() == Mode::Try => {
                 if let Some(lease) = owners.as_ref().and_then(|holder| holder.lease())
@@ -379,21 +393,15 @@ impl<'a> Waiter<'a> {
             // Only where the server keeps no queue.
             Ok(Answer::Busy { remaining, .. }) => {
                 self.retries.over();
-                check = Some(remaining);
-                self.subscribe(acquisition).await
+                self.subscribe(acquisition).await?;
+                Ok(Some(remaining))
             }
             Ok(Answer::Foreign { kind }) => Err(LockError::NotALock {
                 key: acquisition.key.name().to_owned(),
                 kind,
             }),
-            Err(error) => self.after(acquisition, error).await,
-        };
-        acquisition.asked_for(&self.hold);
-        // Set the check only now: one that falls due during a request is put off, and subscribing may take longer than that.
-        if let Some(remaining) = check {
-            self.shared.check(acquisition, self.line(), remaining);
+            Err(error) => self.after(acquisition, error).await.map(|()| None),
         }
-        outcome
     }
 
     fn mode(&self) -> Mode {
