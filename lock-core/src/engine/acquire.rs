@@ -546,23 +546,20 @@ impl<'a> Waiter<'a> {
 
     fn out_of_time(&self) -> LockError {
         let fresh = self.shared.config.command_deadline.saturating_add(FRESH);
+        let since = self.shared.clock.now() - fresh;
         let asks = self.asks();
-        let asks = asks.as_ref().map(|asks| lock(&asks.life));
-        let trouble = asks
-            .as_ref()
-            .and_then(|asks| asks.state.trouble(self.shared.clock.now() - fresh));
-        if let Some(error) = trouble {
+        let trouble = |asks: &Arc<Acquisition>| lock(&asks.life).state.trouble(since);
+        if let Some(error) = asks.as_ref().and_then(trouble) {
             return error.into_lock_error();
         }
-        let holder = asks.and_then(|asks| asks.state.holder().map(Into::into));
-        let own = self.shared.client.name();
+        let holder = match self.line() {
+            Some(line) if line.is_held_here() => Some(self.shared.client.name().into()),
+            _ => asks.and_then(|asks| lock(&asks.life).state.holder().map(Into::into)),
+        };
         LockError::TimedOut {
             key: self.hold.request.key.name().to_owned(),
             waited: self.patience.waited(),
-            holder: match self.line() {
-                Some(line) if line.is_held_here() => Some(own.into()),
-                _ => holder,
-            },
+            holder,
         }
     }
 

@@ -301,11 +301,6 @@ impl Acquisition {
         lock(&self.life).state.is_over()
     }
 
-    /// The terms of the last request.
-    pub(crate) fn terms(&self) -> Terms {
-        lock(&self.life).state.terms()
-    }
-
     /// The status of the lease, or `Pending` before there is one.
     pub(super) fn status(&self, now: Moment) -> Status {
         match self.lease() {
@@ -328,7 +323,6 @@ impl Acquisition {
         if life.state.is_cleaned_up_by_task() {
             return Swept::Nothing;
         }
-        let drift = life.state.terms().drift();
         let (cap, status) = (life.state.cap(), lease.status(now));
         if status == Status::Held && now < cap {
             // There may be thousands of leases: a hold is checked only after its cap.
@@ -338,9 +332,9 @@ impl Acquisition {
         let hold = life.hold.as_ref().map(|hold| hold.status(now));
         let clean_up_at = match (status, hold) {
             // The server ends the lease by then, unless a renewal without an answer has prolonged it.
-            (Status::Lost(LossReason::Expired), _) => lease.end() + drift,
+            (Status::Lost(LossReason::Expired), _) => lease.end() + lease.terms().drift(),
             (Status::Held, Some(Status::Lost(LossReason::MaxHold))) => {
-                cap + drift.min(Duration::from_secs(1))
+                cap + lease.terms().drift().min(Duration::from_secs(1))
             }
             (Status::Held, Some(Status::Held | Status::Pending | Status::Released) | None) => {
                 return Swept::Held { cap };

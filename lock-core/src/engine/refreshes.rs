@@ -8,17 +8,19 @@ use super::outstanding::Outstanding;
 use super::shared::Shared;
 use super::state::Asker;
 use crate::base::sync::lock;
+use crate::base::terms::Terms;
 use crate::store::{Answer, Mode, Store};
 
 /// Asks on behalf of the waiter.
 pub(super) async fn refresh(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
-    if lock(&acquisition.life).state.is_waiting() {
-        ask_for(&shared, &acquisition).await;
+    let terms = lock(&acquisition.life).state.terms();
+    if let Some(terms) = terms {
+        ask_for(&shared, &acquisition, terms).await;
     }
     lock(&acquisition.life).state.refreshed();
 }
 
-async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
+async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>, terms: Terms) {
     let line = shared.line_of(acquisition);
     if let Some(line) = &line
         && line.needs_subscription(shared.clock.now())
@@ -31,7 +33,6 @@ async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
     let reserve = line
         .as_ref()
         .map_or(0, |line| line.reserve(shared.limits(line)));
-    let terms = acquisition.terms();
     let request = Outstanding::begin(shared, acquisition, Asker::Refresh, terms, reserve);
     let token = shared.token(acquisition);
     let attempt = request.attempt(&token, Mode::Wait);

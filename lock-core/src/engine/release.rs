@@ -55,8 +55,8 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
         match answer {
             // Requests without an answer may still be under way on a connection that broke.
             Ok(released) if lock(&acquisition.life).state.released(released) => {
-                let ttl = acquisition.terms().ttl();
-                sleep(shared.config.command_deadline.min(ttl).min(ZOMBIE)).await;
+                let lasts = shared.lasts(acquisition);
+                sleep(shared.config.command_deadline.min(lasts).min(ZOMBIE)).await;
             }
             Ok(released) => {
                 tracing::debug!(key = acquisition.key.name(), ?released, "released");

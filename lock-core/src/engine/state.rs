@@ -35,8 +35,6 @@ pub(super) const REFRESH: Duration = Duration::from_secs(3);
 #[derive(Debug, Clone)]
 pub(super) struct State {
     stage: Stage,
-    /// The terms of the last request.
-    terms: Terms,
     /// Longest ttl of any request, in milliseconds, as the exponent of the next power of two: one byte per lock.
     longest: u8,
     clean_up: CleanUp,
@@ -78,6 +76,8 @@ enum Stage {
 #[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "each stands for itself")]
 struct Received {
+    /// The terms of the last request.
+    terms: Terms,
     /// The last request that was answered "queued".
     queued: Option<Queued>,
     /// A grant by an answer, and when it was heard.
@@ -218,6 +218,7 @@ impl State {
     pub(super) fn new(terms: Terms) -> Self {
         Self {
             stage: Stage::Waiting(Box::new(Received {
+                terms,
                 queued: None,
                 answered: None,
                 pushed: None,
@@ -232,7 +233,6 @@ impl State {
                 holder: None,
                 is_foreign: false,
             })),
-            terms,
             longest: exponent(terms),
             clean_up: CleanUp::ByClient,
             scripts: 0,
@@ -244,9 +244,12 @@ impl State {
         }
     }
 
-    /// The terms of the last request.
-    pub(super) fn terms(&self) -> Terms {
-        self.terms
+    /// The terms of the last request, while it waits.
+    pub(super) fn terms(&self) -> Option<Terms> {
+        match &self.stage {
+            Stage::Waiting(waiting) => Some(waiting.terms),
+            Stage::Held { .. } | Stage::Over { .. } => None,
+        }
     }
 
     /// Upper bound of the time for which the server may keep the lock: it may know an earlier request than the last one.
@@ -256,7 +259,6 @@ impl State {
 
     /// A request on these terms will be made.
     pub(super) fn on(&mut self, terms: Terms) {
-        self.terms = terms;
         self.longest = self.longest.max(exponent(terms));
     }
 
@@ -264,6 +266,7 @@ impl State {
     pub(super) fn asks(&mut self, by: Asker, now: Moment, terms: Terms) {
         self.on(terms);
         if let Some(waiting) = self.waiting() {
+            waiting.terms = terms;
             waiting.revoked = false;
             waiting.ask_again = false;
             waiting.caller = Some((by, now));
@@ -604,14 +607,13 @@ impl State {
         poll: Duration,
         remaining: Duration,
     ) -> Option<Moment> {
-        let third = self.terms.third();
         let waiting = self.waiting()?;
         let interval = if waiting.is_foreign {
             // Clients of another kind announce no release, ask often, and have no queue: a waiter that asks less often hardly
             // ever gets the lock.
             poll.mul_f64(0.25 + fastrand::f64() / 2.0)
         } else if is_told {
-            third.min(REFRESH)
+            waiting.terms.third().min(REFRESH)
         } else {
             poll.mul_f64(0.5 + fastrand::f64())
         };
@@ -622,13 +624,12 @@ impl State {
 
     /// When the task checks whether the waiter runs. `None` if it is checked earlier.
     pub(super) fn watch_at(&mut self, now: impl FnOnce() -> Moment) -> Option<Moment> {
-        let interval = self.terms.third().min(REFRESH);
         let waiting = self.waiting()?;
         // Without a look at the clock where a check is due some time.
         if waiting.check_at < Moment::NEVER {
             return None;
         }
-        waiting.check_at(now() + interval)
+        waiting.check_at(now() + waiting.terms.third().min(REFRESH))
     }
 
     /// A check is due, unless an earlier one has replaced it.

@@ -427,7 +427,7 @@ async fn is_undone_when_it_lands(shared: &Shared, acquisition: &Acquisition, oth
     })
     .await;
     let token = shared.token(acquisition);
-    let late = acquisition.attempt(&token, Mode::Try, acquisition.terms(), 0);
+    let late = acquisition.attempt(&token, Mode::Try, shared.config.terms(TTL).unwrap(), 0);
     soon(async {
         while !matches!(shared.store.acquire(late).await, Ok(Answer::Granted { .. })) {
             tokio::task::yield_now().await;
