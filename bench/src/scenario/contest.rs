@@ -90,6 +90,9 @@ pub(super) fn steps() -> Vec<Step> {
         };
         add("b", "64 tasks".to_owned(), spec);
     }
+    // A round with two waiters has one of two speeds, by where the system puts the two workers of the runtime. On one core, the
+    // worker that is woken preempts the task that has just released, before that task waits again: it finds no waiter to hand the lock
+    // to, and releases it on the server. With a runtime of one thread, and with more waiters, each round is fast.
     for tasks in HOT {
         for who in patient {
             let spec = Spec {
