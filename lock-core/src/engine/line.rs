@@ -80,7 +80,7 @@ pub(super) enum PlaceInLine {
     Leads(Arc<Acquisition>),
     /// It depends on the first waiter, for which this acquisition asks.
     Behind(Arc<Acquisition>),
-    /// It waits for a guard of this process.
+    /// It waits for a guard of this process, or for the first waiter, for which an acquisition is made at this moment.
     BehindHolder,
 }
 
@@ -154,12 +154,16 @@ impl Line {
     ) -> PlaceInLine {
         let mut state = lock(&self.state);
         state.waiting.push_back(Arc::clone(hold));
-        if let Some(acquisition) = state.lead(make) {
-            return PlaceInLine::Leads(acquisition);
+        // Where others wait, the thread that took away their acquisition makes the next one, and wakes the first of them.
+        if state.waiting.len() > 1 {
+            return match &state.pending {
+                Some(pending) => PlaceInLine::Behind(Arc::clone(pending)),
+                None => PlaceInLine::BehindHolder,
+            };
         }
-        match &state.pending {
-            Some(pending) if state.waiting.len() > 1 => PlaceInLine::Behind(Arc::clone(pending)),
-            _ => PlaceInLine::BehindHolder,
+        match state.lead(make) {
+            Some(acquisition) => PlaceInLine::Leads(acquisition),
+            None => PlaceInLine::BehindHolder,
         }
     }
 

@@ -92,3 +92,14 @@ fn a_waiter_whose_request_is_late_is_passed_over() {
     acquisition.asked_for(&next);
     assert!(matches!(step(&next, late), Step::Wait), "no reason to ask");
 }
+
+#[test]
+fn a_waiter_behind_others_leaves_it_to_them_to_make_an_acquisition() {
+    let (line, acquisition, _holds) = of_two(YieldTurn::default());
+    line.gone(&acquisition);
+    let new = |_: &LockRequest| -> Option<Arc<Acquisition>> {
+        panic!("the first one would not be woken")
+    };
+    let place = line.join(&waiter(), new);
+    assert!(matches!(place, PlaceInLine::BehindHolder));
+}
