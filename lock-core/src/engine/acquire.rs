@@ -155,6 +155,8 @@ async fn beside(
     answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
     let one_try = matches!(patience.limit, Limit::Try);
+    // No task would confirm an earlier release.
+    shared.check_alive()?;
     if shared.is_releasing(&request.key) {
         shared.after_own_release(&request.key, patience.end()).await;
     }

@@ -222,6 +222,11 @@ async fn let_go(
 ) -> Result<Released, StoreError> {
     let now = shared.clock.now();
     let token = shared.token(acquisition);
+    let line = shared.line_of(acquisition);
+    if line.is_some() {
+        // Waiters of this process depend on this release: if its caller does not run from here on, two sweeps find that soon.
+        shared.lease_due_at(now + shared.config.command_deadline);
+    }
     let keep_for = lock(&acquisition.life).state.keep_for(now);
     if let Some(left) = keep_for {
         let keep = Renewal {
@@ -239,7 +244,6 @@ async fn let_go(
             Released::NotHeld
         });
     }
-    let line = shared.line_of(acquisition);
     if let Some(line) = &line
         && let Some(answer) = Box::pin(pass::replace(shared, line, acquisition)).await
     {

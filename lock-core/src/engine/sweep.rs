@@ -145,11 +145,10 @@ impl Shared {
             acquisition.wake();
         }
         match acquisition.stalled_caller(now, limit)? {
-            // It cannot read the answer, or repeat its release: a sweep finds what it should have released.
+            // It cannot read the answer, or repeat its release: the sweeps find what it should have released.
             Asker::Release => {
                 lock(&acquisition.life).state.stalled();
                 acquisition.wake();
-                self.lease_due_at(now);
                 None
             }
             Asker::Waiter | Asker::Refresh => {
