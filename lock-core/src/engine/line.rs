@@ -351,10 +351,7 @@ impl Line {
             if !terms.serve(request.terms) || !request.renew {
                 return None;
             }
-            debug_assert!(
-                state.pending.is_none(),
-                "the first waiter has a place on the server"
-            );
+            // None is left where another acquisition has a place on the server for the first waiter.
             let fence = state.reserve.next()?;
             let next = state.waiting.pop_front()?;
             if acquisition.hand_to(now, &next, fence) {
