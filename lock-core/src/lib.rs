@@ -232,13 +232,15 @@ pub use crate::face::connect::BeginQuorum;
 pub use crate::face::global::default_manager;
 pub use crate::face::guard::LockGuard;
 pub use crate::face::guarded::{Guarded, GuardedScript};
-pub use crate::face::inspect::{LockInfo, LockWaiter, NodeInfo};
+pub use crate::face::inspect::{LockHolder, LockInfo, LockWaiter, NodeInfo};
 pub use crate::face::list::{ListedLock, LockList};
 pub use crate::face::lock::Lock;
 pub use crate::face::manager::LockManager;
 pub use crate::face::observe;
 pub use crate::face::reentrant::ReentrantLock;
+pub use crate::face::rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use crate::face::segmented::{SegmentGuard, SegmentedLock};
+pub use crate::face::semaphore::Semaphore;
 pub use crate::face::view::LockView;
 #[cfg(feature = "macros")]
 pub use lock_macros::distributed_lock;

@@ -40,7 +40,7 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 30] = [
+const ENGINE: [&str; 31] = [
     "look",
     "mod",
     "acquire",
@@ -53,6 +53,7 @@ const ENGINE: [&str; 30] = [
     "events",
     "extend",
     "guarded",
+    "reweigh",
     "release",
     "pass",
     "outstanding",

@@ -12,7 +12,8 @@ use crate::base::time::in_millis;
 /// Each variant calls for a different reaction: wait or give up ([`Busy`](Self::Busy), [`TimedOut`](Self::TimedOut)), stop trying
 /// ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), check the server
 /// ([`Unavailable`](Self::Unavailable)), or repair the program ([`Deadlock`](Self::Deadlock), [`InvalidKey`](Self::InvalidKey),
-/// [`InvalidConfig`](Self::InvalidConfig), [`NoDefaultManager`](Self::NoDefaultManager)).
+/// [`InvalidConfig`](Self::InvalidConfig), [`OtherMax`](Self::OtherMax), [`TooManyPermits`](Self::TooManyPermits),
+/// [`NoDefaultManager`](Self::NoDefaultManager)).
 ///
 /// No variant ever shows an ownership token or a password.
 ///
@@ -124,6 +125,32 @@ pub enum LockError {
         key: String,
         /// The type of the value there.
         kind: String,
+    },
+    /// The semaphore has another number of permits than the handle names.
+    #[error(
+        "semaphore `{}` has {in_use} permits on the server, and this program names {max}: name one number everywhere, or `resize` it",
+        Escaped(key)
+    )]
+    OtherMax {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The number that the handle names.
+        max: u32,
+        /// The number that the semaphore has.
+        in_use: u32,
+    },
+    /// More permits were asked for than the semaphore has.
+    #[error(
+        "{permits} permits of semaphore `{}` were asked for, which has {max}: ask for fewer, or `resize` it",
+        Escaped(key)
+    )]
+    TooManyPermits {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The number that was asked for.
+        permits: u32,
+        /// The number that the semaphore has.
+        max: u32,
     },
     /// A [guarded script](crate::LockGuard::guarded) failed, or its reply had an unexpected type. The lock is still held.
     #[error("the guarded script failed: {reason}")]
@@ -326,7 +353,11 @@ const REMEDIES: [(&str, &str); 4] = [
 /// What to do if the value is a lock after all, by its type.
 fn unless_a_lock(kind: &str) -> &'static str {
     match kind {
-        "hash" => "if it is a lock of Redisson, use `reentrant_lock`, otherwise ",
+        "hash" => {
+            "if it is a lock of Redisson, use `reentrant_lock`, if it is a semaphore or a read-write lock, `semaphore` or `rw_lock`, otherwise "
+        }
+        "semaphore" => "use `semaphore`, or ",
+        "read-write" => "use `rw_lock`, or ",
         "string without a ttl" => {
             "if `PERSIST` has removed the ttl of a lock, set one with `PEXPIRE`, otherwise "
         }

@@ -156,7 +156,7 @@ impl LockKey {
         Self::named(prefix, behind.strip_prefix(':').unwrap_or(tag), kind)
     }
 
-    fn checked(prefix: Prefix<'_>, key: &str, kind: Kind) -> Result<Self, LockError> {
+    pub(crate) fn checked(prefix: Prefix<'_>, key: &str, kind: Kind) -> Result<Self, LockError> {
         let tag = check(prefix, key).map_err(|reason| LockError::InvalidKey {
             key: key.chars().take(64).collect(),
             reason,

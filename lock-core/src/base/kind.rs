@@ -8,6 +8,42 @@ pub(crate) enum Kind {
     Exclusive,
     /// One owner, which may acquire it repeatedly, as Redisson's `RLock`.
     Reentrant,
+    /// Holders that have a number of permits each.
+    Semaphore,
+    /// Readers with one permit each, or a writer with all of them.
+    ReadWrite,
+}
+
+/// The permits that an acquisition asks for, and the number that all holders together may have. An exclusive lock has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Share {
+    pub(crate) weight: u32,
+    pub(crate) max: u32,
+}
+
+impl Share {
+    pub(crate) const ONLY: Self = Self { weight: 1, max: 1 };
+    /// Of a read-write lock. The number is fixed on the wire.
+    pub(crate) const READ: Self = Self {
+        weight: 1,
+        max: 1 << 30,
+    };
+    pub(crate) const WRITE: Self = Self {
+        weight: 1 << 30,
+        max: 1 << 30,
+    };
+
+    /// Whether a holder with this share keeps another one from all that it asks for.
+    pub(crate) fn excludes(self, other: Self) -> bool {
+        u64::from(self.weight) + u64::from(other.weight) > u64::from(other.max)
+    }
+}
+
+/// A change of a hold of a read-write lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reweigh {
+    ToReader,
+    ToWriter,
 }
 
 /// What a kind of lock can do. Everything above the stores asks for this, never for the kind.
@@ -27,7 +63,21 @@ pub(crate) struct Traits {
     pub(crate) passes: bool,
     /// All acquisitions of one owner share a lease, in any process.
     pub(crate) has_owners: bool,
+    /// A holder that acquires it again waits for itself, even where the second share fits beside the first: a waiter between them
+    /// waits for the first.
+    pub(crate) excludes_itself: bool,
 }
+
+/// What a lock can do of which several may hold a share: each waiter has its own place in the queue of the server.
+const SHARED: Traits = Traits {
+    name: "",
+    queues: true,
+    forms_line: false,
+    hands_over: false,
+    passes: false,
+    has_owners: false,
+    excludes_itself: false,
+};
 
 impl Kind {
     /// Each kind. The compiler asks for one more arm with each new kind.
@@ -39,7 +89,9 @@ impl Kind {
     pub(crate) fn next(self) -> Option<Self> {
         match self {
             Self::Exclusive => Some(Self::Reentrant),
-            Self::Reentrant => None,
+            Self::Reentrant => Some(Self::Semaphore),
+            Self::Semaphore => Some(Self::ReadWrite),
+            Self::ReadWrite => None,
         }
     }
 
@@ -52,6 +104,7 @@ impl Kind {
                 hands_over: true,
                 passes: true,
                 has_owners: false,
+                excludes_itself: true,
             },
             Self::Reentrant => &Traits {
                 name: "reentrant",
@@ -60,7 +113,22 @@ impl Kind {
                 hands_over: false,
                 passes: false,
                 has_owners: true,
+                excludes_itself: true,
+            },
+            Self::Semaphore => &Traits {
+                name: "semaphore",
+                ..SHARED
+            },
+            Self::ReadWrite => &Traits {
+                name: "read-write",
+                excludes_itself: true,
+                ..SHARED
             },
         }
+    }
+
+    /// The kind with this name, which is also its word on the wire.
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::all().find(|kind| kind.traits().name == name)
     }
 }

@@ -299,7 +299,9 @@ pub(crate) fn refusal(error: &LockError) -> &'static str {
         LockError::Unavailable { .. } => unavailable,
         LockError::ShutDown => shut_down,
         LockError::NotALock { .. } => not_a_lock,
-        LockError::InvalidConfig { .. } => misconfigured,
+        LockError::InvalidConfig { .. }
+        | LockError::OtherMax { .. }
+        | LockError::TooManyPermits { .. } => misconfigured,
         LockError::InvalidKey { .. }
         | LockError::Deadlock { .. }
         | LockError::Exhausted { .. }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::base::error::Cause;
+use crate::base::kind::Kind;
 use crate::base::token::Bearer;
 
 /// The remaining lease of a lock that never ends by itself: longer than any waiter parks.
@@ -40,7 +41,33 @@ pub(crate) enum SnapshotState {
         /// The owner of these holds; `None` for an exclusive lock.
         owner: Option<String>,
     },
+    /// Several may hold it.
+    Shared {
+        used: u32,
+        max: u32,
+        /// The first of the holders.
+        members: Vec<HolderSnapshot>,
+    },
     Foreign {
         kind: String,
     },
+}
+
+/// One of several holders.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct HolderSnapshot {
+    pub(crate) client: String,
+    pub(crate) holder: Bearer,
+    pub(crate) weight: u32,
+    pub(crate) remaining: Duration,
+}
+
+impl SnapshotState {
+    /// Whether something that is no lock has the name of one.
+    pub(crate) fn is_stranger(&self) -> Option<&str> {
+        match self {
+            Self::Foreign { kind } if Kind::named(kind).is_none() => Some(kind),
+            _ => None,
+        }
+    }
 }

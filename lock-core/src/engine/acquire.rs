@@ -402,6 +402,16 @@ impl<'a> Waiter<'a> {
                 key: acquisition.key.name().to_owned(),
                 kind,
             }),
+            Ok(Answer::OtherMax { max: in_use }) => Err(LockError::OtherMax {
+                key: acquisition.key.name().to_owned(),
+                max: self.hold.request.share.max,
+                in_use,
+            }),
+            Ok(Answer::TooMany { max }) => Err(LockError::TooManyPermits {
+                key: acquisition.key.name().to_owned(),
+                permits: self.hold.request.share.weight,
+                max,
+            }),
             Err(error) => self.after(acquisition, error).await.map(|()| None),
         }
     }

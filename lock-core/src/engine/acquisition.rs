@@ -8,6 +8,7 @@ use super::lease::{Joined, Lease, Start, Status};
 use super::state::{Asker, Granted, Next, REFRESH, State, Swept};
 use crate::base::error::LossReason;
 use crate::base::key::LockKey;
+use crate::base::kind::Share;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::lock;
@@ -40,6 +41,8 @@ pub(crate) struct Acquisition {
     pub(crate) key: Arc<LockKey>,
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) explicit_owner: Option<Owner>,
+    /// What it asks for.
+    share: Share,
     lease: OnceLock<LeaseOf>,
     pub(super) life: Mutex<Life>,
 }
@@ -90,12 +93,19 @@ impl Acquisition {
             sequence,
             key,
             explicit_owner,
+            share: Share::ONLY,
             lease: OnceLock::new(),
             life: Mutex::new(Life {
                 state: State::new(terms),
                 hold: None,
             }),
         }
+    }
+
+    /// The same, for this share of the lock.
+    pub(super) fn of(mut self, share: Share) -> Self {
+        self.share = share;
+        self
     }
 
     /// The lease, once a grant was taken.
@@ -363,6 +373,7 @@ impl Acquisition {
             alive_for,
             owner: self.owner(),
             reserve,
+            share: self.share,
         }
     }
 

@@ -21,6 +21,7 @@ use super::wake_cell::WakeCell;
 use crate::base::error::LossReason;
 use crate::base::fencing::FencingToken;
 use crate::base::key::LockKey;
+use crate::base::kind::Share;
 use crate::base::observe::{AcquiredHow, Event, ObservedLock, Observers, ReleasedHow};
 use crate::base::owner::Owner;
 use crate::base::place::Place;
@@ -40,6 +41,7 @@ pub(crate) struct LockRequest {
     pub(crate) at_least: Span,
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) owner: Option<Owner>,
+    pub(crate) share: Share,
     /// The call that asked for it.
     pub(crate) place: Place,
     /// What stands for the key in metrics; empty for none.
@@ -59,6 +61,7 @@ impl LockRequest {
             max_hold: Span::ENDLESS,
             at_least: Duration::ZERO.into(),
             owner: None,
+            share: Share::ONLY,
             place: Place::here(),
             label: "",
             observed: Observers::default(),
@@ -139,6 +142,11 @@ impl Hold {
 
     pub(crate) fn fencing_token(&self) -> FencingToken {
         FencingToken::new(self.fence.load(Ordering::Relaxed))
+    }
+
+    /// The hold has another fencing token from now on.
+    pub(super) fn renumber(&self, fence: u64) {
+        self.fence.store(fence, Ordering::Relaxed);
     }
 
     /// The status that was last seen.

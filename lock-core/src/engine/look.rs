@@ -6,11 +6,14 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 
 use super::Engine;
+use super::shared::Shared;
+use crate::base::config::check_share;
 use crate::base::error::LockError;
 use crate::base::finding::{Finding, Severity};
 use crate::base::key::LockKey;
+use crate::base::kind::Share;
 use crate::base::snapshot::{Snapshot, SnapshotState};
-use crate::store::{Cursor, Forced, Store, StoreError};
+use crate::store::{Cursor, Forced, Resized, Store, StoreError};
 
 impl Engine {
     /// Host and port of the server of a lock, if known.
@@ -76,11 +79,30 @@ impl Engine {
     }
 }
 
+/// Changes the number of permits of a semaphore.
+pub(crate) async fn resize(
+    shared: &Shared,
+    key: &LockKey,
+    from: u32,
+    to: u32,
+) -> Result<(), LockError> {
+    let name = || key.name().to_owned();
+    check_share(&name(), Share { weight: 1, max: to })?;
+    match shared.store.resize(key, from, to).await {
+        Ok(Resized::Done) => Ok(()),
+        Ok(Resized::OtherMax { max: in_use }) => Err(LockError::OtherMax {
+            key: name(),
+            max: from,
+            in_use,
+        }),
+        Ok(Resized::Foreign { kind }) => Err(LockError::NotALock { key: name(), kind }),
+        Err(error) => Err(error.into_lock_error()),
+    }
+}
+
 /// A name of a lock with something that never ends.
 fn leftover(key: &LockKey, look: &Snapshot) -> Option<Finding> {
-    let SnapshotState::Foreign { kind } = &look.state else {
-        return None;
-    };
+    let kind = look.state.is_stranger()?;
     let what = format!("`{}` is a {kind}, not a lock", key.lock().escape_debug());
     let advice = "nothing can lock this name. A holder that lives gives its lock a ttl again within a third of that: wait, and delete it if it stays and no program needs it";
     Some(Finding::of("", Severity::Problem, what, advice))

@@ -62,7 +62,7 @@ pub(super) async fn replace(
     let released = match answer {
         Ok(Answer::Granted { .. } | Answer::Queued(_)) => Ok(Released::HandedOver),
         // Another client took the key in between. The waiter's own request reports it.
-        Ok(Answer::Busy { .. } | Answer::Foreign { .. }) => Ok(Released::Free),
+        Ok(_) => Ok(Released::Free),
         Err(error) => Err(error),
     };
     passing.ask_again = matches!(released, Err(_) | Ok(Released::Free));

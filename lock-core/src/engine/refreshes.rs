@@ -52,7 +52,13 @@ async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>, terms: Te
         Ok(Answer::Busy {
             remaining: left, ..
         }) => remaining = left,
-        Ok(Answer::Granted { .. } | Answer::Foreign { .. }) | Err(_) => acquisition.wake(),
+        Ok(
+            Answer::Granted { .. }
+            | Answer::Foreign { .. }
+            | Answer::OtherMax { .. }
+            | Answer::TooMany { .. },
+        )
+        | Err(_) => acquisition.wake(),
     }
     shared.check(acquisition, line.as_deref(), remaining.min(terms.ttl()));
 }

@@ -105,12 +105,13 @@ impl Registry {
         // No smaller than that of the present time.
         self.last_sequence = (self.last_sequence + 1).max(sequence_at(rt::unix_time()));
         self.note_longest(request.owner.as_ref(), request.terms);
-        let acquisition = Arc::new(Acquisition::new(
+        let acquisition = Acquisition::new(
             self.last_sequence,
             Arc::clone(&request.key),
             request.terms,
             request.owner.clone(),
-        ));
+        );
+        let acquisition = Arc::new(acquisition.of(request.share));
         self.acquisitions
             .insert(self.last_sequence, Arc::clone(&acquisition));
         Ok(acquisition)

@@ -106,7 +106,7 @@ struct Received {
 struct Queued {
     sent_at: Moment,
     terms: Terms,
-    /// Every grant made after that answer has a larger fencing token.
+    /// Every grant made after that answer has a larger number.
     floor: u64,
 }
 
@@ -412,7 +412,9 @@ impl Received {
             // There is no queue: the waiter waits for a message or for the end of the lease.
             Ok(Answer::Busy { holder, .. }) => self.held_by(holder.clone(), false),
             // The waiter learns the reason from a request of its own.
-            Ok(Answer::Foreign { .. }) => self.ask_again = true,
+            Ok(Answer::Foreign { .. } | Answer::OtherMax { .. } | Answer::TooMany { .. }) => {
+                self.ask_again = true;
+            }
             Err(error) => {
                 self.failed(now, error.clone());
                 // The task repeats a refresh by itself.
@@ -468,7 +470,7 @@ impl Received {
         self.revoked || self.revoked_at.is_some_and(|at| sent_at < at)
     }
 
-    /// The grant that the waiter may take. A message may be old: it counts only if its fencing token is newer than the last
+    /// The grant that the waiter may take. A message may be old: it counts only if its number is newer than the last
     /// answer, and its lease counts from the request of that answer. If that request is older than a third of the ttl, or the
     /// lease has other terms than wanted, another request confirms the grant and starts a fresh lease. So it is with an answer
     /// that lay for a third of the ttl: the waiter for which it came did not run, and the lease may be nearly over.
@@ -477,7 +479,7 @@ impl Received {
             (granted, heard_at)
         } else if let (Some(grant), Some(queued)) = (self.pushed, self.queued) {
             self.pushed = None;
-            if grant.fence <= queued.floor {
+            if grant.order <= queued.floor {
                 return Next::Wait;
             }
             // The ttl of the grant is that of the request that the server knew: perhaps an earlier one, or one whose answer was
@@ -512,7 +514,7 @@ impl State {
         self.contended |= grant.contended;
         match &mut self.stage {
             Stage::Waiting(waiting) => {
-                if waiting.pushed.is_none_or(|known| known.fence < grant.fence) {
+                if waiting.pushed.is_none_or(|known| known.order < grant.order) {
                     waiting.pushed = Some(grant);
                 }
                 Action::Wake

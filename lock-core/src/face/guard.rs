@@ -10,8 +10,9 @@ use tracing::field::Empty;
 
 use crate::base::error::{LockError, LossReason};
 use crate::base::fencing::FencingToken;
+use crate::base::kind::Reweigh;
 use crate::base::time::{Moment, millis};
-use crate::engine::{Engine, Hold, Status, Then, confirmed, extend};
+use crate::engine::{Engine, Hold, Status, Then, confirmed, extend, reweigh};
 use crate::face::scope::Scope;
 use crate::face::view::LockView;
 
@@ -313,6 +314,12 @@ impl LockGuard {
         engine
             .run(extend(shared, hold, shared.config.terms(ttl)?))
             .await
+    }
+
+    /// Makes a reader the writer, or the writer a reader.
+    pub(crate) async fn reweigh(&self, to: Reweigh) -> Result<bool, LockError> {
+        let LockView { engine, hold } = &self.view;
+        engine.run(reweigh(&engine.shared, hold, to)).await
     }
 
     /// Releases the lock and waits for the server's reply.

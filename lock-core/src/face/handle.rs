@@ -5,9 +5,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::config::{check_at_least, check_max_hold};
+use crate::base::config::{check_at_least, check_max_hold, check_share};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
+use crate::base::kind::Share;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::time::Span;
@@ -25,6 +26,7 @@ pub(crate) struct LockHandle {
     pub(crate) at_least: Duration,
     pub(crate) renew: bool,
     pub(crate) label: &'static str,
+    pub(crate) share: Share,
 }
 
 /// A name that no lock can have, and why. Reported by the first call that needs the lock.
@@ -43,6 +45,7 @@ impl LockHandle {
             at_least: Duration::ZERO,
             renew: true,
             label: "",
+            share: Share::ONLY,
         }
     }
 
@@ -51,6 +54,14 @@ impl LockHandle {
         match &self.key {
             Ok(key) => key.name(),
             Err(refused) => &refused.name,
+        }
+    }
+
+    /// The same handle, for this share of the lock.
+    pub(crate) fn of(&self, share: Share) -> Self {
+        Self {
+            share,
+            ..self.clone()
         }
     }
 
@@ -65,7 +76,7 @@ impl LockHandle {
         self.engine.server_of(key)
     }
 
-    fn key(&self) -> Result<&Arc<LockKey>, LockError> {
+    pub(crate) fn key(&self) -> Result<&Arc<LockKey>, LockError> {
         self.key.as_ref().map_err(|refused| refused.error.clone())
     }
 
@@ -112,7 +123,8 @@ impl LockHandle {
                 (Limit::Forever, Some(wait)) => Limit::Within(wait),
                 (limit, _) => limit,
             };
-            if Scope::excludes(&engine, &request) {
+            let waits = !matches!(limit, Limit::Try);
+            if Scope::excludes(&engine, &request, waits) {
                 return Err(LockError::Deadlock {
                     key: request.key.name().to_owned(),
                 });
@@ -164,6 +176,7 @@ impl LockHandle {
         let ttl = self.ttl.unwrap_or(config.default_ttl);
         check_at_least(self.at_least, max_hold, (!self.renew).then_some(ttl))?;
         config.check_longest("at_least", self.at_least)?;
+        check_share(self.name(), self.share)?;
         Ok(LockRequest {
             key: Arc::clone(self.key()?),
             terms: config.terms(ttl)?,
@@ -171,6 +184,7 @@ impl LockHandle {
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
             at_least: self.at_least.into(),
             owner,
+            share: self.share,
             place: Place::in_no_task(at),
             label: self.label,
             observed: config.observed.clone(),

@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::{Duration, SystemTime};
 
 use crate::base::fencing::FencingToken;
-use crate::base::snapshot::{NodeSnapshot, Snapshot, SnapshotState};
+use crate::base::snapshot::{HolderSnapshot, NodeSnapshot, Snapshot, SnapshotState};
 use crate::base::token::Bearer;
 
 /// The state of a lock, returned by [`Lock::inspect`](crate::Lock::inspect). Stale as soon as it is read: for people and
@@ -32,6 +32,8 @@ pub struct LockInfo {
     fence: Option<FencingToken>,
     holds: u64,
     owner: Option<String>,
+    permits: Option<(u32, u32)>,
+    holders: Vec<LockHolder>,
     nodes: Vec<NodeInfo>,
 }
 
@@ -46,6 +48,8 @@ impl fmt::Debug for LockInfo {
             .field("waiters", &self.waiters)
             .field("queue", &self.queue)
             .field("holds", &self.holds)
+            .field("permits", &self.permits)
+            .field("holders", &self.holders)
             .finish_non_exhaustive()
     }
 }
@@ -62,6 +66,8 @@ impl LockInfo {
             waiters: snapshot.waiting,
             holds: 0,
             owner: None,
+            permits: None,
+            holders: Vec::new(),
             nodes: snapshot.nodes.into_iter().map(NodeInfo::new).collect(),
         };
         match snapshot.state {
@@ -78,6 +84,16 @@ impl LockInfo {
                 info.owner = owner;
                 info.holder = Some(shown(holder.name, &client));
                 info.held_since = holder.since;
+            }
+            SnapshotState::Shared { used, max, members } => {
+                info.permits = Some((used, max));
+                info.remaining = members.iter().map(|member| member.remaining).min();
+                info.holders = members.into_iter().map(LockHolder).collect();
+                info.holds = info.holders.len() as u64;
+                if let Some(first) = info.holders.first() {
+                    info.holder = Some(first.name());
+                    info.held_since = first.since();
+                }
             }
             SnapshotState::Foreign { kind } => info.foreign = Some(kind),
         }
@@ -184,7 +200,8 @@ impl LockInfo {
         &self.queue
     }
 
-    /// The owner's number of holds, over all processes: 0 if the lock was free, always 1 for a held [`Lock`](crate::Lock).
+    /// The owner's number of holds, over all processes: 0 if the lock was free, always 1 for a held [`Lock`](crate::Lock). Of a lock that
+    /// several may hold, the number of [`holders`](Self::holders).
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.holds
@@ -196,6 +213,20 @@ impl LockInfo {
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
         self.owner.as_deref()
+    }
+
+    /// The permits in use, and the number of permits, of a held [`Semaphore`](crate::Semaphore) or [`RwLock`](crate::RwLock), whose
+    /// writer has all 2^30. `None` for any other lock.
+    #[must_use]
+    pub fn permits(&self) -> Option<(u32, u32)> {
+        self.permits
+    }
+
+    /// The first 100 holders of a lock that several may hold: a [`Semaphore`](crate::Semaphore), or an [`RwLock`](crate::RwLock). Empty
+    /// for any other lock, which has one [`holder`](Self::holder).
+    #[must_use]
+    pub fn holders(&self) -> &[LockHolder] {
+        &self.holders
     }
 
     /// The type of the value under the lock's name, if that is not a lock: an acquisition then fails with
@@ -268,7 +299,9 @@ impl NodeInfo {
                 holder,
                 ..
             } => Some((shown(holder.name, &client), remaining)),
-            SnapshotState::Free | SnapshotState::Foreign { .. } => None,
+            SnapshotState::Free | SnapshotState::Shared { .. } | SnapshotState::Foreign { .. } => {
+                None
+            }
         });
         Self {
             address: snapshot.address,
@@ -300,6 +333,36 @@ impl NodeInfo {
     #[must_use]
     pub fn error(&self) -> Option<&str> {
         self.state.as_ref().err().map(String::as_str)
+    }
+}
+
+/// One of several holders of a lock.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockHolder(HolderSnapshot);
+
+impl LockHolder {
+    /// As [`LockInfo::holder`].
+    #[must_use]
+    pub fn name(&self) -> String {
+        shown(self.0.holder.name.clone(), &self.0.client)
+    }
+
+    /// The time of its request, by the clock of its machine: a holder that had to wait has held the lock for a shorter time.
+    #[must_use]
+    pub fn since(&self) -> Option<SystemTime> {
+        self.0.holder.since
+    }
+
+    /// The number of its permits. A reader has one, a writer 2^30.
+    #[must_use]
+    pub fn permits(&self) -> u32 {
+        self.0.weight
+    }
+
+    /// The rest of its lease on the server, in whole milliseconds.
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        self.0.remaining
     }
 }
 

@@ -10,7 +10,9 @@ use crate::face::builder::LockManagerBuilder;
 use crate::face::list::LockList;
 use crate::face::lock::Lock;
 use crate::face::reentrant::ReentrantLock;
+use crate::face::rw_lock::RwLock;
 use crate::face::segmented::SegmentedLock;
+use crate::face::semaphore::Semaphore;
 
 /// Makes [`Lock`]s on one server, and renews those that are held.
 ///
@@ -160,6 +162,35 @@ impl LockManager {
     /// ```
     pub fn reentrant_lock(&self, key: impl AsRef<str>) -> ReentrantLock {
         ReentrantLock::new(Arc::clone(&self.engine), key.as_ref())
+    }
+
+    /// A handle to the semaphore named `key`, with `max` permits for all processes together. No I/O; what cannot be used is reported when
+    /// it is acquired.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let permit = locks.semaphore("provider", 8).acquire().await?;
+    /// # let _ = permit; Ok(()) }
+    /// ```
+    pub fn semaphore(&self, key: impl AsRef<str>, max: u32) -> Semaphore {
+        Semaphore::new(Arc::clone(&self.engine), key.as_ref(), max)
+    }
+
+    /// A handle to the read-write lock named `key`. No I/O; a key that cannot be used is reported when it is acquired.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let reader = locks.rw_lock("config").read().await?;
+    /// # let _ = reader; Ok(()) }
+    /// ```
+    pub fn rw_lock(&self, key: impl AsRef<str>) -> RwLock {
+        RwLock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
     /// A handle to a lock with `segments` segments, 1 to 1024, each for one holder at a time. No I/O.

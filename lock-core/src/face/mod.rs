@@ -14,6 +14,8 @@ pub(crate) mod lock;
 pub(crate) mod manager;
 pub mod observe;
 pub(crate) mod reentrant;
+pub(crate) mod rw_lock;
 pub(crate) mod scope;
 pub(crate) mod segmented;
+pub(crate) mod semaphore;
 pub(crate) mod view;

@@ -41,12 +41,12 @@ impl Scope {
         INNERMOST.try_with(|scope| scope.0.view.clone()).ok()
     }
 
-    /// Whether the caller runs under a lock that excludes this request for as long as the caller runs.
-    pub(crate) fn excludes(engine: &Arc<Engine>, request: &LockRequest) -> bool {
+    /// Whether the caller runs under a lock that excludes this request, or this wait, for as long as the caller runs.
+    pub(crate) fn excludes(engine: &Arc<Engine>, request: &LockRequest, waits: bool) -> bool {
         let excludes = |scope: &Self| {
             let mut next = Some(scope);
             while let Some(Self(level)) = next {
-                if level.view.excludes(engine, request) {
+                if level.view.excludes(engine, request, waits) {
                     return true;
                 }
                 next = level.outer.as_ref();

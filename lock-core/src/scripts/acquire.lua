@@ -58,7 +58,7 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 -- A waiters hash without its queue (evicted, deleted) is stale.
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
-local refusal = enqueue(queue, waiters, begins, token, ttl, reserve, now, ARGV[4], ARGV[5])
+local refusal = enqueue(queue, waiters, begins, token, ttl, math.max(reserve, RESERVE), now, ARGV[4], ARGV[5])
 if refusal then return refusal end
 local own = ''
 if string.sub(holder, 1, ID) == string.sub(token, 1, ID) then
@@ -66,13 +66,5 @@ if string.sub(holder, 1, ID) == string.sub(token, 1, ID) then
 elseif redis.call('LINDEX', queue, 0) == token then
   -- Each request of the first waiter notifies the holder's client that the lock is contended: an earlier message may be lost.
   redis.pcall('PUBLISH', channel_of(holder, queue), 'contended ' .. holder)
-end
--- The fields of clients that have left stay while the queue exists. They are removed rarely, and all at once.
-if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then
-  local fields = redis.pcall('HGETALL', waiters)
-  for i = 1, #fields, 2 do
-    local seen = #fields[i] == ID and string.match(fields[i + 1], '^(%d+) ')
-    if seen and tonumber(seen) < now then redis.call('HDEL', waiters, fields[i]) end
-  end
 end
 return {'queued', pttl, redis.call('GET', fence) or '0', own, name_in(holder)}

@@ -1,8 +1,9 @@
 -- Gives a token the last place in the queue, or keeps the place that it has, for a client that counts as alive for `alive_for`
--- milliseconds from `now`. `begins` tells whether there is no queue so far. Returns the reply of a step that was refused (an
--- ACL): the queue is then as it was, and a queue that began here is removed with the commands that were allowed here.
-local function enqueue(queue, waiters, begins, token, ttl, reserve, now, alive_for, channel)
-  if redis.call('HSET', waiters, token, ttl .. ' ' .. math.max(reserve, RESERVE)) == 1 then
+-- milliseconds from `now`. `wanted` is noted beside its ttl. `begins` tells whether there is no queue so far. Returns the reply of a
+-- step that was refused (an ACL): the queue is then as it was, and a queue that began here is removed with the commands that were
+-- allowed here.
+local function enqueue(queue, waiters, begins, token, ttl, wanted, now, alive_for, channel)
+  if redis.call('HSET', waiters, token, ttl .. ' ' .. wanted) == 1 then
     local pushed = redis.pcall('RPUSH', queue, token)
     -- The waiters hash must not name a token without a place in the queue.
     if type(pushed) == 'table' then
@@ -18,5 +19,13 @@ local function enqueue(queue, waiters, begins, token, ttl, reserve, now, alive_f
     return kept
   end
   redis.call('PEXPIRE', waiters, QUEUE_TTL)
+  -- The fields of clients that have left stay while the queue exists. They are removed rarely, and all at once.
+  if redis.call('HLEN', waiters) > 2 * redis.call('LLEN', queue) + 100 then
+    local fields = redis.pcall('HGETALL', waiters)
+    for i = 1, #fields, 2 do
+      local seen = #fields[i] == ID and string.match(fields[i + 1], '^(%d+) ')
+      if seen and tonumber(seen) < now then redis.call('HDEL', waiters, fields[i]) end
+    end
+  end
 end
 

@@ -29,7 +29,7 @@ end
 -- The client has requested the lock with this token meanwhile. It does not wait for this reply: it uses the ttl of the message.
 if grant.token == token then return granted(grant.minted, grant.reserve, reserve) end
 
-local refusal = enqueue(queue, waiters, grant.others == 0, token, ttl, reserve, grant.now, ARGV[4], ARGV[5])
+local refusal = enqueue(queue, waiters, grant.others == 0, token, ttl, math.max(reserve, RESERVE), grant.now, ARGV[4], ARGV[5])
 if refusal then return refusal end
 local own = string.sub(grant.token, 1, ID) == string.sub(token, 1, ID) and grant.token or ''
 return {'queued', grant.ttl, grant.last, own, name_in(grant.token)}

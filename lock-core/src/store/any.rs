@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
+use super::quorum::NOT_OVER_A_QUORUM;
+use super::redis::permits;
 use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, MemoryStore, Passed, QuorumStore,
-    RedisStore, Released, Renewal, Scanned, Snapshot, Store, StoreError, Subscription,
+    RedisStore, Released, Renewal, Resized, Reweigh, Reweighed, Scanned, Snapshot, Store,
+    StoreError, Subscription,
 };
 use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
@@ -108,6 +111,39 @@ impl AnyStore {
             }
         };
         Err(StoreError::Misconfigured(without.into()))
+    }
+}
+
+impl AnyStore {
+    /// Makes a reader a writer, or a writer a reader. `from` is the fencing token of its hold.
+    pub(crate) async fn reweigh(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        from: u64,
+        to: Reweigh,
+    ) -> Result<Reweighed, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.reweigh(key, token, from, to)),
+            Self::Redis(store) => permits::reweigh(store, key, token, from, to).await,
+            Self::Quorum(_) => Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into())),
+        }
+        .map_err(|error| self.named(error))
+    }
+
+    /// Changes the number of permits of a semaphore, which is `from` for the caller.
+    pub(crate) async fn resize(
+        &self,
+        key: &LockKey,
+        from: u32,
+        to: u32,
+    ) -> Result<Resized, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.resize(key, from, to)),
+            Self::Redis(store) => permits::resize(store, key, from, to).await,
+            Self::Quorum(_) => Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into())),
+        }
+        .map_err(|error| self.named(error))
     }
 }
 

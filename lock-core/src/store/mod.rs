@@ -17,7 +17,7 @@ use futures_util::future::BoxFuture;
 use crate::base::error::{Cause, LockError};
 use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
-use crate::base::kind::Kind;
+use crate::base::kind::{Kind, Reweigh, Share};
 use crate::base::observe::Event;
 use crate::base::token::Token;
 
@@ -31,7 +31,9 @@ pub(crate) use self::redis::{
     ClusterAddresses, GuardedCall, RedisConfig, RedisStore, UserConnection,
 };
 pub(crate) use self::subscription::{Announcer, Subscription};
-pub(crate) use crate::base::snapshot::{NO_TTL, NodeSnapshot, Snapshot, SnapshotState};
+pub(crate) use crate::base::snapshot::{
+    HolderSnapshot, NO_TTL, NodeSnapshot, Snapshot, SnapshotState,
+};
 
 /// Whether an attempt that finds the lock held joins the queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,6 +57,7 @@ pub(crate) struct Attempt<'a> {
     pub(crate) owner: Option<&'a str>,
     /// The number of reserved tokens to request, besides the first fencing token.
     pub(crate) reserve: u64,
+    pub(crate) share: Share,
 }
 
 /// The answer to an [`Attempt`].
@@ -75,6 +78,34 @@ pub(crate) enum Answer {
     Foreign {
         kind: String,
     },
+    /// The semaphore has another number of permits than the one that was asked for.
+    OtherMax {
+        max: u32,
+    },
+    /// The semaphore has fewer permits than were asked for.
+    TooMany {
+        max: u32,
+    },
+}
+
+/// The answer to a [`Reweigh`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reweighed {
+    /// The fencing token from now on.
+    Done {
+        fence: u64,
+    },
+    NotHeld,
+    /// Others read, or wait.
+    NotAlone,
+}
+
+/// The answer to a change of the number of permits.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Resized {
+    Done,
+    OtherMax { max: u32 },
+    Foreign { kind: String },
 }
 
 /// A place in the queue.
@@ -82,7 +113,7 @@ pub(crate) enum Answer {
 pub(crate) struct QueuePlace {
     /// The rest of the holder's lease.
     pub(crate) remaining: Duration,
-    /// Grants made after this answer carry a larger fencing token.
+    /// Grants made after this answer have a larger number, which is the fencing token unless grants share one.
     pub(crate) last_fence: u64,
     /// The name of the holder's client, if it has one.
     pub(crate) holder: Option<Box<str>>,
@@ -124,6 +155,8 @@ pub(crate) enum Passed {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Grant {
     pub(crate) kind: Kind,
+    /// Larger than that of each earlier grant of the lock. The fencing token, unless grants share one.
+    pub(crate) order: u64,
     pub(crate) fence: u64,
     /// The number of reserved tokens after `fence`, which the client of the holder gives out.
     pub(crate) reserve: u64,

@@ -22,6 +22,7 @@ async fn a_grant_that_is_told_again_does_not_give_back_a_lock_that_is_kept() {
     let shared = &rig.engine.shared;
     let grant = Grant {
         kind: crate::base::key::LockKey::new("", "a").unwrap().kind(),
+        order: 7,
         fence: 7,
         reserve: 0,
         contended: false,

@@ -23,6 +23,7 @@ use super::shared::Shared;
 use crate::base::config::Config;
 use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
+use crate::base::kind::Share;
 use crate::base::sync::lock;
 use crate::base::time::Clock;
 use crate::base::time::manual::ManualClock;
@@ -244,12 +245,14 @@ async fn a_grant_for_a_dropped_waiter_is_handed_on_at_once() {
         alive_for: TTL,
         owner: None,
         reserve: 0,
+        share: Share::ONLY,
     };
     let Answer::Granted { fence, .. } = shared.store.acquire(attempt).await.unwrap() else {
         panic!("it was free")
     };
     let grant = Grant {
         kind: key.kind(),
+        order: fence,
         fence,
         reserve: 0,
         contended: false,

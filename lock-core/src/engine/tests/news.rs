@@ -87,6 +87,7 @@ impl Told {
 fn grant(fence: u64) -> Grant {
     Grant {
         kind: LockKey::new("", "a").unwrap().kind(),
+        order: fence,
         fence,
         reserve: 0,
         contended: false,

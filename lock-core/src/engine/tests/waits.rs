@@ -192,6 +192,7 @@ async fn three_hold_at_once_and_each_is_released_by_itself() {
     for (number, acquisition) in (1..).zip(acquisitions(&two)) {
         let grant = Grant {
             kind: key.kind(),
+            order: fence + number,
             fence: fence + number,
             reserve: 0,
             contended: false,

@@ -351,6 +351,7 @@ impl World {
         if heard {
             let action = self.state.pushed(Grant {
                 kind: crate::base::key::LockKey::new("", "a").unwrap().kind(),
+                order: self.fence,
                 fence: self.fence,
                 reserve: 0,
                 contended: false,

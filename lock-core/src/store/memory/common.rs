@@ -11,6 +11,8 @@ pub(super) enum Message {
     Granted(Token, Grant, Box<str>),
     Contended(Token),
     Revoked(Token),
+    /// It has to ask again.
+    Freed(Token),
     /// For this client, about the lock of this name.
     Unlocked(Box<str>, Box<str>),
 }

@@ -15,7 +15,7 @@ use self::common::Message;
 use self::kinds::{Locks, of_kind};
 use super::{
     Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, Passed, Released, Renewal,
-    Scanned, Snapshot, SnapshotState, Store, StoreError, Subscription,
+    Resized, Reweigh, Reweighed, Scanned, Snapshot, SnapshotState, Store, StoreError, Subscription,
 };
 use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
@@ -100,9 +100,10 @@ impl Server {
 
     fn send(&self, message: &Message) {
         let client = match message {
-            Message::Granted(token, ..) | Message::Contended(token) | Message::Revoked(token) => {
-                token.client()
-            }
+            Message::Granted(token, ..)
+            | Message::Contended(token)
+            | Message::Revoked(token)
+            | Message::Freed(token) => token.client(),
             Message::Unlocked(client, _) => client,
         };
         let sink = lock(&self.locks).common.clients.get(client).cloned();
@@ -113,6 +114,7 @@ impl Server {
                 }
                 Message::Contended(token) => events.contended(token.as_str()),
                 Message::Revoked(token) => events.revoked(token.as_str()),
+                Message::Freed(token) => events.freed(token.as_str()),
                 Message::Unlocked(_, lock) => events.unlocked(lock),
             }
         }
@@ -129,6 +131,35 @@ impl MemoryStore {
         drop(locks);
         self.server.deliver(outbox);
         result
+    }
+}
+
+impl MemoryStore {
+    pub(super) fn reweigh(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        from: u64,
+        to: Reweigh,
+    ) -> Reweighed {
+        self.run(|locks| {
+            let Locks {
+                common, read_write, ..
+            } = locks;
+            read_write.reweigh(common, key, token, from, to)
+        })
+    }
+
+    pub(super) fn resize(&self, key: &LockKey, from: u32, to: u32) -> Resized {
+        self.run(|locks| {
+            if let Some(kind) = locks.foreign(key) {
+                return Resized::Foreign { kind };
+            }
+            let Locks {
+                common, semaphores, ..
+            } = locks;
+            semaphores.resize(common, key, from, to)
+        })
     }
 }
 

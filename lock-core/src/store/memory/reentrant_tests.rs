@@ -4,8 +4,8 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
+use crate::base::kind::Share;
 use crate::base::owner::Owner;
-
 use crate::base::time::Clock;
 use crate::base::time::manual::ManualClock;
 use crate::base::token::ClientId;
@@ -83,6 +83,7 @@ impl Rig {
             alive_for: TTL,
             owner: Some(owner.as_str()),
             reserve: 0,
+            share: Share::ONLY,
         };
         self.store.acquire(attempt).await.unwrap()
     }
@@ -198,6 +199,7 @@ async fn without_an_owner_each_acquisition_is_its_own() {
         alive_for: TTL,
         owner: None,
         reserve: 0,
+        share: Share::ONLY,
     };
     granted(&rig.store.acquire(attempt(&token)).await.unwrap());
     let second = rig.client.token(2);

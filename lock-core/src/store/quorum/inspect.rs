@@ -9,6 +9,7 @@ use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
 use crate::base::error::Cause;
 use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Kind;
 use crate::base::rt::HashMap;
 use crate::base::token::Bearer;
 use crate::store::redis::{exclusive, inspected};
@@ -82,7 +83,7 @@ impl QuorumStore {
         };
         let keys = names
             .iter()
-            .filter_map(|name| exclusive::listed(prefix, name));
+            .filter_map(|name| exclusive::listed(Kind::Exclusive, prefix, name));
         let here = (on_node != 0).then_some(Cursor { on_node, ..cursor });
         let there = (node + 1 < nodes.len()).then_some(Cursor {
             node: node + 1,
@@ -123,7 +124,8 @@ fn state(nodes: &[NodeSnapshot]) -> SnapshotState {
                 votes.or_insert((Vec::new(), holder)).0.push(*remaining);
             }
             Ok(SnapshotState::Foreign { kind }) => kinds.push(kind),
-            Ok(SnapshotState::Free) | Err(_) => {}
+            // A majority does not count permits.
+            Ok(SnapshotState::Free | SnapshotState::Shared { .. }) | Err(_) => {}
         }
     }
     if kinds.len() + unknown >= majority

@@ -183,6 +183,9 @@ impl QuorumStore {
     }
 }
 
+pub(super) const NOT_OVER_A_QUORUM: &str = "semaphores and read-write locks are not over a quorum, whose nodes would count different \
+     holders: use an exclusive lock, or a manager of one master";
+
 /// Whether locks of this kind are over a quorum.
 fn check_kind(key: &LockKey) -> Result<(), StoreError> {
     match key.kind() {
@@ -192,6 +195,9 @@ fn check_kind(key: &LockKey) -> Result<(), StoreError> {
              use an exclusive lock, or a manager of one master"
                 .into(),
         )),
+        Kind::Semaphore | Kind::ReadWrite => {
+            Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into()))
+        }
     }
 }
 

@@ -46,8 +46,8 @@ pub(super) use self::error::{classify, garbled};
 pub(super) use self::examine::unreachable;
 pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::GuardedCall;
-pub(super) use self::kinds::exclusive;
 use self::kinds::of_kind;
+pub(super) use self::kinds::{exclusive, permits};
 pub(super) use self::list::scanned;
 pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
 pub(super) use self::script::{Script, script, unless_lost};
@@ -145,8 +145,9 @@ impl Store for RedisStore {
             }
         };
         let keys = names.iter();
-        let keys =
-            keys.filter_map(|name| of_kind!(cursor.kind, kind => kind::listed(prefix, name)));
+        let keys = keys.filter_map(
+            |name| of_kind!(cursor.kind, kind => kind::listed(cursor.kind, prefix, name)),
+        );
         let of_next_kind = || {
             let kind = cursor.kind.next()?;
             Some(Cursor {

@@ -131,7 +131,7 @@ pub(in crate::store) fn name(value: &Value) -> Option<Box<str>> {
 }
 
 /// The token of another client may be any bytes, cut anywhere.
-fn lossy(value: &Value) -> Parsed<String> {
+pub(super) fn lossy(value: &Value) -> Parsed<String> {
     match value {
         Value::BulkString(bytes) => Ok(String::from_utf8_lossy(bytes).into_owned()),
         _ => Err(garbled()),

@@ -113,6 +113,7 @@ pub(in crate::store) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>,
 /// append words, and in `granted`, which ends with the name of the lock, to the word `0` or `1`, behind a comma.
 ///
 /// - `granted <token> <fence> <reserve> <0|1 others queue> <ttl, ms> <lock>`, for an exclusive lock
+/// - `permit <token> <granted> <number> <kind> <ttl, ms> <lock>`, for a lock that several may hold
 /// - `contended <token>`
 /// - `revoked <token>`
 /// - `free <token>`: ask now. From a node of a quorum, or where a waiter that polls, and may be dead, was granted the lock
@@ -138,6 +139,21 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
             }
             grant.is_some()
         }
+        [
+            Some("permit"),
+            Some(token),
+            granted,
+            number,
+            kind,
+            ttl,
+            Some(lock),
+        ] => {
+            let grant = permit(granted, number, kind, ttl);
+            if let Some(grant) = grant {
+                events.granted(token, grant, lock);
+            }
+            grant.is_some()
+        }
         [Some("contended"), Some(token), ..] => {
             events.contended(token);
             true
@@ -158,6 +174,23 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
     }
 }
 
+/// A grant of permits. It is newer than another one by its own number: readers share their fencing token.
+fn permit(
+    granted: Option<&str>,
+    number: Option<&str>,
+    kind: Option<&str>,
+    ttl: Option<&str>,
+) -> Option<Grant> {
+    Some(Grant {
+        kind: Kind::named(kind?)?,
+        order: granted?.parse().ok()?,
+        fence: number?.parse().ok()?,
+        reserve: 0,
+        contended: false,
+        ttl: Duration::from_millis(ttl?.parse().ok()?),
+    })
+}
+
 /// A grant of an exclusive lock.
 fn granted(
     fence: Option<&str>,
@@ -167,6 +200,7 @@ fn granted(
 ) -> Option<Grant> {
     Some(Grant {
         kind: Kind::Exclusive,
+        order: fence?.parse().ok()?,
         fence: fence?.parse().ok()?,
         reserve: reserve?.parse().ok()?,
         contended: others?.split(',').next() == Some("1"),

@@ -282,6 +282,7 @@ impl Exclusive {
             }
             let grant = Grant {
                 kind: key.kind(),
+                order: fence,
                 fence,
                 reserve,
                 contended,

@@ -1,20 +1,35 @@
 //! The kinds of locks in memory. Each has one file: what it keeps, and its operations.
 
 pub(super) mod exclusive;
+pub(super) mod permits;
 pub(super) mod reentrant;
 
 use self::exclusive::Exclusive;
+use self::permits::Permits;
 use self::reentrant::Reentrant;
 use super::common::Common;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 
 /// All locks of a server.
-#[derive(Default)]
 pub(super) struct Locks {
     pub(super) common: Common,
     pub(super) exclusive: Exclusive,
     pub(super) reentrant: Reentrant,
+    pub(super) semaphores: Permits,
+    pub(super) read_write: Permits,
+}
+
+impl Default for Locks {
+    fn default() -> Self {
+        Self {
+            common: Common::default(),
+            exclusive: Exclusive::default(),
+            reentrant: Reentrant::default(),
+            semaphores: Permits::new(Kind::Semaphore),
+            read_write: Permits::new(Kind::ReadWrite),
+        }
+    }
 }
 
 /// Runs code with the locks of a kind, and with what all kinds share.
@@ -28,6 +43,14 @@ macro_rules! of_kind {
             }
             $crate::base::kind::Kind::Reentrant => {
                 let $kind = &mut $locks.reentrant;
+                $code
+            }
+            $crate::base::kind::Kind::Semaphore => {
+                let $kind = &mut $locks.semaphores;
+                $code
+            }
+            $crate::base::kind::Kind::ReadWrite => {
+                let $kind = &mut $locks.read_write;
                 $code
             }
         }

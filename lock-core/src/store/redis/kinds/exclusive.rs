@@ -147,8 +147,8 @@ pub(in crate::store) fn page(prefix: Prefix<'_>, cursor: u64) -> Cmd {
 }
 
 /// The lock with this name on such a page.
-pub(in crate::store) fn listed(prefix: Prefix<'_>, name: &str) -> Option<LockKey> {
-    LockKey::named(prefix, name, Kind::Exclusive)
+pub(in crate::store) fn listed(kind: Kind, prefix: Prefix<'_>, name: &str) -> Option<LockKey> {
+    LockKey::named(prefix, name, kind)
 }
 
 /// No channel announces releases: the first of the queue is told.

@@ -1,6 +1,7 @@
 //! The kinds of locks on a server. Each has one file: its keys, scripts, arguments and replies.
 
 pub(in crate::store) mod exclusive;
+pub(in crate::store) mod permits;
 pub(super) mod reentrant;
 
 /// Runs code with the file of a kind.
@@ -13,6 +14,10 @@ macro_rules! of_kind {
             }
             $crate::base::kind::Kind::Reentrant => {
                 use $crate::store::redis::kinds::reentrant as $kind;
+                $code
+            }
+            $crate::base::kind::Kind::Semaphore | $crate::base::kind::Kind::ReadWrite => {
+                use $crate::store::redis::kinds::permits as $kind;
                 $code
             }
         }

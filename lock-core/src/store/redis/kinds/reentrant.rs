@@ -143,13 +143,17 @@ pub(in crate::store::redis) fn page(prefix: Prefix<'_>, cursor: u64) -> Cmd {
 }
 
 /// The lock whose holds have this name. Its key is shown whole, since such locks have no prefix or one of their own.
-pub(in crate::store::redis) fn listed(prefix: Prefix<'_>, name: &str) -> Option<LockKey> {
+pub(in crate::store::redis) fn listed(
+    kind: Kind,
+    prefix: Prefix<'_>,
+    name: &str,
+) -> Option<LockKey> {
     let tagged = name.strip_prefix(prefix.namespace)?.strip_prefix(HOLDS)?;
     let whole = Prefix {
         prefix: "",
         ..prefix
     };
-    LockKey::beside(whole, tagged, Kind::Reentrant)
+    LockKey::beside(whole, tagged, kind)
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the same for each kind")]

@@ -1,0 +1,54 @@
+//! A writer that becomes a reader, and a reader that becomes the writer.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+
+use super::hold::Hold;
+use super::lease::Status;
+use super::shared::Shared;
+use crate::base::error::{LockError, LossReason};
+use crate::base::kind::Reweigh;
+use crate::store::{Reweighed, StoreError};
+
+/// Maximum number of requests, each of which finds what an earlier one has done.
+const TRIES: u64 = 3;
+
+/// Returns false if there are other readers, or waiters. After an error the hold may have changed on the server; its renewal and its
+/// release are the same in either case.
+pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result<bool, LockError> {
+    shared.check_alive()?;
+    let (Some(acquisition), Some(lease)) = (hold.acquisition(), hold.lease()) else {
+        unreachable!("a guard is made of a hold that has begun")
+    };
+    let token = shared.token(acquisition);
+    let from = hold.fencing_token().get();
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        if let Status::Lost(reason) = hold.status(shared.clock.now()) {
+            let key = hold.request.key.name().to_owned();
+            return Err(LockError::Lost { key, reason });
+        }
+        let answer = shared
+            .store
+            .reweigh(&acquisition.key, &token, from, to)
+            .await;
+        match answer {
+            Ok(Reweighed::Done { fence }) => {
+                shared.has_token(fence);
+                hold.renumber(fence);
+                return Ok(true);
+            }
+            Ok(Reweighed::NotAlone) => return Ok(false),
+            Ok(Reweighed::NotHeld) => {
+                lease.lose(LossReason::Gone);
+                shared.lease_due_at(shared.clock.now());
+            }
+            Err(error) if tries == TRIES || matches!(error, StoreError::Misconfigured(_)) => {
+                return Err(error.into_lock_error());
+            }
+            Err(_) => sleep(Duration::from_millis(10 * tries)).await,
+        }
+    }
+}

@@ -1,0 +1,407 @@
+//! The handle to a read-write lock, and the guards of its readers and of its writer.
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::LockError;
+use crate::base::key::LockKey;
+use crate::base::kind::{Kind, Reweigh, Share};
+use crate::engine::{Engine, Limit};
+use crate::face::guard::LockGuard;
+use crate::face::handle::LockHandle;
+use crate::face::inspect::LockInfo;
+
+/// A name that many readers, or one writer, can hold at a time, across all processes that use the same server.
+///
+/// Use it if reads take long, or if there are many of them at a time: a read costs a round trip, as a write does. For short reads, and
+/// where most acquisitions write, a [`Lock`](crate::Lock) is simpler and faster.
+///
+/// The lock is fair: readers and writers are served in FIFO order, over all processes. A writer waits for the readers before it, and
+/// the readers behind it wait for the writer; those that wait one after the other are served together.
+///
+/// # Fencing tokens
+///
+/// The [tokens](LockGuard::fencing_token) order the holds that exclude each other: a writer has a larger one than all holders before it.
+/// The readers of one phase, between two writers, share one token.
+///
+/// # Common mistakes
+///
+/// - A read inside one's own read: as soon as a writer waits between the two, each waits for the other. Inside
+///   [`with_read`](Self::with_read), and inside a function under `#[distributed_lock]`, it fails at once with
+///   [`Deadlock`](LockError::Deadlock). Pass the guard on.
+/// - A write inside one's own read waits for itself: use [`ReadGuard::try_upgrade`].
+/// - Reader and writer must be the same handle type: a [`Lock`](crate::Lock) with the same key is refused
+///   ([`NotALock`](LockError::NotALock)).
+///
+/// Not over a quorum.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = lock_core::LockManager::connect("memory://").await?;
+/// let config = locks.rw_lock("config");
+/// let (one, two) = (config.read().await?, config.read().await?);
+/// assert!(config.try_write().await?.is_none());
+/// drop((one, two));
+/// let write = config.write().await?;
+/// assert!(config.try_read().await?.is_none());
+/// # let _ = write; Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle holds nothing: call `read` or `write`"]
+pub struct RwLock {
+    pub(crate) handle: LockHandle,
+}
+
+impl fmt::Debug for RwLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.describe("RwLock", f)
+    }
+}
+
+impl RwLock {
+    pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
+        let checked = LockKey::checked(engine.shared.config.prefix(), key, Kind::ReadWrite);
+        Self {
+            handle: LockHandle::new(engine, key, checked),
+        }
+    }
+
+    /// The key as it was given, without the prefix.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// As [`Lock::ttl`](crate::Lock::ttl).
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.handle.ttl = Some(ttl);
+        self
+    }
+
+    /// As [`Lock::renew`](crate::Lock::renew).
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.handle.renew = renew;
+        self
+    }
+
+    /// As [`Lock::max_hold`](crate::Lock::max_hold), for each holder.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.handle.max_hold = Some(most);
+        self
+    }
+
+    /// As [`Lock::label`](crate::Lock::label).
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.handle.label = label;
+        self
+    }
+
+    /// Waits until no writer holds the lock or waits for it, in FIFO order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire). [`Deadlock`](LockError::Deadlock) also inside one's own read.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or a lock that was granted at that moment, is released
+    /// in the background.
+    #[track_caller]
+    pub fn read(&self) -> impl Future<Output = Result<ReadGuard, LockError>> + use<> {
+        self.read_at(Limit::Forever, Location::caller())
+    }
+
+    /// As [`read`](Self::read), waiting at most this long. Zero makes one try.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`read`](Self::read).
+    #[track_caller]
+    pub fn read_within(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<ReadGuard, LockError>> + use<> {
+        self.read_at(Limit::of(Some(limit)), Location::caller())
+    }
+
+    fn read_at(
+        &self,
+        limit: Limit,
+        at: &'static Location<'static>,
+    ) -> impl Future<Output = Result<ReadGuard, LockError>> + use<> {
+        let taking = self.handle.of(Share::READ).take(limit, None, at);
+        async { taking.await.map(|guard| ReadGuard { guard }) }
+    }
+
+    /// Reads if no writer holds the lock or waits for it; never waits. `None` otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`read`](Self::read).
+    #[track_caller]
+    pub fn try_read(&self) -> impl Future<Output = Result<Option<ReadGuard>, LockError>> + use<> {
+        let reader = self.handle.of(Share::READ);
+        let taking = reader.try_acquire(None, Location::caller());
+        async { Ok(taking.await?.map(|guard| ReadGuard { guard })) }
+    }
+
+    /// Runs `body` as a reader; as [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Errors
+    ///
+    /// As [`read`](Self::read), and [`Lost`](LockError::Lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    #[track_caller]
+    pub fn with_read<T>(
+        &self,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> impl Future<Output = Result<T, LockError>> {
+        let (handle, at) = (self.handle.of(Share::READ), Location::caller());
+        async move { handle.with(None, at, body).await }
+    }
+
+    /// Waits until no other holder has the lock, in FIFO order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`read`](Self::read).
+    #[track_caller]
+    pub fn write(&self) -> impl Future<Output = Result<WriteGuard, LockError>> + use<> {
+        self.write_at(Limit::Forever, Location::caller())
+    }
+
+    /// As [`write`](Self::write), waiting at most this long. Zero makes one try.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`read`](Self::read).
+    #[track_caller]
+    pub fn write_within(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<WriteGuard, LockError>> + use<> {
+        self.write_at(Limit::of(Some(limit)), Location::caller())
+    }
+
+    fn write_at(
+        &self,
+        limit: Limit,
+        at: &'static Location<'static>,
+    ) -> impl Future<Output = Result<WriteGuard, LockError>> + use<> {
+        let taking = self.handle.of(Share::WRITE).take(limit, None, at);
+        async { taking.await.map(|guard| WriteGuard { guard }) }
+    }
+
+    /// Writes if the lock is free and there are no waiters; never waits. `None` otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`read`](Self::read).
+    #[track_caller]
+    pub fn try_write(&self) -> impl Future<Output = Result<Option<WriteGuard>, LockError>> + use<> {
+        let writer = self.handle.of(Share::WRITE);
+        let taking = writer.try_acquire(None, Location::caller());
+        async { Ok(taking.await?.map(|guard| WriteGuard { guard })) }
+    }
+
+    /// Runs `body` as the writer; as [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write), and [`Lost`](LockError::Lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the lock in the background.
+    #[track_caller]
+    pub fn with_write<T>(
+        &self,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> impl Future<Output = Result<T, LockError>> {
+        let (handle, at) = (self.handle.of(Share::WRITE), Location::caller());
+        async move { handle.with(None, at, body).await }
+    }
+
+    /// The state of the lock on the server at this moment: its [`holders`](LockInfo::holders), and the waiters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::inspect`](crate::Lock::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    pub async fn inspect(&self) -> Result<LockInfo, LockError> {
+        self.handle.inspect().await
+    }
+
+    /// Takes the lock from all holders, and grants it to the next waiters. For operators; as
+    /// [`Lock::force_release`](crate::Lock::force_release).
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::force_release`](crate::Lock::force_release).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may or may not have taken the lock away.
+    pub async fn force_release(&self) -> Result<bool, LockError> {
+        self.handle.force_release().await
+    }
+}
+
+/// Proof that a read-write lock is held for reading: a [`LockGuard`], beside those of other readers.
+///
+/// Its [fencing token](LockGuard::fencing_token) is that of all readers of this phase, larger than that of the writer before them.
+#[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct ReadGuard {
+    guard: LockGuard,
+}
+
+/// Proof that a read-write lock is held for writing: a [`LockGuard`] that excludes all others.
+///
+/// Its [fencing token](LockGuard::fencing_token) is larger than those of all holders before it.
+#[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct WriteGuard {
+    guard: LockGuard,
+}
+
+impl ReadGuard {
+    /// Becomes the writer, if this is the only reader and there are no waiters. Never waits: two readers that wait for each other's end would
+    /// wait for ever. Gives the reader back otherwise, also if the server does not answer or the lock is lost.
+    ///
+    /// If the server did not answer, it may have made this the writer all the same: then others wait until the reader is released, and a
+    /// second call finds it.
+    ///
+    /// # Errors
+    ///
+    /// The reader, which is unchanged.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future releases the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.rw_lock("config");
+    /// let read = lock.read().await?;
+    /// let phase = read.fencing_token();
+    /// let write = read.try_upgrade().await.expect("alone");
+    /// assert!(write.fencing_token() > phase);
+    /// # Ok(()) }
+    /// ```
+    pub async fn try_upgrade(self) -> Result<WriteGuard, Self> {
+        match self.guard.reweigh(Reweigh::ToWriter).await {
+            Ok(true) => Ok(WriteGuard { guard: self.guard }),
+            Ok(false) => Err(self),
+            Err(error) => {
+                tracing::debug!(key = self.key(), %error, "the reader could not become the writer");
+                Err(self)
+            }
+        }
+    }
+
+    /// As [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the release continues in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        self.guard.release().await
+    }
+}
+
+impl WriteGuard {
+    /// Becomes a reader, without a moment in which another writer could hold the lock. The readers that wait, up to the next writer, read
+    /// at once. The fencing token stays the same.
+    ///
+    /// # Errors
+    ///
+    /// [`Lost`](LockError::Lost), [`Unavailable`](LockError::Unavailable) and [`InvalidConfig`](LockError::InvalidConfig), as
+    /// [`LockGuard::release`]. The lock is released in the background.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future releases the lock.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.rw_lock("config");
+    /// let read = lock.write().await?.downgrade().await?;
+    /// assert!(lock.try_read().await?.is_some());
+    /// # let _ = read; Ok(()) }
+    /// ```
+    pub async fn downgrade(self) -> Result<ReadGuard, LockError> {
+        self.guard.reweigh(Reweigh::ToReader).await?;
+        Ok(ReadGuard { guard: self.guard })
+    }
+
+    /// As [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the release continues in the background.
+    pub async fn release(self) -> Result<(), LockError> {
+        self.guard.release().await
+    }
+}
+
+impl Deref for ReadGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}
+
+impl Deref for WriteGuard {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.guard
+    }
+}

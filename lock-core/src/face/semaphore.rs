@@ -1,0 +1,301 @@
+//! The handle to a semaphore.
+
+use std::fmt;
+use std::panic::Location;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::error::LockError;
+use crate::base::key::LockKey;
+use crate::base::kind::{Kind, Share};
+use crate::engine::{Engine, Limit, resize};
+use crate::face::guard::LockGuard;
+use crate::face::handle::LockHandle;
+use crate::face::inspect::LockInfo;
+
+/// A number of permits that holders in all processes share: at most `max` are held at a time.
+///
+/// For calls to a provider that allows eight at a time, or a pool of licences. A permit is a [`LockGuard`]: it is released by a drop, its
+/// lease is renewed, and it tells of its loss. Other than with a local semaphore, permits come back one [`ttl`](Self::ttl) after the
+/// crash of their holder.
+///
+/// Waiters are served in FIFO order, over all processes, and a small request never overtakes a large one: while the first waiter waits
+/// for four permits, no waiter behind it gets one.
+///
+/// The [`fencing_token`](LockGuard::fencing_token) of a permit identifies it among all permits of the semaphore. It is no fence: several
+/// holders work at a time, so a resource cannot refuse the lower of two numbers.
+///
+/// # The number of permits
+///
+/// The first handle to use the semaphore brings its `max` along, and each other handle must name the same one:
+/// [`OtherMax`](LockError::OtherMax) names both. Change it with [`resize`](Self::resize). While nothing is held or waited for, the next
+/// `max` counts.
+///
+/// # Limits
+///
+/// Not over a quorum. A name is that of one lock: a [`Lock`](crate::Lock) and a semaphore with the same key refuse each other
+/// ([`NotALock`](LockError::NotALock)). One task that acquires two permits one by one may wait for itself, as soon as others do the
+/// same: take them together with [`acquire_many`](Self::acquire_many).
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = lock_core::LockManager::connect("memory://").await?;
+/// let calls = locks.semaphore("provider", 2);
+/// let one = calls.acquire().await?;
+/// let two = calls.acquire().await?;
+/// assert!(calls.try_acquire().await?.is_none());
+/// one.release().await?;
+/// assert!(calls.try_acquire().await?.is_some());
+/// # let _ = two; Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
+pub struct Semaphore {
+    pub(crate) handle: LockHandle,
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.describe("Semaphore", f)
+    }
+}
+
+impl Semaphore {
+    pub(crate) fn new(engine: Arc<Engine>, key: &str, max: u32) -> Self {
+        let checked = LockKey::checked(engine.shared.config.prefix(), key, Kind::Semaphore);
+        let mut handle = LockHandle::new(engine, key, checked);
+        handle.share = Share { weight: 1, max };
+        Self { handle }
+    }
+
+    /// The key as it was given, without the prefix.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// The number of permits of the semaphore, as this handle names it.
+    #[must_use]
+    pub fn max(&self) -> u32 {
+        self.handle.share.max
+    }
+
+    /// The number of permits that each acquisition through this handle takes. Default: 1.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let pool = lock_core::LockManager::connect("memory://").await?.semaphore("pool", 4);
+    /// let three = pool.clone().permits(3).acquire().await?;
+    /// assert!(pool.clone().permits(2).try_acquire().await?.is_none());
+    /// # let _ = three; Ok(()) }
+    /// ```
+    pub fn permits(mut self, permits: u32) -> Self {
+        self.handle.share.weight = permits;
+        self
+    }
+
+    /// As [`Lock::ttl`](crate::Lock::ttl).
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.handle.ttl = Some(ttl);
+        self
+    }
+
+    /// As [`Lock::renew`](crate::Lock::renew).
+    pub fn renew(mut self, renew: bool) -> Self {
+        self.handle.renew = renew;
+        self
+    }
+
+    /// As [`Lock::max_hold`](crate::Lock::max_hold), for each permit.
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.handle.max_hold = Some(most);
+        self
+    }
+
+    /// As [`Lock::label`](crate::Lock::label).
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.handle.label = label;
+        self
+    }
+
+    /// Waits for a permit, in FIFO order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire); [`OtherMax`](LockError::OtherMax) if the semaphore has another number of permits;
+    /// [`TooManyPermits`](LockError::TooManyPermits) if it has fewer than are asked for. [`Deadlock`](LockError::Deadlock) inside a
+    /// scope whose permits leave too few for this call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or permits that were granted at that moment, are
+    /// released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let calls = lock_core::LockManager::connect("memory://").await?.semaphore("provider", 8);
+    /// let permit = calls.acquire().await?;
+    /// permit.release().await?;
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
+        self.handle.take(Limit::Forever, None, Location::caller())
+    }
+
+    /// Waits for several permits at once, which one guard holds.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let pool = lock_core::LockManager::connect("memory://").await?.semaphore("pool", 4);
+    /// let all = pool.acquire_many(4).await?;
+    /// assert!(pool.try_acquire().await?.is_none());
+    /// # let _ = all; Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn acquire_many(
+        &self,
+        permits: u32,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
+        self.clone().permits(permits).acquire()
+    }
+
+    /// As [`acquire`](Self::acquire), waiting at most this long. Zero makes one try.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and as [`Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn acquire_within(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
+        let limit = Limit::of(Some(limit));
+        self.handle.take(limit, None, Location::caller())
+    }
+
+    /// Takes a permit if one is free and there are no waiters; never waits. `None` otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), without [`Deadlock`](LockError::Deadlock).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    #[track_caller]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
+        self.handle.try_acquire(None, Location::caller())
+    }
+
+    /// Runs `body` while holding a permit; releases it on every path. As [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the permit in the background.
+    #[track_caller]
+    pub fn with<T>(
+        &self,
+        body: impl AsyncFnOnce(&LockGuard) -> T,
+    ) -> impl Future<Output = Result<T, LockError>> {
+        self.handle.with(None, Location::caller(), body)
+    }
+
+    /// Changes the number of permits, for all processes. Permits that are held stay held: with fewer permits, none is granted until
+    /// enough are released.
+    ///
+    /// A handle that names the number before the last change is served as well, so that a new version of a program can be rolled out
+    /// while the old one runs. While the semaphore is idle, the change is remembered for a day. This handle goes on with its number.
+    ///
+    /// # Errors
+    ///
+    /// [`OtherMax`](LockError::OtherMax) if this handle names another number than the semaphore has;
+    /// [`Unavailable`](LockError::Unavailable), and the change may have been made; [`NotALock`](LockError::NotALock);
+    /// [`InvalidConfig`](LockError::InvalidConfig) for zero, or more than 2^30.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may or may not have changed the number.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let calls = lock_core::LockManager::connect("memory://").await?.semaphore("provider", 1);
+    /// let one = calls.acquire().await?;
+    /// calls.resize(2).await?;
+    /// assert!(calls.try_acquire().await?.is_some());
+    /// # let _ = one; Ok(()) }
+    /// ```
+    pub async fn resize(&self, max: u32) -> Result<(), LockError> {
+        let (engine, from) = (&self.handle.engine, self.handle.share.max);
+        let key = self.handle.key()?;
+        let resized = resize(&engine.shared, key, from, max);
+        engine.run(resized).await
+    }
+
+    /// The state of the semaphore on the server at this moment: [`holders`](LockInfo::holders) with their permits, and the waiters.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::inspect`](crate::Lock::inspect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let pool = lock_core::LockManager::connect("memory://").await?.semaphore("pool", 4);
+    /// let _three = pool.acquire_many(3).await?;
+    /// let info = pool.inspect().await?;
+    /// assert_eq!(info.permits(), Some((3, 4)));
+    /// assert_eq!(info.holders()[0].permits(), 3);
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self) -> Result<LockInfo, LockError> {
+        self.handle.inspect().await
+    }
+
+    /// Takes all permits from their holders, and grants them to the next waiters. For operators; as
+    /// [`Lock::force_release`](crate::Lock::force_release).
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::force_release`](crate::Lock::force_release).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may or may not have taken the permits away.
+    pub async fn force_release(&self) -> Result<bool, LockError> {
+        self.handle.force_release().await
+    }
+}

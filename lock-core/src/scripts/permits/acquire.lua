@@ -1,0 +1,56 @@
+-- Takes permits, or reports why not, or joins the queue. A repeated request with the same token is the refresh of a waiter, or the
+-- retry of a call whose reply was lost: it never counts twice.
+--
+-- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' if the client polls)  6 weight  7 kind  8 max
+-- Returns one of
+--   n                                   granted, with this number
+--   {'busy', ms, name}                  not free, and the mode is try: the time until a member may expire, or earlier, and the name
+--                                       of the client that was granted permits last
+--   {'queued', ms, granted, '', name}   the token is queued: each later grant has a number above `granted`
+--   {'max', max}                        the semaphore has another number of permits
+--   {'too many', max}                   the semaphore has fewer permits than this
+--   {'foreign', kind}                   the key is something else
+--
+-- Atomic because it is one script. A server short of memory refuses the first write, and nothing is changed.
+local token, ttl, weight, kind, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
+
+local ends, held, number = open(kind, token)
+if not ends and held then return held end
+if ends then
+  -- Never shorter: a delayed request may be older than the grant that its client relies on.
+  local later = math.max(ends, now + ttl)
+  write({token, later .. ' ' .. held .. ' ' .. number}, later)
+  return tonumber(number)
+end
+
+local waiting = redis.call('EXISTS', queue) == 1
+if max ~= s.max and max ~= s.before then
+  if s.used > 0 or s.before > 0 or (waiting and s.max > 0) then return {'max', s.max} end
+  s.max = max
+end
+if weight > s.max then return {'too many', s.max} end
+if waiting then
+  local mine = serve(token, ttl)
+  if mine then return tonumber(mine) end
+  waiting = redis.call('EXISTS', queue) == 1
+end
+if not waiting and s.used + weight <= s.max then
+  local fields = {}
+  admit(fields, token, weight, now + ttl)
+  write(fields, now + ttl)
+  return tonumber(s.number)
+end
+
+local left = math.max(s.earliest - now, 0)
+if ARGV[3] == 'try' then
+  local refused = refused_by_replica(waiters)
+  if refused then return refused end
+  if s.dirty then write({}, 0) end
+  return {'busy', left, name_in(s.token)}
+end
+if not waiting then redis.call('DEL', waiters) end
+local refusal = enqueue(queue, waiters, not waiting, token, ttl, weight, now, tonumber(ARGV[4]), ARGV[5])
+if refusal then return refusal end
+if s.dirty then write({}, 0) end
+return {'queued', left, s.granted, '', name_in(s.token)}

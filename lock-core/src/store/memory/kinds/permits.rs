@@ -1,0 +1,406 @@
+//! The kinds that several may hold, in memory: members with a weight, and a queue of waiters.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::{Kind, Share};
+use crate::base::time::Moment;
+use crate::base::token::{Bearer, Token};
+use crate::store::memory::common::{Common, Message};
+use crate::store::{
+    Answer, Attempt, Forced, Grant, HolderSnapshot, Mode, Passed, QueuePlace, Released, Renewal,
+    Resized, Reweigh, Reweighed, Snapshot, SnapshotState,
+};
+
+/// Time for which the number of permits before a resize stays known.
+const KEEP: Duration = Duration::from_secs(24 * 3600);
+
+/// The locks of one of these kinds.
+pub(crate) struct Permits {
+    kind: Kind,
+    locks: HashMap<Box<str>, SharedSlot>,
+    /// The number of locks at which stale entries are swept out.
+    sweep_at: usize,
+}
+
+#[derive(Default)]
+struct SharedSlot {
+    max: u32,
+    /// The max before the last resize, and until when an idle lock remembers it.
+    before: Option<(u32, Moment)>,
+    holders: Vec<ShareHolder>,
+    queue: VecDeque<QueuedShare>,
+    /// The time until which each client counts as alive.
+    alive: HashMap<Box<str>, Moment>,
+    /// Of the last grant: its own number, the fencing token, and the name of its client.
+    order: u64,
+    fence: u64,
+    last: Box<str>,
+}
+
+#[derive(Clone, Copy)]
+struct ShareHolder {
+    token: Token,
+    weight: u32,
+    fence: u64,
+    expires: Moment,
+}
+
+struct QueuedShare {
+    token: Token,
+    ttl: Duration,
+    weight: u32,
+}
+
+impl SharedSlot {
+    fn expire(&mut self, now: Moment) {
+        self.holders.retain(|holder| holder.expires > now);
+        self.before.take_if(|(_, until)| *until <= now);
+        if self.queue.is_empty() {
+            self.alive.clear();
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty() && self.before.is_none()
+    }
+
+    fn used(&self) -> u32 {
+        self.holders.iter().map(|holder| holder.weight).sum()
+    }
+
+    fn holder(&mut self, token: &Token) -> Option<&mut ShareHolder> {
+        self.holders.iter_mut().find(|h| h.token == *token)
+    }
+
+    /// Whether this number of permits, or more, is not in use.
+    fn has(&self, weight: u32) -> bool {
+        self.used().saturating_add(weight) <= self.max
+    }
+
+    fn knows(&self, max: u32) -> bool {
+        self.max == max || self.before.is_some_and(|(before, _)| before == max)
+    }
+
+    /// The time until a holder may expire.
+    fn remaining(&self, now: Moment) -> Duration {
+        let ends = self.holders.iter().map(|holder| holder.expires);
+        ends.min().map_or(Duration::ZERO, |end| now.until(end))
+    }
+}
+
+impl Permits {
+    pub(super) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            locks: HashMap::new(),
+            sweep_at: 0,
+        }
+    }
+
+    /// The name of this kind, if a lock of it with this name is held: a server tells it of a kind of the same family.
+    pub(super) fn held_as(&mut self, name: &str, now: Moment) -> Option<String> {
+        let slot = self.locks.get_mut(name)?;
+        slot.expire(now);
+        (!slot.holders.is_empty()).then(|| self.kind.traits().name.to_owned())
+    }
+
+    pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
+        let Attempt { key, token, .. } = attempt;
+        let (now, Share { weight, max }) = (common.now, attempt.share);
+        let slot = self.slot(key, now);
+        if let Some(holder) = slot.holder(token) {
+            // Never shorter: a delayed request may be older than the grant that its client relies on.
+            holder.expires = holder.expires.max(now + attempt.ttl);
+            return granted(holder.fence);
+        }
+        if !slot.knows(max) {
+            if !slot.is_over() {
+                return Answer::OtherMax { max: slot.max };
+            }
+            slot.max = max;
+        }
+        if weight > slot.max {
+            return Answer::TooMany { max: slot.max };
+        }
+        self.serve(common, key, Some(&attempt));
+        let slot = self.slot(key, now);
+        if let Some(holder) = slot.holder(token) {
+            return granted(holder.fence);
+        }
+        if slot.queue.is_empty() && slot.has(weight) {
+            let holder = self.admit(common, key, *token, weight, attempt.ttl);
+            return granted(holder.fence);
+        }
+        let (remaining, holder) = (slot.remaining(now), Some(slot.last.clone()));
+        if attempt.mode == Mode::Try {
+            return Answer::Busy { remaining, holder };
+        }
+        let waiter = QueuedShare {
+            token: *token,
+            ttl: attempt.ttl,
+            weight,
+        };
+        match slot.queue.iter_mut().find(|known| known.token == *token) {
+            Some(known) => *known = waiter,
+            None => slot.queue.push_back(waiter),
+        }
+        let alive_until = now + attempt.alive_for;
+        slot.alive.insert(token.client().into(), alive_until);
+        Answer::Queued(QueuePlace {
+            remaining,
+            last_fence: slot.order,
+            holder,
+            own_holder: None,
+            is_foreign: false,
+        })
+    }
+
+    /// Never asked for: these kinds do not pass.
+    #[expect(clippy::unused_self, reason = "the same for each kind")]
+    pub(crate) fn pass(&mut self, _: &mut Common, _: Attempt<'_>, _: &Token) -> Passed {
+        Passed::Lost
+    }
+
+    pub(crate) fn release(
+        &mut self,
+        common: &mut Common,
+        key: &LockKey,
+        token: &Token,
+        _owner: Option<&str>,
+    ) -> Released {
+        let slot = self.slot(key, common.now);
+        let held = slot.holder(token).is_some();
+        slot.holders.retain(|holder| holder.token != *token);
+        slot.queue.retain(|waiter| waiter.token != *token);
+        let served = self.serve(common, key, None);
+        self.tidy(key, common.now);
+        match (held, served) {
+            (false, _) => Released::NotHeld,
+            (true, 0) => Released::Free,
+            (true, _) => Released::HandedOver,
+        }
+    }
+
+    /// A deadline never becomes earlier.
+    pub(crate) fn extend(&mut self, common: &Common, renewal: &Renewal<'_>) -> bool {
+        let Some(slot) = self.locks.get_mut(renewal.key.lock()) else {
+            return false;
+        };
+        slot.expire(common.now);
+        let Some(holder) = slot.holder(renewal.token) else {
+            return false;
+        };
+        holder.expires = holder.expires.max(common.now + renewal.ttl);
+        true
+    }
+
+    pub(crate) fn inspect(&mut self, common: &Common, key: &LockKey) -> Snapshot {
+        let now = common.now;
+        let slot = self.slot(key, now);
+        let bearer = |token: &Token| Bearer::parse(token.bearer());
+        let members = slot.holders.iter().take(100).map(|holder| HolderSnapshot {
+            client: holder.token.client().to_owned(),
+            holder: bearer(&holder.token),
+            weight: holder.weight,
+            remaining: now.until(holder.expires),
+        });
+        let queue = slot.queue.iter().take(100);
+        let snapshot = Snapshot {
+            waiting: slot.queue.len() as u64,
+            queue: queue.map(|waiter| bearer(&waiter.token)).collect(),
+            fence: slot.fence,
+            nodes: Vec::new(),
+            state: if slot.holders.is_empty() {
+                SnapshotState::Free
+            } else {
+                SnapshotState::Shared {
+                    used: slot.used(),
+                    max: slot.max,
+                    members: members.collect(),
+                }
+            },
+        };
+        self.tidy(key, now);
+        snapshot
+    }
+
+    pub(crate) fn force_release(&mut self, common: &mut Common, key: &LockKey) -> Forced {
+        let slot = self.slot(key, common.now);
+        let revoked = std::mem::take(&mut slot.holders);
+        // The old holders are notified first, as by the server.
+        let messages = revoked.iter().map(|holder| Message::Revoked(holder.token));
+        common.outbox.extend(messages);
+        self.serve(common, key, None);
+        self.tidy(key, common.now);
+        if revoked.is_empty() {
+            Forced::NotHeld
+        } else {
+            Forced::TakenAway
+        }
+    }
+
+    /// Makes a reader a writer, or a writer a reader.
+    pub(in crate::store::memory) fn reweigh(
+        &mut self,
+        common: &mut Common,
+        key: &LockKey,
+        token: &Token,
+        from: u64,
+        to: Reweigh,
+    ) -> Reweighed {
+        self.serve(common, key, None);
+        let slot = self.slot(key, common.now);
+        let (waiting, used, max) = (!slot.queue.is_empty(), slot.used(), slot.max);
+        let Some(holder) = slot.holder(token) else {
+            return Reweighed::NotHeld;
+        };
+        let repeated = to == Reweigh::ToWriter && holder.weight == max;
+        if holder.fence != from && !repeated {
+            return Reweighed::NotHeld;
+        }
+        match to {
+            Reweigh::ToReader => holder.weight = 1,
+            Reweigh::ToWriter if repeated => {}
+            Reweigh::ToWriter if waiting || used > 1 => return Reweighed::NotAlone,
+            Reweigh::ToWriter => {
+                (holder.weight, holder.fence) = (max, common.mint(0));
+                (slot.order, slot.fence) = (slot.order + 1, common.fence);
+            }
+        }
+        let fence = self.slot(key, common.now).fence;
+        self.serve(common, key, None);
+        Reweighed::Done { fence }
+    }
+
+    /// Changes the number of permits.
+    pub(in crate::store::memory) fn resize(
+        &mut self,
+        common: &mut Common,
+        key: &LockKey,
+        from: u32,
+        to: u32,
+    ) -> Resized {
+        let slot = self.slot(key, common.now);
+        if slot.is_over() {
+            slot.max = from;
+        }
+        if slot.max != to {
+            if !slot.knows(from) {
+                return Resized::OtherMax { max: slot.max };
+            }
+            slot.before = Some((slot.max, common.now + KEEP));
+            slot.max = to;
+            self.serve(common, key, None);
+        }
+        self.tidy(key, common.now);
+        Resized::Done
+    }
+
+    pub(crate) fn listed<'a>(&'a self, prefix: Prefix<'a>) -> impl Iterator<Item = LockKey> + 'a {
+        let names = self.locks.keys();
+        names.filter_map(move |name| LockKey::named(prefix, name, self.kind))
+    }
+
+    /// The slot of a lock, without holders whose leases have expired.
+    fn slot(&mut self, key: &LockKey, now: Moment) -> &mut SharedSlot {
+        if !self.locks.contains_key(key.lock()) && self.locks.len() >= self.sweep_at {
+            self.locks.retain(|_, slot| {
+                slot.expire(now);
+                !slot.is_over()
+            });
+            self.sweep_at = (self.locks.len() * 2).max(64);
+        }
+        let slot = self.locks.entry(key.lock().into()).or_default();
+        slot.expire(now);
+        slot
+    }
+
+    /// Forgets a lock of which nothing is left.
+    fn tidy(&mut self, key: &LockKey, now: Moment) {
+        if self.slot(key, now).is_over() {
+            self.locks.remove(key.lock());
+        }
+    }
+
+    /// Adds a holder. A writer, and the first reader of a phase, mint a fencing token; the readers that join share it.
+    fn admit(
+        &mut self,
+        common: &mut Common,
+        key: &LockKey,
+        token: Token,
+        weight: u32,
+        ttl: Duration,
+    ) -> ShareHolder {
+        let now = common.now;
+        let kind = self.kind;
+        let slot = self.slot(key, now);
+        slot.order = (slot.order + 1).max(now.0 / 1000);
+        if kind != Kind::ReadWrite {
+            slot.fence = slot.order;
+        } else if slot.holders.is_empty() {
+            slot.fence = common.mint(0);
+        }
+        slot.last = token.name().into();
+        let holder = ShareHolder {
+            token,
+            weight,
+            fence: slot.fence,
+            expires: now + ttl,
+        };
+        slot.holders.push(holder);
+        holder
+    }
+
+    /// Grants permits to the head of the queue while it fits, and drops dead heads. Returns the number of grants. The waiter that
+    /// makes the request `asking` is live, and gets no message.
+    fn serve(&mut self, common: &mut Common, key: &LockKey, asking: Option<&Attempt<'_>>) -> usize {
+        let now = common.now;
+        let mut grants = 0;
+        loop {
+            let slot = self.slot(key, now);
+            let Some(head) = slot.queue.front() else {
+                return grants;
+            };
+            let ours = asking.filter(|attempt| *attempt.token == head.token);
+            let client = head.token.client();
+            let alive = slot.alive.get(client).is_some_and(|until| *until > now)
+                && common.clients.contains_key(client);
+            // After a resize: the waiter is told when it asks.
+            let fits_never = head.weight > slot.max;
+            let drops = (ours.is_none() && !alive) || fits_never;
+            if !drops && !slot.has(head.weight) {
+                return grants;
+            }
+            let Some(QueuedShare { token, weight, ttl }) = slot.queue.pop_front() else {
+                return grants;
+            };
+            if drops {
+                if fits_never {
+                    common.outbox.push(Message::Freed(token));
+                }
+                continue;
+            }
+            let ttl = ours.map_or(ttl, |attempt| attempt.ttl);
+            let ShareHolder { fence, .. } = self.admit(common, key, token, weight, ttl);
+            grants += 1;
+            if ours.is_none() {
+                let grant = Grant {
+                    kind: key.kind(),
+                    order: self.slot(key, now).order,
+                    fence,
+                    reserve: 0,
+                    contended: false,
+                    ttl,
+                };
+                let message = Message::Granted(token, grant, key.lock().into());
+                common.outbox.push(message);
+            }
+        }
+    }
+}
+
+fn granted(fence: u64) -> Answer {
+    Answer::Granted { fence, reserve: 0 }
+}

@@ -1,0 +1,335 @@
+//! The kinds that several may hold, a semaphore and a read-write lock: a hash of members, and a queue of waiters beside it.
+
+use std::sync::Arc;
+
+use once_cell::sync::Lazy;
+use redis::{Cmd, Value};
+
+use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Kind;
+use crate::base::token::{Bearer, Token};
+use crate::store::redis::endpoint::Purpose;
+use crate::store::redis::error::garbled;
+use crate::store::redis::list;
+use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};
+use crate::store::redis::script::{Script, script};
+use crate::store::redis::servers::RedisStore;
+use crate::store::redis::wire::{Arg, Guard, Name, renewed};
+use crate::store::{
+    Answer, Attempt, Forced, HolderSnapshot, Mode, Passed, Released, Renewal, Resized, Reweigh,
+    Reweighed, Snapshot, SnapshotState,
+};
+
+static ACQUIRE: Lazy<Script> = script!(
+    "permits acquire",
+    "prelude.lua",
+    "mint.lua",
+    "enqueue.lua",
+    "permits/state.lua",
+    "permits/permits.lua",
+    "permits/acquire.lua"
+);
+static RELEASE: Lazy<Script> = script!(
+    "permits release",
+    "prelude.lua",
+    "mint.lua",
+    "permits/state.lua",
+    "permits/permits.lua",
+    "permits/release.lua"
+);
+static EXTEND: Lazy<Script> = script!(
+    "permits extend",
+    "prelude.lua",
+    "permits/state.lua",
+    "permits/extend.lua"
+);
+static INSPECT: Lazy<Script> = script!(
+    "permits inspect",
+    "prelude.lua",
+    "permits/state.lua",
+    "permits/inspect.lua"
+);
+static FORCE_RELEASE: Lazy<Script> = script!(
+    "permits force_release",
+    "prelude.lua",
+    "mint.lua",
+    "permits/state.lua",
+    "permits/permits.lua",
+    "permits/force_release.lua"
+);
+static REWEIGH: Lazy<Script> = script!(
+    "permits reweigh",
+    "prelude.lua",
+    "mint.lua",
+    "permits/state.lua",
+    "permits/permits.lua",
+    "permits/reweigh.lua"
+);
+static RESIZE: Lazy<Script> = script!(
+    "permits resize",
+    "prelude.lua",
+    "mint.lua",
+    "permits/state.lua",
+    "permits/permits.lua",
+    "permits/resize.lua"
+);
+
+/// A guarded script runs only if the hash has this member.
+const HELD: &str = "{redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
+
+fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
+    let (queue, waiters) = match key.kind() {
+        Kind::ReadWrite => ("lock-core:rw:queue:", "lock-core:rw:waiters:"),
+        _ => ("lock-core:semaphore:queue:", "lock-core:semaphore:waiters:"),
+    };
+    let beside = |name| Name::beside(key, name, key.tagged());
+    [
+        key.lock().into(),
+        beside(queue),
+        beside(waiters),
+        store.fence(key),
+    ]
+}
+
+fn kind(key: &LockKey) -> Arg<'static> {
+    Arg::Text(key.traits().name)
+}
+
+// Boxed calls: those of an exclusive lock are in the same future, and small.
+pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
+    let value = Box::pin(async {
+        let channel = store.channel(attempt.key);
+        let alive_for = if channel.is_empty() {
+            store.polls_for
+        } else {
+            attempt.alive_for
+        };
+        let args = [
+            Arg::Bytes(attempt.token.as_bytes()),
+            Arg::Millis(attempt.ttl),
+            Arg::Text(match attempt.mode {
+                Mode::Try => "try",
+                Mode::Wait => "wait",
+            }),
+            Arg::Millis(alive_for),
+            Arg::Text(channel),
+            Arg::Number(attempt.share.weight.into()),
+            kind(attempt.key),
+            Arg::Number(attempt.share.max.into()),
+        ];
+        let keys = keys(store, attempt.key);
+        store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await
+    });
+    acquired(value.await?)
+}
+
+/// Never asked for: these kinds do not pass.
+#[expect(clippy::unused_async, reason = "the same for each kind")]
+pub(crate) async fn pass(_: &RedisStore, _: Attempt<'_>, _: &Token) -> Parsed<Passed> {
+    Err(garbled())
+}
+
+pub(crate) async fn release(
+    store: &RedisStore,
+    key: &Arc<LockKey>,
+    token: &Token,
+    _owner: Option<&str>,
+) -> Parsed<Released> {
+    let args = [Arg::Bytes(token.as_bytes())];
+    let value = Box::pin(async { store.run(&RELEASE, &keys(store, key), &args).await });
+    reply::released(&value.await?)
+}
+
+pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Parsed<Vec<bool>> {
+    let (keys, args) = renewed(renewals);
+    let value = store.run_renewal(renewals, &EXTEND, &keys, &args).await?;
+    reply::extended(value, renewals.len())
+}
+
+pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapshot> {
+    let [lock, queue, ..] = keys(store, key);
+    let value = store.run(&INSPECT, &[lock, queue], &[kind(key)]).await?;
+    inspected(&value)
+}
+
+pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
+    let (keys, args) = (keys(store, key), [kind(key)]);
+    reply::forced(store.run(&FORCE_RELEASE, &keys, &args).await?)
+}
+
+/// Makes a reader a writer, or a writer a reader.
+pub(in crate::store) async fn reweigh(
+    store: &RedisStore,
+    key: &LockKey,
+    token: &Token,
+    from: u64,
+    to: Reweigh,
+) -> Parsed<Reweighed> {
+    let args = [
+        Arg::Bytes(token.as_bytes()),
+        Arg::Number(from),
+        Arg::Text(match to {
+            Reweigh::ToReader => "down",
+            Reweigh::ToWriter => "up",
+        }),
+    ];
+    match store.run(&REWEIGH, &keys(store, key), &args).await? {
+        Value::Int(fence @ 1..) => Ok(Reweighed::Done {
+            fence: fence as u64,
+        }),
+        Value::Int(0) => Ok(Reweighed::NotHeld),
+        Value::Int(-1) => Ok(Reweighed::NotAlone),
+        _ => Err(garbled()),
+    }
+}
+
+/// Changes the number of permits of a semaphore.
+pub(in crate::store) async fn resize(
+    store: &RedisStore,
+    key: &LockKey,
+    from: u32,
+    to: u32,
+) -> Parsed<Resized> {
+    let args = [kind(key), Arg::Number(to.into()), Arg::Number(from.into())];
+    match store.run(&RESIZE, &keys(store, key), &args).await? {
+        Value::Int(1) => Ok(Resized::Done),
+        Value::Array(parts) => match (text(parts.first()), &parts[..]) {
+            (Some("max"), [_, max]) => Ok(Resized::OtherMax { max: permits(max)? }),
+            (Some("foreign"), [_, kind]) => Ok(Resized::Foreign { kind: word(kind)? }),
+            _ => Err(garbled()),
+        },
+        _ => Err(garbled()),
+    }
+}
+
+/// A page of the hashes with the prefix, from this cursor on. Both kinds are such hashes: a lock of the other one is read as foreign.
+pub(in crate::store::redis) fn page(prefix: Prefix<'_>, cursor: u64) -> Cmd {
+    list::page(&prefix.whole(), "hash", cursor)
+}
+
+/// The lock of this kind with this name on such a page.
+pub(in crate::store::redis) fn listed(
+    kind: Kind,
+    prefix: Prefix<'_>,
+    name: &str,
+) -> Option<LockKey> {
+    LockKey::named(prefix, name, kind)
+}
+
+/// No channel announces releases: the waiters that are granted permits are told.
+pub(in crate::store::redis) fn channel(_: &LockKey) -> Option<Name<'_>> {
+    None
+}
+
+pub(in crate::store::redis) fn guard<'a>(
+    key: &'a LockKey,
+    token: &'a Token,
+    _owner: Option<&'a str>,
+) -> Guard<'a> {
+    Guard {
+        check: HELD,
+        keys: vec![key.lock().into()],
+        args: vec![Arg::Text(token.as_str())],
+    }
+}
+
+fn acquired(value: Value) -> Parsed<Answer> {
+    if let Value::Array(parts) = &value
+        && let [word, max] = &parts[..]
+    {
+        match text(Some(word)) {
+            Some("max") => return Ok(Answer::OtherMax { max: permits(max)? }),
+            Some("too many") => return Ok(Answer::TooMany { max: permits(max)? }),
+            _ => {}
+        }
+    }
+    reply::acquired(value, 0)
+}
+
+fn permits(value: &Value) -> Parsed<u32> {
+    u32::try_from(number(value)?).map_err(|_| garbled())
+}
+
+fn inspected(value: &Value) -> Parsed<Snapshot> {
+    let Value::Array(parts) = value else {
+        return Err(garbled());
+    };
+    let [state, waiting, Value::Array(queue), fence, rest @ ..] = &parts[..] else {
+        return Err(garbled());
+    };
+    let state = match (text(Some(state)), rest) {
+        (Some("free"), []) => SnapshotState::Free,
+        (Some("held"), [used, max, Value::Array(members)]) => SnapshotState::Shared {
+            used: permits(used)?,
+            max: permits(max)?,
+            members: members.chunks(4).map(member).collect::<Result<_, _>>()?,
+        },
+        (Some("foreign"), [kind]) => SnapshotState::Foreign { kind: word(kind)? },
+        _ => return Err(garbled()),
+    };
+    let bearer = |token| lossy(token).map(|token| Bearer::parse(&token));
+    Ok(Snapshot {
+        state,
+        waiting: number(waiting)?,
+        queue: queue.iter().map(bearer).collect::<Result<_, _>>()?,
+        fence: number(fence)?,
+        nodes: Vec::new(),
+    })
+}
+
+fn member(parts: &[Value]) -> Parsed<HolderSnapshot> {
+    let [client, token, weight, left] = parts else {
+        return Err(garbled());
+    };
+    Ok(HolderSnapshot {
+        client: lossy(client)?,
+        holder: Bearer::parse(&lossy(token)?),
+        weight: permits(weight)?,
+        remaining: millis(left)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn bulk(text: &str) -> Value {
+        Value::BulkString(text.as_bytes().to_vec())
+    }
+
+    #[test]
+    fn the_number_of_permits_in_use_is_told() {
+        let refused = |word| acquired(Value::Array(vec![bulk(word), Value::Int(4)])).unwrap();
+        assert_eq!(refused("max"), Answer::OtherMax { max: 4 });
+        assert_eq!(refused("too many"), Answer::TooMany { max: 4 });
+        let foreign = Value::Array(vec![bulk("foreign"), bulk("read-write")]);
+        assert!(matches!(acquired(foreign), Ok(Answer::Foreign { kind }) if kind == "read-write"));
+    }
+
+    #[test]
+    fn garbage_is_an_error() {
+        let held = |members| {
+            let empty = Value::Array(Vec::new());
+            let (used, max) = (Value::Int(1), Value::Int(4));
+            let free = [bulk("held"), Value::Int(0), empty, bulk("0")];
+            let parts = free.into_iter().chain([used, max, Value::Array(members)]);
+            inspected(&Value::Array(parts.collect()))
+        };
+        let whole = vec![bulk("c"), bulk("7:orders"), Value::Int(1), Value::Int(500)];
+        let Ok(Snapshot {
+            state: SnapshotState::Shared { members, .. },
+            ..
+        }) = held(whole.clone())
+        else {
+            panic!("shared expected")
+        };
+        assert_eq!(members[0].holder.name.as_deref(), Some("orders"));
+        assert_eq!(members[0].remaining, Duration::from_millis(500));
+        assert!(held(whole[..3].to_vec()).is_err());
+        for value in [Value::Nil, Value::Int(0), bulk("1"), Value::Array(vec![])] {
+            assert!(acquired(value.clone()).is_err() && inspected(&value).is_err());
+        }
+    }
+}

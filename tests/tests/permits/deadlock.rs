@@ -1,0 +1,57 @@
+//! Waits for oneself.
+
+use lock_core::LockError;
+
+use super::rig::everywhere;
+
+#[tokio::test]
+async fn a_read_or_a_write_inside_the_own_read_is_a_deadlock() {
+    everywhere(async |rig| {
+        let lock = rig.rw_lock().await;
+        let inside = lock.with_read(async |_| {
+            let again = [lock.read().await.map(drop), lock.write().await.map(drop)];
+            for refused in again {
+                assert!(
+                    matches!(refused, Err(LockError::Deadlock { .. })),
+                    "{refused:?}"
+                );
+            }
+            // It never waits.
+            assert!(lock.try_read().await.unwrap().is_some());
+            assert!(lock.try_write().await.unwrap().is_none());
+        });
+        Box::pin(inside).await.unwrap();
+        let inside = lock.with_write(async |_| {
+            let refused = lock.read().await;
+            assert!(
+                matches!(refused, Err(LockError::Deadlock { .. })),
+                "{refused:?}"
+            );
+        });
+        Box::pin(inside).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_request_that_fits_beside_the_own_permits_is_none() {
+    everywhere(async |rig| {
+        let semaphore = rig.semaphore(3).await;
+        let inside = semaphore.with(async |_| {
+            semaphore
+                .acquire_many(2)
+                .await
+                .unwrap()
+                .release()
+                .await
+                .unwrap();
+            let refused = semaphore.acquire_many(3).await;
+            assert!(
+                matches!(refused, Err(LockError::Deadlock { .. })),
+                "{refused:?}"
+            );
+        });
+        Box::pin(inside).await.unwrap();
+    })
+    .await;
+}

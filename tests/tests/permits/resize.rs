@@ -1,0 +1,99 @@
+//! Another number of permits.
+
+use lock_core::LockError;
+use lock_tests::LIMIT;
+use tokio::time::timeout;
+
+use super::rig::{everywhere, queued, used};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn more_permits_serve_the_waiters_at_once() {
+    everywhere(async |rig| {
+        let semaphore = rig.semaphore(1).await;
+        let _one = semaphore.acquire().await.unwrap();
+        let next = queued(&semaphore, rig.semaphore(1).await.acquire()).await;
+        semaphore.resize(2).await.unwrap();
+        assert!(timeout(LIMIT, next).await.unwrap().unwrap().is_held());
+        used(&semaphore, 2).await;
+        // Twice is once.
+        semaphore.resize(2).await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn fewer_permits_leave_the_holders_alone() {
+    everywhere(async |rig| {
+        let semaphore = rig.semaphore(4).await;
+        let (three, one) = (
+            semaphore.acquire_many(3).await.unwrap(),
+            semaphore.acquire().await.unwrap(),
+        );
+        semaphore.resize(2).await.unwrap();
+        let semaphore = rig.semaphore(2).await;
+        assert!(three.is_held());
+        one.release().await.unwrap();
+        assert!(semaphore.try_acquire().await.unwrap().is_none());
+        three.release().await.unwrap();
+        let both = semaphore.acquire_many(2).await.unwrap();
+        assert!(semaphore.try_acquire().await.unwrap().is_none());
+        both.release().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_max_before_the_last_resize_is_served_also_while_idle() {
+    everywhere(async |rig| {
+        let old = rig.semaphore(2).await;
+        old.resize(3).await.unwrap();
+        old.acquire().await.unwrap().release().await.unwrap();
+        let new = rig.semaphore(3).await;
+        let all = new.acquire_many(3).await.unwrap();
+        assert!(old.try_acquire().await.unwrap().is_none());
+        all.release().await.unwrap();
+        let other = rig.semaphore(7).await;
+        assert!(matches!(
+            other.acquire().await,
+            Err(LockError::OtherMax { in_use: 3, .. })
+        ));
+        assert!(matches!(
+            other.resize(9).await,
+            Err(LockError::OtherMax { in_use: 3, .. })
+        ));
+        new.resize(4).await.unwrap();
+        assert!(matches!(
+            old.acquire().await,
+            Err(LockError::OtherMax { in_use: 4, .. })
+        ));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_waiter_that_asks_for_too_many_after_a_resize_is_told() {
+    everywhere(async |rig| {
+        let semaphore = rig.semaphore(4).await;
+        let held = semaphore.acquire_many(4).await.unwrap();
+        let other = rig.semaphore(4).await;
+        let waiting = tokio::spawn(async move { other.acquire_many(3).await });
+        super::rig::waiters(&semaphore, 1).await;
+        let behind = queued(&semaphore, rig.semaphore(4).await.acquire()).await;
+        semaphore.resize(2).await.unwrap();
+        held.release().await.unwrap();
+        let refused = timeout(LIMIT, waiting).await.unwrap().unwrap();
+        assert!(
+            matches!(
+                refused,
+                Err(LockError::TooManyPermits {
+                    permits: 3,
+                    max: 2,
+                    ..
+                })
+            ),
+            "{refused:?}"
+        );
+        assert!(timeout(LIMIT, behind).await.unwrap().unwrap().is_held());
+    })
+    .await;
+}
