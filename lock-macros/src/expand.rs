@@ -36,8 +36,8 @@ use syn::{Expr, ExprAsync, Result, Token};
 use crate::function::{Function, Rewritten};
 use crate::key::{Keys, Made};
 use crate::output::Output;
-use crate::parse::{Arguments, OnLost};
-use crate::plan::{Kind, Plan, Time};
+use crate::parse::{Arguments, Mode, OnLost};
+use crate::plan::{Kind, Number, Plan, Time};
 use crate::site::{located_at, site};
 use crate::validate::validate;
 
@@ -192,7 +192,7 @@ impl Lock<'_> {
     /// The statement that finds the owner, and what tells the library: the kind of the lock follows from it.
     fn owner(&self) -> (Option<TokenStream>, TokenStream) {
         let owner = match &self.plan.kind {
-            Kind::Exclusive => {
+            Kind::Exclusive | Kind::ReadWrite(_) | Kind::Semaphore { .. } => {
                 return (None, quote_spanned!(site()=> __lock_core::Option::None));
             }
             Kind::Reentrant(None) => quote_spanned!(site()=> __lock_core::enclosing_owner()),
@@ -231,6 +231,7 @@ impl Lock<'_> {
         let wait = time(self.plan.wait.as_ref());
         let max_hold = time(self.plan.max_hold.as_ref());
         let at_least = time(self.plan.at_least.as_ref());
+        let (sharing, is_constant) = self.sharing();
         let options = quote_spanned! {site()=>
             __lock_core::Options {
                 function: #name,
@@ -240,6 +241,7 @@ impl Lock<'_> {
                 renew: #renew,
                 max_hold: #max_hold,
                 at_least: #at_least,
+                sharing: #sharing,
             }
         };
         // Literals alone make a constant, which takes no room in the function's future.
@@ -249,10 +251,36 @@ impl Lock<'_> {
             &self.plan.max_hold,
             &self.plan.at_least,
         ];
-        if times.iter().any(|time| matches!(time, Some(Time::Expr(_)))) {
+        let is_time = |time: &&Option<Time>| matches!(time, Some(Time::Expr(_)));
+        if !is_constant || times.iter().any(is_time) {
             quote_spanned!(site()=> let options = &#options;)
         } else {
             quote_spanned!(site()=> let options = &const { #options };)
+        }
+    }
+
+    /// What several callers share of the lock, and whether it is a constant.
+    fn sharing(&self) -> (TokenStream, bool) {
+        match &self.plan.kind {
+            Kind::Exclusive | Kind::Reentrant(_) => {
+                (quote_spanned!(site()=> __lock_core::Sharing::None), true)
+            }
+            Kind::ReadWrite(Mode::Read) => {
+                (quote_spanned!(site()=> __lock_core::Sharing::Read), true)
+            }
+            Kind::ReadWrite(Mode::Write) => {
+                (quote_spanned!(site()=> __lock_core::Sharing::Write), true)
+            }
+            Kind::Semaphore { permits, max } => {
+                let is_constant = [permits, max]
+                    .iter()
+                    .all(|number| matches!(number, Number::Literal(_)));
+                let (permits, max) = (number(permits), number(max));
+                let sharing = quote_spanned! {site()=>
+                    __lock_core::Sharing::Permits { permits: #permits, max: #max }
+                };
+                (sharing, is_constant)
+            }
         }
     }
 
@@ -276,6 +304,19 @@ impl Lock<'_> {
                 __lock_core::Result::Err(error) => #lost,
             }
         }
+    }
+}
+
+/// A number of permits, whose type the binding states.
+fn number(number: &Number) -> TokenStream {
+    match number {
+        Number::Literal(number) => number.to_token_stream(),
+        Number::Expr(expr) => quote_spanned! {site()=>
+            {
+                let number: __lock_core::u32 = #expr;
+                number
+            }
+        },
     }
 }
 

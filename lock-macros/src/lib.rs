@@ -71,6 +71,9 @@ use proc_macro::TokenStream;
 /// | [`escape`](#escape) | `true`, `false` | `true` |
 /// | [`reentrant`](#reentrant) | no value, `true`, `false` | `false`: an exclusive lock |
 /// | [`owner`](#owner) | an expression of `Owner` or `Option<Owner>` | the owner of the enclosing function or scope, or a new owner |
+/// | [`mode`](#mode) | `"read"`, `"write"` | an exclusive lock |
+/// | [`permits`](#permits-and-max) | a number, or an expression of `u32` | 1, of the semaphore that `max` names |
+/// | [`max`](#permits-and-max) | a number, or an expression of `u32` | no semaphore |
 /// | [`ttl`](#ttl) | a duration | the manager's `default_ttl` |
 /// | [`wait`](#wait) | a duration | the manager's `default_wait`, or no limit |
 /// | [`renew`](#renew) | `true`, `false` | `true` |
@@ -91,7 +94,7 @@ use proc_macro::TokenStream;
 /// is checked at compile time, and is at most 24 days.
 ///
 /// Expressions may use the parameters. They are evaluated once, before the acquisition and before the body moves the parameters, in
-/// the order `when`, `client`, `owner`, `key`, `ttl`, `wait`, `max_hold`, `at_least`.
+/// the order `when`, `client`, `owner`, `key`, `ttl`, `wait`, `max_hold`, `at_least`, `permits`, `max`.
 ///
 #[doc = include_str!("../docs/which_lock.md")]
 #[doc = include_str!("../docs/how_long.md")]

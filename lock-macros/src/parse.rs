@@ -9,7 +9,7 @@ use syn::{
 };
 
 /// Every argument, in the order in which the docs explain them.
-const NAMES: &str = "key, keys, escape, reentrant, owner, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name, label and crate";
+const NAMES: &str = "key, keys, escape, reentrant, owner, mode, permits, max, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name, label and crate";
 
 /// What stands between the parentheses of `#[distributed_lock(..)]`.
 #[derive(Default)]
@@ -19,6 +19,9 @@ pub(crate) struct Arguments {
     pub(crate) escape: Option<bool>,
     pub(crate) reentrant: Option<bool>,
     pub(crate) owner: Option<Expr>,
+    pub(crate) mode: Option<Mode>,
+    pub(crate) permits: Option<Expr>,
+    pub(crate) max: Option<Expr>,
     pub(crate) ttl: Option<Expr>,
     pub(crate) wait: Option<Expr>,
     pub(crate) renew: Option<bool>,
@@ -51,6 +54,13 @@ pub(crate) enum WrittenKey {
 pub(crate) struct WrittenKeys {
     pub(crate) brackets: token::Bracket,
     pub(crate) list: Vec<WrittenKey>,
+}
+
+/// The side of a read-write lock.
+#[derive(Clone, Copy)]
+pub(crate) enum Mode {
+    Read,
+    Write,
 }
 
 /// What the caller gets when the lock is busy.
@@ -117,6 +127,9 @@ impl Arguments {
             }),
             "reentrant" => flag(&mut self.reentrant, &name, input),
             "owner" => set(&mut self.owner, &name, input, Expr::parse),
+            "mode" => set(&mut self.mode, &name, input, Mode::parse),
+            "permits" => set(&mut self.permits, &name, input, Expr::parse),
+            "max" => set(&mut self.max, &name, input, Expr::parse),
             "ttl" => set(&mut self.ttl, &name, input, Expr::parse),
             "wait" => set(&mut self.wait, &name, input, Expr::parse),
             "renew" => set(&mut self.renew, &name, input, |input| {
@@ -160,6 +173,9 @@ fn meant_by(word: &str) -> Option<&'static str> {
         "lock_at_least" | "at_least_for" | "lock_at_least_for" => "at_least",
         "lock_at_most" | "at_most_for" | "lock_at_most_for" => "max_hold",
         "condition" | "unless" => "when",
+        "read" | "write" | "shared" => "mode",
+        "count" | "permit" => "permits",
+        "max_permits" | "limit" | "concurrency" => "max",
         _ => return None,
     })
 }
@@ -263,6 +279,19 @@ impl WrittenKeys {
             brackets,
             list: list.into_iter().collect(),
         })
+    }
+}
+
+impl Mode {
+    fn parse(input: ParseStream<'_>) -> Result<Self> {
+        let message =
+            "`mode` is that of a read-write lock: write `mode = \"read\"` or `mode = \"write\"`";
+        let word: LitStr = only(input, message)?;
+        match word.value().as_str() {
+            "read" => Ok(Self::Read),
+            "write" => Ok(Self::Write),
+            _ => Err(Error::new(word.span(), message)),
+        }
     }
 }
 

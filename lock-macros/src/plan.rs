@@ -5,7 +5,7 @@ use std::time::Duration;
 use syn::{Expr, Ident, LitStr, Path};
 
 use crate::key::Keys;
-use crate::parse::{OnBusy, OnLost};
+use crate::parse::{Mode, OnBusy, OnLost};
 
 /// What to generate.
 pub(crate) struct Plan {
@@ -36,6 +36,17 @@ pub(crate) enum Kind {
     Exclusive,
     /// For this owner, or for the one of the enclosing scope.
     Reentrant(Option<Expr>),
+    ReadWrite(Mode),
+    Semaphore {
+        permits: Number,
+        max: Number,
+    },
+}
+
+/// A number of permits.
+pub(crate) enum Number {
+    Literal(u32),
+    Expr(Expr),
 }
 
 /// A duration.

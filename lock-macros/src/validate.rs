@@ -12,7 +12,7 @@ use crate::function::{Bindings, Function};
 use crate::key::{Key, Keys};
 use crate::output::Output;
 use crate::parse::{Arguments, OnBusy, OnLost, WrittenKey, ungrouped};
-use crate::plan::{Kind, Plan, Time};
+use crate::plan::{Kind, Number, Plan, Time};
 
 /// The shortest ttl that the library accepts.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
@@ -47,6 +47,7 @@ pub(crate) fn validate(
     let keys = problems.note(keys(&mut arguments, function));
     conflicts(&arguments, function, output, &mut problems);
 
+    let kind = problems.note(kind(&mut arguments));
     let mut time = |value: Option<Expr>, check: fn(Expr) -> Result<Time>| {
         value.and_then(|value| problems.note(check(value)))
     };
@@ -101,14 +102,11 @@ pub(crate) fn validate(
         .any(|expr| bindings.are_in(expr.to_token_stream()));
     problems.note(output.check(&on_busy));
 
-    match (problems.0, keys) {
-        (None, Some(keys)) => Ok(Plan {
+    match (problems.0, keys.zip(kind)) {
+        (None, Some((keys, kind))) => Ok(Plan {
             keys,
             escape: arguments.escape.unwrap_or(true),
-            kind: match arguments.reentrant {
-                Some(true) => Kind::Reentrant(arguments.owner),
-                Some(false) | None => Kind::Exclusive,
-            },
+            kind,
             ttl,
             wait,
             renew: arguments.renew.unwrap_or(true),
@@ -126,7 +124,58 @@ pub(crate) fn validate(
             parameters_are_needed,
         }),
         (Some(problems), _) => Err(problems),
-        (None, None) => unreachable!("a key that is missing is a problem"),
+        (None, None) => unreachable!("what is missing is a problem"),
+    }
+}
+
+/// The kind of lock that the arguments name.
+fn kind(arguments: &mut Arguments) -> Result<Kind> {
+    let (permits, max) = (arguments.permits.take(), arguments.max.take());
+    if arguments.reentrant == Some(true) {
+        return Ok(Kind::Reentrant(arguments.owner.take()));
+    }
+    if let Some(mode) = arguments.mode {
+        return Ok(Kind::ReadWrite(mode));
+    }
+    match (permits, max) {
+        (None, None) => Ok(Kind::Exclusive),
+        (Some(permits), None) => Err(Error::new_spanned(
+            permits,
+            "`permits` are those of a semaphore: write how many it has, such as `permits = 4, max = 8`",
+        )),
+        (permits, Some(max)) => {
+            let written = permits.to_token_stream();
+            let permits = permits.map_or(Ok(Number::Literal(1)), |it| number("permits", it))?;
+            let max = number("max", max)?;
+            if let (Number::Literal(permits), Number::Literal(max)) = (&permits, &max)
+                && permits > max
+            {
+                return Err(Error::new_spanned(
+                    written,
+                    format!("the semaphore has {max} permits: `permits` is at most `max`"),
+                ));
+            }
+            Ok(Kind::Semaphore { permits, max })
+        }
+    }
+}
+
+/// A number of permits: a literal is checked now, everything else is for the compiler.
+fn number(name: &str, value: Expr) -> Result<Number> {
+    let number = match ungrouped(&value) {
+        Expr::Lit(literal) => match &literal.lit {
+            Lit::Int(number) => number.base10_parse::<u32>().ok(),
+            _ => None,
+        },
+        Expr::Unary(negative) if matches!(*negative.expr, Expr::Lit(_)) => None,
+        _ => return Ok(Number::Expr(value)),
+    };
+    match number.filter(|number| (1..=1 << 30).contains(number)) {
+        Some(number) => Ok(Number::Literal(number)),
+        None => Err(Error::new_spanned(
+            value,
+            format!("`{name}` takes a number from 1 to 2^30, or an expression of type `u32`"),
+        )),
     }
 }
 
@@ -214,11 +263,31 @@ fn conflicts(arguments: &Arguments, function: &Function, output: &Output, proble
             "`owner` says who takes a reentrant lock: write `reentrant, owner = ..`",
         ));
     }
-    if let (Some(later), true) = (arguments.later("at_least", "reentrant"), reentrant) {
-        problems.add(Error::new(
-            later.span(),
-            "`at_least` and `reentrant` exclude each other: only the exclusive lock can be kept for a while after the work",
-        ));
+    // The kinds of lock, and what only the exclusive one can do.
+    for (one, other) in [
+        ("at_least", "reentrant"),
+        ("at_least", "mode"),
+        ("at_least", "max"),
+        ("reentrant", "mode"),
+        ("reentrant", "max"),
+        ("reentrant", "permits"),
+        ("mode", "max"),
+        ("mode", "permits"),
+    ] {
+        let off = |name| name == "reentrant" && !reentrant;
+        let Some(later) = arguments.later(one, other) else {
+            continue;
+        };
+        if off(one) || off(other) {
+            continue;
+        }
+        let why = if one == "at_least" {
+            "only the exclusive lock can be kept for a while after the work"
+        } else {
+            "a lock is of one kind"
+        };
+        let message = format!("`{one}` and `{other}` exclude each other: {why}");
+        problems.add(Error::new(later.span(), message));
     }
     if let Some(guard) = &arguments.guard
         && Bindings::of(function).contains(&guard.unraw().to_string())

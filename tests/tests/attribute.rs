@@ -20,6 +20,7 @@ mod attribute {
     mod scope;
     mod services;
     mod shapes;
+    mod sharing;
 }
 
 use lock_core::LockManager;

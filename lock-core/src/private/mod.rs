@@ -15,7 +15,7 @@ use tokio::task::futures::TaskLocalFuture;
 pub use std::marker::PhantomData;
 pub use std::option::Option;
 pub use std::pin::pin;
-pub use std::primitive::bool;
+pub use std::primitive::{bool, u32};
 pub use std::result::Result;
 pub use std::time::Duration;
 pub use std::{concat, format_args, module_path, vec};
@@ -47,6 +47,26 @@ pub struct Options {
     pub max_hold: Option<Duration>,
     /// `at_least`
     pub at_least: Option<Duration>,
+    /// `mode`, or `permits` and `max`.
+    pub sharing: Sharing,
+}
+
+/// What several callers share of the lock.
+#[derive(Debug, Clone, Copy)]
+pub enum Sharing {
+    /// Nothing: the lock is exclusive, or reentrant.
+    None,
+    /// `mode = "read"`
+    Read,
+    /// `mode = "write"`
+    Write,
+    /// `permits` of `max`.
+    Permits {
+        /// `permits`
+        permits: u32,
+        /// `max`
+        max: u32,
+    },
 }
 
 /// The locks around one call of the function, in the order of the keys.

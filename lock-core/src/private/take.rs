@@ -2,15 +2,16 @@
 
 use std::panic::Location;
 
-use super::{Boxed, Guards, Options};
+use super::{Boxed, Guards, Options, Sharing};
 use crate::base::error::LockError;
+use crate::base::kind::Share;
 use crate::base::owner::Owner;
 use crate::engine::Limit;
 use crate::face::all::acquire_all;
 use crate::face::handle::LockHandle;
 use crate::face::manager::LockManager;
 
-/// Acquires the lock: the reentrant one for an owner, otherwise the exclusive one.
+/// Acquires the lock: the reentrant one for an owner, otherwise what the options name.
 #[track_caller]
 pub fn enter<'a>(
     client: Option<&LockManager>,
@@ -56,7 +57,14 @@ impl Options {
         let mut handle = if reentrant {
             manager.reentrant_lock(key).handle
         } else {
-            manager.lock(key).handle
+            match self.sharing {
+                Sharing::None => manager.lock(key).handle,
+                Sharing::Read => manager.rw_lock(key).handle.of(Share::READ),
+                Sharing::Write => manager.rw_lock(key).handle.of(Share::WRITE),
+                Sharing::Permits { permits, max } => {
+                    manager.semaphore(key, max).permits(permits).handle
+                }
+            }
         };
         handle.ttl = self.ttl;
         handle.max_hold = self.max_hold;

@@ -1,0 +1,11 @@
+use lock_core::{LockError, distributed_lock};
+
+#[distributed_lock(key = "order:{id}", max = "4".to_owned())]
+async fn work(id: u64) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
+fn main() {
+    let _ = work(1);
+}
