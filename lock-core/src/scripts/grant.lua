@@ -123,11 +123,3 @@ local function grant_first(lock, queue, waiters, ...)
   if waiting == 1 then redis.call('PEXPIRE', waiters, QUEUE_TTL) end
   return nil, grant
 end
-
--- The reply of a script that ends for this reason. Up to Redis 6 the reason is a text that only the server turns into a reply.
-local function refused(why)
-  if type(why) == 'table' then return why end
-  if string.find(why, '^%u+ ') then return {err = why} end
-  error(why, 0)
-end
-

@@ -32,3 +32,10 @@ local function refused_by_replica(key)
   return type(said) == 'table' and not string.find(said.err, 'WRONGTYPE', 1, true) and said or nil
 end
 
+-- The reply of a script that ends for this reason. Up to Redis 6 the reason is a text that only the server turns into a reply.
+local function refused(why)
+  if type(why) == 'table' then return why end
+  if string.find(why, '^%u+ ') then return {err = why} end
+  error(why, 0)
+end
+

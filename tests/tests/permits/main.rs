@@ -5,6 +5,7 @@ mod deadlock;
 mod defects;
 mod numbers;
 mod order;
+mod refusals;
 mod refused;
 mod resize;
 mod rig;

@@ -31,7 +31,8 @@ if max ~= s.max and max ~= s.before then
 end
 if weight > s.max then return {'too many', s.max} end
 if waiting then
-  local mine = serve(token, ttl)
+  local done, mine = pcall(serve, token, ttl)
+  if not done then return refused(mine) end
   if mine then return tonumber(mine) end
   waiting = redis.call('EXISTS', queue) == 1
 end

@@ -67,26 +67,20 @@ local function open(kind, token)
 end
 
 -- Writes the state, with these fields of members, of which `ends` is the last deadline. The key gets twice the ttl, so that most
--- grants leave its ttl as it is. The ttl comes first, and no key stays without one.
+-- grants leave its ttl as it is. The ttl comes first, also for a key that begins: a refused PEXPIRE (an ACL) leaves nothing.
 local function write(fields, ends)
   if s.before > 0 then ends = math.max(ends, now + KEEP / 2) end
   local begins, prolongs = s.lives == 0, ends > s.lives
   if prolongs then
     s.lives = 2 * ends - now
-    if not begins then redis.call('PEXPIRE', lock, s.lives - now) end
+    redis.call('PEXPIRE', lock, s.lives - now)
   end
   fields[#fields + 1] = 'lock'
   fields[#fields + 1] = table.concat({
     s.earliest, s.lives, s.used, s.kind, s.max, s.before, s.granted, s.number, s.token,
   }, ' ')
   redis.call('HSET', lock, unpack(fields))
-  if begins then
-    local kept = redis.pcall('PEXPIRE', lock, s.lives - now)
-    if type(kept) == 'table' then
-      redis.call('DEL', lock)
-      error(kept.err, 0)
-    end
-  end
+  if begins then redis.call('PEXPIRE', lock, s.lives - now) end
   s.dirty = false
 end
 
@@ -116,16 +110,32 @@ local function hears(channel)
   return redis.pcall('PUBLISH', channel, 'behind') ~= 0
 end
 
+-- Takes these waiters off the front of the queue, after their permits were written. `known` has their terms.
+local function leave(gone, known)
+  if #gone == 0 then return end
+  redis.call('HDEL', waiters, unpack(gone))
+  for i = 1, #gone do
+    local left = redis.pcall('LPOP', queue)
+    if type(left) == 'table' then
+      -- The waiters hash and the queue name the same tokens.
+      for at = i, #gone do
+        if known[at] then redis.call('HSET', waiters, gone[at], known[at]) end
+      end
+      error(left, 0)
+    end
+  end
+end
+
 -- Grants permits to the head of the queue while it fits, and drops dead heads. `asking` is the token of the current request, which is
--- live, and asks for this ttl. Returns its number if it was granted permits, and the number of grants.
---
--- The waiters leave the queue first, which a server short of memory allows; it then lets the script finish.
+-- live, and asks for this ttl. Returns its number if it was granted permits, and the number of grants. After a refused step (an ACL)
+-- the members and the queue are as they were.
 local function serve(asking, asked_ttl)
   local mine, served = nil, 0
   repeat
-    local fields, messages, last, grants = {}, {}, 0, 0
-    while s.used < s.max and grants < AT_ONCE do
-      local head = redis.call('LINDEX', queue, 0)
+    local before, fields, messages, gone, terms, last, grants = {}, {}, {}, {}, {}, 0, 0
+    for name, value in pairs(s) do before[name] = value end
+    while s.used < s.max and #gone < AT_ONCE do
+      local head = redis.call('LINDEX', queue, #gone)
       if not head then break end
       local known = redis.call('HMGET', waiters, head, string.sub(head, 1, ID))
       local ttl, weight = string.match(known[1] or '', '^(%d+) (%d+)')
@@ -134,9 +144,7 @@ local function serve(asking, asked_ttl)
       local learns = live and (tonumber(weight) > s.max or (head ~= asking and channel ~= '' and not hears(channel)))
       live = live and not learns
       if live and s.used + weight > s.max then break end
-      redis.call('LPOP', queue)
-      redis.call('HDEL', waiters, head)
-      if learns and channel ~= '' then redis.pcall('PUBLISH', channel, 'free ' .. head) end
+      gone[#gone + 1], terms[#gone + 1] = head, known[1]
       if live then
         local lease = tonumber(head == asking and asked_ttl or ttl)
         -- A client that polls shows only by its requests that it lives.
@@ -149,13 +157,26 @@ local function serve(asking, asked_ttl)
           messages[#messages + 1] = {channel, 'permit ' .. head .. ' ' .. s.granted .. ' ' .. s.number .. ' ' .. s.kind
             .. ' ' .. ttl .. ' ' .. lock}
         end
+      elseif learns and channel ~= '' then
+        messages[#messages + 1] = {channel, 'free ' .. head}
       end
     end
-    if grants > 0 then write(fields, last) end
+    local done, refusal = pcall(function()
+      if grants > 0 then write(fields, last) end
+      leave(gone, terms)
+    end)
+    if not done then
+      -- What cannot be taken out again counts.
+      local undone = true
+      for i = 1, 2 * grants, 2 do undone = type(redis.pcall('HDEL', lock, fields[i])) ~= 'table' and undone end
+      if undone then s = before end
+      s.dirty = true
+      error(refusal, 0)
+    end
     -- If PUBLISH is refused (an ACL), the waiter finds its permits with its next refresh.
     for _, message in ipairs(messages) do redis.pcall('PUBLISH', message[1], message[2]) end
     served = served + grants
-  until grants < AT_ONCE
+  until #gone < AT_ONCE
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
   return mine, served
 end
