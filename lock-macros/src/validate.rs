@@ -263,7 +263,19 @@ fn conflicts(arguments: &Arguments, function: &Function, output: &Output, proble
             "`owner` says who takes a reentrant lock: write `reentrant, owner = ..`",
         ));
     }
-    // The kinds of lock, and what only the exclusive one can do.
+    kinds_that_conflict(arguments, reentrant, problems);
+    if let Some(guard) = &arguments.guard
+        && Bindings::of(function).contains(&guard.unraw().to_string())
+    {
+        problems.add(Error::new(
+            guard.span(),
+            format!("`{guard}` is a parameter already: give the guard another name"),
+        ));
+    }
+}
+
+/// Arguments of two kinds of lock, or of the exclusive one and another.
+fn kinds_that_conflict(arguments: &Arguments, reentrant: bool, problems: &mut Problems) {
     for (one, other) in [
         ("at_least", "reentrant"),
         ("at_least", "mode"),
@@ -288,14 +300,6 @@ fn conflicts(arguments: &Arguments, function: &Function, output: &Output, proble
         };
         let message = format!("`{one}` and `{other}` exclude each other: {why}");
         problems.add(Error::new(later.span(), message));
-    }
-    if let Some(guard) = &arguments.guard
-        && Bindings::of(function).contains(&guard.unraw().to_string())
-    {
-        problems.add(Error::new(
-            guard.span(),
-            format!("`{guard}` is a parameter already: give the guard another name"),
-        ));
     }
 }
 

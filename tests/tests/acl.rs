@@ -116,7 +116,37 @@ async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
     assert!(step("force_release", other.force_release().await)?);
     let told = timeout(LIMIT, guard.lost()).await.expect("lost") == LossReason::ForceReleased;
     assert!(step("inspect", other.inspect().await)?.waiters() == 0);
+    step("permits", shared_life(&locks, &others).await)?;
     Ok(told)
+}
+
+/// The same of locks that several may hold.
+async fn shared_life(locks: &LockManager, others: &LockManager) -> Result<(), LockError> {
+    let ttl = Duration::from_millis(900);
+    let (one, other) = (locks.rw_lock("rw").ttl(ttl), others.rw_lock("rw").ttl(ttl));
+    let writer = one.write().await?;
+    assert!(other.try_read().await?.is_none());
+    let waiting = tokio::spawn(async move { other.read().await });
+    while one.inspect().await?.waiters() == 0 && !waiting.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    let reader = writer.downgrade().await?;
+    let second = timeout(LIMIT, waiting).await.expect("granted").unwrap()?;
+    tokio::time::sleep(ttl * 2).await;
+    second.release().await?;
+    reader.try_upgrade().await.expect("alone").release().await?;
+    // A holder that has left without a word is swept out.
+    let semaphore = locks.semaphore("s", 1).ttl(ttl).renew(false);
+    let left = semaphore.acquire().await?;
+    semaphore.resize(2).await?;
+    others
+        .semaphore("s", 2)
+        .acquire_many(2)
+        .await?
+        .release()
+        .await?;
+    drop(left);
+    locks.semaphore("s", 2).force_release().await.map(drop)
 }
 
 #[tokio::test]

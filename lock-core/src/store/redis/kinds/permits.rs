@@ -74,8 +74,12 @@ static RESIZE: Lazy<Script> = script!(
     "permits/resize.lua"
 );
 
-/// A guarded script runs only if the hash has this member.
-const HELD: &str = "{redis.pcall('HEXISTS', table.remove(KEYS, 1), table.remove(ARGV, 1)), 1}";
+/// A guarded script runs only if the hash has this member, and its deadline has not passed.
+const HELD: &str = "{(function() \
+     local known, t = redis.pcall('HMGET', table.remove(KEYS, 1), table.remove(ARGV, 1)), redis.call('TIME'); \
+     if known.err then return known end; \
+     local ends = string.match(known[1] or '', '^(%d+) '); \
+     return ends and tonumber(ends) > t[1] * 1000 + math.floor(t[2] / 1000) and 1 or 0 end)(), 1}";
 
 fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
     let (queue, waiters) = match key.kind() {
