@@ -155,11 +155,7 @@ async fn beside(
     answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
     let one_try = matches!(patience.limit, Limit::Try);
-    // No task would confirm an earlier release.
-    shared.check_alive()?;
-    if shared.is_releasing(&request.key) {
-        shared.after_own_release(&request.key, patience.end()).await;
-    }
+    after_own_release(shared, &request, patience).await?;
     // The owner must not overtake waiters of other processes while this process yields the turn to them.
     if !one_try
         && shared.holder_for(&request).is_none()
@@ -175,8 +171,25 @@ async fn beside(
     let queue = Queue::Beside(shared.acquisition(&request)?);
     let hold = Arc::new(Hold::new(request));
     let waiter = Waiter::new(shared, patience, queue, hold, answered);
-    let acquired = waiter.run().await?;
-    Ok(acquired.map(|(hold, how)| (hold, if one_try { AcquiredHow::Tried } else { how })))
+    Ok(tried(one_try, waiter.run().await?))
+}
+
+/// A try after the drop of a guard of this process must not find the lock held by that guard.
+async fn after_own_release(
+    shared: &Shared,
+    request: &LockRequest,
+    patience: Patience,
+) -> Result<(), LockError> {
+    // No task would confirm an earlier release.
+    shared.check_alive()?;
+    if shared.is_releasing(&request.key) {
+        shared.after_own_release(&request.key, patience.end()).await;
+    }
+    Ok(())
+}
+
+fn tried(one_try: bool, acquired: Option<Acquired>) -> Option<Acquired> {
+    acquired.map(|(hold, how)| (hold, if one_try { AcquiredHow::Tried } else { how }))
 }
 
 /// A wait without a line: each waiter has its own place in the server's queue.
@@ -186,11 +199,14 @@ pub(super) async fn in_servers_queue(
     patience: Patience,
     answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
+    let one_try = matches!(patience.limit, Limit::Try);
+    if one_try {
+        after_own_release(shared, &request, patience).await?;
+    }
     let queue = Queue::Server(shared.acquisition(&request)?);
     let hold = Arc::new(Hold::new(request));
-    Waiter::new(shared, patience, queue, hold, answered)
-        .run()
-        .await
+    let waiter = Waiter::new(shared, patience, queue, hold, answered);
+    Ok(tried(one_try, waiter.run().await?))
 }
 
 /// Where a waiter waits.

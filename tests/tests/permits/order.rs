@@ -86,3 +86,15 @@ async fn waiters_of_one_manager_are_served_in_their_order() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_try_after_the_drop_of_a_permit_finds_it_free() {
+    everywhere(async |rig| {
+        let semaphore = rig.semaphore(1).await;
+        for _ in 0..50 {
+            drop(semaphore.acquire().await.unwrap());
+            assert!(semaphore.try_acquire().await.unwrap().is_some());
+        }
+    })
+    .await;
+}
