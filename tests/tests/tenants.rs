@@ -95,6 +95,23 @@ async fn whole_life(locks: &LockManager, others: &LockManager) {
     waited.release().await.unwrap();
 }
 
+/// The same for permits.
+async fn shared_life(locks: &LockManager, others: &LockManager) {
+    let (lock, other) = (locks.rw_lock("rw"), others.rw_lock("rw"));
+    let held = lock.write().await.unwrap();
+    assert!(other.force_release().await.unwrap());
+    let reason = timeout(LIMIT, held.lost()).await.expect("told");
+    assert_eq!(reason, LossReason::ForceReleased);
+    let held = lock.write().await.unwrap();
+    let waiting = tokio::spawn(other.read());
+    let queued = async || lock.inspect().await.unwrap().waiters() > 0;
+    eventually("it waits", LIMIT, queued).await;
+    let reader = held.downgrade().await.unwrap();
+    let waited = timeout(LIMIT, waiting).await.expect("granted");
+    waited.unwrap().unwrap().release().await.unwrap();
+    reader.release().await.unwrap();
+}
+
 async fn reentrant_life(locks: &LockManager, others: &LockManager) {
     let (me, you) = (Owner::new(), Owner::new());
     let mine = locks.reentrant_lock("x").owner(&me);
@@ -122,6 +139,7 @@ async fn live_apart(servers: &[&TestServer], urls: &[String], reentrant: bool) {
         whole_life(&locks, &others).await;
         if reentrant {
             reentrant_life(&locks, &others).await;
+            shared_life(&locks, &others).await;
         }
         let guard = locks.lock("x").acquire_within(ms(0)).await.unwrap();
         let waiting = others.lock("x").acquire_within(LIMIT);

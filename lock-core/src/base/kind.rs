@@ -32,11 +32,6 @@ impl Share {
         weight: 1 << 30,
         max: 1 << 30,
     };
-
-    /// Whether a holder with this share keeps another one from all that it asks for.
-    pub(crate) fn excludes(self, other: Self) -> bool {
-        u64::from(self.weight) + u64::from(other.weight) > u64::from(other.max)
-    }
 }
 
 /// A change of a hold of a read-write lock.

@@ -41,17 +41,17 @@ impl Scope {
         INNERMOST.try_with(|scope| scope.0.view.clone()).ok()
     }
 
-    /// Whether the caller runs under a lock that excludes this request, or this wait, for as long as the caller runs.
+    /// Whether the caller runs under locks that exclude this request, or this wait, for as long as the caller runs.
     pub(crate) fn excludes(engine: &Arc<Engine>, request: &LockRequest, waits: bool) -> bool {
         let excludes = |scope: &Self| {
-            let mut next = Some(scope);
+            let (mut next, mut kept) = (Some(scope), 0_u64);
             while let Some(Self(level)) = next {
-                if level.view.excludes(engine, request, waits) {
-                    return true;
-                }
+                kept += u64::from(level.view.kept_from(engine, request));
                 next = level.outer.as_ref();
             }
-            false
+            let leaves_too_few =
+                kept + u64::from(request.share.weight) > u64::from(request.share.max);
+            kept > 0 && (leaves_too_few || waits && request.key.traits().excludes_itself)
         };
         INNERMOST.try_with(excludes).unwrap_or(false)
     }

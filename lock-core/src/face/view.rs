@@ -126,24 +126,18 @@ impl LockView {
         }
     }
 
-    /// Whether this hold excludes the request for as long as it lasts, or may do so if the request `waits`.
-    pub(crate) fn excludes(
-        &self,
-        engine: &Arc<Engine>,
-        request: &LockRequest,
-        waits: bool,
-    ) -> bool {
+    /// The permits that this hold keeps from the request for as long as it lasts: 0 for another lock, and for one that its owner enters
+    /// again.
+    pub(crate) fn kept_from(&self, engine: &Arc<Engine>, request: &LockRequest) -> u32 {
         let held = &self.hold.request;
-        let excludes =
-            held.share.excludes(request.share) || waits && request.key.traits().excludes_itself;
         let enters_again = request.owner.is_some() && request.owner == held.owner;
-        Arc::ptr_eq(engine, &self.engine)
+        let keeps = Arc::ptr_eq(engine, &self.engine)
             && held.key == request.key
             && !enters_again
-            && excludes
             // A task of a `LocalSet` that is driven inside the scope is not part of it.
             && held.place.is_in_task_of(request.place)
-            && self.is_held()
+            && self.is_held();
+        if keeps { held.share.weight } else { 0 }
     }
 
     fn status(&self) -> Status {

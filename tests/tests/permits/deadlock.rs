@@ -34,7 +34,7 @@ async fn a_read_or_a_write_inside_the_own_read_is_a_deadlock() {
 }
 
 #[tokio::test]
-async fn a_request_that_fits_beside_the_own_permits_is_none() {
+async fn permits_beside_the_own_ones_are_a_deadlock_if_too_few_are_left() {
     everywhere(async |rig| {
         let semaphore = rig.semaphore(3).await;
         let inside = semaphore.with(async |_| {
@@ -45,6 +45,14 @@ async fn a_request_that_fits_beside_the_own_permits_is_none() {
                 .release()
                 .await
                 .unwrap();
+            // Scopes add up.
+            let two = semaphore.clone().permits(2);
+            let inner = two.with(async |_| semaphore.acquire().await.map(drop));
+            let refused = Box::pin(inner).await.unwrap();
+            assert!(
+                matches!(refused, Err(LockError::Deadlock { .. })),
+                "{refused:?}"
+            );
             let refused = semaphore.acquire_many(3).await;
             assert!(
                 matches!(refused, Err(LockError::Deadlock { .. })),

@@ -258,3 +258,20 @@ fn trouble_is_hopeless_when_it_lasts_or_cannot_end() {
     news.failed(T0, StoreError::Misconfigured("".into()));
     assert!(hopeless(&news, T0, None));
 }
+
+/// Readers that join a phase share the fencing token of its first.
+#[test]
+fn a_grant_is_newer_by_its_own_number_and_not_by_its_fencing_token() {
+    let mut news = Told::waiting();
+    news.queued(T0, 9);
+    news.pushed(Grant {
+        order: 9,
+        ..grant(12)
+    });
+    assert_eq!(news.next(T0, terms()), Next::Wait);
+    news.pushed(Grant {
+        order: 10,
+        ..grant(7)
+    });
+    assert_eq!(news.next(T0, terms()), taken(7, T0, true));
+}

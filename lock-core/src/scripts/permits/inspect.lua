@@ -22,6 +22,8 @@ for i = 1, #fields, 2 do
   if token == 'lock' then
     local _, _, _, of, most, _, _, number = string.match(fields[i + 1], STATE)
     kind, max, last = of, most, number
+  elseif token == 'lock-core:tenure' then
+    kind = 'reentrant'
   elseif ends and #token > ID and tonumber(ends) > now then
     used = used + weight
     members[#members + 1] = {number, token, tonumber(weight), ends - now}
