@@ -3,6 +3,7 @@
 mod dead;
 mod deadlock;
 mod defects;
+mod faults;
 mod guarded;
 mod numbers;
 mod order;
