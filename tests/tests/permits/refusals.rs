@@ -259,7 +259,7 @@ impl Rig {
             wrong.push(format!("{queue:?} wait, and hold {live:?}"));
         }
         let mut waited: Vec<&str> = case.waiters.iter().map(|(token, _)| *token).collect();
-        waited.retain(|token| !live.contains_key(token) && !(case.args[0] == *token));
+        waited.retain(|token| !live.contains_key(token) && case.args[0] != *token);
         let still: Vec<&str> = queue.iter().map(String::as_str).collect();
         let kept: Vec<&str> = still
             .into_iter()
