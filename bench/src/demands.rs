@@ -1,8 +1,8 @@
 //! What is demanded of the figures, and whether it holds.
 
-use crate::contestant::Who;
+use crate::contestant::{PERMITS, Who};
 use crate::results::{Results, Rounds, Verdict, best, ratio};
-use crate::scenario::{APART, CROWD, RESTS, USED, WEATHERS};
+use crate::scenario::{APART, CROWD, RESTS, USED, WAITERS, WEATHERS};
 use crate::stats::Spread;
 
 /// From how many turns of each task on one turn more or less, which is where the window happened to end, is too little to
@@ -34,6 +34,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     judge.used();
     judge.quorum();
     judge.crowd();
+    judge.semaphore();
     judge.verdicts
 }
 
@@ -347,6 +348,19 @@ impl Judge<'_> {
         }
         let what = format!("{CROWD} waiters, {two}: longest wait / with all 5");
         self.add("i", what, longest, AtMost(2.0));
+    }
+
+    fn semaphore(&mut self) {
+        let variant = format!("{WAITERS} waiters, {PERMITS} permits");
+        let of = |who, figure| self.rounds("j", &variant, who, figure);
+        let ours = |figure| of(Who::OursSemaphore, figure);
+        let (used, commands) = (ours("in_use_percent"), ours("commands_per_acquisition"));
+        let theirs = of(Who::Redisson, "acquisitions_per_s");
+        let speed = ratio(&ours("acquisitions_per_s"), &theirs);
+        self.add("j", "permits in use, % of the time", used, AtLeast(90.0));
+        self.add("j", "commands per permit", commands, AtMost(2.1));
+        let what = "permits per second, lock-core / Redisson's algorithm";
+        self.add("j", what, speed, Bound::None);
     }
 }
 

@@ -77,6 +77,27 @@ const USED: [Column; 6] = [
     ),
     ("processes", &["fairness_of_processes"], 2),
 ];
+const SEMAPHORE: [Column; 7] = [
+    ("in use %", &["in_use_percent"], 1),
+    ("asked for %", &["asked_for_percent"], 1),
+    ("permits/s", &["acquisitions_per_s"], 0),
+    ("cmds/permit", &["commands_per_acquisition"], 2),
+    (
+        "wait p50 / p99 / longest ms",
+        &["wait_p50_ms", "wait_p99_ms", "wait_longest_ms"],
+        1,
+    ),
+    (
+        "fewest / most per task",
+        &["fewest_per_task", "most_per_task"],
+        0,
+    ),
+    (
+        "server / client µs",
+        &["server_us_per_acquisition", "client_us_per_acquisition"],
+        1,
+    ),
+];
 const HELD: [Column; 6] = [
     ("bytes/lock", &["bytes_per_lock"], 0),
     ("client ms/min", &["client_ms_per_minute"], 1),
@@ -97,6 +118,7 @@ fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static 
         ("f", _) => (&BETWEEN, None),
         ("g", variant) if RESTS.iter().any(|(_, rest)| *rest == variant) => (&CYCLE, None),
         ("g", _) => (&USED, None),
+        ("j", _) => (&SEMAPHORE, Some(Who::Redisson.name())),
         ("h", _) => (&VOTED, Some(Who::Floor.name())),
         _ => (&HOT, Some(Who::Rslock.name())),
     }

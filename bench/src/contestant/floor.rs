@@ -23,20 +23,28 @@ pub(crate) struct Floor {
     count: Arc<AtomicU64>,
 }
 
+/// A connection like the one that lock-core uses.
+pub(super) async fn connect(
+    url: &str,
+    config: &AsyncConnectionConfig,
+) -> Result<MultiplexedConnection> {
+    let info = url.into_connection_info()?;
+    let settings = info
+        .redis_settings()
+        .clone()
+        .set_protocol(ProtocolVersion::RESP3);
+    let info = info
+        .set_redis_settings(settings)
+        .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+    redis::Client::open(info)?
+        .get_multiplexed_async_connection_with_config(config)
+        .await
+        .context("no connection")
+}
+
 impl Floor {
     pub(crate) async fn connect(url: &str) -> Result<Self> {
-        let info = url.into_connection_info()?;
-        let settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3);
-        let info = info
-            .set_redis_settings(settings)
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
-        let mut connection = redis::Client::open(info)?
-            .get_multiplexed_async_connection_with_config(&AsyncConnectionConfig::new())
-            .await
-            .context("no connection for the raw floor")?;
+        let mut connection = connect(url, &AsyncConnectionConfig::new()).await?;
         let release = Script::new(RELEASE)
             .prepare_invoke()
             .load_async(&mut connection)

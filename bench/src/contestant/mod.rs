@@ -3,7 +3,9 @@
 mod async_redis_lock;
 mod floor;
 mod ours;
+mod ours_semaphore;
 mod quorum_floor;
+mod redisson;
 mod rslock;
 
 use std::time::Duration;
@@ -14,11 +16,16 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::async_redis_lock::AsyncRedisLock;
 pub(crate) use self::floor::Floor;
 pub(crate) use self::ours::{BEHIND_SENTINEL, OF_CLUSTER, Ours, settings, url};
+pub(crate) use self::ours_semaphore::OursSemaphore;
 pub(crate) use self::quorum_floor::QuorumFloor;
+pub(crate) use self::redisson::Redisson;
 pub(crate) use self::rslock::Rslock;
 
 /// The lease that every contestant asks for.
 pub(crate) const TTL: Duration = Duration::from_secs(30);
+
+/// The permits of a semaphore.
+pub(crate) const PERMITS: u32 = 8;
 
 /// A lock library. Its calls are resolved at compile time, so what is measured is the library's own.
 pub(crate) trait Contestant: Clone + Send + Sync + 'static {
@@ -40,6 +47,9 @@ pub(crate) enum Who {
     OursStrict,
     /// lock-core on a cluster of three masters.
     OursCluster,
+    OursSemaphore,
+    /// The algorithm of Redisson's semaphore.
+    Redisson,
     Rslock,
     /// rslock that asks again within 10 ms.
     RslockTuned,
@@ -57,6 +67,8 @@ impl Who {
             Self::Ours => "lock-core",
             Self::OursStrict => "lock-core, handover_limit 1",
             Self::OursCluster => "lock-core, cluster",
+            Self::OursSemaphore => "lock-core, semaphore",
+            Self::Redisson => "Redisson's algorithm",
             Self::Rslock => "rslock",
             Self::RslockTuned => "rslock, 10 ms retry",
             Self::AsyncRedisLock => "async-redis-lock",
@@ -75,6 +87,11 @@ impl Who {
             (Self::Ours, _) => Connected::Ours(Ours::connect(urls, None).await?),
             (Self::OursStrict, _) => Connected::Ours(Ours::connect(urls, Some(1)).await?),
             (Self::OursCluster, _) => Connected::Ours(Ours::on_cluster().await?),
+            (Self::OursSemaphore, _) => {
+                Connected::OursSemaphore(OursSemaphore::connect(urls).await?)
+            }
+            (Self::Redisson, [url]) => Connected::Redisson(Redisson::connect(url).await?),
+            (Self::Redisson, _) => bail!("Redisson's semaphore knows one server only"),
             (Self::Rslock, _) => Connected::Rslock(Rslock::new(urls, None)),
             (Self::RslockTuned, _) => {
                 Connected::Rslock(Rslock::new(urls, Some(Duration::from_millis(10))))
@@ -93,6 +110,8 @@ impl Who {
 #[derive(Clone)]
 pub(crate) enum Connected {
     Ours(Ours),
+    OursSemaphore(OursSemaphore),
+    Redisson(Redisson),
     Rslock(Rslock),
     AsyncRedisLock(AsyncRedisLock),
     Floor(Floor),
@@ -104,6 +123,8 @@ macro_rules! with {
     ($connected:expr, $contestant:ident => $body:expr) => {
         match $connected {
             $crate::contestant::Connected::Ours($contestant) => $body,
+            $crate::contestant::Connected::OursSemaphore($contestant) => $body,
+            $crate::contestant::Connected::Redisson($contestant) => $body,
             $crate::contestant::Connected::Rslock($contestant) => $body,
             $crate::contestant::Connected::AsyncRedisLock($contestant) => $body,
             $crate::contestant::Connected::Floor($contestant) => $body,

@@ -6,6 +6,7 @@ mod crowd;
 mod held;
 mod message;
 mod quorum;
+mod semaphore;
 
 use anyhow::Result;
 
@@ -18,9 +19,10 @@ pub(crate) use self::contest::USED;
 pub(crate) use self::crowd::CROWD;
 pub(crate) use self::message::RESTS;
 pub(crate) use self::quorum::{APART, WEATHERS};
+pub(crate) use self::semaphore::WAITERS;
 
 /// Every scenario with a line about it.
-pub(crate) const ALL: [(&str, &str); 10] = [
+pub(crate) const ALL: [(&str, &str); 11] = [
     ("attribute", "#[distributed_lock] against a guard by hand"),
     ("a", "uncontended: one task locks and releases"),
     ("b", "64 tasks on 64 keys over one connection"),
@@ -43,6 +45,7 @@ pub(crate) const ALL: [(&str, &str); 10] = [
         "i",
         "one hot key over a quorum of 5 masters, of which some have stopped: 50 tasks in 5 processes, 1 ms inside",
     ),
+    ("j", "a semaphore in 4 processes, 2 ms inside"),
 ];
 
 /// A piece of a round.
@@ -60,6 +63,7 @@ enum Kind {
     Quorum(quorum::Spec),
     Crowd(crowd::Spec),
     Message(message::Spec),
+    Semaphore(semaphore::Spec),
 }
 
 type Figures = Vec<(&'static str, Option<f64>)>;
@@ -69,6 +73,7 @@ impl Step {
         let who = match &self.kind {
             Kind::Alternate(_) | Kind::Quorum(_) => "all in turns",
             Kind::Contest(spec) => spec.who.name(),
+            Kind::Semaphore(spec) => spec.who.name(),
             Kind::Requests(who) | Kind::Held(who) => who.name(),
             Kind::Crowd(_) => Who::Ours.name(),
             Kind::Message(_) => Who::Floor.name(),
@@ -98,18 +103,16 @@ impl Step {
                 self.record(round, *who, results, figures);
             }
             Kind::Contest(spec) => {
-                let (figures, note) = spec.measure(options, stage).await?;
-                self.record(round, spec.who, results, figures);
-                if let Some(note) = note {
-                    results.note(format!("{}: {note}", self.label()));
-                }
+                let found = spec.measure(options, stage).await?;
+                self.record_noted(round, spec.who, results, found);
             }
             Kind::Crowd(spec) => {
-                let (figures, note) = spec.measure(options, stage).await?;
-                self.record(round, Who::Ours, results, figures);
-                if let Some(note) = note {
-                    results.note(format!("{}: {note}", self.label()));
-                }
+                let found = spec.measure(options, stage).await?;
+                self.record_noted(round, Who::Ours, results, found);
+            }
+            Kind::Semaphore(spec) => {
+                let found = spec.measure(options, stage).await?;
+                self.record_noted(round, spec.who, results, found);
             }
             Kind::Message(spec) => {
                 let figures = spec.measure(options, stage).await?;
@@ -126,6 +129,19 @@ impl Step {
     fn record_all(&self, round: usize, results: &mut Results, found: Vec<(&'static str, Figures)>) {
         for (side, figures) in found {
             results.record(round, [self.scenario, &self.variant, side], figures);
+        }
+    }
+
+    fn record_noted(
+        &self,
+        round: usize,
+        who: Who,
+        results: &mut Results,
+        (figures, note): (Figures, Option<String>),
+    ) {
+        self.record(round, who, results, figures);
+        if let Some(note) = note {
+            results.note(format!("{}: {note}", self.label()));
         }
     }
 
@@ -148,6 +164,7 @@ pub(crate) fn steps(options: &Options, round: usize) -> Vec<Step> {
     steps.extend(message::steps());
     steps.extend(quorum::steps());
     steps.extend(crowd::steps());
+    steps.extend(semaphore::steps());
     // Long, and its figures hardly change from one time to the next.
     if round == 0 {
         steps.extend(held::steps());
