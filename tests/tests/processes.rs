@@ -20,5 +20,7 @@ mod mixed;
 mod order;
 #[path = "processes/pause.rs"]
 mod pause;
+#[path = "processes/readers.rs"]
+mod readers;
 #[path = "processes/wire.rs"]
 mod wire;

@@ -16,6 +16,7 @@
 //! | `work OWNER KEY TASKS TTL_MS` | the lines of a history, until `stop` is answered with `done` |
 //! | `mix OWNER KEY TASKS TTL_MS SEED` | the same, with callers that are cut off, guards dropped, leases that run out |
 //! | `race KEY TASKS TTL_MS` | nothing until `stop`: then `grant FENCE ASKED GRANTED` for each, and `done` |
+//! | `read KEY TASKS TTL_MS` | the same, for the readers of a read-write lock |
 //! | `fill PREFIX COUNT TTL_MS` | `filled` |
 //! | `count` | `holds HELD TASKS`, of what was filled |
 //! | `empty` | `emptied`: what was filled is dropped |
@@ -121,6 +122,9 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
             }
             ["race", key, tasks, ttl] => {
                 crowd.race(&locks.lock(key).ttl(millis(ttl)), number(tasks));
+            }
+            ["read", key, tasks, ttl] => {
+                crowd.read(&locks.rw_lock(key).ttl(millis(ttl)), number(tasks));
             }
             ["stop"] => crowd.stop().await,
             ["fill", prefix, count, ttl] => {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use lock_core::{Lock, LockGuard};
+use lock_core::{Lock, LockGuard, RwLock};
 use tokio::task::JoinSet;
 
 use crate::stamp;
@@ -68,6 +68,24 @@ impl Crowd {
                     let guard = lock.acquire().await.expect("a server");
                     let fence = guard.fencing_token().get();
                     log.push([fence, asked, stamp()]);
+                    guard.release().await.expect("a lock that is held");
+                }
+                log
+            });
+        }
+    }
+
+    /// Reads of a few milliseconds each.
+    pub(crate) fn read(&mut self, lock: &RwLock, tasks: usize) {
+        for _ in 0..tasks {
+            let (lock, over) = (lock.clone(), Arc::clone(&self.over));
+            self.tasks.spawn(async move {
+                let mut log = Vec::new();
+                while !over.load(Ordering::Relaxed) {
+                    let asked = stamp();
+                    let guard = lock.read().await.expect("a server");
+                    log.push([guard.fencing_token().get(), asked, stamp()]);
+                    tokio::time::sleep(Duration::from_millis(fastrand::u64(1..5))).await;
                     guard.release().await.expect("a lock that is held");
                 }
                 log
