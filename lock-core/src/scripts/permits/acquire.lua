@@ -30,7 +30,7 @@ if max ~= s.max and max ~= s.before then
   s.max = max
 end
 if weight > s.max then return {'too many', s.max} end
-if waiting then
+if waiting and s.used < s.max then
   local done, mine = pcall(serve, token, ttl)
   if not done then return refused(mine) end
   if mine then return tonumber(mine) end
