@@ -20,6 +20,8 @@ mod mixed;
 mod order;
 #[path = "processes/pause.rs"]
 mod pause;
+#[path = "processes/permits.rs"]
+mod permits;
 #[path = "processes/readers.rs"]
 mod readers;
 #[path = "processes/wire.rs"]

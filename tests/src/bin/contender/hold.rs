@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Lock, LockGuard};
+use lock_core::{Lock, LockError, LockGuard};
 use lock_tests::connect;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -39,18 +39,29 @@ impl How {
     }
 }
 
-pub(crate) async fn run(name: String, lock: Lock, how: How, mut orders: UnboundedReceiver<Order>) {
-    let asked = stamp();
-    let guard = match how {
-        How::Acquire => lock.acquire().await.map(Some),
-        How::Try => lock.try_acquire().await,
-        How::Hammer => loop {
-            match lock.try_acquire().await {
-                Ok(None) => tokio::time::sleep(Duration::from_micros(200)).await,
-                other => break other,
-            }
-        },
+pub(crate) async fn run(name: String, lock: Lock, how: How, orders: UnboundedReceiver<Order>) {
+    let taking = async {
+        match how {
+            How::Acquire => lock.acquire().await.map(Some),
+            How::Try => lock.try_acquire().await,
+            How::Hammer => loop {
+                match lock.try_acquire().await {
+                    Ok(None) => tokio::time::sleep(Duration::from_micros(200)).await,
+                    other => break other,
+                }
+            },
+        }
     };
+    hold(name, taking, orders).await;
+}
+
+pub(crate) async fn hold(
+    name: String,
+    taking: impl Future<Output = Result<Option<LockGuard>, LockError>>,
+    mut orders: UnboundedReceiver<Order>,
+) {
+    let asked = stamp();
+    let guard = taking.await;
     let granted = stamp();
     match guard {
         Ok(Some(guard)) => {

@@ -9,6 +9,7 @@
 //! | `acquire NAME KEY TTL_MS [fixed]` | `granted NAME FENCE ASKED GRANTED ENDS`, whenever that is |
 //! | `try NAME KEY TTL_MS` | the same, or `busy NAME` |
 //! | `hammer NAME KEY TTL_MS` | `granted ..` after as many tries as it takes |
+//! | `permits NAME KEY TTL_MS WEIGHT MAX` | the same, for permits of a semaphore |
 //! | `waiters KEY` | `waiters COUNT`, on the server and in line in this process |
 //! | `look NAME` | `held NAME true/false STAMP` |
 //! | `release NAME` | `released NAME STAMP` (read before the call) or `refused NAME why` |
@@ -97,6 +98,14 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
                 holds.insert(name.to_owned(), sender);
                 let how = hold::How::of(words[0]);
                 tokio::spawn(hold::run(name.to_owned(), lock, how, receiver));
+            }
+            ["permits", name, key, ttl, weight, max] => {
+                let semaphore = locks.semaphore(key, number(max) as u32);
+                let semaphore = semaphore.ttl(millis(ttl)).permits(number(weight) as u32);
+                let (sender, receiver) = unbounded_channel();
+                holds.insert(name.to_owned(), sender);
+                let taking = async move { semaphore.acquire().await.map(Some) };
+                tokio::spawn(hold::hold(name.to_owned(), taking, receiver));
             }
             ["waiters", key] => {
                 let info = locks.lock(key).inspect().await.expect("a server");
