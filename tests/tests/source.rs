@@ -202,7 +202,7 @@ fn the_scripts_and_the_client_have_the_same_numbers() {
         ("RESERVE", "engine/line.rs", "RESERVE_FOR_ONE"),
         (
             "RESERVE",
-            "store/memory/kinds/exclusive.rs",
+            "store/memory/kinds/permits.rs",
             "RESERVE_IF_QUEUED",
         ),
     ] {

@@ -61,6 +61,19 @@ pub(crate) struct Traits {
     /// A holder that acquires it again waits for itself, even where the second share fits beside the first: a waiter between them
     /// waits for the first.
     pub(crate) excludes_itself: bool,
+    /// Several may hold it.
+    pub(crate) is_shared: bool,
+    pub(crate) numbers: Numbers,
+}
+
+/// What a fencing token belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Numbers {
+    OfHold,
+    /// Of all readers between two writers, or of a writer.
+    OfPhase,
+    /// It only identifies the permit.
+    OfPermit,
 }
 
 /// What a lock can do of which several may hold a share: each waiter has its own place in the queue of the server.
@@ -72,6 +85,8 @@ const SHARED: Traits = Traits {
     passes: false,
     has_owners: false,
     excludes_itself: false,
+    is_shared: true,
+    numbers: Numbers::OfPermit,
 };
 
 impl Kind {
@@ -100,6 +115,8 @@ impl Kind {
                 passes: true,
                 has_owners: false,
                 excludes_itself: true,
+                is_shared: false,
+                numbers: Numbers::OfHold,
             },
             Self::Reentrant => &Traits {
                 name: "reentrant",
@@ -109,6 +126,8 @@ impl Kind {
                 passes: false,
                 has_owners: true,
                 excludes_itself: true,
+                is_shared: false,
+                numbers: Numbers::OfHold,
             },
             Self::Semaphore => &Traits {
                 name: "semaphore",
@@ -117,6 +136,7 @@ impl Kind {
             Self::ReadWrite => &Traits {
                 name: "read-write",
                 excludes_itself: true,
+                numbers: Numbers::OfPhase,
                 ..SHARED
             },
         }

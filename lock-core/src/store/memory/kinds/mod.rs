@@ -1,10 +1,8 @@
-//! The kinds of locks in memory. Each has one file: what it keeps, and its operations.
+//! The kinds of locks in memory: what each keeps, and its operations. Those whose waiters queue share a file.
 
-pub(super) mod exclusive;
 pub(super) mod permits;
 pub(super) mod reentrant;
 
-use self::exclusive::Exclusive;
 use self::permits::Permits;
 use self::reentrant::Reentrant;
 use super::common::Common;
@@ -14,7 +12,7 @@ use crate::base::kind::Kind;
 /// All locks of a server.
 pub(super) struct Locks {
     pub(super) common: Common,
-    pub(super) exclusive: Exclusive,
+    pub(super) exclusive: Permits,
     pub(super) reentrant: Reentrant,
     pub(super) semaphores: Permits,
     pub(super) read_write: Permits,
@@ -24,7 +22,7 @@ impl Default for Locks {
     fn default() -> Self {
         Self {
             common: Common::default(),
-            exclusive: Exclusive::default(),
+            exclusive: Permits::new(Kind::Exclusive),
             reentrant: Reentrant::default(),
             semaphores: Permits::new(Kind::Semaphore),
             read_write: Permits::new(Kind::ReadWrite),

@@ -1,17 +1,20 @@
-//! The kinds that several may hold, in memory: members with a weight, and a queue of waiters.
+//! The kinds whose waiters queue, in memory: holders with a number of permits each. An exclusive lock has one permit.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
 use crate::base::key::{LockKey, Prefix};
-use crate::base::kind::{Kind, Share};
+use crate::base::kind::{Kind, Numbers, Reweigh, Share};
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, Token};
 use crate::store::memory::common::{Common, Message};
 use crate::store::{
     Answer, Attempt, Forced, Grant, HolderSnapshot, Mode, Passed, QueuePlace, Released, Renewal,
-    Resized, Reweigh, Reweighed, Snapshot, SnapshotState,
+    Resized, Reweighed, Snapshot, SnapshotState,
 };
+
+/// Minimum reserved tokens of a queued waiter: other waiters may join its waiting line before the grant.
+const RESERVE_IF_QUEUED: u64 = 7;
 
 /// Time for which the number of permits before a resize stays known.
 const KEEP: Duration = Duration::from_secs(24 * 3600);
@@ -33,10 +36,10 @@ struct SharedSlot {
     queue: VecDeque<QueuedShare>,
     /// The time until which each client counts as alive.
     alive: HashMap<Box<str>, Moment>,
-    /// Of the last grant: its own number, the fencing token, and the name of its client.
+    /// Of the last grant: its own number, the fencing token, and its holder.
     order: u64,
     fence: u64,
-    last: Box<str>,
+    last: Option<Token>,
 }
 
 #[derive(Clone, Copy)]
@@ -51,6 +54,7 @@ struct QueuedShare {
     token: Token,
     ttl: Duration,
     weight: u32,
+    reserve: u64,
 }
 
 impl SharedSlot {
@@ -99,21 +103,36 @@ impl Permits {
         }
     }
 
-    /// The name of this kind, if a lock of it with this name is held: a server tells it of a kind of the same family.
+    /// What a lock of this kind with this name is for the other kinds, if it is held.
     pub(super) fn held_as(&mut self, name: &str, now: Moment) -> Option<String> {
         let slot = self.locks.get_mut(name)?;
         slot.expire(now);
-        (!slot.holders.is_empty()).then(|| self.kind.traits().name.to_owned())
+        let traits = self.kind.traits();
+        let shown = if traits.is_shared {
+            traits.name
+        } else {
+            "string"
+        };
+        (!slot.holders.is_empty()).then(|| shown.to_owned())
     }
 
     pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
-        let Attempt { key, token, .. } = attempt;
+        let Attempt {
+            key,
+            token,
+            reserve,
+            ..
+        } = attempt;
         let (now, Share { weight, max }) = (common.now, attempt.share);
         let slot = self.slot(key, now);
         if let Some(holder) = slot.holder(token) {
             // Never shorter: a delayed request may be older than the grant that its client relies on.
             holder.expires = holder.expires.max(now + attempt.ttl);
-            return granted(holder.fence);
+            let fence = match key.traits().numbers {
+                Numbers::OfHold => common.mint(reserve),
+                Numbers::OfPhase | Numbers::OfPermit => holder.fence,
+            };
+            return Answer::Granted { fence, reserve };
         }
         if !slot.knows(max) {
             if !slot.is_over() {
@@ -127,40 +146,72 @@ impl Permits {
         self.serve(common, key, Some(&attempt));
         let slot = self.slot(key, now);
         if let Some(holder) = slot.holder(token) {
-            return granted(holder.fence);
-        }
-        if slot.queue.is_empty() && slot.has(weight) {
-            let holder = self.admit(common, key, *token, weight, attempt.ttl);
-            return granted(holder.fence);
-        }
-        let (remaining, holder) = (slot.remaining(now), Some(slot.last.clone()));
-        if attempt.mode == Mode::Try {
-            return Answer::Busy { remaining, holder };
+            let fence = holder.fence;
+            return Answer::Granted { fence, reserve };
         }
         let waiter = QueuedShare {
             token: *token,
             ttl: attempt.ttl,
             weight,
+            reserve,
         };
-        match slot.queue.iter_mut().find(|known| known.token == *token) {
+        if slot.queue.is_empty() && slot.has(weight) {
+            let fence = self.admit(common, key, waiter);
+            return Answer::Granted { fence, reserve };
+        }
+        if attempt.mode == Mode::Try {
+            return Answer::Busy {
+                remaining: slot.remaining(now),
+                holder: slot.last.map(|last| last.name().into()),
+            };
+        }
+        Answer::Queued(self.enqueue(common, &attempt, waiter))
+    }
+
+    fn enqueue(
+        &mut self,
+        common: &mut Common,
+        attempt: &Attempt<'_>,
+        mut waiter: QueuedShare,
+    ) -> QueuePlace {
+        let (token, now) = (waiter.token, common.now);
+        waiter.reserve = waiter.reserve.max(RESERVE_IF_QUEUED);
+        let slot = self.slot(attempt.key, now);
+        match slot.queue.iter_mut().find(|known| known.token == token) {
             Some(known) => *known = waiter,
             None => slot.queue.push_back(waiter),
         }
         let alive_until = now + attempt.alive_for;
         slot.alive.insert(token.client().into(), alive_until);
-        Answer::Queued(QueuePlace {
-            remaining,
+        let holder = slot.last.filter(|_| attempt.key.traits().hands_over);
+        let ours = holder.filter(|holder| holder.client() == token.client());
+        let is_first = slot.queue.front().is_some_and(|it| it.token == token);
+        // Each request of the first waiter notifies the holder that the lock is contended.
+        if let Some(holder) = holder.filter(|_| is_first && ours.is_none()) {
+            common.outbox.push(Message::Contended(holder));
+        }
+        QueuePlace {
+            remaining: slot.remaining(now),
             last_fence: slot.order,
-            holder,
-            own_holder: None,
+            holder: slot.last.map(|last| last.name().into()),
+            own_holder: ours.map(|holder| holder.number()),
             is_foreign: false,
-        })
+        }
     }
 
-    /// Never asked for: these kinds do not pass.
-    #[expect(clippy::unused_self, reason = "the same for each kind")]
-    pub(crate) fn pass(&mut self, _: &mut Common, _: Attempt<'_>, _: &Token) -> Passed {
-        Passed::Lost
+    pub(crate) fn pass(
+        &mut self,
+        common: &mut Common,
+        attempt: Attempt<'_>,
+        from: &Token,
+    ) -> Passed {
+        let slot = self.slot(attempt.key, common.now);
+        if slot.holder(from).is_none() {
+            self.tidy(attempt.key, common.now);
+            return Passed::Lost;
+        }
+        slot.holders.retain(|holder| holder.token != *from);
+        Passed::On(self.acquire(common, attempt))
     }
 
     pub(crate) fn release(
@@ -183,7 +234,7 @@ impl Permits {
         }
     }
 
-    /// A deadline never becomes earlier.
+    /// Only an exclusive lease may end earlier than before.
     pub(crate) fn extend(&mut self, common: &Common, renewal: &Renewal<'_>) -> bool {
         let Some(slot) = self.locks.get_mut(renewal.key.lock()) else {
             return false;
@@ -192,7 +243,11 @@ impl Permits {
         let Some(holder) = slot.holder(renewal.token) else {
             return false;
         };
-        holder.expires = holder.expires.max(common.now + renewal.ttl);
+        let end = common.now + renewal.ttl;
+        let shortens = renewal.shortens && !renewal.key.traits().is_shared;
+        if end > holder.expires || (shortens && !renewal.ttl.is_zero()) {
+            holder.expires = end;
+        }
         true
     }
 
@@ -210,16 +265,26 @@ impl Permits {
         let snapshot = Snapshot {
             waiting: slot.queue.len() as u64,
             queue: queue.map(|waiter| bearer(&waiter.token)).collect(),
-            fence: slot.fence,
+            // Of an exclusive lock, an upper bound.
+            fence: match key.traits().numbers {
+                Numbers::OfHold => common.fence,
+                Numbers::OfPhase | Numbers::OfPermit => slot.fence,
+            },
             nodes: Vec::new(),
-            state: if slot.holders.is_empty() {
-                SnapshotState::Free
-            } else {
-                SnapshotState::Shared {
+            state: match slot.holders.first() {
+                None => SnapshotState::Free,
+                Some(_) if key.traits().is_shared => SnapshotState::Shared {
                     used: slot.used(),
                     max: slot.max,
                     members: members.collect(),
-                }
+                },
+                Some(holder) => SnapshotState::Held {
+                    remaining: now.until(holder.expires),
+                    client: holder.token.client().to_owned(),
+                    holder: bearer(&holder.token),
+                    holds: 1,
+                    owner: None,
+                },
             },
         };
         self.tidy(key, now);
@@ -308,7 +373,8 @@ impl Permits {
         if !self.locks.contains_key(key.lock()) && self.locks.len() >= self.sweep_at {
             self.locks.retain(|_, slot| {
                 slot.expire(now);
-                !slot.is_over()
+                let waits = slot.alive.values().any(|until| *until > now);
+                waits || !slot.holders.is_empty() || slot.before.is_some()
             });
             self.sweep_at = (self.locks.len() * 2).max(64);
         }
@@ -324,43 +390,39 @@ impl Permits {
         }
     }
 
-    /// Adds a holder. A writer, and the first reader of a phase, mint a fencing token; the readers that join share it.
-    fn admit(
-        &mut self,
-        common: &mut Common,
-        key: &LockKey,
-        token: Token,
-        weight: u32,
-        ttl: Duration,
-    ) -> ShareHolder {
+    /// Adds a holder. Returns its number.
+    fn admit(&mut self, common: &mut Common, key: &LockKey, waiter: QueuedShare) -> u64 {
         let now = common.now;
-        let kind = self.kind;
         let slot = self.slot(key, now);
         slot.order = (slot.order + 1).max(now.0 / 1000);
-        if kind != Kind::ReadWrite {
-            slot.fence = slot.order;
-        } else if slot.holders.is_empty() {
-            slot.fence = common.mint(0);
+        match key.traits().numbers {
+            Numbers::OfHold => {
+                slot.fence = common.mint(waiter.reserve);
+                slot.order = common.fence;
+            }
+            // A writer, and the first reader of a phase: the readers that join share it.
+            Numbers::OfPhase if slot.holders.is_empty() => slot.fence = common.mint(0),
+            Numbers::OfPhase => {}
+            Numbers::OfPermit => slot.fence = slot.order,
         }
-        slot.last = token.name().into();
-        let holder = ShareHolder {
-            token,
-            weight,
+        slot.last = Some(waiter.token);
+        slot.holders.push(ShareHolder {
+            token: waiter.token,
+            weight: waiter.weight,
             fence: slot.fence,
-            expires: now + ttl,
-        };
-        slot.holders.push(holder);
-        holder
+            expires: now + waiter.ttl,
+        });
+        slot.fence
     }
 
     /// Grants permits to the head of the queue while it fits, and drops dead heads. Returns the number of grants. The waiter that
-    /// makes the request `asking` is live, and gets no message.
+    /// makes the request `asking` is live, and its terms are those of this request; it gets no grant by a message.
     fn serve(&mut self, common: &mut Common, key: &LockKey, asking: Option<&Attempt<'_>>) -> usize {
         let now = common.now;
         let mut grants = 0;
         loop {
             let slot = self.slot(key, now);
-            let Some(head) = slot.queue.front() else {
+            let Some(head) = slot.queue.front().filter(|_| slot.has(1)) else {
                 return grants;
             };
             let ours = asking.filter(|attempt| *attempt.token == head.token);
@@ -373,34 +435,36 @@ impl Permits {
             if !drops && !slot.has(head.weight) {
                 return grants;
             }
-            let Some(QueuedShare { token, weight, ttl }) = slot.queue.pop_front() else {
+            let Some(mut waiter) = slot.queue.pop_front() else {
                 return grants;
             };
             if drops {
                 if fits_never {
-                    common.outbox.push(Message::Freed(token));
+                    common.outbox.push(Message::Freed(waiter.token));
                 }
                 continue;
             }
-            let ttl = ours.map_or(ttl, |attempt| attempt.ttl);
-            let ShareHolder { fence, .. } = self.admit(common, key, token, weight, ttl);
+            let contended = !slot.queue.is_empty();
+            if let Some(attempt) = ours {
+                (waiter.ttl, waiter.reserve) = (attempt.ttl, attempt.reserve);
+            }
+            let (token, ttl, reserve) = (waiter.token, waiter.ttl, waiter.reserve);
+            let fence = self.admit(common, key, waiter);
             grants += 1;
             if ours.is_none() {
                 let grant = Grant {
                     kind: key.kind(),
                     order: self.slot(key, now).order,
                     fence,
-                    reserve: 0,
-                    contended: false,
+                    reserve,
+                    contended,
                     ttl,
                 };
                 let message = Message::Granted(token, grant, key.lock().into());
                 common.outbox.push(message);
+            } else if contended && key.traits().hands_over {
+                common.outbox.push(Message::Contended(token));
             }
         }
     }
-}
-
-fn granted(fence: u64) -> Answer {
-    Answer::Granted { fence, reserve: 0 }
 }
