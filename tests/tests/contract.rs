@@ -1,14 +1,16 @@
 //! What every backend promises, as one suite that each of them runs unchanged.
 //!
 //! A case is an `async fn case(rig: &Rig)`. It knows managers, locks and guards only; the [`Rig`](contract::rig::Rig)
-//! knows what they run on. Cases that a backend cannot show (nobody can delete a key of `memory://` behind the
-//! library's back, and a client that polls hears no message) are left out of its list below, and nowhere else.
+//! knows what they run on, and of which kind the locks are. Cases that a backend or a kind cannot show (no key of `memory://`
+//! can be deleted behind the library's back, and a client that polls hears no message) are left out of its list below, and
+//! nowhere else.
 
 mod contract {
     mod exclusion;
     mod fencing;
     mod force;
     mod handover;
+    mod kinds;
     mod lease;
     mod names;
     mod queue;
@@ -19,14 +21,15 @@ mod contract {
     mod shutdown;
     mod threads;
 
-    /// A module of tests for one backend: each case by its own name.
+    /// A module of tests for one kind of lock on one backend: each case by its own name.
     macro_rules! backend {
-        ($name:ident: $($topic:ident { $($case:ident),+ $(,)? })+) => {
+        ($of:ident on $name:ident: $($topic:ident { $($case:ident),+ $(,)? })+) => {
             mod $name {
                 $($(
                     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                     async fn $case() {
-                        super::rig::$name(super::$topic::$case).await;
+                        let of = crate::contract::kinds::Of::$of;
+                        crate::contract::rig::$name(of, crate::contract::$topic::$case).await;
                     }
                 )+)+
             }
@@ -35,8 +38,8 @@ mod contract {
 
     /// The cases that hold everywhere, then those of one backend.
     macro_rules! suite {
-        ($name:ident: $($own:tt)*) => {
-            backend! { $name:
+        ($of:ident on $name:ident: $($own:tt)*) => {
+            backend! { $of on $name:
                 exclusion {
                     tasks_of_two_managers_never_overlap,
                     sixty_four_tasks_all_get_it,
@@ -95,7 +98,6 @@ mod contract {
                     shutdown_refuses_new_acquisitions,
                     shutdown_drains_what_drops_have_queued,
                     shutdown_takes_what_is_still_held,
-                    shutdown_leaves_a_lock_that_is_to_be_kept,
                     shutdown_waits_for_a_guard_that_is_released_in_time,
                     waiters_of_a_shut_down_manager_are_skipped,
                 }
@@ -116,8 +118,8 @@ mod contract {
     /// first waiter, who has to come and take it. So there the order is not strict, and a release is done before the next
     /// one holds.
     macro_rules! suite_with_a_queue {
-        ($name:ident: $($own:tt)*) => {
-            suite! { $name:
+        ($of:ident on $name:ident: $($own:tt)*) => {
+            suite! { $of on $name:
                 release { release_returns_with_the_lock_handed_over }
                 queue {
                     fifo_order_over_managers,
@@ -134,10 +136,20 @@ mod contract {
         };
     }
 
-    suite_with_a_queue! { memory:
+    /// And those of an exclusive lock, which alone has `at_least`.
+    macro_rules! exclusive {
+        ($suite:ident on $name:ident: $($own:tt)*) => {
+            $suite! { Exclusive on $name:
+                shutdown { shutdown_leaves_a_lock_that_is_to_be_kept }
+                $($own)*
+            }
+        };
+    }
+
+    exclusive! { suite_with_a_queue on memory:
         force { force_release_tells_the_holder }
     }
-    suite_with_a_queue! { redis:
+    exclusive! { suite_with_a_queue on redis:
         force { force_release_tells_the_holder }
         server {
             a_release_of_a_key_that_another_took_leaves_it_alone,
@@ -146,11 +158,12 @@ mod contract {
             a_lock_of_another_language_excludes_us_and_we_it,
         }
     }
+
     /// The cases in which a lock is handed over: these again with other limits of the hand-over inside a process. The
     /// usual one is 64.
     macro_rules! hand_over_suite {
         ($name:ident) => {
-            backend! { $name:
+            backend! { Exclusive on $name:
                 exclusion {
                     tasks_of_two_managers_never_overlap,
                     sixty_four_tasks_all_get_it,
@@ -176,29 +189,64 @@ mod contract {
     hand_over_suite! { in_turns }
     hand_over_suite! { in_twos }
     // No messages: grants are found by asking, and a forced release at the next renewal.
-    suite_with_a_queue! { resp2:
+    exclusive! { suite_with_a_queue on resp2:
         force { force_release_is_found_at_the_next_renewal }
         server { nothing_stays_on_the_server }
     }
-    suite_with_a_queue! { from_connection:
+    exclusive! { suite_with_a_queue on from_connection:
         force { force_release_is_found_at_the_next_renewal }
         server { nothing_stays_on_the_server }
     }
-    suite_with_a_queue! { tls:
+    exclusive! { suite_with_a_queue on tls:
         force { force_release_tells_the_holder }
         server { nothing_stays_on_the_server }
     }
-    suite_with_a_queue! { sentinel:
+    exclusive! { suite_with_a_queue on sentinel:
         force { force_release_tells_the_holder }
         server { nothing_stays_on_the_server }
     }
-    suite_with_a_queue! { cluster:
+    exclusive! { suite_with_a_queue on cluster:
         force { force_release_tells_the_holder }
     }
-    suite! { quorum_3:
+    exclusive! { suite on quorum_3:
         force { force_release_tells_the_holder }
     }
-    suite! { quorum_5:
+    exclusive! { suite on quorum_5:
         force { force_release_tells_the_holder }
+    }
+
+    /// The kinds that several may hold, where one excludes the others. Left out: the quorum, which has exclusive locks alone; the
+    /// limits of the hand-over inside a process, which these kinds do not have; and the lock of another language, which is a string.
+    macro_rules! of_permits {
+        ($of:ident) => {
+            suite_with_a_queue! { $of on memory:
+                force { force_release_tells_the_holder }
+            }
+            suite_with_a_queue! { $of on redis:
+                force { force_release_tells_the_holder }
+                server {
+                    a_release_of_a_key_that_another_took_leaves_it_alone,
+                    a_key_deleted_by_hand_is_lost_at_the_next_renewal,
+                    nothing_stays_on_the_server,
+                }
+            }
+            suite_with_a_queue! { $of on sentinel:
+                force { force_release_tells_the_holder }
+                server { nothing_stays_on_the_server }
+            }
+            suite_with_a_queue! { $of on cluster:
+                force { force_release_tells_the_holder }
+            }
+        };
+    }
+    mod semaphore {
+        of_permits! { Semaphore }
+        suite_with_a_queue! { Semaphore on from_connection:
+            force { force_release_is_found_at_the_next_renewal }
+            server { nothing_stays_on_the_server }
+        }
+    }
+    mod writer {
+        of_permits! { Writer }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::Lock;
 use lock_tests::boottime_now;
 use tokio::task::JoinSet;
 
+use super::kinds::Lock;
 use super::rig::{Rig, free};
 
 /// A resource that notices when two are at it.

@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lock_core::{FencingToken, LockGuard};
+use lock_core::FencingToken;
 use tokio::task::JoinSet;
 
+use super::kinds::Guard;
 use super::rig::{Rig, free, queued};
 
 struct Growing(u64);
@@ -18,7 +19,7 @@ impl Growing {
         self.0 = token.get();
     }
 
-    fn guard(&mut self, what: &str, guard: LockGuard) -> LockGuard {
+    fn guard(&mut self, what: &str, guard: Guard) -> Guard {
         self.next(what, guard.fencing_token());
         guard
     }

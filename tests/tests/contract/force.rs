@@ -2,10 +2,11 @@
 
 use std::time::{Duration, SystemTime};
 
-use lock_core::{LockError, LockManager, LossReason};
+use lock_core::{LockError, LossReason};
 use lock_tests::LIMIT;
 use tokio::time::timeout;
 
+use super::kinds::Manager;
 use super::rig::{LONG, Rig, SKEW, free, queued, queued_behind};
 
 pub(crate) async fn force_release_tells_the_holder(rig: &Rig) {
@@ -121,7 +122,7 @@ pub(crate) async fn inspect_shows_each_state(rig: &Rig) {
     assert!(!info.is_held() && info.waiters() == 0);
 }
 
-async fn named(rig: &Rig, name: &str) -> LockManager {
+async fn named(rig: &Rig, name: &str) -> Manager {
     rig.manager_with(|builder| builder.client_name(name)).await
 }
 

@@ -1,10 +1,9 @@
 //! Which locks are the same lock.
 
-use lock_core::LockManager;
-
+use super::kinds::Manager;
 use super::rig::{Rig, free, queued};
 
-async fn try_both(first: &LockManager, second: &LockManager, a: &str, b: &str) -> bool {
+async fn try_both(first: &Manager, second: &Manager, a: &str, b: &str) -> bool {
     let _held = first.lock(a).acquire().await.unwrap();
     second.lock(b).try_acquire().await.unwrap().is_some()
 }
@@ -75,5 +74,5 @@ pub(crate) async fn different_keys_do_not_wait_for_each_other(rig: &Rig) {
             held.push(lock.try_acquire().await.unwrap().expect("nobody else's"));
         }
     }
-    assert!(held.iter().all(lock_core::LockGuard::is_held));
+    assert!(held.iter().all(|guard| guard.is_held()));
 }

@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Once};
 use std::time::Duration;
 
-use lock_core::{Lock, LockGuard, LockManager, LockManagerBuilder, Tls};
+use lock_core::{LockManager, LockManagerBuilder, Tls};
 use lock_tests::{
     Authority, LIMIT, Sentinel, TestCluster, TestServer, TlsServer, eventually, servers,
 };
 use redis::aio::ConnectionManagerConfig;
+
+use super::kinds::{Guard, Lock, Manager, Of};
 
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
@@ -23,6 +25,7 @@ pub(crate) const SKEW: Duration = Duration::from_millis(500);
 
 /// A backend that any number of managers share, as processes share a server.
 pub(crate) struct Rig {
+    of: Of,
     backend: Backend,
     name: String,
     /// How many guards of a manager in a row may have a lock that others wait for.
@@ -61,7 +64,7 @@ enum Backend {
 }
 
 /// Runs a case on locks in this process.
-pub(super) async fn memory(case: impl AsyncFn(&Rig)) {
+pub(super) async fn memory(of: Of, case: impl AsyncFn(&Rig)) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let url = format!(
         "memory://contract-{}",
@@ -71,27 +74,28 @@ pub(super) async fn memory(case: impl AsyncFn(&Rig)) {
         _anchor: LockManager::connect(&url).await.unwrap(),
         url,
     };
-    Rig::new(backend, "memory".to_owned()).run(case).await;
+    Rig::new(of, backend, "memory".to_owned()).run(case).await;
 }
 
 /// Runs a case on every listed server, as a program with default settings does.
-pub(super) async fn redis(case: impl AsyncFn(&Rig)) {
-    on_each_server("", |server| Backend::Url { server, query: "" }, case).await;
+pub(super) async fn redis(of: Of, case: impl AsyncFn(&Rig)) {
+    on_each_server(of, "", |server| Backend::Url { server, query: "" }, case).await;
 }
 
 /// Runs a case with managers that hand a lock to another process after each guard.
-pub(super) async fn in_turns(case: impl AsyncFn(&Rig)) {
-    with_handover_limit(1, case).await;
+pub(super) async fn in_turns(of: Of, case: impl AsyncFn(&Rig)) {
+    with_handover_limit(of, 1, case).await;
 }
 
 /// Runs a case with managers that hand a lock to another process after two guards.
-pub(super) async fn in_twos(case: impl AsyncFn(&Rig)) {
-    with_handover_limit(2, case).await;
+pub(super) async fn in_twos(of: Of, case: impl AsyncFn(&Rig)) {
+    with_handover_limit(of, 2, case).await;
 }
 
-async fn with_handover_limit(most: u32, case: impl AsyncFn(&Rig)) {
+async fn with_handover_limit(of: Of, most: u32, case: impl AsyncFn(&Rig)) {
     let server = TestServer::start().await;
     let mut rig = Rig::new(
+        of,
         Backend::Url { server, query: "" },
         format!("a server, {most} guards in a row"),
     );
@@ -100,14 +104,21 @@ async fn with_handover_limit(most: u32, case: impl AsyncFn(&Rig)) {
 }
 
 /// Runs a case on every listed server over RESP2, which has no messages for us.
-pub(super) async fn resp2(case: impl AsyncFn(&Rig)) {
+pub(super) async fn resp2(of: Of, case: impl AsyncFn(&Rig)) {
     let query = "/?protocol=resp2";
-    on_each_server(" over RESP2", |server| Backend::Url { server, query }, case).await;
+    on_each_server(
+        of,
+        " over RESP2",
+        |server| Backend::Url { server, query },
+        case,
+    )
+    .await;
 }
 
 /// Runs a case on every listed server over connections that the program brings along.
-pub(super) async fn from_connection(case: impl AsyncFn(&Rig)) {
+pub(super) async fn from_connection(of: Of, case: impl AsyncFn(&Rig)) {
     on_each_server(
+        of,
         " over a user's connection",
         |server| Backend::Connection { server },
         case,
@@ -116,7 +127,7 @@ pub(super) async fn from_connection(case: impl AsyncFn(&Rig)) {
 }
 
 /// Runs a case on the default server over TLS, with a private CA.
-pub(super) async fn tls(case: impl AsyncFn(&Rig)) {
+pub(super) async fn tls(of: Of, case: impl AsyncFn(&Rig)) {
     let authority = Authority::new();
     let identity = authority.issue("localhost", false);
     let server = TlsServer::start(&authority, &identity, false).await;
@@ -124,43 +135,43 @@ pub(super) async fn tls(case: impl AsyncFn(&Rig)) {
         authority: Box::new(authority),
         server,
     };
-    Rig::new(backend, "a server over TLS".to_owned())
+    Rig::new(of, backend, "a server over TLS".to_owned())
         .run(case)
         .await;
 }
 
 /// Runs a case on a master that a sentinel names.
-pub(super) async fn sentinel(case: impl AsyncFn(&Rig)) {
+pub(super) async fn sentinel(of: Of, case: impl AsyncFn(&Rig)) {
     let master = TestServer::start().await;
     let sentinel = Sentinel::start("mymaster", master.addr()).await;
     let backend = Backend::Sentinel { sentinel, master };
-    Rig::new(backend, "a master behind a sentinel".to_owned())
+    Rig::new(of, backend, "a master behind a sentinel".to_owned())
         .run(case)
         .await;
 }
 
 /// Runs a case on a cluster of three masters.
-pub(super) async fn cluster(case: impl AsyncFn(&Rig)) {
+pub(super) async fn cluster(of: Of, case: impl AsyncFn(&Rig)) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let backend = Backend::Cluster {
         cluster: TestCluster::shared().await,
         prefix: format!("case-{}:", COUNT.fetch_add(1, Ordering::Relaxed)),
     };
-    let rig = Rig::new(backend, "a cluster".to_owned());
+    let rig = Rig::new(of, backend, "a cluster".to_owned());
     rig.run(case).await;
 }
 
 /// Runs a case on three masters of every listed server.
-pub(super) async fn quorum_3(case: impl AsyncFn(&Rig)) {
-    on_a_quorum(3, case).await;
+pub(super) async fn quorum_3(of: Of, case: impl AsyncFn(&Rig)) {
+    on_a_quorum(of, 3, case).await;
 }
 
 /// Runs a case on five masters of every listed server.
-pub(super) async fn quorum_5(case: impl AsyncFn(&Rig)) {
-    on_a_quorum(5, case).await;
+pub(super) async fn quorum_5(of: Of, case: impl AsyncFn(&Rig)) {
+    on_a_quorum(of, 5, case).await;
 }
 
-async fn on_a_quorum(count: usize, case: impl AsyncFn(&Rig)) {
+async fn on_a_quorum(of: Of, count: usize, case: impl AsyncFn(&Rig)) {
     for binary in servers() {
         let mut nodes = Vec::new();
         for _ in 0..count {
@@ -170,11 +181,14 @@ async fn on_a_quorum(count: usize, case: impl AsyncFn(&Rig)) {
         let builder = LockManager::builder().quorum_wait(LONG * 4);
         builder.begin_quorum(urls).await.unwrap();
         let name = format!("{count} of {}", binary.name());
-        Rig::new(Backend::Quorum { nodes }, name).run(&case).await;
+        Rig::new(of, Backend::Quorum { nodes }, name)
+            .run(&case)
+            .await;
     }
 }
 
 async fn on_each_server(
+    of: Of,
     how: &str,
     backend: impl Fn(TestServer) -> Backend,
     case: impl AsyncFn(&Rig),
@@ -195,13 +209,14 @@ async fn on_each_server(
     for binary in servers() {
         let server = TestServer::builder().binary(binary.path()).start().await;
         let name = format!("{}{how}", binary.name());
-        Rig::new(backend(server), name).run(&case).await;
+        Rig::new(of, backend(server), name).run(&case).await;
     }
 }
 
 impl Rig {
-    fn new(backend: Backend, name: String) -> Self {
+    fn new(of: Of, backend: Backend, name: String) -> Self {
         Self {
+            of,
             backend,
             name,
             handover_limit: None,
@@ -225,14 +240,14 @@ impl Rig {
     }
 
     /// A manager of its own: another process, as far as the backend can tell.
-    pub(crate) async fn manager(&self) -> LockManager {
+    pub(crate) async fn manager(&self) -> Manager {
         self.manager_with(|builder| builder).await
     }
 
     pub(crate) async fn manager_with(
         &self,
         tweak: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
-    ) -> LockManager {
+    ) -> Manager {
         // A busy machine answers late, which is not what a case is about; and polling may be brisk.
         let builder = LockManager::builder()
             .command_deadline(Duration::from_secs(10))
@@ -247,7 +262,11 @@ impl Rig {
             Backend::Cluster { prefix, .. } => builder.prefix(prefix),
             _ => builder,
         };
-        let builder = tweak(builder);
+        let locks = self.connect(tweak(builder)).await;
+        Manager::new(self.of, locks)
+    }
+
+    async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
         match &self.backend {
             Backend::Memory { url, .. } => builder.connect(url).await.unwrap(),
             Backend::Url { server, query } => {
@@ -296,6 +315,14 @@ impl Rig {
             Backend::Url { server, .. } | Backend::Connection { server } => server,
             Backend::Tls { server, .. } => server.plain(),
             Backend::Sentinel { master, .. } => master,
+        }
+    }
+
+    /// The keys that stay on the server when nothing is held: the counter of the fencing tokens, of which a semaphore has none.
+    pub(crate) fn lasting_keys(&self) -> &'static [&'static str] {
+        match self.of {
+            Of::Exclusive | Of::Writer => &["lock-core:fence"],
+            Of::Semaphore => &[],
         }
     }
 
@@ -352,7 +379,7 @@ pub(crate) async fn free(lock: &Lock) {
 }
 
 /// A task that waits for the lock and is queued, as number `place` to its own manager, when this returns.
-pub(crate) async fn queued(lock: &Lock, place: u64) -> tokio::task::JoinHandle<LockGuard> {
+pub(crate) async fn queued(lock: &Lock, place: u64) -> tokio::task::JoinHandle<Guard> {
     queued_behind(lock, lock, place).await
 }
 
@@ -362,7 +389,7 @@ pub(crate) async fn queued_behind(
     observer: &Lock,
     lock: &Lock,
     place: u64,
-) -> tokio::task::JoinHandle<LockGuard> {
+) -> tokio::task::JoinHandle<Guard> {
     let waiting = lock.clone();
     let task = tokio::spawn(async move { waiting.acquire().await.unwrap() });
     waiters(observer, place).await;
