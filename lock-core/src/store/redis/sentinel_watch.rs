@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
+use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -100,6 +101,9 @@ impl Watch {
                 }
             };
             let (named, others) = asked?;
+            // Before the answer is counted: an attempt to connect that has just missed it waits for the next one.
+            let mut ask = pin!(self.ask.notified());
+            ask.as_mut().enable();
             self.tell(|link, sentinels| {
                 let lags = link.source.is_replaced(&named);
                 sentinels.answered(&self.target, &named, lags);
@@ -112,7 +116,7 @@ impl Watch {
             });
             tokio::select! {
                 () = changed.notified() => {}
-                () = self.ask.notified() => {}
+                () = ask => {}
                 () = sleep(ASK_AGAIN[usize::from(!pushes)]) => {}
             }
         }
