@@ -69,11 +69,11 @@ pub(crate) struct Traits {
 /// What a fencing token belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbers {
-    OfHold,
+    Hold,
     /// Of all readers between two writers, or of a writer.
-    OfPhase,
+    Phase,
     /// It only identifies the permit.
-    OfPermit,
+    Permit,
 }
 
 /// What a lock can do of which several may hold a share: each waiter has its own place in the queue of the server.
@@ -86,7 +86,7 @@ const SHARED: Traits = Traits {
     has_owners: false,
     excludes_itself: false,
     is_shared: true,
-    numbers: Numbers::OfPermit,
+    numbers: Numbers::Permit,
 };
 
 impl Kind {
@@ -116,7 +116,7 @@ impl Kind {
                 has_owners: false,
                 excludes_itself: true,
                 is_shared: false,
-                numbers: Numbers::OfHold,
+                numbers: Numbers::Hold,
             },
             Self::Reentrant => &Traits {
                 name: "reentrant",
@@ -127,7 +127,7 @@ impl Kind {
                 has_owners: true,
                 excludes_itself: true,
                 is_shared: false,
-                numbers: Numbers::OfHold,
+                numbers: Numbers::Hold,
             },
             Self::Semaphore => &Traits {
                 name: "semaphore",
@@ -136,7 +136,7 @@ impl Kind {
             Self::ReadWrite => &Traits {
                 name: "read-write",
                 excludes_itself: true,
-                numbers: Numbers::OfPhase,
+                numbers: Numbers::Phase,
                 ..SHARED
             },
         }

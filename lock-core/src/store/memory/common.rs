@@ -23,6 +23,8 @@ pub(crate) struct Common {
     pub(super) clients: HashMap<Box<str>, EventSink>,
     /// The last fencing token.
     pub(super) fence: u64,
+    /// The number of the last grant of a lock with a queue. Grants of one moment have different ones.
+    pub(super) last_grant: u64,
     /// For each lock with announcements, the clients that are subscribed, and how often.
     pub(super) listeners: HashMap<Box<str>, HashMap<Box<str>, usize>>,
     pub(super) outbox: Vec<Message>,
@@ -34,6 +36,7 @@ impl Default for Common {
             now: Moment(0),
             clients: HashMap::new(),
             fence: 0,
+            last_grant: 0,
             listeners: HashMap::new(),
             outbox: Vec::new(),
         }

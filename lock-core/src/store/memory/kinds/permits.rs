@@ -36,8 +36,7 @@ struct SharedSlot {
     queue: VecDeque<QueuedShare>,
     /// The time until which each client counts as alive.
     alive: HashMap<Box<str>, Moment>,
-    /// Of the last grant: its own number, the fencing token, and its holder.
-    order: u64,
+    /// Of the last grant: the fencing token, and its holder.
     fence: u64,
     last: Option<Token>,
 }
@@ -129,8 +128,8 @@ impl Permits {
             // Never shorter: a delayed request may be older than the grant that its client relies on.
             holder.expires = holder.expires.max(now + attempt.ttl);
             let fence = match key.traits().numbers {
-                Numbers::OfHold => common.mint(reserve),
-                Numbers::OfPhase | Numbers::OfPermit => holder.fence,
+                Numbers::Hold => common.mint(reserve),
+                Numbers::Phase | Numbers::Permit => holder.fence,
             };
             return Answer::Granted { fence, reserve };
         }
@@ -156,7 +155,7 @@ impl Permits {
             reserve,
         };
         if slot.queue.is_empty() && slot.has(weight) {
-            let fence = self.admit(common, key, waiter);
+            let fence = self.admit(common, key, &waiter);
             return Answer::Granted { fence, reserve };
         }
         if attempt.mode == Mode::Try {
@@ -192,7 +191,7 @@ impl Permits {
         }
         QueuePlace {
             remaining: slot.remaining(now),
-            last_fence: slot.order,
+            last_fence: common.last_grant,
             holder: slot.last.map(|last| last.name().into()),
             own_holder: ours.map(|holder| holder.number()),
             is_foreign: false,
@@ -267,8 +266,8 @@ impl Permits {
             queue: queue.map(|waiter| bearer(&waiter.token)).collect(),
             // Of an exclusive lock, an upper bound.
             fence: match key.traits().numbers {
-                Numbers::OfHold => common.fence,
-                Numbers::OfPhase | Numbers::OfPermit => slot.fence,
+                Numbers::Hold => common.fence,
+                Numbers::Phase | Numbers::Permit => slot.fence,
             },
             nodes: Vec::new(),
             state: match slot.holders.first() {
@@ -331,7 +330,7 @@ impl Permits {
             Reweigh::ToWriter if waiting || used > 1 => return Reweighed::NotAlone,
             Reweigh::ToWriter => {
                 (holder.weight, holder.fence) = (max, common.mint(0));
-                (slot.order, slot.fence) = (slot.order + 1, common.fence);
+                slot.fence = common.fence;
             }
         }
         let fence = self.slot(key, common.now).fence;
@@ -391,19 +390,19 @@ impl Permits {
     }
 
     /// Adds a holder. Returns its number.
-    fn admit(&mut self, common: &mut Common, key: &LockKey, waiter: QueuedShare) -> u64 {
+    fn admit(&mut self, common: &mut Common, key: &LockKey, waiter: &QueuedShare) -> u64 {
         let now = common.now;
         let slot = self.slot(key, now);
-        slot.order = (slot.order + 1).max(now.0 / 1000);
+        common.last_grant = (common.last_grant + 1).max(now.0 / 1000);
         match key.traits().numbers {
-            Numbers::OfHold => {
+            Numbers::Hold => {
                 slot.fence = common.mint(waiter.reserve);
-                slot.order = common.fence;
+                common.last_grant = common.last_grant.max(common.fence);
             }
             // A writer, and the first reader of a phase: the readers that join share it.
-            Numbers::OfPhase if slot.holders.is_empty() => slot.fence = common.mint(0),
-            Numbers::OfPhase => {}
-            Numbers::OfPermit => slot.fence = slot.order,
+            Numbers::Phase if slot.holders.is_empty() => slot.fence = common.mint(0),
+            Numbers::Phase => {}
+            Numbers::Permit => slot.fence = common.last_grant,
         }
         slot.last = Some(waiter.token);
         slot.holders.push(ShareHolder {
@@ -449,12 +448,12 @@ impl Permits {
                 (waiter.ttl, waiter.reserve) = (attempt.ttl, attempt.reserve);
             }
             let (token, ttl, reserve) = (waiter.token, waiter.ttl, waiter.reserve);
-            let fence = self.admit(common, key, waiter);
+            let fence = self.admit(common, key, &waiter);
             grants += 1;
             if ours.is_none() {
                 let grant = Grant {
                     kind: key.kind(),
-                    order: self.slot(key, now).order,
+                    order: common.last_grant,
                     fence,
                     reserve,
                     contended,
