@@ -14,6 +14,110 @@ use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
 
+/// The acquisitions of readers, or of a writer.
+macro_rules! side {
+    (
+        $(#[$acquires:meta])* $acquire:ident, $within:ident,
+        $(#[$tries:meta])* $try:ident, $with:ident -> $guard:ident, $share:expr
+    ) => {
+        $(#[$acquires])*
+        ///
+        /// # Errors
+        ///
+        /// As [`Lock::acquire`](crate::Lock::acquire). [`Deadlock`](LockError::Deadlock) inside one's own read or write.
+        ///
+        /// # Cancel safety
+        ///
+        /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or a lock that was granted at that moment, is released
+        /// in the background.
+        #[track_caller]
+        pub fn $acquire(&self) -> impl Future<Output = Result<$guard, LockError>> + use<> {
+            let taking = self.handle.of($share).take(Limit::Forever, None, Location::caller());
+            async { taking.await.map($guard) }
+        }
+
+        #[doc = concat!("As [`", stringify!($acquire), "`](Self::", stringify!($acquire), "), waiting at most this long. Zero makes one try.")]
+        ///
+        /// # Errors
+        ///
+        /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
+        ///
+        /// # Cancel safety
+        ///
+        /// Cancel-safe, as without a limit.
+        #[track_caller]
+        pub fn $within(
+            &self,
+            limit: Duration,
+        ) -> impl Future<Output = Result<$guard, LockError>> + use<> {
+            let limit = Limit::of(Some(limit));
+            let taking = self.handle.of($share).take(limit, None, Location::caller());
+            async { taking.await.map($guard) }
+        }
+
+        $(#[$tries])*
+        ///
+        /// # Errors
+        ///
+        /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
+        ///
+        /// # Cancel safety
+        ///
+        /// Cancel-safe, as with a wait.
+        #[track_caller]
+        pub fn $try(&self) -> impl Future<Output = Result<Option<$guard>, LockError>> + use<> {
+            let taking = self.handle.of($share).try_acquire(None, Location::caller());
+            async { Ok(taking.await?.map($guard)) }
+        }
+
+        #[doc = concat!("Runs `body` under the lock, as [`", stringify!($acquire), "`](Self::", stringify!($acquire), ") takes it; otherwise as [`Lock::with`](crate::Lock::with).")]
+        ///
+        /// # Errors
+        ///
+        /// As without a body, and [`Lost`](LockError::Lost).
+        ///
+        /// # Cancel safety
+        ///
+        /// Dropping the future drops the body and releases the lock in the background.
+        #[track_caller]
+        pub fn $with<T>(
+            &self,
+            body: impl AsyncFnOnce(&LockGuard) -> T,
+        ) -> impl Future<Output = Result<T, LockError>> {
+            let (handle, at) = (self.handle.of($share), Location::caller());
+            async move { handle.with(None, at, body).await }
+        }
+    };
+}
+
+/// What the guards of readers and of a writer have in common.
+macro_rules! guard {
+    ($guard:ident) => {
+        impl $guard {
+            /// As [`LockGuard::release`].
+            ///
+            /// # Errors
+            ///
+            /// As [`LockGuard::release`].
+            ///
+            /// # Cancel safety
+            ///
+            /// If the future is dropped, the release continues in the background.
+            pub async fn release(self) -> Result<(), LockError> {
+                self.0.release().await
+            }
+        }
+
+        impl Deref for $guard {
+            type Target = LockGuard;
+
+            fn deref(&self) -> &LockGuard {
+                &self.0
+            }
+        }
+    };
+}
+
 /// A name that many readers, or one writer, can hold at a time, across all processes that use the same server.
 ///
 /// Use it if reads take long, or if there are many of them at a time: a read costs a round trip, as a write does. For short reads, and
@@ -101,153 +205,18 @@ impl RwLock {
         self
     }
 
-    /// Waits until no writer holds the lock or waits for it, in FIFO order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire`](crate::Lock::acquire). [`Deadlock`](LockError::Deadlock) also inside one's own read.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or a lock that was granted at that moment, is released
-    /// in the background.
-    #[track_caller]
-    pub fn read(&self) -> impl Future<Output = Result<ReadGuard, LockError>> + use<> {
-        self.read_at(Limit::Forever, Location::caller())
+    side! {
+        /// Waits until no writer holds the lock or waits for it, in FIFO order.
+        read, read_within,
+        /// Reads if no writer holds the lock or waits for it; never waits. `None` otherwise.
+        try_read, with_read -> ReadGuard, Share::READ
     }
 
-    /// As [`read`](Self::read), waiting at most this long. Zero makes one try.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`read`](Self::read).
-    #[track_caller]
-    pub fn read_within(
-        &self,
-        limit: Duration,
-    ) -> impl Future<Output = Result<ReadGuard, LockError>> + use<> {
-        self.read_at(Limit::of(Some(limit)), Location::caller())
-    }
-
-    fn read_at(
-        &self,
-        limit: Limit,
-        at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<ReadGuard, LockError>> + use<> {
-        let taking = self.handle.of(Share::READ).take(limit, None, at);
-        async { taking.await.map(|guard| ReadGuard { guard }) }
-    }
-
-    /// Reads if no writer holds the lock or waits for it; never waits. `None` otherwise.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`read`](Self::read).
-    #[track_caller]
-    pub fn try_read(&self) -> impl Future<Output = Result<Option<ReadGuard>, LockError>> + use<> {
-        let reader = self.handle.of(Share::READ);
-        let taking = reader.try_acquire(None, Location::caller());
-        async { Ok(taking.await?.map(|guard| ReadGuard { guard })) }
-    }
-
-    /// Runs `body` as a reader; as [`Lock::with`](crate::Lock::with).
-    ///
-    /// # Errors
-    ///
-    /// As [`read`](Self::read), and [`Lost`](LockError::Lost).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops the body and releases the lock in the background.
-    #[track_caller]
-    pub fn with_read<T>(
-        &self,
-        body: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> impl Future<Output = Result<T, LockError>> {
-        let (handle, at) = (self.handle.of(Share::READ), Location::caller());
-        async move { handle.with(None, at, body).await }
-    }
-
-    /// Waits until no other holder has the lock, in FIFO order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire`](crate::Lock::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`read`](Self::read).
-    #[track_caller]
-    pub fn write(&self) -> impl Future<Output = Result<WriteGuard, LockError>> + use<> {
-        self.write_at(Limit::Forever, Location::caller())
-    }
-
-    /// As [`write`](Self::write), waiting at most this long. Zero makes one try.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`read`](Self::read).
-    #[track_caller]
-    pub fn write_within(
-        &self,
-        limit: Duration,
-    ) -> impl Future<Output = Result<WriteGuard, LockError>> + use<> {
-        self.write_at(Limit::of(Some(limit)), Location::caller())
-    }
-
-    fn write_at(
-        &self,
-        limit: Limit,
-        at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<WriteGuard, LockError>> + use<> {
-        let taking = self.handle.of(Share::WRITE).take(limit, None, at);
-        async { taking.await.map(|guard| WriteGuard { guard }) }
-    }
-
-    /// Writes if the lock is free and there are no waiters; never waits. `None` otherwise.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`read`](Self::read).
-    #[track_caller]
-    pub fn try_write(&self) -> impl Future<Output = Result<Option<WriteGuard>, LockError>> + use<> {
-        let writer = self.handle.of(Share::WRITE);
-        let taking = writer.try_acquire(None, Location::caller());
-        async { Ok(taking.await?.map(|guard| WriteGuard { guard })) }
-    }
-
-    /// Runs `body` as the writer; as [`Lock::with`](crate::Lock::with).
-    ///
-    /// # Errors
-    ///
-    /// As [`write`](Self::write), and [`Lost`](LockError::Lost).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops the body and releases the lock in the background.
-    #[track_caller]
-    pub fn with_write<T>(
-        &self,
-        body: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> impl Future<Output = Result<T, LockError>> {
-        let (handle, at) = (self.handle.of(Share::WRITE), Location::caller());
-        async move { handle.with(None, at, body).await }
+    side! {
+        /// Waits until no other holder has the lock, in FIFO order.
+        write, write_within,
+        /// Writes if the lock is free and there are no waiters; never waits. `None` otherwise.
+        try_write, with_write -> WriteGuard, Share::WRITE
     }
 
     /// The state of the lock on the server at this moment: its [`holders`](LockInfo::holders), and the waiters.
@@ -284,9 +253,9 @@ impl RwLock {
 #[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
-pub struct ReadGuard {
-    guard: LockGuard,
-}
+pub struct ReadGuard(LockGuard);
+
+guard!(ReadGuard);
 
 /// Proof that a read-write lock is held for writing: a [`LockGuard`] that excludes all others.
 ///
@@ -294,9 +263,9 @@ pub struct ReadGuard {
 #[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
-pub struct WriteGuard {
-    guard: LockGuard,
-}
+pub struct WriteGuard(LockGuard);
+
+guard!(WriteGuard);
 
 impl ReadGuard {
     /// Becomes the writer, if this is the only reader and there are no waiters. Never waits: two readers that wait for each other's end would
@@ -325,27 +294,14 @@ impl ReadGuard {
     /// # Ok(()) }
     /// ```
     pub async fn try_upgrade(self) -> Result<WriteGuard, Self> {
-        match self.guard.reweigh(Reweigh::ToWriter).await {
-            Ok(true) => Ok(WriteGuard { guard: self.guard }),
+        match self.0.reweigh(Reweigh::ToWriter).await {
+            Ok(true) => Ok(WriteGuard(self.0)),
             Ok(false) => Err(self),
             Err(error) => {
                 tracing::debug!(key = self.key(), %error, "the reader could not become the writer");
                 Err(self)
             }
         }
-    }
-
-    /// As [`LockGuard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`LockGuard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the release continues in the background.
-    pub async fn release(self) -> Result<(), LockError> {
-        self.guard.release().await
     }
 }
 
@@ -372,36 +328,7 @@ impl WriteGuard {
     /// # let _ = read; Ok(()) }
     /// ```
     pub async fn downgrade(self) -> Result<ReadGuard, LockError> {
-        self.guard.reweigh(Reweigh::ToReader).await?;
-        Ok(ReadGuard { guard: self.guard })
-    }
-
-    /// As [`LockGuard::release`].
-    ///
-    /// # Errors
-    ///
-    /// As [`LockGuard::release`].
-    ///
-    /// # Cancel safety
-    ///
-    /// If the future is dropped, the release continues in the background.
-    pub async fn release(self) -> Result<(), LockError> {
-        self.guard.release().await
-    }
-}
-
-impl Deref for ReadGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
-    }
-}
-
-impl Deref for WriteGuard {
-    type Target = LockGuard;
-
-    fn deref(&self) -> &LockGuard {
-        &self.guard
+        self.0.reweigh(Reweigh::ToReader).await?;
+        Ok(ReadGuard(self.0))
     }
 }
