@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -232,14 +233,14 @@ fn copy_to(tree: &Path) -> io::Result<()> {
     let files: BTreeSet<PathBuf> = listed
         .split_terminator('\0')
         .map(PathBuf::from)
-        .filter(|file| root().join(file).is_file())
+        .filter(|file| root().join(file).exists())
         .collect();
     fs::create_dir_all(tree)?;
     let mut folders = vec![tree.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder)? {
             let path = entry?.path();
-            if path.is_dir() {
+            if path.is_dir() && !path.is_symlink() {
                 folders.push(path);
             } else if !path.strip_prefix(tree).is_ok_and(|it| files.contains(it)) {
                 fs::remove_file(path)?;
@@ -247,7 +248,15 @@ fn copy_to(tree: &Path) -> io::Result<()> {
         }
     }
     for file in &files {
-        let (wanted, copy) = (fs::read(root().join(file))?, tree.join(file));
+        let (original, copy) = (root().join(file), tree.join(file));
+        if original.is_dir() {
+            // A link to another folder of the tree.
+            if !copy.is_symlink() {
+                symlink(fs::read_link(original)?, copy)?;
+            }
+            continue;
+        }
+        let wanted = fs::read(original)?;
         if fs::read(&copy).ok().as_ref() != Some(&wanted) {
             if let Some(folder) = copy.parent() {
                 fs::create_dir_all(folder)?;
