@@ -119,6 +119,15 @@ impl LockView {
         self.hold.cancellation(self.engine.shared.clock.now())
     }
 
+    /// What the server knows this hold by, for a simulation.
+    #[cfg(lock_sim)]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn token(&self) -> Option<String> {
+        let token = self.engine.shared.token(self.hold.acquisition()?);
+        Some(token.as_str().to_owned())
+    }
+
     pub(crate) fn lost_error(&self, reason: LossReason) -> LockError {
         LockError::Lost {
             key: self.key().to_owned(),

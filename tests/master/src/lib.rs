@@ -30,7 +30,7 @@ mod state;
 mod strings;
 
 pub use faults::Faults;
-pub use master::{Master, Output, Ttl};
+pub use master::{Master, Observer, Output, Ttl};
 pub use reply::{Protocol, Reply};
 
 /// A connection, named by the caller.

@@ -1,7 +1,7 @@
 //! The server.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::ops::Range;
 
 use crate::ConnectionId;
@@ -34,16 +34,27 @@ pub enum Ttl {
     Micros(i64),
 }
 
+/// Shown each request of a connection before it is run, and again with its reply.
+pub type Observer = Box<dyn FnMut(&Master, &[&[u8]], Option<&Reply>)>;
+
 /// A server. It knows the time only by [`set_time`](Self::set_time).
-#[derive(Debug)]
 pub struct Master {
     state: State,
     scripts: Scripts,
     seed: u64,
     runs: u64,
     commands: u64,
+    observer: Option<Observer>,
     /// The places of the words of a request, kept for the next one.
     ranges: Vec<Range<usize>>,
+}
+
+impl fmt::Debug for Master {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Master")
+            .field("state", &self.state)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Master {
@@ -70,6 +81,7 @@ impl Master {
             seed,
             runs: 0,
             commands: 0,
+            observer: None,
             ranges: Vec::new(),
         };
         master.state.keyspace.set_time(now_micros);
@@ -160,9 +172,17 @@ impl Master {
 
     fn run_one(&mut self, id: ConnectionId, bytes: &[u8], ranges: &[Range<usize>]) {
         let words: Vec<&[u8]> = ranges.iter().map(|range| &bytes[range.clone()]).collect();
+        let mut observer = self.observer.take();
+        if let Some(observer) = &mut observer {
+            observer(self, &words, None);
+        }
         let reply = self
             .answer(&words, Caller::Connection(id))
             .unwrap_or_else(Reply::Error);
+        if let Some(observer) = &mut observer {
+            observer(self, &words, Some(&reply));
+        }
+        self.observer = observer;
         self.state.connections.write(id, &reply);
     }
 
@@ -198,6 +218,11 @@ impl Master {
             self.state.keyspace.clear();
         }
         self.start();
+    }
+
+    /// Shows the requests to an observer from now on.
+    pub fn observe(&mut self, observer: Option<Observer>) {
+        self.observer = observer;
     }
 
     /// What is wrong with the server. A restart does not mend it.
@@ -275,6 +300,24 @@ impl Master {
             .into_iter()
             .map(<[u8]>::to_vec)
             .collect()
+    }
+
+    /// Connections that are subscribed to a channel.
+    #[must_use]
+    pub fn listeners(&self, channel: &[u8]) -> usize {
+        self.state.channels.listeners(channel).len()
+    }
+
+    /// The time of the wall clock, in microseconds.
+    #[must_use]
+    pub fn now_micros(&self) -> u64 {
+        self.state.keyspace.now_micros()
+    }
+
+    /// What is wrong with the server at the moment.
+    #[must_use]
+    pub fn wrong(&self) -> &Faults {
+        &self.state.faults
     }
 
     /// Channels that a connection is subscribed to.

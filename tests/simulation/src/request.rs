@@ -37,15 +37,7 @@ impl<'a> Command<'a> {
             words,
             script: None,
         };
-        command.script = match command.verb() {
-            b"EVALSHA" => std::str::from_utf8(command.word(1))
-                .ok()
-                .and_then(sim::script_name),
-            b"EVAL" => std::str::from_utf8(command.word(1))
-                .ok()
-                .and_then(|text| sim::script_name(redis::Script::new(text).get_hash())),
-            _ => None,
-        };
+        command.script = script(command.verb(), command.word(1));
         command
     }
 
@@ -111,6 +103,16 @@ impl fmt::Display for Command<'_> {
 impl fmt::Debug for Command<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Command({self})")
+    }
+}
+
+/// The name of the script of lock-core that a command runs, by its first two words.
+pub(crate) fn script(verb: &[u8], which: &[u8]) -> Option<&'static str> {
+    let which = std::str::from_utf8(which).ok();
+    match verb {
+        b"EVALSHA" => which.and_then(sim::script_name),
+        b"EVAL" => which.and_then(|text| sim::script_name(redis::Script::new(text).get_hash())),
+        _ => None,
     }
 }
 

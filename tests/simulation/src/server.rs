@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
-use lock_master::{Master, Output, Reply};
+use lock_master::{Master, Observer, Output, Reply};
 
 use crate::meter::Meter;
 use crate::network::{Up, Wire};
@@ -173,9 +173,16 @@ impl Server {
         self.0.watchers.borrow_mut().push(Box::new(watcher));
     }
 
+    /// Shows each request to `observer` when it is done, before it and after it. The server must not be looked at meanwhile: the
+    /// observer has the master.
+    pub fn observe(&self, observer: Observer) {
+        self.0.master.borrow_mut().observe(Some(observer));
+    }
+
     /// Lets the watchers go at the end of a run: they may know the world that the server is a part of.
     pub(crate) fn is_over(&self) {
         self.0.watchers.take();
+        self.0.master.borrow_mut().observe(None);
     }
 
     /// How many commands have arrived.

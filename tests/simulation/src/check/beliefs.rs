@@ -5,13 +5,25 @@ use std::time::Duration;
 
 use lock_core::LockView;
 
-use super::{Excuse, Weather};
+use super::{Excuse, Weather, permits};
+use crate::plan::WRITER;
 use crate::server::{Deafness, EPOCH};
 use crate::world::World;
 
 /// A guard, by its number in the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct BeliefId(u64);
+
+/// What a guard has of a lock that several may hold.
+#[derive(Debug)]
+pub struct Share {
+    /// What the server knows it by.
+    pub token: String,
+    /// How many permits it has.
+    pub permits: u32,
+    /// How many there are.
+    pub max: u32,
+}
 
 /// A guard that was returned.
 #[derive(Debug)]
@@ -22,6 +34,8 @@ pub struct Grant {
     pub process: usize,
     /// The guards of one owner may be there at the same time.
     pub owner: Option<String>,
+    /// Where several may hold it.
+    pub share: Option<Share>,
     /// How it sees the lock.
     pub view: LockView,
     /// When its call began.
@@ -98,7 +112,10 @@ impl Beliefs {
         let fence = grant.view.fencing_token().get();
         // The lock may have been granted to its process before its caller asked, but not long before its number was made.
         let made = Duration::from_micros(fence.saturating_sub(EPOCH));
-        let since = grant.asked.min(made.saturating_sub(AHEAD));
+        let since = match grant.share {
+            None => grant.asked.min(made.saturating_sub(AHEAD)),
+            Some(_) => grant.asked,
+        };
         let excuse = self.excuse_of(&grant.name).filter(|(at, _)| *at >= since);
         // It was under way by then: nobody knows which came first.
         let excused = excuse.map(|(at, _)| (None, at));
@@ -123,6 +140,12 @@ impl Beliefs {
         let id = BeliefId(self.next);
         self.all.insert(id, belief);
         Some(id)
+    }
+
+    pub(super) fn downgrades(&mut self, id: BeliefId) {
+        if let Some(share) = self.all.get_mut(&id).and_then(|it| it.grant.share.as_mut()) {
+            share.permits = 1;
+        }
     }
 
     pub(super) fn end(&mut self, id: BeliefId) {
@@ -175,7 +198,7 @@ impl Beliefs {
         self.excuses.insert(name.to_owned(), (at, false));
     }
 
-    pub(super) fn excuse(&mut self, excuse: Excuse<'_>, now: Duration) {
+    pub(super) fn excuse(&mut self, world: &World, excuse: Excuse<'_>, now: Duration) {
         let (name, forced) = match excuse {
             Excuse::Forced(name) => (Some(name), true),
             Excuse::Foreign(name) | Excuse::Shortened(name) => (Some(name), false),
@@ -184,13 +207,16 @@ impl Beliefs {
         for belief in self.all.values_mut() {
             // A lock that is lost already cannot be taken from this holder, and no message can tell it.
             let is_lost = matches!(belief.excused, Some((Some(_), _)));
-            if !is_lost && name.is_none_or(|name| name == belief.grant.name) {
+            // The script may not have run: others come and go all the same.
+            let is_there = forced && belief.grant.share.is_some() && has_it(world, belief);
+            if !is_lost && !is_there && name.is_none_or(|name| name == belief.grant.name) {
                 // A renewal that was done just before may be heard of just after.
                 let until =
                     (!matches!(excuse, Excuse::Shortened(_))).then(|| now + belief.grant.ttl);
                 // What another has had since was not taken from this one.
                 let newest = self.fences.get(&belief.grant.name);
-                let is_newest = newest.is_none_or(|(newest, _)| *newest <= belief.fence);
+                let is_newest = newest.is_none_or(|(newest, _)| *newest <= belief.fence)
+                    || belief.grant.share.is_some();
                 belief.forced = forced && is_newest && belief.excused.is_none();
                 belief.excused = Some((until, now));
             }
@@ -207,8 +233,7 @@ impl Beliefs {
     pub(super) fn check_taken(&self, world: &World, id: BeliefId) {
         if let Some(belief) = self.all.get(&id)
             && belief.excused.is_none()
-            && belief.value.is_some()
-            && value(world, &belief.grant.name) == belief.value
+            && has_it(world, belief)
         {
             let Grant { name, process, .. } = &belief.grant;
             world.find(
@@ -282,7 +307,8 @@ impl Beliefs {
     /// anybody else. The client cannot know: a repeated request is answered with a new fencing token, too.
     fn has_it_again(&self, world: &World, belief: &Belief) -> bool {
         let newest = self.newest(&belief.grant.name);
-        newest <= belief.fence && is_on_server(world, belief).is_ok()
+        (newest <= belief.fence || belief.grant.share.is_some())
+            && is_on_server(world, belief).is_ok()
     }
 
     /// A process that was refused a channel and has callers that wait has it again, a minute after the refusal has ended.
@@ -343,6 +369,10 @@ impl Beliefs {
 
     /// P1: nobody else believes at the same time.
     fn check_alone(&self, world: &World, new: &Belief) {
+        if let Some(share) = &new.grant.share {
+            self.check_share(world, new, share);
+            return;
+        }
         for other in self.all.values() {
             let same_owner = new.grant.owner.is_some() && new.grant.owner == other.grant.owner;
             if other.grant.name == new.grant.name
@@ -365,16 +395,52 @@ impl Beliefs {
         }
     }
 
-    /// P10: its number is larger than any before it.
+    /// The guards of a semaphore have together no more permits than there are, a writer is alone, and readers at the same time
+    /// share their number.
+    fn check_share(&self, world: &World, new: &Belief, share: &Share) {
+        let others = self.all.values().filter(|other| {
+            other.grant.name == new.grant.name
+                && other.excused.is_none()
+                && other.grant.view.is_held()
+        });
+        let (mut used, mut max) = (u64::from(share.permits), share.max);
+        let mut all = vec![new];
+        for (other, has) in others.filter_map(|it| Some((it, it.grant.share.as_ref()?))) {
+            used += u64::from(has.permits);
+            max = max.min(has.max);
+            all.push(other);
+        }
+        let is_semaphore = max != WRITER;
+        let show = |it: &Belief| {
+            let permits = it.grant.share.as_ref().map_or(0, |share| share.permits);
+            format!("p{} has {permits} (number {})", it.grant.process, it.fence)
+        };
+        let shown = || {
+            let all: Vec<_> = all.iter().map(|it| show(it)).collect();
+            format!("{}: {}", new.grant.name, all.join(", "))
+        };
+        if used > u64::from(max) {
+            let rule = if is_semaphore { "permits" } else { "writer" };
+            world.find(rule, shown());
+        } else if !is_semaphore && all.iter().any(|other| other.fence != new.fence) {
+            world.find("phase", shown());
+        }
+    }
+
+    /// P10: its number is larger than any before it. Readers may share theirs, and that of a semaphore's permit is no fence.
     fn check_fence(&self, world: &World, new: &Belief) {
         let Some((before, owner)) = self.fences.get(&new.grant.name) else {
             return;
         };
-        let same_tenure = new.fence == *before && owner.is_some() && *owner == new.grant.owner;
-        if new.fence <= *before && !same_tenure {
+        let (may_share, rule) = match &new.grant.share {
+            None => (owner.is_some() && *owner == new.grant.owner, "fence"),
+            Some(share) if share.max != WRITER => return,
+            Some(share) => (share.permits == 1, "phase"),
+        };
+        if new.fence < *before || new.fence == *before && !may_share {
             let Grant { name, process, .. } = &new.grant;
             world.find(
-                "fence",
+                rule,
                 format!("{name}: {before}, and then p{process} with {}", new.fence),
             );
         }
@@ -408,6 +474,23 @@ fn check_counter(world: &World, now: Duration) {
     }
 }
 
+/// Whether the server has the lock for this guard.
+fn has_it(world: &World, belief: &Belief) -> bool {
+    match &belief.grant.share {
+        Some(_) => on_server(world, belief).is_some_and(|left| left > 0),
+        None => belief.value.is_some() && value(world, &belief.grant.name) == belief.value,
+    }
+}
+
+/// For how many µs the server has the lock for a guard.
+fn on_server(world: &World, belief: &Belief) -> Option<i64> {
+    let name = &belief.grant.name;
+    world.server().with(|master| match &belief.grant.share {
+        Some(share) => permits::left_of(master, name, &share.token),
+        None => master.ttl_micros(name.as_bytes()),
+    })
+}
+
 fn value(world: &World, name: &str) -> Option<Vec<u8>> {
     world
         .server()
@@ -417,9 +500,7 @@ fn value(world: &World, name: &str) -> Option<Vec<u8>> {
 /// Whether the server has the lock for as long as its guard believes; else for how many µs each of them has it.
 fn is_on_server(world: &World, belief: &Belief) -> Result<(), (u128, u64)> {
     let believed = belief.grant.view.remaining().as_micros();
-    let name = belief.grant.name.as_bytes();
-    let there = world.server().with(|master| master.ttl_micros(name));
-    let there = there.map_or(0, |left| left.max(0).cast_unsigned());
+    let there = on_server(world, belief).map_or(0, |left| left.max(0).cast_unsigned());
     if believed > u128::from(there) {
         return Err((believed, there));
     }

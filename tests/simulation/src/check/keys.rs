@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use lock_master::Ttl;
 
-use super::{Excuse, Weather};
+use super::{Excuse, Weather, permits};
 use crate::world::World;
 
 /// A caller that waits, by its number in the run.
@@ -117,7 +117,7 @@ impl Keys {
         }
         let attended = now.saturating_sub(self.inattentive_at);
         for (name, key) in &mut self.all {
-            let there = world.server().with(|master| master.ttl(name.as_bytes()));
+            let there = world.server().with(|master| permits::ttl(master, name));
             if is_believed(name) || now < key.kept_until || key.excused {
                 key.used_at = now;
             }
@@ -176,10 +176,7 @@ impl Keys {
                         key.for_nobody_since = None;
                         continue;
                     }
-                    let token = world.server().with(|master| {
-                        let token = master.string(name.as_bytes());
-                        token.map(<[u8]>::to_vec)
-                    });
+                    let token = world.server().with(|master| permits::holders(master, name));
                     let since = match &key.for_nobody_since {
                         Some((since, before)) if *before == token => *since,
                         _ => now,

@@ -8,6 +8,7 @@ mod beliefs;
 mod effects;
 mod errors;
 mod keys;
+mod permits;
 mod turns;
 mod weather;
 
@@ -16,12 +17,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use self::beliefs::Beliefs;
-pub use self::beliefs::{Belief, BeliefId, Grant};
+pub use self::beliefs::{Belief, BeliefId, Grant, Share};
 use self::effects::Effects;
 pub use self::effects::effects;
 pub use self::errors::{Asked, is_short};
 use self::keys::Keys;
 pub use self::keys::{WaiterId, idle_limit, idle_segment_limit};
+use self::permits::Permits;
 pub use self::turns::Sharing;
 use self::turns::Turns;
 pub use self::weather::Weather;
@@ -95,6 +97,12 @@ impl Checks {
             turns: RefCell::new(turns),
             forced: RefCell::default(),
         }));
+        let (mut permits, looking) = (Permits::default(), world.clone());
+        world
+            .server()
+            .observe(Box::new(move |master, words, reply| {
+                permits.look(&looking, master, words, reply);
+            }));
         let watching = checks.clone();
         world.server().watch(move |command| {
             watching.look();
@@ -103,8 +111,10 @@ impl Checks {
             {
                 watching.guarded_arrives(&String::from_utf8_lossy(name));
             }
-            if command.script() == Some("force_release")
-                && let Some(name) = command.keys().next()
+            if matches!(
+                command.script(),
+                Some("force_release" | "permits force_release")
+            ) && let Some(name) = command.keys().next()
             {
                 let name = String::from_utf8_lossy(name).into_owned();
                 let forced = Forced {
@@ -194,10 +204,16 @@ impl Checks {
         };
         // Those behind a holder that has not heard of its loss do not ask.
         let is_awaited = !excused
+            && !permits::is_shared(&name)
             && keys.is_awaited_by(&name, waits, self.0.weather.calm(now), now)
             && !beliefs.is_believed_elsewhere(&name, process);
         turns.granted(&self.0.world, &name, process, is_awaited, now);
         id
+    }
+
+    /// A writer is about to become a reader.
+    pub fn downgrades(&self, belief: BeliefId) {
+        self.0.beliefs.borrow_mut().downgrades(belief);
     }
 
     /// A guard is let go from now on.
@@ -247,15 +263,13 @@ impl Checks {
     }
 
     fn token(&self, name: &str) -> Option<Vec<u8>> {
-        let token = |master: &mut lock_master::Master| {
-            let token = master.string(name.as_bytes());
-            token.map(<[u8]>::to_vec)
-        };
-        self.0.world.server().with(token)
+        let server = self.0.world.server();
+        server.with(|master| permits::holders(master, name))
     }
 
     fn excused(&self, excuse: Excuse<'_>, now: Duration) {
-        self.0.beliefs.borrow_mut().excuse(excuse, now);
+        let world = &self.0.world;
+        self.0.beliefs.borrow_mut().excuse(world, excuse, now);
         let mut keys = self.0.keys.borrow_mut();
         keys.excuse(excuse, now);
         if excuse == Excuse::DataLoss {

@@ -28,6 +28,9 @@ const COMMANDS: [&str; 18] = [
     "LREM",
 ];
 
+/// Commands of the scripts of locks that several may hold, as above.
+const SHARED_COMMANDS: [&str; 4] = ["HGETALL", "LINDEX", "HLEN", "TYPE"];
+
 /// What a seed is about. Interleavings that need several things at once are rare where all is drawn alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Theme {
@@ -139,6 +142,10 @@ pub fn draw(seed: u64) -> Plan {
     if seed % 8 == 7 {
         pressure(&mut plan, &mut crate::world::rng(seed, 2));
     }
+    // And so did they with these locks.
+    if matches!(seed % 16, 3 | 4 | 5 | 10) {
+        share(&mut plan, &mut crate::world::rng(seed, 3));
+    }
     plan
 }
 
@@ -177,6 +184,45 @@ fn pressure(plan: &mut Plan, rng: &mut Rng) {
         let fault = fault.clone();
         plan.incidents.push(Incident { at, lasts, fault });
         at += lasts;
+    }
+}
+
+/// Semaphores and read-write locks in the place of most locks, and few of them, so that their callers meet.
+fn share(plan: &mut Plan, rng: &mut Rng) {
+    let likely = *pick(rng, &[60, 100, 100]);
+    let semaphores = *pick(rng, &[0, 50, 100]);
+    let reads = rng.u8(20..=90);
+    let keys = rng.usize(1..=plan.keys.min(2));
+    let max = rng.u32(2..=4);
+    let other_max = if percent(rng, 20) { 3 } else { 0 };
+    let tasks = plan
+        .processes
+        .iter_mut()
+        .flat_map(|process| &mut process.tasks);
+    for op in tasks.flatten() {
+        if !percent(rng, likely) {
+            continue;
+        }
+        op.kind = if percent(rng, semaphores) {
+            let max = max + u32::from(percent(rng, other_max));
+            let permits = rng.u32(1..=max);
+            Kind::Semaphore { permits, max }
+        } else if percent(rng, reads) {
+            let upgrades = percent(rng, 25);
+            Kind::Read { upgrades }
+        } else {
+            let downgrades = percent(rng, 40);
+            Kind::Write { downgrades }
+        };
+        op.key = rng.usize(..keys);
+        (op.at_least, op.guarded) = (0, 0);
+    }
+    for incident in &mut plan.incidents {
+        if let Fault::Deny(command) = &mut incident.fault
+            && rng.bool()
+        {
+            *command = *pick(rng, &SHARED_COMMANDS);
+        }
     }
 }
 

@@ -7,7 +7,7 @@ mod op;
 
 pub use self::draw::draw;
 pub use self::fault::{Fault, Incident};
-pub use self::op::{Attention, Call, End, Kind, Op};
+pub use self::op::{Attention, Call, End, Kind, Op, WRITER};
 
 use crate::network::Delay;
 
@@ -81,6 +81,29 @@ impl Plan {
         self.incidents.iter().any(|incident| is(&incident.fault))
     }
 
+    /// Whether it has locks that several may hold.
+    #[must_use]
+    pub fn has_shared(&self) -> bool {
+        self.ops().any(|op| op.kind.is_shared())
+    }
+
+    /// Whether the semaphore with this number is used with several numbers of permits.
+    #[must_use]
+    pub fn has_other_max(&self, key: usize) -> bool {
+        let max_of = |op: &Op| match op.kind {
+            Kind::Semaphore { max, .. } if op.key == key => Some(max),
+            _ => None,
+        };
+        let mut all = self.ops().filter_map(max_of);
+        let first = all.next();
+        all.any(|max| Some(max) != first)
+    }
+
+    fn ops(&self) -> impl Iterator<Item = &Op> {
+        let tasks = self.processes.iter().flat_map(|process| &process.tasks);
+        tasks.flatten()
+    }
+
     /// How many operations it has.
     #[must_use]
     pub fn operations(&self) -> usize {
@@ -91,8 +114,7 @@ impl Plan {
     /// The shortest ttl that is asked for.
     #[must_use]
     pub fn shortest_ttl(&self) -> u64 {
-        let tasks = self.processes.iter().flat_map(|process| &process.tasks);
-        tasks.flatten().map(|op| op.ttl).min().unwrap_or(0)
+        self.ops().map(|op| op.ttl).min().unwrap_or(0)
     }
 
     /// The longest ttl that is asked for, with its jitter.

@@ -42,7 +42,46 @@ pub enum Kind {
     Reentrant(u8),
     /// A lock in so many segments.
     Segmented(usize),
+    /// A semaphore.
+    Semaphore {
+        /// How many permits are asked for.
+        permits: u32,
+        /// How many there are.
+        max: u32,
+    },
+    /// A read-write lock, by a reader.
+    Read {
+        /// Whether it tries to become the writer.
+        upgrades: bool,
+    },
+    /// A read-write lock, by a writer.
+    Write {
+        /// Whether it becomes a reader.
+        downgrades: bool,
+    },
 }
+
+impl Kind {
+    /// Whether several may hold it.
+    #[must_use]
+    pub fn is_shared(self) -> bool {
+        self.share().is_some()
+    }
+
+    /// The permits that it asks for, and how many there are, where several may hold it.
+    #[must_use]
+    pub fn share(self) -> Option<(u32, u32)> {
+        match self {
+            Self::Semaphore { permits, max } => Some((permits, max)),
+            Self::Read { .. } => Some((1, WRITER)),
+            Self::Write { .. } => Some((WRITER, WRITER)),
+            Self::Exclusive | Self::Reentrant(_) | Self::Segmented(_) => None,
+        }
+    }
+}
+
+/// The permits of a read-write lock, all of which its writer has.
+pub const WRITER: u32 = 1 << 30;
 
 /// How a lock is asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,6 +4,7 @@ mod attention;
 mod faults;
 mod life;
 mod operation;
+mod shared;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -201,8 +202,9 @@ async fn carry_out(run: &Run) {
         }
     }
     looking.abort();
-    // The longest that anything may be left: a lease, or a queue without waiters.
-    sleep(Duration::from_millis(plan.longest_ttl()) + Duration::from_secs(40)).await;
+    // The longest that anything may be left: a lease, or a queue without waiters. A key with several leases has twice the ttl.
+    let leases = if plan.has_shared() { 2 } else { 1 };
+    sleep(Duration::from_millis(plan.longest_ttl()) * leases + Duration::from_secs(40)).await;
     let left = checks.leftovers();
     if !left.is_empty() {
         world.find("left over", left.join(", "));
@@ -243,6 +245,8 @@ fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
     let asks = |op: &Op| match op.kind {
         Kind::Reentrant(times) => (5 + processes) * (1 + u64::from(times)),
         Kind::Exclusive | Kind::Segmented(_) => 5,
+        // It may change from a reader to a writer, or back.
+        Kind::Semaphore { .. } | Kind::Read { .. } | Kind::Write { .. } => 6,
     };
     let ops = plan
         .processes

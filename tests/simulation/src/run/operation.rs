@@ -8,15 +8,15 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lock_core::{
-    GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner, SegmentGuard,
-    SegmentedLock,
+    GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner, ReadGuard, SegmentGuard,
+    SegmentedLock, WriteGuard,
 };
 use tokio::time::{sleep, timeout};
 
-use super::Run;
 use super::attention::Attended;
+use super::{Run, shared};
 use crate::check::{
-    Asked, BeliefId, Checks, Grant, WaiterId, effects, idle_limit, idle_segment_limit,
+    Asked, BeliefId, Checks, Grant, Share, WaiterId, effects, idle_limit, idle_segment_limit,
 };
 use crate::plan::{Attention, Call, Connection, End, Kind, Op};
 
@@ -30,10 +30,12 @@ pub(super) struct Context {
     pub(super) segmented: Rc<RefCell<BTreeMap<(usize, usize), SegmentedLock>>>,
 }
 
-/// A guard of either kind.
-enum Got {
+/// A guard of any kind.
+pub(super) enum Got {
     Lock(LockGuard),
     Segment(SegmentGuard),
+    Read(ReadGuard),
+    Write(WriteGuard),
 }
 
 impl Deref for Got {
@@ -43,6 +45,8 @@ impl Deref for Got {
         match self {
             Self::Lock(guard) => guard,
             Self::Segment(guard) => guard,
+            Self::Read(guard) => guard,
+            Self::Write(guard) => guard,
         }
     }
 }
@@ -52,12 +56,14 @@ impl Got {
         match self {
             Self::Lock(guard) => guard.release().await,
             Self::Segment(guard) => guard.release().await,
+            Self::Read(guard) => guard.release().await,
+            Self::Write(guard) => guard.release().await,
         }
     }
 }
 
 /// A belief that ends with its guard, however that ends.
-struct Held<'a>(&'a Checks, BeliefId);
+pub(super) struct Held<'a>(pub(super) &'a Checks, pub(super) BeliefId);
 
 impl Drop for Held<'_> {
     fn drop(&mut self) {
@@ -66,7 +72,7 @@ impl Drop for Held<'_> {
 }
 
 /// A wait that ends with its future.
-struct Waiting<'a>(&'a Checks, WaiterId);
+pub(super) struct Waiting<'a>(&'a Checks, WaiterId);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -75,7 +81,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Context {
-    fn note(&self, what: std::fmt::Arguments<'_>) {
+    pub(super) fn note(&self, what: std::fmt::Arguments<'_>) {
         let Self {
             run, process, task, ..
         } = self;
@@ -119,7 +125,14 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
     }
     if op.inspects {
         // What it says, or that it fails, is not what is tested.
-        let _ = context.locks.lock(format!("k{}", op.key)).inspect().await;
+        let (locks, key) = (&context.locks, op.key);
+        let _ = match op.kind {
+            Kind::Semaphore { max, .. } => locks.semaphore(format!("s{key}"), max).inspect().await,
+            Kind::Read { .. } | Kind::Write { .. } => {
+                locks.rw_lock(format!("w{key}")).inspect().await
+            }
+            _ => locks.lock(format!("k{key}")).inspect().await,
+        };
     }
     let asked = Asked {
         name: names[0].clone(),
@@ -131,6 +144,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         renew: op.renew,
         delay: ms(run.plan.delay.most),
         attentive: op.attention == Attention::Full,
+        has_other_max: run.plan.has_other_max(op.key),
         may_end: run.plan.ends(*process),
         connection: run.plan.processes[*process].connection,
     };
@@ -176,6 +190,8 @@ fn names(op: &Op) -> Vec<String> {
         Kind::Segmented(segments) => (0..segments)
             .map(|n| format!("lock:{{s{key}:{n}}}"))
             .collect(),
+        Kind::Semaphore { .. } => vec![format!("lock:s{key}")],
+        Kind::Read { .. } | Kind::Write { .. } => vec![format!("lock:w{key}")],
     }
 }
 
@@ -268,10 +284,13 @@ async fn ask(
             };
             Ok(Some(Got::Segment(guard)))
         }
+        Kind::Semaphore { .. } | Kind::Read { .. } | Kind::Write { .. } => {
+            shared::ask(context, op, asked, waiting).await
+        }
     }
 }
 
-fn busy(key: usize) -> LockError {
+pub(super) fn busy(key: usize) -> LockError {
     LockError::Busy {
         key: format!("{key}"),
         retry_after: None,
@@ -279,7 +298,7 @@ fn busy(key: usize) -> LockError {
     }
 }
 
-fn believed<'a>(
+pub(super) fn believed<'a>(
     context: &'a Context,
     op: &Op,
     asked: &Asked,
@@ -289,8 +308,8 @@ fn believed<'a>(
 ) -> Option<Held<'a>> {
     let checks = &context.run.checks;
     let name = match op.kind {
-        Kind::Exclusive | Kind::Segmented(_) => format!("lock:{}", guard.key()),
         Kind::Reentrant(_) => guard.key().to_owned(),
+        _ => format!("lock:{}", guard.key()),
     };
     let capped = capped && op.max_hold > op.at_least;
     let connection = context.run.plan.processes[context.process].connection;
@@ -298,6 +317,11 @@ fn believed<'a>(
         name,
         process: context.process,
         owner: owner.map(ToString::to_string),
+        share: op.kind.share().map(|(permits, max)| Share {
+            token: guard.view().token().unwrap_or_default(),
+            permits,
+            max,
+        }),
         view: guard.view(),
         asked: asked.at,
         // What shares an owner shares a lease, which is as long as the longest of them asked for.
@@ -314,7 +338,7 @@ fn believed<'a>(
 }
 
 /// The body of `with`, which may be dropped at any await.
-async fn with_body(
+pub(super) async fn with_body(
     context: &Context,
     op: &Op,
     owner: Option<&Owner>,
@@ -370,6 +394,9 @@ async fn use_guard(context: &Context, op: &Op, asked: &Asked, owner: Option<&Own
             begun + least.max(asked.ttl) * 2 + Duration::from_secs(5),
         );
     }
+    let Some((guard, held)) = shared::change(context, op, asked, guard, held).await else {
+        return;
+    };
     drop(held);
     context.note(format_args!("ends: {:?}", op.end));
     match op.end {
