@@ -2,73 +2,34 @@
 
 use std::process::ExitCode;
 
-use lock_core::{LockError, LockInfo, LockManager};
+use lock_core::LockInfo;
 
 use crate::exit::Failure;
-use crate::options::{Inspect, OfLock, Server};
+use crate::options::{Inspect, Server};
 use crate::shown;
-
-/// What all commands do with a lock of either kind.
-impl OfLock {
-    /// The key for people.
-    pub(crate) fn shown(&self) -> String {
-        shown::plain(&self.key)
-    }
-
-    /// Says on stderr if the key looks like the name on the server.
-    pub(crate) fn hint(&self, server: &Server) {
-        let (key, prefix) = (self.shown(), &server.prefix);
-        if !self.reentrant && !prefix.is_empty() && self.key.starts_with(prefix.as_str()) {
-            eprintln!(
-                "lockctl: the key is stated without the prefix: this is the lock `{prefix}{key}` on the server"
-            );
-        }
-    }
-
-    pub(crate) async fn inspect(&self, locks: &LockManager) -> Result<LockInfo, LockError> {
-        if self.reentrant {
-            locks.reentrant_lock(&self.key).inspect().await
-        } else {
-            locks.lock(&self.key).inspect().await
-        }
-    }
-
-    pub(crate) async fn force_release(&self, locks: &LockManager) -> Result<bool, LockError> {
-        if self.reentrant {
-            locks.reentrant_lock(&self.key).force_release().await
-        } else {
-            locks.lock(&self.key).force_release().await
-        }
-    }
-}
 
 pub(crate) async fn run(server: &Server, options: &Inspect) -> Result<ExitCode, Failure> {
     options.lock.hint(server);
     let locks = server.connect().await?;
-    let info = options.lock.inspect(&locks).await?;
-    let key = &options.lock.key;
+    let (lock, info) = options.lock.look(&locks).await?;
+    let (key, kind) = (&options.lock.key, lock.kind());
     if options.json {
-        shown::say(format_args!("{:#}", shown::lock(key, &info)));
+        let mut shown = shown::lock(key, &info);
+        shown["kind"] = info.is_held().then_some(kind).into();
+        shown::say(format_args!("{shown:#}"));
     } else {
-        shown::print(&text(key, &info));
+        shown::print(&text(key, kind, &info));
     }
     Ok(ExitCode::SUCCESS)
 }
 
-pub(crate) fn text(key: &str, info: &LockInfo) -> String {
+pub(crate) fn text(key: &str, kind: &str, info: &LockInfo) -> String {
     let mut lines = vec![("lock", shown::plain(key))];
     if let Some(kind) = info.foreign() {
         lines.push(("state", format!("no lock, but a {kind}")));
-    } else if let Some(left) = info.remaining() {
-        lines.push(("holder", shown::holder(info)));
-        if let Some(since) = info.held_since() {
-            let since = format!("{} ({} ago)", shown::stamp(since), shown::ago(since));
-            lines.push(("held since", since));
-        }
-        lines.push(("ttl left", shown::time(left)));
-        if info.holds() > 1 {
-            lines.push(("holds", info.holds().to_string()));
-        }
+    } else if info.is_held() {
+        lines.push(("kind", kind.to_owned()));
+        lines.extend(holders(kind, info));
     } else {
         lines.push(("state", "free".to_owned()));
     }
@@ -83,7 +44,63 @@ pub(crate) fn text(key: &str, info: &LockInfo) -> String {
         let name = waiter.name().map_or("?".to_owned(), shown::plain);
         lines.push(("", format!("{}. {name}{since}", place + 1)));
     }
-    for node in info.nodes() {
+    lines.extend(votes(info));
+    let lines = lines
+        .iter()
+        .map(|(name, value)| format!("{name:10}  {value}\n"));
+    lines.collect()
+}
+
+/// What is said of the holder, or of each of several.
+fn holders(kind: &str, info: &LockInfo) -> Vec<(&'static str, String)> {
+    let since = |since| format!("{} ({} ago)", shown::stamp(since), shown::ago(since));
+    let mut lines = Vec::new();
+    let Some((used, max)) = info.permits() else {
+        lines.push(("holder", shown::holder(info)));
+        lines.extend(info.held_since().map(|at| ("held since", since(at))));
+        lines.extend(info.remaining().map(|left| ("ttl left", shown::time(left))));
+        if info.holds() > 1 {
+            lines.push(("holds", info.holds().to_string()));
+        }
+        return lines;
+    };
+    let is_read_write = kind == "read-write";
+    if is_read_write {
+        let mode = if used == max { "write" } else { "read" };
+        lines.push(("mode", mode.to_owned()));
+    } else {
+        lines.push(("permits", format!("{used} of {max}")));
+    }
+    let first = if info.holders().len() < 100 {
+        ""
+    } else {
+        "the first "
+    };
+    lines.push(("holders", format!("{first}{}", info.holders().len())));
+    for (place, holder) in info.holders().iter().enumerate() {
+        let permits = match holder.permits() {
+            _ if is_read_write => String::new(),
+            1 => ", 1 permit".to_owned(),
+            several => format!(", {several} permits"),
+        };
+        let since = holder
+            .since()
+            .map_or(String::new(), |at| format!(", since {}", since(at)));
+        let (name, left) = (
+            shown::plain(&holder.name()),
+            shown::time(holder.remaining()),
+        );
+        lines.push((
+            "",
+            format!("{}. {name}{permits}{since}, ttl left {left}", place + 1),
+        ));
+    }
+    lines
+}
+
+/// The votes of a quorum.
+fn votes(info: &LockInfo) -> impl Iterator<Item = (&'static str, String)> {
+    info.nodes().iter().map(|node| {
         let vote = match (node.error(), node.holder()) {
             (Some(why), _) => why.to_owned(),
             (None, None) => "no vote".to_owned(),
@@ -93,10 +110,6 @@ pub(crate) fn text(key: &str, info: &LockInfo) -> String {
                 format!("{holder}, for {}", shown::time(left))
             }
         };
-        lines.push(("node", format!("{}: {vote}", node.address())));
-    }
-    let lines = lines
-        .iter()
-        .map(|(name, value)| format!("{name:10}  {value}\n"));
-    lines.collect()
+        ("node", format!("{}: {vote}", node.address()))
+    })
 }

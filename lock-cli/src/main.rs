@@ -4,10 +4,12 @@ mod connect;
 mod doctor;
 mod exit;
 mod inspect;
+mod lock;
 mod ls;
 mod options;
 mod pages;
 mod quorum;
+mod resize;
 mod run;
 mod shown;
 mod top;
@@ -56,6 +58,7 @@ fn with_runtime(server: &Server, command: &Command) -> Result<ExitCode, Failure>
             Command::Ls(options) => ls::run(server, options).await,
             Command::Inspect(options) => inspect::run(server, options).await,
             Command::Unlock(options) => unlock::run(server, options).await,
+            Command::Resize(options) => resize::run(server, options).await,
             Command::Top(options) => top::run(server, options).await,
             Command::Wait(options) => wait::run(server, options).await,
             Command::Quorum(command) => quorum::run(server, command).await,

@@ -119,10 +119,12 @@ pub(crate) enum Command {
     Ls(Ls),
     /// The held locks, live in the terminal
     Top(Top),
-    /// Shows a lock: its holder, its waiters, its votes
+    /// Shows a lock: its holder or holders, its permits, its waiters, its votes
     Inspect(Inspect),
-    /// Takes a lock from its holder, and notifies the holder at once
+    /// Takes a lock from its holder, and notifies the holder at once; a semaphore or a read-write lock from all holders
     Unlock(Unlock),
+    /// Changes the number of permits of a semaphore, for all processes
+    Resize(Resize),
     /// Waits until a lock is free, without acquiring it
     Wait(Wait),
     /// Begins a quorum, or shows its nodes
@@ -175,6 +177,19 @@ pub(crate) struct Inspect {
 pub(crate) struct Unlock {
     #[command(flatten)]
     pub(crate) lock: OfLock,
+    /// Does not ask
+    #[arg(long, short)]
+    pub(crate) yes: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Resize {
+    /// The key of the semaphore, without the prefix
+    pub(crate) key: String,
+    /// The number of permits that it has
+    pub(crate) from: u32,
+    /// The number of permits that it gets
+    pub(crate) to: u32,
     /// Does not ask
     #[arg(long, short)]
     pub(crate) yes: bool,

@@ -65,11 +65,15 @@ pub(crate) fn plain(text: &str) -> String {
     plain
 }
 
-/// The name of a holder; a client of another kind may have none.
+/// The name of the holder, or of the first one, and the number of the others. A client of another kind may have no name.
 pub(crate) fn holder(info: &LockInfo) -> String {
-    match info.holder() {
+    let name = match info.holder() {
         None | Some("") => "?".to_owned(),
         Some(name) => plain(name),
+    };
+    match info.holders().len() {
+        0 | 1 => name,
+        several => format!("{name} and {} more", several - 1),
     }
 }
 
@@ -100,6 +104,17 @@ pub(crate) fn lock(key: &str, info: &LockInfo) -> Value {
         .queue()
         .iter()
         .map(|waiter| json!({ "name": waiter.name(), "since": waiter.since().map(stamp) }));
+    let holders = info.holders().iter().map(|holder| {
+        json!({
+            "name": holder.name(),
+            "since": holder.since().map(stamp),
+            "permits": holder.permits(),
+            "remaining_ms": millis(holder.remaining()),
+        })
+    });
+    let permits = info
+        .permits()
+        .map(|(used, max)| json!({ "used": used, "max": max }));
     let mut shown = json!({
         "key": key,
         "held": info.is_held(),
@@ -107,6 +122,8 @@ pub(crate) fn lock(key: &str, info: &LockInfo) -> Value {
         "held_since": info.held_since().map(stamp),
         "remaining_ms": info.remaining().map(millis),
         "holds": info.holds(),
+        "permits": permits,
+        "holders": holders.collect::<Vec<_>>(),
         "fence": info.fence().map(FencingToken::get),
         "waiters": info.waiters(),
         "queue": queue.collect::<Vec<_>>(),

@@ -2,6 +2,7 @@
 
 use std::io::{IsTerminal, stdin};
 use std::process::ExitCode;
+use std::time::SystemTime;
 
 use lock_core::LockInfo;
 
@@ -13,7 +14,7 @@ pub(crate) async fn run(server: &Server, options: &Unlock) -> Result<ExitCode, F
     options.lock.hint(server);
     let locks = server.connect().await?;
     let key = &options.lock.shown();
-    let mut info = options.lock.inspect(&locks).await?;
+    let (mut lock, mut info) = options.lock.look(&locks).await?;
     loop {
         if !info.is_held() && info.foreign().is_none() {
             shown::say(format_args!("{key} is free"));
@@ -22,19 +23,19 @@ pub(crate) async fn run(server: &Server, options: &Unlock) -> Result<ExitCode, F
         if options.yes {
             break;
         }
-        if !is_meant(&question(key, &info))? {
+        if !is_meant(&question(key, lock.kind(), &info))? {
             shown::say(format_args!("{key} stays as it is"));
             return Ok(ExitCode::from(NO));
         }
         // The question may have stood for long.
-        let now = options.lock.inspect(&locks).await?;
-        if is_same_hold(&now, &info) {
+        let now = options.lock.look(&locks).await?;
+        if now.0.kind() == lock.kind() && are_among(&now.1, &holds(&info)) {
             break;
         }
         shown::say("meanwhile the holder has changed");
-        info = now;
+        (lock, info) = now;
     }
-    if options.lock.force_release(&locks).await? {
+    if lock.force_release().await? {
         shown::say(format_args!(
             "{key} was taken from {}",
             shown::holder(&info)
@@ -45,20 +46,41 @@ pub(crate) async fn run(server: &Server, options: &Unlock) -> Result<ExitCode, F
     Ok(ExitCode::from(NO))
 }
 
-/// Whether both show the same hold.
-pub(crate) fn is_same_hold(one: &LockInfo, other: &LockInfo) -> bool {
-    let hold = |info: &LockInfo| (info.holder().map(str::to_owned), info.held_since());
-    hold(one) == hold(other)
+/// What distinguishes a hold from the next one: the name of its client, and when it began.
+pub(crate) type Hold = (String, Option<SystemTime>);
+
+/// The hold of a lock, or the holds of a lock that several may hold.
+pub(crate) fn holds(info: &LockInfo) -> Vec<Hold> {
+    if info.holders().is_empty() {
+        let holder = info.holder().map(str::to_owned);
+        return holder
+            .map(|name| (name, info.held_since()))
+            .into_iter()
+            .collect();
+    }
+    let holders = info.holders().iter();
+    holders
+        .map(|holder| (holder.name(), holder.since()))
+        .collect()
 }
 
-fn question(key: &str, info: &LockInfo) -> String {
+/// Whether no holder has come since these were seen.
+pub(crate) fn are_among(now: &LockInfo, seen: &[Hold]) -> bool {
+    holds(now).iter().all(|hold| seen.contains(hold))
+}
+
+fn question(key: &str, kind: &str, info: &LockInfo) -> String {
     let since = info
         .held_since()
         .map_or(String::new(), |since| format!(" for {}", shown::ago(since)));
+    let (holder, waiters) = (shown::holder(info), info.waiters());
+    if info.holders().len() > 1 {
+        return format!(
+            "{key} ({kind}) is held by {holder}, the first{since}; {waiters} waiting. All holders are told at once, but their work may go on. Take it from all of them?"
+        );
+    }
     format!(
-        "{key} is held by {}{since}; {} waiting. The holder is told at once, but its work may go on. Take the lock?",
-        shown::holder(info),
-        info.waiters()
+        "{key} is held by {holder}{since}; {waiters} waiting. The holder is told at once, but its work may go on. Take the lock?"
     )
 }
 

@@ -19,9 +19,9 @@ pub(crate) async fn run(server: &Server, options: &Wait) -> Result<ExitCode, Fai
     options.lock.hint(server);
     let locks = server.connect().await?;
     loop {
-        let looked = options.lock.inspect(&locks).await;
+        let looked = options.lock.look(&locks).await;
         let over = match looked {
-            Ok(info) => match info.foreign() {
+            Ok((_, info)) => match info.foreign() {
                 Some(kind) => {
                     let key = options.lock.shown();
                     return Err(Failure::Refused(format!("`{key}` is a {kind}, not a lock")));

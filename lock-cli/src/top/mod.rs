@@ -17,8 +17,9 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use self::model::{Model, Press, Row, Wish};
 use crate::exit::Failure;
+use crate::lock::Handle;
 use crate::ls;
-use crate::options::{OfLock, Server, Top};
+use crate::options::{Server, Top};
 
 /// More looks would cost the server more than they show.
 const AT_MOST: Duration = Duration::from_millis(100);
@@ -92,14 +93,15 @@ async fn watch(
     }
 }
 
-/// Takes the lock from the holder that is on the screen.
+/// Takes the lock from the holders that are on the screen.
 async fn unlock(locks: &LockManager, row: &Row) -> Result<String, LockError> {
-    let info = of(row).inspect(locks).await?;
+    let lock = of(locks, row);
+    let info = lock.inspect().await?;
     Ok(if !info.is_held() {
         format!("{} is free", row.key)
     } else if !row.is_held_as(&info) {
         format!("{} has another holder now", row.key)
-    } else if of(row).force_release(locks).await? {
+    } else if lock.force_release().await? {
         format!("{} was taken from {}", row.key, row.holder)
     } else {
         format!("{} is free", row.key)
@@ -107,17 +109,14 @@ async fn unlock(locks: &LockManager, row: &Row) -> Result<String, LockError> {
 }
 
 async fn look(model: &mut Model, locks: &LockManager, row: &Row) {
-    match of(row).inspect(locks).await {
+    match of(locks, row).inspect().await {
         Ok(info) => model.looked(row, info),
         Err(error) => model.said = error.to_string(),
     }
 }
 
-fn of(row: &Row) -> OfLock {
-    OfLock {
-        key: row.key.clone(),
-        reentrant: row.is_reentrant,
-    }
+fn of(locks: &LockManager, row: &Row) -> Handle {
+    Handle::listed(locks, &row.kind, &row.key)
 }
 
 fn pressed(key: KeyEvent) -> Option<Press> {

@@ -5,12 +5,18 @@ use std::time::{Duration, SystemTime};
 
 use lock_core::{ListedLock, LockInfo};
 
+use crate::shown;
+use crate::unlock::{Hold, are_among, holds};
+
 /// A lock on the screen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Row {
     pub(super) key: String,
-    pub(super) is_reentrant: bool,
+    /// As in lists.
+    pub(super) kind: String,
+    /// As text, also for several of them.
     pub(super) holder: String,
+    pub(super) holds: Vec<Hold>,
     pub(super) since: Option<SystemTime>,
     pub(super) left: Duration,
     pub(super) waiters: u64,
@@ -19,22 +25,14 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// What tells it from all others.
-    fn id(&self) -> (&str, bool) {
-        (&self.key, self.is_reentrant)
+    /// What tells it from all others: a reentrant lock and an exclusive one may have the same key.
+    fn id(&self) -> (&str, &str) {
+        (&self.key, &self.kind)
     }
 
-    pub(super) fn kind(&self) -> &'static str {
-        if self.is_reentrant {
-            "reentrant"
-        } else {
-            "exclusive"
-        }
-    }
-
-    /// Whether the lock has still the holder that is on the screen.
+    /// Whether no other holder has come than those on the screen.
     pub(super) fn is_held_as(&self, info: &LockInfo) -> bool {
-        info.holder() == Some(&*self.holder) && info.held_since() == self.since
+        are_among(info, &self.holds)
     }
 
     pub(super) fn held(&self) -> Duration {
@@ -109,8 +107,8 @@ pub(super) enum Wish {
     Unlock(Row),
 }
 
-/// For each lock its last hold, and how often that was another one than before.
-type Changes = HashMap<(String, bool), ((String, Option<SystemTime>), u64)>;
+/// For each lock its last holds, and how often those were others than before.
+type Changes = HashMap<(String, String), (Vec<Hold>, u64)>;
 
 #[derive(Debug, Default)]
 pub(super) struct Model {
@@ -139,19 +137,19 @@ impl Model {
     }
 
     fn row(&mut self, lock: &ListedLock, known: &Changes) -> Row {
-        let (info, is_reentrant) = (lock.info(), lock.kind() == "reentrant");
-        let holder = info.holder().unwrap_or("?").to_owned();
-        let id = (lock.key().to_owned(), is_reentrant);
-        let hold = (holder.clone(), info.held_since());
+        let (info, kind) = (lock.info(), lock.kind().to_owned());
+        let id = (lock.key().to_owned(), kind.clone());
+        let holds = holds(info);
         let changes = match known.get(&id) {
-            Some((before, changes)) => changes + u64::from(*before != hold),
+            Some((before, changes)) => changes + u64::from(*before != holds),
             None => 0,
         };
-        self.changes.insert(id, (hold, changes));
+        self.changes.insert(id, (holds.clone(), changes));
         Row {
             key: lock.key().to_owned(),
-            is_reentrant,
-            holder,
+            kind,
+            holder: shown::holder(info),
+            holds,
             since: info.held_since(),
             left: info.remaining().unwrap_or_default(),
             waiters: info.waiters(),
@@ -264,8 +262,9 @@ mod tests {
     fn row(key: &str, waiters: u64, held: u64) -> Row {
         Row {
             key: key.to_owned(),
-            is_reentrant: false,
+            kind: "exclusive".to_owned(),
             holder: format!("holder-of-{key}"),
+            holds: Vec::new(),
             since: Some(SystemTime::now() - Duration::from_secs(held)),
             left: Duration::from_secs(20),
             waiters,

@@ -18,7 +18,7 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, server: &str) {
         Mode::Open { row, info } => Some((
             row,
             info.as_ref()
-                .map_or("looking ..".into(), |info| opened(&row.key, info)),
+                .map_or("looking ..".into(), |info| opened(row, info)),
         )),
         _ => None,
     };
@@ -36,11 +36,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, model: &Model, server: &str) {
     frame.render_widget(Paragraph::new(title(model, server)), head);
     table(frame, list, model);
     let foot_text = match opened {
-        Some((row, text)) => Paragraph::new(text).block(Block::bordered().title(format!(
-            "{} ({})",
-            row.key,
-            row.kind()
-        ))),
+        Some((row, text)) => Paragraph::new(text)
+            .block(Block::bordered().title(format!("{} ({})", row.key, row.kind))),
         None => Paragraph::new(help(model)),
     };
     frame.render_widget(foot_text, foot);
@@ -68,7 +65,7 @@ fn table(frame: &mut Frame<'_>, area: Rect, model: &Model) {
     ];
     if is_wide {
         head.extend(["TTL LEFT", "CHANGES", "KIND"]);
-        widths.extend([9, 7, 9].map(Constraint::Length));
+        widths.extend([9, 7, 10].map(Constraint::Length));
     }
     // Only what fits: there may be a hundred thousand.
     let (shown, place) = (model.shown(), model.place());
@@ -103,14 +100,14 @@ fn cells(row: &Row, is_wide: bool) -> Vec<String> {
         cells.extend([
             shown::time(row.left),
             row.changes.to_string(),
-            row.kind().to_owned(),
+            row.kind.clone(),
         ]);
     }
     cells
 }
 
-fn opened(key: &str, info: &LockInfo) -> Text<'static> {
-    let text = crate::inspect::text(key, info);
+fn opened(row: &Row, info: &LockInfo) -> Text<'static> {
+    let text = crate::inspect::text(&row.key, &row.kind, info);
     Text::from(
         text.lines()
             .skip(1)
@@ -123,7 +120,7 @@ fn help(model: &Model) -> Line<'static> {
     match &model.mode {
         Mode::Filter => Line::from(format!("filter: {}_", model.filter)),
         Mode::Question(row) => Line::styled(
-            format!("take {} ({}) from {}? y/n", row.key, row.kind(), row.holder),
+            format!("take {} ({}) from {}? y/n", row.key, row.kind, row.holder),
             Style::new().add_modifier(Modifier::REVERSED),
         ),
         _ if !model.said.is_empty() => Line::from(model.said.clone()),

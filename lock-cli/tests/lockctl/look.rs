@@ -9,7 +9,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::{PROCESSORS, answer, json, lockctl, says};
 
-async fn manager(url: &str, name: &str) -> LockManager {
+pub(crate) async fn manager(url: &str, name: &str) -> LockManager {
     let builder = LockManager::builder().client_name(name);
     builder.connect(url).await.unwrap()
 }
@@ -148,7 +148,9 @@ async fn waiting_ends_when_the_lock_is_free_or_the_time_is_over() {
 #[tokio::test]
 async fn completions_and_the_page_for_man_name_each_command() {
     let (zsh, man) = (says("", "completions zsh").await, says("", "man").await);
-    for command in ["ls", "inspect", "unlock", "wait", "quorum", "doctor"] {
+    for command in [
+        "ls", "inspect", "unlock", "resize", "wait", "quorum", "doctor",
+    ] {
         assert!(zsh.contains(&format!("{command})")), "{command}: {zsh}");
         let section = format!(".SH {}\n", command.to_uppercase());
         assert!(man.contains(&section), "{command}: {man}");

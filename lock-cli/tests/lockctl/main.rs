@@ -2,6 +2,7 @@
 
 mod doctor;
 mod look;
+mod permits;
 mod run;
 mod top;
 

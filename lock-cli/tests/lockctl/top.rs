@@ -10,7 +10,7 @@ use portable_pty::{Child, CommandBuilder, PtyPair, PtySize, native_pty_system};
 use tokio::time::timeout;
 
 /// `lockctl top` in a terminal of this size.
-struct Screen {
+pub(crate) struct Screen {
     /// The terminal lives as long as this.
     _pair: PtyPair,
     keyboard: Box<dyn Write + Send>,
@@ -26,11 +26,11 @@ impl Drop for Screen {
 }
 
 impl Screen {
-    fn open(url: &str, cols: u16) -> Self {
+    pub(crate) fn open(url: &str, cols: u16) -> Self {
         Self::of(url, cols, &["top", "--every", "100ms"])
     }
 
-    fn of(url: &str, cols: u16, words: &[&str]) -> Self {
+    pub(crate) fn of(url: &str, cols: u16, words: &[&str]) -> Self {
         let rows = 14;
         let size = PtySize {
             rows,
@@ -60,7 +60,7 @@ impl Screen {
         }
     }
 
-    fn press(&mut self, keys: &str) {
+    pub(crate) fn press(&mut self, keys: &str) {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
         self.keyboard.flush().unwrap();
     }
@@ -72,7 +72,7 @@ impl Screen {
         lines.collect()
     }
 
-    async fn shows(&self, words: &str) {
+    pub(crate) async fn shows(&self, words: &str) {
         let shown = async || self.text().contains(words);
         eventually(&format!("the screen shows {words:?}"), LIMIT, shown).await;
     }
