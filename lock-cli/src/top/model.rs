@@ -79,7 +79,10 @@ pub(super) enum Mode {
     /// The filter is being typed.
     Filter,
     /// One lock is open.
-    Open { row: Row, info: Option<LockInfo> },
+    Open {
+        row: Row,
+        info: Option<Box<LockInfo>>,
+    },
     /// Whether this lock is to be taken from its holder.
     Question(Row),
 }
@@ -250,7 +253,7 @@ impl Model {
         if let Mode::Open { row, info } = &mut self.mode
             && row == of
         {
-            *info = Some(seen);
+            *info = Some(Box::new(seen));
         }
     }
 }

@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use lock_core::{LockManager, LossReason};
-use lock_tests::{LIMIT, TestServer, eventually};
+use lock_tests::{LIMIT, Sentinel, TestCluster, TestServer, eventually};
 use tokio::time::timeout;
 
 use crate::look::manager;
@@ -234,4 +234,31 @@ async fn a_question_about_one_holder_does_not_take_the_permit_of_another() {
     screen.shows("was taken from").await;
     let told = timeout(LIMIT, two.lost()).await.expect("told");
     assert_eq!(told, LossReason::ForceReleased);
+}
+
+#[tokio::test]
+async fn both_kinds_are_found_in_a_cluster_and_behind_sentinel() {
+    let master = TestServer::start().await;
+    let sentinel = Sentinel::start("mymaster", master.addr()).await;
+    let cluster = TestCluster::start(3).await;
+    let behind = format!("redis+sentinel://{}/mymaster", sentinel.addr());
+    for url in [behind, cluster.url()] {
+        let (permits, readers) = scene(&url).await;
+        let waiter = manager(&url, "orders-3").await.semaphore("provider", 8);
+        let waiting = tokio::spawn(waiter.acquire_many(8));
+        let queued = async || waiter.inspect().await.unwrap().waiters() == 1;
+        eventually("it waits", LIMIT, queued).await;
+        assert_eq!(json(&url, "inspect provider").await["kind"], "semaphore");
+        let listed = json(&url, "ls").await;
+        assert_eq!(listed[0]["kind"], "read-write", "{url}");
+        assert_eq!(listed[1]["permits"]["used"], 4, "{url}");
+        drop(permits);
+        let all = timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap();
+        assert_eq!(json(&url, "inspect provider").await["permits"]["used"], 8);
+        says(&url, "unlock prices --yes").await;
+        for reader in &readers {
+            timeout(LIMIT, reader.lost()).await.expect("told");
+        }
+        all.release().await.unwrap();
+    }
 }
