@@ -13,9 +13,15 @@
 //! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
 //! | to skip work that is running elsewhere | [`Lock::try_acquire`] |
 //! | functions that take one lock and call each other | [`ReentrantLock`], or the argument `reentrant` of the attribute |
+//! | at most `n` holders at a time, over all processes: calls to a provider, licences | [`LockManager::semaphore`], or the arguments `max` and `permits` of the attribute |
+//! | many readers at a time, or one writer | [`LockManager::rw_lock`], or the argument `mode` of the attribute |
 //! | many holders at once, each with a part of limited stock | [`LockManager::segmented_lock`] |
 //! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`] |
 //! | a lock that survives the loss of a minority of servers (Redlock) | [`LockManager::connect_quorum`], begun once with [`LockManagerBuilder::begin_quorum`] |
+//!
+//! A [`SegmentedLock`] and a [`Semaphore`] both have up to `n` holders. A segment has a number, so each holder knows its part of the stock; the
+//! segments are locks of their own, which a cluster spreads over its masters. The permits of a semaphore are alike: they are one lock on one
+//! master, a holder may have several of them, and their number can be changed with [`resize`](Semaphore::resize).
 //!
 //! Start with a [`LockManager`]: create one for each program and server; it is cheap to clone. A [`Lock`] is a cheap handle. A [`LockGuard`] is the proof that
 //! the lock is held.

@@ -280,7 +280,8 @@ impl LockGuard {
     /// lock with [`renew(false)`](crate::Lock::renew), whose lease it prolongs once. [`max_hold`](crate::Lock::max_hold) still ends
     /// the hold. Guards of one owner share a lease: while there are several, a shorter ttl has no effect. With a
     /// [reentrant lock](crate::ReentrantLock) a shorter ttl counts for this guard alone: on the server the lease keeps its end, since
-    /// other processes of the owner may rely on it.
+    /// other processes of the owner may rely on it. With a [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) the server
+    /// also keeps the longer lease until it has run out, and the shorter ttl counts from then on.
     ///
     /// # Errors
     ///

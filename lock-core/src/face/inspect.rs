@@ -118,7 +118,8 @@ impl LockInfo {
     }
 
     /// The rest of the holder's lease on the server, in whole milliseconds; `None` if the lock was free. The nodes of a quorum keep
-    /// a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its ttl.
+    /// a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its ttl. Of several [`holders`](Self::holders), the
+    /// shortest lease.
     ///
     /// # Examples
     ///
@@ -138,7 +139,7 @@ impl LockInfo {
     }
 
     /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` if the lock was free. A client of another
-    /// kind has no name: then the first eight characters of its token.
+    /// kind has no name: then the first eight characters of its token. Of several [`holders`](Self::holders), the first in their list.
     ///
     /// # Examples
     ///
@@ -159,7 +160,8 @@ impl LockInfo {
     ///
     /// For a [`Lock`](crate::Lock) it is the time of the holder's request, by the clock of its machine: a holder that had to wait
     /// has held the lock for a shorter time. Local hand-overs inside the process do not change it. For a
-    /// [`ReentrantLock`](crate::ReentrantLock) it is the time of the owner's first hold, by the clock of the server.
+    /// [`ReentrantLock`](crate::ReentrantLock) it is the time of the owner's first hold, by the clock of the server. Of several
+    /// [`holders`](Self::holders), it belongs to the first in their list.
     ///
     /// # Examples
     ///
@@ -177,14 +179,15 @@ impl LockInfo {
 
     /// An upper bound for the fencing tokens of all holders so far; `None` if it is not known. All locks of a server share one
     /// counter, so the holder's own token is often smaller. For a held [`ReentrantLock`](crate::ReentrantLock) it is the owner's
-    /// token.
+    /// token. For a [`Semaphore`](crate::Semaphore) or an [`RwLock`](crate::RwLock) it is the number of the last grant.
     #[must_use]
     pub fn fence(&self) -> Option<FencingToken> {
         self.fence
     }
 
-    /// The first 100 waiters in the server's queue, in order. Each stands for all callers of its manager. Over a quorum it is the
-    /// queue of one node. Empty for a [`ReentrantLock`](crate::ReentrantLock), whose waiters have no queue.
+    /// The first 100 waiters in the server's queue, in order. Each stands for all callers of its manager; of a
+    /// [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) each caller has its own place. Over a quorum it is the queue of one
+    /// node. Empty for a [`ReentrantLock`](crate::ReentrantLock), whose waiters have no queue.
     ///
     /// # Examples
     ///
@@ -201,7 +204,7 @@ impl LockInfo {
     }
 
     /// The owner's number of holds, over all processes: 0 if the lock was free, always 1 for a held [`Lock`](crate::Lock). Of a lock that
-    /// several may hold, the number of [`holders`](Self::holders).
+    /// several may hold, the number of [`holders`](Self::holders), at most 100.
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.holds
@@ -265,8 +268,9 @@ impl LockInfo {
         &self.nodes
     }
 
-    /// The number of waiters: every caller of this manager, and one for each other manager, however many callers wait there.
-    /// Crashed managers count until they are skipped.
+    /// The number of waiters: every caller of this manager, and one for each other manager, however many callers wait there. Of a
+    /// [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) it is every caller of each manager. Crashed managers count until
+    /// they are skipped.
     ///
     /// # Examples
     ///
@@ -366,7 +370,7 @@ impl LockHolder {
     }
 }
 
-/// A manager in the queue of a lock.
+/// A waiter in the queue of a lock: a manager, or one of its callers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWaiter(Bearer);
 

@@ -32,7 +32,7 @@ impl ListedLock {
         &self.key
     }
 
-    /// The name of its kind: `exclusive` or `reentrant`, as in [metrics](crate::observe).
+    /// The name of its kind, as in [metrics](crate::observe): `exclusive`, `reentrant`, `semaphore` or `read-write`.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.kind

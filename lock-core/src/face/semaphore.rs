@@ -31,6 +31,11 @@ use crate::face::inspect::LockInfo;
 /// [`OtherMax`](LockError::OtherMax) names both. Change it with [`resize`](Self::resize). While nothing is held or waited for, the next
 /// `max` counts.
 ///
+/// # Cost
+///
+/// An acquisition and a release each take one round trip. Each waiter has its own place in the queue of the server, and repeats its request
+/// every few seconds, also if there are many waiters in one process. There is no local hand-over.
+///
 /// # Limits
 ///
 /// Not over a quorum. A name is that of one lock: a [`Lock`](crate::Lock) and a semaphore with the same key refuse each other

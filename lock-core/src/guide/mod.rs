@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Which backend, and when is a lock enough? | [`which_lock`] |
 //! | What do I decide before the first deployment? | [`production`] |
-//! | How do I lock a scheduled job, an order, a cache, a transaction? | [`recipes`] |
+//! | How do I lock a scheduled job, an order, a cache, a transaction, and limit calls to a provider? | [`recipes`] |
 //! | Which HTTP status is a [`LockError`](crate::LockError)? | [`errors_to_http`] |
 //! | How do I test a service that takes locks? | [`testing`] |
 //! | How do I sell limited stock to many buyers? | [`flash_sale`] |

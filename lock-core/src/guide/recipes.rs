@@ -3,6 +3,8 @@
 //! - [A scheduled job on one of many servers](#a-scheduled-job-on-one-of-many-servers)
 //! - [Submitting an order once](#submitting-an-order-once)
 //! - [A cache that one caller rebuilds](#a-cache-that-one-caller-rebuilds)
+//! - [A cache with many readers](#a-cache-with-many-readers)
+//! - [At most eight calls to a provider](#at-most-eight-calls-to-a-provider)
 //! - [The lock outside the database transaction](#the-lock-outside-the-database-transaction)
 //! - [The fencing token in SQL](#the-fencing-token-in-sql)
 //!
@@ -126,6 +128,120 @@
 //! assert_eq!(cache.rebuilt.load(Ordering::Relaxed), 1);
 //! # Ok(()) }
 //! ```
+//!
+//! # A cache with many readers
+//!
+//! A cache that all servers share, such as files on a shared disk, must not be read while it is rebuilt. With a read-write lock the readers run beside
+//! each other, and the writer runs alone. A reader that finds the cache empty becomes the writer:
+//!
+//! - [`try_upgrade`](crate::ReadGuard::try_upgrade) makes it the writer at once, if it is the only reader and there are no waiters. It never waits,
+//!   since two readers that wait for each other's end would wait for ever.
+//! - Otherwise it has to release its read *before* it calls `write`: a write inside one's own read waits for itself.
+//! - Another client may have been the writer in between. So look again before the work.
+//! - [`downgrade`](crate::WriteGuard::downgrade) makes the writer a reader: the waiting readers, up to the next writer, read at once, and no writer
+//!   comes before this caller has read its result.
+//!
+//! ```
+//! use std::sync::Mutex;
+//! use std::sync::atomic::{AtomicU32, Ordering};
+//! use lock_core::{LockError, LockManager};
+//!
+//! /// Stands for files on a shared disk.
+//! #[derive(Default)]
+//! struct Cache { value: Mutex<Option<String>>, rebuilt: AtomicU32 }
+//!
+//! impl Cache {
+//!     fn look(&self) -> Option<String> { self.value.lock().unwrap().clone() }
+//!
+//!     async fn rebuild(&self) {
+//!         self.rebuilt.fetch_add(1, Ordering::Relaxed);
+//!         tokio::task::yield_now().await; // the expensive query
+//!         *self.value.lock().unwrap() = Some("prices".into());
+//!     }
+//!
+//!     async fn get(&self, locks: &LockManager) -> Result<Option<String>, LockError> {
+//!         let lock = locks.rw_lock("cache:prices");
+//!         let read = lock.read().await?;
+//!         if let Some(value) = self.look() {
+//!             return Ok(Some(value));
+//!         }
+//!         let write = match read.try_upgrade().await {
+//!             Ok(write) => write,
+//!             Err(read) => {
+//!                 read.release().await?;
+//!                 lock.write().await?
+//!             }
+//!         };
+//!         if self.look().is_none() {
+//!             self.rebuild().await;
+//!         }
+//!         let _read = write.downgrade().await?;
+//!         Ok(self.look())
+//!     }
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let (locks, cache) = (LockManager::connect("memory://").await?, Cache::default());
+//! let (one, two, three) = tokio::join!(cache.get(&locks), cache.get(&locks), cache.get(&locks));
+//! for value in [one?, two?, three?] {
+//!     assert_eq!(value.as_deref(), Some("prices"));
+//! }
+//! assert_eq!(cache.rebuilt.load(Ordering::Relaxed), 1);
+//!
+//! // A reader that is alone becomes the writer without a release.
+//! cache.value.lock().unwrap().take();
+//! assert!(cache.get(&locks).await?.is_some());
+//! assert_eq!(cache.rebuilt.load(Ordering::Relaxed), 2);
+//! # Ok(()) }
+//! ```
+//!
+//! # At most eight calls to a provider
+//!
+//! A provider allows eight calls at a time, for all copies of the service together. A semaphore with eight permits counts them on the server. Each
+//! place that uses it must name the same `max`. `wait` bounds the wait: after it, the call fails with [`TimedOut`](crate::LockError::TimedOut).
+//!
+//! ```
+//! use std::sync::atomic::{AtomicU32, Ordering};
+//! use lock_core::{LockError, LockManager, distributed_lock};
+//!
+//! /// Stands for the provider: the calls that run now, and the most that ever did.
+//! #[derive(Default)]
+//! struct Provider { now: AtomicU32, most: AtomicU32 }
+//!
+//! impl Provider {
+//!     async fn call(&self) {
+//!         let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+//!         self.most.fetch_max(now, Ordering::SeqCst);
+//!         tokio::task::yield_now().await;
+//!         self.now.fetch_sub(1, Ordering::SeqCst);
+//!     }
+//! }
+//!
+//! #[distributed_lock(key = "provider", max = 8, wait = "10s", client = locks)]
+//! async fn call(locks: &LockManager, provider: &Provider) -> Result<(), LockError> {
+//!     provider.call().await;
+//!     Ok(())
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let (locks, provider) = (LockManager::connect("memory://").await?, Provider::default());
+//! let calls: Vec<_> = (0..20).map(|_| call(&locks, &provider)).collect();
+//! for called in futures_util::future::join_all(calls).await {
+//!     called?;
+//! }
+//! assert_eq!(provider.most.load(Ordering::SeqCst), 8);
+//!
+//! // Without the attribute. A batch that makes three calls at a time takes three permits at once.
+//! let permits = locks.semaphore("provider", 8).acquire_many(3).await?;
+//! tokio::join!(provider.call(), provider.call(), provider.call());
+//! permits.release().await?;
+//! # Ok(()) }
+//! ```
+//!
+//! A semaphore limits how many calls run at a time, not how many there are in a second. After a crash, the permits of the process come back after
+//! its ttl. So choose a ttl that is not much longer than a call: the lease is renewed while the call runs.
 //!
 //! # The lock outside the database transaction
 //!
