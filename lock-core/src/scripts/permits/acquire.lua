@@ -21,15 +21,23 @@ if ends then
   -- Never shorter: a delayed request may be older than the grant that its client relies on.
   local later = math.max(ends, now + ttl)
   write({token, later .. ' ' .. held .. ' ' .. number}, later)
+  -- Another member may have expired: also here, and below, its permits go to the waiters.
+  settle()
   return tonumber(number)
 end
 
 local waiting = redis.call('EXISTS', queue) == 1
 if max ~= s.max and max ~= s.before then
-  if s.used > 0 or s.before > 0 or (waiting and s.max > 0) then return {'max', s.max} end
+  if s.used > 0 or s.before > 0 or (waiting and s.max > 0) then
+    settle()
+    return {'max', s.max}
+  end
   s.max = max
 end
-if weight > s.max then return {'too many', s.max} end
+if weight > s.max then
+  settle()
+  return {'too many', s.max}
+end
 if waiting and s.used < s.max then
   local done, mine = pcall(serve, token, ttl)
   if not done then return refused(mine) end

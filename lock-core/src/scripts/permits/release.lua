@@ -17,13 +17,12 @@ end
 if weight and weight[1] ~= 'foreign' then return weight end
 
 -- HDEL always comes first: a replica refuses it, and so cannot answer "not held" by mistake.
-if redis.call('HDEL', waiters, token) == 1 then
-  redis.call('LREM', queue, 1, token)
-  -- A smaller request behind it may fit.
-  if weight then
-    if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end
-  else
-    settle()
-  end
+local waited = redis.call('HDEL', waiters, token) == 1
+if waited then redis.call('LREM', queue, 1, token) end
+if not weight then
+  -- A smaller request behind it may fit; and so may any, if a member has expired, which is often this one.
+  settle()
+elseif waited and redis.call('EXISTS', queue) == 0 then
+  redis.call('DEL', waiters)
 end
 return 0

@@ -9,15 +9,21 @@
 -- from the writer that was upgraded meanwhile.
 local token = ARGV[1]
 local ends, weight, number = open('read-write', token)
-if not ends then return weight and weight.err and weight or refused_by_replica(lock) or 0 end
+if not ends then
+  local refused = weight and weight.err and weight or refused_by_replica(lock)
+  if refused then return refused end
+  -- This member may have expired.
+  if not weight then settle() end
+  return 0
+end
 redis.call('HDEL', lock, 'lock-core:none')
 if ARGV[3] == 'down' then
   if number ~= ARGV[2] then return 0 end
   if weight > 1 then
     s.used = s.used - weight + 1
     write({token, ends .. ' 1 ' .. number}, ends)
-    settle()
   end
+  settle()
   return tonumber(number)
 end
 if weight == s.max then return tonumber(number) end
