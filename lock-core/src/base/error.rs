@@ -116,8 +116,9 @@ pub enum LockError {
     },
     /// The name is used on the server by something that is not a lock.
     #[error(
-        "`{}` on the server is a {kind}, not a lock: {}choose another key or prefix, or delete it there",
+        "`{}` on the server is a {kind}{}: {}choose another key or prefix, or delete it there",
         Escaped(key),
+        and_not(kind),
         unless_a_lock(kind)
     )]
     NotALock {
@@ -349,6 +350,15 @@ const REMEDIES: [(&str, &str); 4] = [
         "too few replicas are connected, so connect them or lower `min-replicas-to-write`",
     ),
 ];
+
+/// What a value of this type is not.
+fn and_not(kind: &str) -> &'static str {
+    match kind {
+        "semaphore" => ", another kind of lock",
+        "read-write" => " lock, another kind of lock",
+        _ => ", not a lock",
+    }
+}
 
 /// What to do if the value is a lock after all, by its type.
 fn unless_a_lock(kind: &str) -> &'static str {

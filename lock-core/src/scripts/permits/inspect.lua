@@ -33,7 +33,8 @@ if #fields > 0 and kind ~= ARGV[1] and (not kind or used > 0) then
   return {'foreign', waiting, queue, '0', kind or 'hash'}
 end
 if used == 0 then return {'free', waiting, queue, last or '0'} end
-table.sort(members, function(a, b) return a[1] .. a[2] < b[1] .. b[2] end)
+-- Readers share a number: behind the client id, a token begins with the time of its first request.
+table.sort(members, function(a, b) return a[1] .. string.sub(a[2], ID + 1) < b[1] .. string.sub(b[2], ID + 1) end)
 local shown = {}
 for i = 1, math.min(#members, 100) do
   local _, token, weight, left = unpack(members[i])

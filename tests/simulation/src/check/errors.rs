@@ -29,8 +29,6 @@ pub struct Asked {
     pub delay: Duration,
     /// Whether the caller was polled all the time.
     pub attentive: bool,
-    /// Whether others ask for this semaphore with another number of permits.
-    pub has_other_max: bool,
     /// Whether its manager is ended in this run.
     pub may_end: bool,
     /// How the manager is connected.
@@ -106,7 +104,6 @@ pub(super) fn refused(
         {
             None
         }
-        (LockError::OtherMax { .. }, _) if asked.has_other_max => None,
         (LockError::Busy { .. }, Call::Try) | (LockError::Lost { .. }, Call::With) => None,
         (LockError::TimedOut { .. }, Call::Within(limit)) => {
             let limit = Duration::from_millis(*limit);

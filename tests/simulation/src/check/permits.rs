@@ -60,6 +60,8 @@ struct Stored {
 #[derive(Debug, Default)]
 pub(super) struct Permits {
     before: Option<Stored>,
+    /// Those that held each lock of a renewal when it came.
+    held: Vec<BTreeMap<Vec<u8>, Member>>,
     /// Locks whose noted sum may be too large since a step was refused.
     doubtful: BTreeSet<Vec<u8>>,
 }
@@ -183,7 +185,15 @@ impl Permits {
         let count = String::from_utf8_lossy(count).parse().unwrap_or(0);
         let keys = &rest[..rest.len().min(count)];
         if QUIET.contains(&script) {
-            keys.iter().for_each(|lock| check_key(world, master, lock));
+            let held = keys.iter().map(|lock| members(master, lock)).collect();
+            let before = std::mem::replace(&mut self.held, held);
+            if reply.is_some() {
+                let locks = keys.iter().zip(before.iter().zip(&self.held));
+                for (lock, (before, now)) in locks {
+                    check_key(world, master, lock);
+                    check_gone(world, lock, before, now);
+                }
+            }
             return;
         }
         let now = Stored::read(master, keys);
@@ -238,6 +248,19 @@ fn check_key(world: &World, master: &Master, lock: &[u8]) {
         let (lock, longest) = (shown(lock), longest.unwrap_or(0));
         let what = format!("{lock} lives for {lives:?}, a member for {longest} µs");
         world.find("member ttl", what);
+    }
+}
+
+/// A renewal does not revive a member that has expired.
+fn check_gone(
+    world: &World,
+    lock: &[u8],
+    before: &BTreeMap<Vec<u8>, Member>,
+    now: &BTreeMap<Vec<u8>, Member>,
+) {
+    if let Some(token) = now.keys().find(|token| !before.contains_key(*token)) {
+        let what = format!("{}: {} had expired", shown(lock), shown(token));
+        world.find("revived", what);
     }
 }
 

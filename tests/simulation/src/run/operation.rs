@@ -144,7 +144,6 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         renew: op.renew,
         delay: ms(run.plan.delay.most),
         attentive: op.attention == Attention::Full,
-        has_other_max: run.plan.has_other_max(op.key),
         may_end: run.plan.ends(*process),
         connection: run.plan.processes[*process].connection,
     };
@@ -170,7 +169,10 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         Some(Ok(None)) => context.note(format_args!("#{number} over")),
         Some(Err(error)) => {
             context.note(format_args!("#{number} {error}"));
-            run.checks.refused(&asked, &error);
+            let other_max = matches!(error, LockError::OtherMax { .. });
+            if !other_max || !run.plan.has_other_max(op.key) {
+                run.checks.refused(&asked, &error);
+            }
             if matches!(error, LockError::ShutDown | LockError::InvalidConfig { .. }) {
                 // A refused right looks the same: the pause keeps a loop of refusals from standing still.
                 sleep(ms(20)).await;
