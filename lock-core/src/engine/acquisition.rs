@@ -382,6 +382,14 @@ impl Acquisition {
         self.explicit_owner.as_ref().map(Owner::as_str)
     }
 
+    /// The number of the hold that has its lease, as its server must know it. 0 where other holds may have the same lease.
+    pub(super) fn number(&self) -> u64 {
+        let hold = lock(&self.life).hold.clone();
+        let is_shared = self.key.traits().is_shared;
+        hold.filter(|_| is_shared)
+            .map_or(0, |hold| hold.fencing_token().get())
+    }
+
     /// Counts a guarded script that is about to be sent.
     pub(crate) fn script_sent(&self) -> OutstandingScript<'_> {
         lock(&self.life).state.script_sent();

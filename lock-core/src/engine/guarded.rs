@@ -19,6 +19,7 @@ pub(crate) async fn guarded(
         key: &acquisition.key,
         token: &shared.token(acquisition),
         owner: acquisition.owner(),
+        fence: acquisition.number(),
         body,
         keys,
         args,

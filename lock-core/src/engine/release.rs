@@ -233,6 +233,7 @@ async fn let_go(
             key: &acquisition.key,
             token: &token,
             ttl: left,
+            fence: 0,
             shortens: true,
             owner: acquisition.owner(),
         };

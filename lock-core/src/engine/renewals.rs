@@ -163,6 +163,7 @@ async fn extend(shared: &Shared, batch: &[Due]) -> Vec<Result<bool, StoreError>>
         } else {
             Duration::ZERO
         },
+        fence: due.acquisition.number(),
         shortens: due.shortens,
         owner: due.acquisition.owner(),
     });

@@ -24,6 +24,7 @@ pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
             key: &one.key,
             token,
             ttl: Duration::ZERO,
+            fence: 0,
             shortens: false,
             owner: one.owner.as_ref().map(Owner::as_str),
         });

@@ -173,6 +173,8 @@ pub(crate) struct Renewal<'a> {
     pub(crate) token: &'a Token,
     /// Zero if the lease is only confirmed: its end stays as it is.
     pub(crate) ttl: Duration,
+    /// The number of the hold, 0 if it does not matter. A hold of permits is lost if the server has an older one: it has lost an upgrade.
+    pub(crate) fence: u64,
     /// Whether the lease may end earlier than before. Else a renewal that comes late changes nothing.
     pub(crate) shortens: bool,
     /// As in the [`Attempt`].

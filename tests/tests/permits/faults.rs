@@ -267,3 +267,87 @@ async fn a_server_that_does_not_answer_is_unavailable_and_nothing_stays() {
     let limit = Duration::from_secs(10);
     assert!(other.acquire_within(limit).await.unwrap().is_held());
 }
+
+/// As after a failover, or a restart from a copy, that has lost the upgrade and not the read.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_writer_whose_upgrade_the_server_has_lost_is_lost() {
+    let rig = Rig::start().await;
+    let lock = rig.locks.rw_lock("{a}rw").ttl(ms(1500));
+    let reader = lock.read().await.unwrap();
+    let mut connection = rig.server.connection().await;
+    let mut dump = redis::cmd("DUMP");
+    let copy: Vec<u8> = dump
+        .arg("lock:{a}rw")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    let writer = reader.try_upgrade().await.unwrap();
+    let mut restore = redis::cmd("RESTORE");
+    restore
+        .arg("lock:{a}rw")
+        .arg(60_000)
+        .arg(copy)
+        .arg("REPLACE");
+    restore.query_async::<()>(&mut connection).await.unwrap();
+    let script = lock_core::GuardedScript::new("return redis.call('INCR', KEYS[1])");
+    let ran = writer.guarded(&script).key("{a}n").run::<i64>().await;
+    assert!(matches!(ran, Err(LockError::Lost { .. })), "{ran:?}");
+
+    let other = rig.locks.rw_lock("{b}rw").ttl(ms(1500));
+    let reader = other.read().await.unwrap();
+    let mut dump = redis::cmd("DUMP");
+    let copy: Vec<u8> = dump
+        .arg("lock:{b}rw")
+        .query_async(&mut connection)
+        .await
+        .unwrap();
+    let writer = reader.try_upgrade().await.unwrap();
+    let mut restore = redis::cmd("RESTORE");
+    restore
+        .arg("lock:{b}rw")
+        .arg(60_000)
+        .arg(copy)
+        .arg("REPLACE");
+    restore.query_async::<()>(&mut connection).await.unwrap();
+    in_time("the loss, by the renewal", writer.lost()).await;
+}
+
+/// P7: at most a second where it polls, however many of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_waiters_that_polled_cost_at_most_a_second() {
+    let rig = Rig::start().await;
+    let other = rig.others.semaphore("s", 2);
+    let held = other.acquire_many(2).await.unwrap();
+    tokio::task::block_in_place(|| {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            let url = format!("{}/?protocol=resp2", rig.server.url());
+            let polling = LockManager::builder()
+                .default_ttl(LONG)
+                .connect(&url)
+                .await
+                .unwrap();
+            for _ in 0..3 {
+                let polling = polling.semaphore("s", 2);
+                drop(queued(&other, polling.acquire_many(2)).await);
+            }
+        });
+    });
+    let next = queued(&other, other.acquire_many(2)).await;
+    let released = std::time::Instant::now();
+    held.release().await.unwrap();
+    in_time("the waiter", next)
+        .await
+        .unwrap()
+        .release()
+        .await
+        .unwrap();
+    let took = released.elapsed();
+    assert!(
+        took < ms(2000),
+        "a refresh comes after three seconds: {took:?}"
+    );
+}

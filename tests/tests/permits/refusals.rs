@@ -78,7 +78,7 @@ fn cases() -> Vec<Case> {
             &[(B, 1), (C, 3)],
         ),
         case("permits release", &[B], &[(D, 2, held)], &[(B, 4), (C, 2)]),
-        case("permits extend", &[A, "600000"], &[(A, 2, held)], &[]),
+        case("permits extend", &[A, "0", "600000"], &[(A, 2, held)], &[]),
         case(
             "permits force_release",
             &["semaphore"],

@@ -132,7 +132,7 @@ end
 local function serve(asking, asked_ttl)
   local mine, served = nil, 0
   repeat
-    local before, fields, messages, gone, terms, last, grants = {}, {}, {}, {}, {}, 0, 0
+    local before, fields, messages, gone, terms, last, grants, brief = {}, {}, {}, {}, {}, 0, 0, false
     for name, value in pairs(s) do before[name] = value end
     while s.used < s.max and #gone < AT_ONCE do
       local head = redis.call('LINDEX', queue, #gone)
@@ -148,7 +148,9 @@ local function serve(asking, asked_ttl)
       if live then
         local lease = tonumber(head == asking and asked_ttl or ttl)
         -- A client that polls shows only by its requests that it lives.
-        if head ~= asking and channel == '' then lease = math.min(lease, tonumber(alive_until) - now) end
+        if head ~= asking and channel == '' and tonumber(alive_until) - now < lease then
+          lease, brief = tonumber(alive_until) - now, true
+        end
         admit(fields, head, tonumber(weight), now + lease)
         last, grants = math.max(last, now + lease), grants + 1
         if head == asking then
@@ -175,6 +177,17 @@ local function serve(asking, asked_ttl)
     end
     -- If PUBLISH is refused (an ACL), the waiter finds its permits with its next refresh.
     for _, message in ipairs(messages) do redis.pcall('PUBLISH', message[1], message[2]) end
+    -- The first waiter behind that is told sends a request, and learns the end of the short lease. Only 8 are looked at.
+    for at = 0, brief and 7 or -1 do
+      local behind = redis.call('LINDEX', queue, at)
+      if not behind then break end
+      local of = redis.call('HMGET', waiters, string.sub(behind, 1, ID))
+      local channel = string.match(of[1] or '', '^%d+ (%S+)')
+      if channel then
+        redis.pcall('PUBLISH', channel, 'free ' .. behind)
+        break
+      end
+    end
     served = served + grants
   until #gone < AT_ONCE
   if redis.call('EXISTS', queue) == 0 then redis.call('DEL', waiters) end

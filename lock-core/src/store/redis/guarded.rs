@@ -22,6 +22,8 @@ pub(crate) struct GuardedCall<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) token: &'a Token,
     pub(crate) owner: Option<&'a str>,
+    /// As in a renewal.
+    pub(crate) fence: u64,
     pub(crate) body: &'a Arc<str>,
     pub(crate) keys: &'a [String],
     pub(crate) args: &'a [Vec<u8>],
@@ -55,7 +57,7 @@ impl RedisStore {
             check,
             mut keys,
             mut args,
-        } = of_kind!(call.key.kind(), kind => kind::guard(call.key, call.token, call.owner));
+        } = of_kind!(call.key.kind(), kind => kind::guard(&call));
         keys.extend(call.keys.iter().map(|key| Name::from(key.as_str())));
         args.extend(call.args.iter().map(|arg| Arg::Bytes(arg)));
         let script = script(call.body, check);

@@ -13,6 +13,7 @@ use crate::base::kind::Kind;
 use crate::base::token::Token;
 use crate::store::redis::batch::Want;
 use crate::store::redis::endpoint::{Endpoint, Purpose};
+use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed};
 use crate::store::redis::script::{Script, script};
@@ -156,15 +157,11 @@ pub(in crate::store::redis) fn channel(_: &LockKey) -> Option<Name<'_>> {
     None
 }
 
-pub(in crate::store::redis) fn guard<'a>(
-    key: &'a LockKey,
-    token: &'a Token,
-    _owner: Option<&'a str>,
-) -> Guard<'a> {
+pub(in crate::store::redis) fn guard<'a>(call: &GuardedCall<'a>) -> Guard<'a> {
     Guard {
         check: HELD,
-        keys: vec![key.lock().into()],
-        args: vec![Arg::Text(token.as_str())],
+        keys: vec![call.key.lock().into()],
+        args: vec![Arg::Text(call.token.as_str())],
     }
 }
 

@@ -10,6 +10,7 @@ use crate::base::kind::Kind;
 use crate::base::token::{Bearer, Token};
 use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
+use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};
 use crate::store::redis::script::{Script, script};
@@ -74,12 +75,14 @@ static RESIZE: Lazy<Script> = script!(
     "permits/resize.lua"
 );
 
-/// A guarded script runs only if the hash has this member, and its deadline has not passed.
+/// A guarded script runs only if the hash has this member with this number or a later one, and its deadline has not passed.
 const HELD: &str = "{(function() \
      local known, t = redis.pcall('HMGET', table.remove(KEYS, 1), table.remove(ARGV, 1)), redis.call('TIME'); \
+     local least = tonumber(table.remove(ARGV, 1)); \
      if known.err then return known end; \
-     local ends = string.match(known[1] or '', '^(%d+) '); \
-     return ends and tonumber(ends) > t[1] * 1000 + math.floor(t[2] / 1000) and 1 or 0 end)(), 1}";
+     local ends, number = string.match(known[1] or '', '^(%d+) %d+ (%d+)'); \
+     local lasts = ends and tonumber(ends) > t[1] * 1000 + math.floor(t[2] / 1000); \
+     return lasts and tonumber(number) >= least and 1 or 0 end)(), 1}";
 
 fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
     let (queue, waiters) = match key.kind() {
@@ -145,7 +148,9 @@ pub(crate) async fn release(
 }
 
 pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Parsed<Vec<bool>> {
-    let (keys, args) = renewed(renewals);
+    let (keys, mut args) = renewed(renewals);
+    let numbers = renewals.iter().map(|it| Arg::Number(it.fence));
+    args.splice(keys.len()..keys.len(), numbers);
     let value = store.run_renewal(renewals, &EXTEND, &keys, &args).await?;
     reply::extended(value, renewals.len())
 }
@@ -225,15 +230,11 @@ pub(in crate::store::redis) fn channel(_: &LockKey) -> Option<Name<'_>> {
     None
 }
 
-pub(in crate::store::redis) fn guard<'a>(
-    key: &'a LockKey,
-    token: &'a Token,
-    _owner: Option<&'a str>,
-) -> Guard<'a> {
+pub(in crate::store::redis) fn guard<'a>(call: &GuardedCall<'a>) -> Guard<'a> {
     Guard {
         check: HELD,
-        keys: vec![key.lock().into()],
-        args: vec![Arg::Text(token.as_str())],
+        keys: vec![call.key.lock().into()],
+        args: vec![Arg::Text(call.token.as_str()), Arg::Number(call.fence)],
     }
 }
 

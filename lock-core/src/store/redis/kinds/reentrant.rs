@@ -10,6 +10,7 @@ use crate::base::kind::Kind;
 use crate::base::token::{Bearer, CLIENT_LEN, Token};
 use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
+use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, lease, number, text, word};
 use crate::store::redis::script::{Script, script};
@@ -161,11 +162,10 @@ pub(in crate::store::redis) fn channel(key: &LockKey) -> Option<Name<'_>> {
     Some(announced_on(key))
 }
 
-pub(in crate::store::redis) fn guard<'a>(
-    key: &'a LockKey,
-    token: &'a Token,
-    owner: Option<&'a str>,
-) -> Guard<'a> {
+pub(in crate::store::redis) fn guard<'a>(call: &GuardedCall<'a>) -> Guard<'a> {
+    let GuardedCall {
+        key, token, owner, ..
+    } = *call;
     Guard {
         check: HELD,
         keys: vec![key.lock().into(), holds(key)],
