@@ -198,10 +198,9 @@ end
 -- the waiter asks again. Deletes a lock of which nothing is left.
 local function settle()
   local done, _, served = pcall(serve)
-  if s.used == 0 and s.before == 0 then
-    if s.lives > 0 then redis.call('DEL', lock) end
-  elseif s.dirty then
-    write({}, 0)
-  end
+  local is_over = s.used == 0 and s.before == 0
+  local left = is_over and s.lives > 0 and redis.pcall('DEL', lock)
+  -- Where DEL is refused (an ACL), the key stays, and is free.
+  if type(left) == 'table' or (s.dirty and not is_over) then write({}, 0) end
   return done and served or 0
 end

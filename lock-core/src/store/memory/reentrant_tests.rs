@@ -96,6 +96,7 @@ impl Rig {
 
     async fn extend(&self, key: &Arc<LockKey>, owner: &Owner, token: u64, ttl: Duration) -> bool {
         let renewal = Renewal {
+            fence: 0,
             key,
             token: &self.client.token(token),
             ttl,
