@@ -160,3 +160,33 @@ async fn the_new_master_mints_above_the_tokens_that_its_clients_know() {
     let after = locks.lock(&rig.key).acquire().await.unwrap();
     assert!(after.fencing_token() > before.fencing_token());
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upgrade_by_a_master_that_was_stopped_and_replaced_does_not_count() {
+    let rig = Rig::start().await;
+    let builder = LockManager::builder()
+        .default_ttl(LONG)
+        .command_deadline(LIMIT);
+    let (proxies, locks) = behind_proxies(&rig.cluster, builder).await;
+    let master = &rig.cluster.nodes[0].server;
+    // So that the master knows the script.
+    let warm = locks.rw_lock(format!("{}w", rig.key)).read().await.unwrap();
+    let warm = warm.try_upgrade().await.unwrap();
+    warm.release().await.unwrap();
+    let reader = locks.rw_lock(&rig.key).read().await.unwrap();
+    rig.cluster.in_step(0).await;
+    let is_upgrade = |request: &Request| request.script() == Some("permits reweigh");
+    let before = proxies[0].count(is_upgrade);
+    master.stop();
+    // No other node tells the client that the master was replaced.
+    proxies[1..].iter().for_each(Proxy::hold_requests);
+    let upgrading = tokio::spawn(reader.try_upgrade());
+    proxies[0].on_count(before + 1, is_upgrade).await;
+    rig.cluster.taken_over(0).await;
+    let others = rig.connect().await;
+    let other = others.rw_lock(&rig.key).read_within(LIMIT).await.unwrap();
+    master.cont();
+    let early = tokio::time::timeout(Duration::from_millis(1500), upgrading).await;
+    let is_writer = matches!(early, Ok(Ok(Ok(_))));
+    assert!(!(is_writer && other.is_held()), "a writer beside a reader");
+}

@@ -7,7 +7,8 @@
 --   n                                   granted, with this number
 --   {'busy', ms, name}                  not free, and the mode is try: the time until a member may expire, or earlier, and the name
 --                                       of the client that was granted permits last
---   {'queued', ms, granted, '', name}   the token is queued: each later grant has a number above `granted`
+--   {'queued', ms, granted, '', name}   the token is queued: each later grant has a number above `granted`. Only the first waiter is told the
+--                                       time until a member may expire, any other at least 1 s
 --   {'max', max}                        the semaphore has another number of permits
 --   {'too many', max}                   the semaphore has fewer permits than this
 --   {'foreign', kind}                   the key is something else
@@ -30,13 +31,13 @@ local waiting = redis.call('EXISTS', queue) == 1
 if max ~= s.max and max ~= s.before then
   if s.used > 0 or s.before > 0 or (waiting and s.max > 0) then
     settle()
-    return {'max', s.max}
+    return refused_by_replica(waiters) or {'max', s.max}
   end
   s.max = max
 end
 if weight > s.max then
   settle()
-  return {'too many', s.max}
+  return refused_by_replica(waiters) or {'too many', s.max}
 end
 if waiting and s.used < s.max then
   local done, mine = pcall(serve, token, ttl)
@@ -62,4 +63,7 @@ if not waiting then redis.call('DEL', waiters) end
 local refusal = enqueue(queue, waiters, not waiting, token, ttl, weight, now, tonumber(ARGV[4]), ARGV[5])
 if refusal then return refusal end
 if s.dirty then write({}, 0) end
+-- The head asks when a member may expire, and what fits behind it is granted permits in the same step. The others ask at most each second:
+-- there may be thousands behind a member with a short ttl.
+if redis.call('LINDEX', queue, 0) ~= token then left = math.max(left, BEHIND) end
 return {'queued', left, s.granted, '', name_in(s.token)}

@@ -7,6 +7,8 @@
 local lock, queue, waiters, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- Time for which the number of permits before a resize stays known, ms.
 local KEEP = 86400000
+-- Minimum time after which a waiter that is not the first looks for expired members, ms.
+local BEHIND = 1000
 -- Maximum grants in one write.
 local AT_ONCE = 256
 local NEVER = 9999999999999

@@ -10,7 +10,7 @@ local to, from = tonumber(ARGV[2]), tonumber(ARGV[3])
 local _, foreign = open(ARGV[1], '')
 if foreign then return foreign end
 if s.lives == 0 or (s.used == 0 and s.before == 0) then s.max = from end
-if to == s.max and s.lives > 0 then return refused_by_replica(lock) or 1 end
+if to == s.max then return refused_by_replica(lock) or 1 end
 if from ~= s.max and from ~= s.before then return {'max', s.max} end
 s.before, s.max = s.max, to
 write({}, 0)

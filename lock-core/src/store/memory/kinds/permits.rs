@@ -369,17 +369,28 @@ impl Permits {
 
     /// The slot of a lock, without holders whose leases have expired.
     fn slot(&mut self, key: &LockKey, now: Moment) -> &mut SharedSlot {
-        if !self.locks.contains_key(key.lock()) && self.locks.len() >= self.sweep_at {
-            self.locks.retain(|_, slot| {
-                slot.expire(now);
-                let waits = slot.alive.values().any(|until| *until > now);
-                waits || !slot.holders.is_empty() || slot.before.is_some()
-            });
-            self.sweep_at = (self.locks.len() * 2).max(64);
+        if !self.locks.contains_key(key.lock()) {
+            self.sweep(now);
+            let slot = SharedSlot::default();
+            self.locks.insert(key.lock().into(), slot);
         }
-        let slot = self.locks.entry(key.lock().into()).or_default();
+        let Some(slot) = self.locks.get_mut(key.lock()) else {
+            unreachable!("it is there now")
+        };
         slot.expire(now);
         slot
+    }
+
+    fn sweep(&mut self, now: Moment) {
+        if self.locks.len() < self.sweep_at {
+            return;
+        }
+        self.locks.retain(|_, slot| {
+            slot.expire(now);
+            let waits = slot.alive.values().any(|until| *until > now);
+            waits || !slot.holders.is_empty() || slot.before.is_some()
+        });
+        self.sweep_at = (self.locks.len() * 2).max(64);
     }
 
     /// Forgets a lock of which nothing is left.

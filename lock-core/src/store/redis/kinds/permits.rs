@@ -182,7 +182,10 @@ pub(in crate::store) async fn reweigh(
             Reweigh::ToWriter => "up",
         }),
     ];
-    match store.run(&REWEIGH, &keys(store, key), &args).await? {
+    // An upgrade is a grant: that of a master which was replaced does not count.
+    let keys = keys(store, key);
+    let answer = store.run_for(Purpose::Grant, &REWEIGH, &keys, &args);
+    match answer.await? {
         Value::Int(fence @ 1..) => Ok(Reweighed::Done {
             fence: fence as u64,
         }),
