@@ -32,7 +32,7 @@ redis.call('PUBLISH', KEYS[3], redis.call('INCR', KEYS[1]))
 return 1";
 
 /// The algorithm of Redisson's `RPermitExpirableSemaphore`, written anew: a counter, the leases by the clock of the client, and a
-/// channel on which each release tells the number of free permits. Each process lets so many of its waiters ask again.
+/// channel on which each release tells the number of free permits. Each process wakes this number of its waiters, which ask again.
 ///
 /// It does not ask again when the next lease ends: none does so early. It subscribes once, since a process always has waiters.
 #[derive(Clone)]

@@ -91,7 +91,7 @@ impl Seen for RwLock {
     }
 }
 
-/// Waits until so many are queued.
+/// Waits until this number of waiters is queued.
 pub(crate) async fn waiters(lock: &impl Seen, count: u64) {
     eventually(&format!("{count} are queued"), LIMIT, async || {
         lock.seen().await.waiters() == count
@@ -99,7 +99,7 @@ pub(crate) async fn waiters(lock: &impl Seen, count: u64) {
     .await;
 }
 
-/// Waits until so many permits are in use.
+/// Waits until this number of permits is in use.
 pub(crate) async fn used(lock: &impl Seen, count: u32) {
     eventually(&format!("{count} permits are in use"), LIMIT, async || {
         let permits = lock.seen().await.permits();

@@ -21,7 +21,7 @@ impl Contender {
         self.order(&format!("permits {name} k {millis} {weight} {MAX}"));
     }
 
-    /// Returns once the request is the last of so many waiters.
+    /// Returns once the request has this place in the queue.
     async fn wait_for(&mut self, name: &str, weight: u32, semaphore: &Semaphore, place: u64) {
         self.ask(name, LONG, weight);
         eventually("it has queued", LIMIT, async || {
