@@ -40,7 +40,7 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 31] = [
+const ENGINE: [&str; 34] = [
     "look",
     "mod",
     "acquire",
@@ -56,6 +56,8 @@ const ENGINE: [&str; 31] = [
     "reweigh",
     "release",
     "pass",
+    "leaders",
+    "announcements",
     "outstanding",
     "observed",
     "shared",
@@ -71,6 +73,7 @@ const ENGINE: [&str; 31] = [
     "patience",
     "outages",
     "own_thread",
+    "news",
     "wake_cell",
 ];
 

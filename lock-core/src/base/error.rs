@@ -13,6 +13,7 @@ use crate::base::time::in_millis;
 /// ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), check the server
 /// ([`Unavailable`](Self::Unavailable)), or repair the program ([`Deadlock`](Self::Deadlock), [`InvalidKey`](Self::InvalidKey),
 /// [`InvalidConfig`](Self::InvalidConfig), [`OtherMax`](Self::OtherMax), [`TooManyPermits`](Self::TooManyPermits),
+/// [`OtherCount`](Self::OtherCount),
 /// [`NoDefaultManager`](Self::NoDefaultManager)).
 ///
 /// No variant ever shows an ownership token or a password.
@@ -152,6 +153,19 @@ pub enum LockError {
         permits: u32,
         /// The number that the semaphore has.
         max: u32,
+    },
+    /// The latch was made for another number of counts than the handle names.
+    #[error(
+        "latch `{}` was made for {made_for} counts, and this program names {count}: name one number everywhere, and a new key for each run",
+        Escaped(key)
+    )]
+    OtherCount {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The number that the handle names.
+        count: u32,
+        /// The number that the latch was made for.
+        made_for: u32,
     },
     /// A [guarded script](crate::LockGuard::guarded) failed, or its reply had an unexpected type. The lock is still held.
     #[error("the guarded script failed: {reason}")]

@@ -17,6 +17,28 @@ const MAX_PREFIX: usize = 255;
 /// The prefix of derived keys, so no lock may have it.
 pub(crate) const RESERVED: &str = "lock-core:";
 
+/// What is announced beside a lock when it changes. It has one name, as a key and as a channel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Announced {
+    /// The leader of an election.
+    Leader,
+    Latch,
+}
+
+impl Announced {
+    /// The name without what follows from the lock.
+    pub(crate) fn prefix(self) -> &'static str {
+        match self {
+            Self::Leader => "lock-core:leader:",
+            Self::Latch => "lock-core:latch:",
+        }
+    }
+
+    pub(crate) fn name(self, key: &LockKey) -> String {
+        [key.namespace(), self.prefix(), key.tagged()].concat()
+    }
+}
+
 /// What stands in front of the key of a lock.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prefix<'a> {

@@ -12,6 +12,8 @@ pub(crate) enum Kind {
     Semaphore,
     /// Readers with one permit each, or a writer with all of them.
     ReadWrite,
+    /// An exclusive lock whose holder, the leader, is announced with a value.
+    Election,
 }
 
 /// The permits that an acquisition asks for, and the number that all holders together may have. An exclusive lock has one.
@@ -63,6 +65,9 @@ pub(crate) struct Traits {
     pub(crate) excludes_itself: bool,
     /// Several may hold it.
     pub(crate) is_shared: bool,
+    /// Its holder is announced, with the value that stands in place of an owner. A client that wants to hold it waits as long as it
+    /// takes: no default limits that.
+    pub(crate) is_led: bool,
     pub(crate) numbers: Numbers,
 }
 
@@ -86,11 +91,12 @@ const SHARED: Traits = Traits {
     has_owners: false,
     excludes_itself: false,
     is_shared: true,
+    is_led: false,
     numbers: Numbers::Permit,
 };
 
 impl Kind {
-    /// Each kind. The compiler asks for one more arm with each new kind.
+    /// Each kind that the stores keep apart. The compiler asks for one more arm with each new kind.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         std::iter::successors(Some(Self::default()), |kind| kind.next())
     }
@@ -101,7 +107,15 @@ impl Kind {
             Self::Exclusive => Some(Self::Reentrant),
             Self::Reentrant => Some(Self::Semaphore),
             Self::Semaphore => Some(Self::ReadWrite),
-            Self::ReadWrite => None,
+            Self::ReadWrite | Self::Election => None,
+        }
+    }
+
+    /// The kind that the stores keep it as: for other clients an election is an exclusive lock.
+    pub(crate) fn stored(self) -> Self {
+        match self {
+            Self::Election => Self::Exclusive,
+            other => other,
         }
     }
 
@@ -116,6 +130,7 @@ impl Kind {
                 has_owners: false,
                 excludes_itself: true,
                 is_shared: false,
+                is_led: false,
                 numbers: Numbers::Hold,
             },
             Self::Reentrant => &Traits {
@@ -127,6 +142,7 @@ impl Kind {
                 has_owners: true,
                 excludes_itself: true,
                 is_shared: false,
+                is_led: false,
                 numbers: Numbers::Hold,
             },
             Self::Semaphore => &Traits {
@@ -137,6 +153,15 @@ impl Kind {
                 name: "read-write",
                 excludes_itself: true,
                 numbers: Numbers::Phase,
+                ..SHARED
+            },
+            // Each candidate has its own place in the queue of the server: a hand-over inside the process would hide a term.
+            Self::Election => &Traits {
+                name: "election",
+                excludes_itself: true,
+                is_shared: false,
+                is_led: true,
+                numbers: Numbers::Hold,
                 ..SHARED
             },
         }

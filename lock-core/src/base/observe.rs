@@ -301,6 +301,7 @@ pub(crate) fn refusal(error: &LockError) -> &'static str {
         LockError::NotALock { .. } => not_a_lock,
         LockError::InvalidConfig { .. }
         | LockError::OtherMax { .. }
+        | LockError::OtherCount { .. }
         | LockError::TooManyPermits { .. } => misconfigured,
         LockError::InvalidKey { .. }
         | LockError::Deadlock { .. }

@@ -87,6 +87,11 @@ impl Owner {
         Self(Arc::new(unused()))
     }
 
+    /// What stands in place of an owner in an election: the value that a candidate brings.
+    pub(crate) fn candidate(value: String) -> Self {
+        Self(Arc::new(value))
+    }
+
     /// The owner from a text that another process has sent.
     ///
     /// # Errors

@@ -53,6 +53,36 @@ pub(crate) enum SnapshotState {
     },
 }
 
+/// Who leads an election.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LeaderSnapshot {
+    Free,
+    /// The holder has not announced itself yet.
+    Unknown {
+        remaining: Duration,
+    },
+    Leads {
+        term: u64,
+        value: String,
+        remaining: Duration,
+    },
+    Foreign {
+        kind: String,
+    },
+}
+
+/// The state of a latch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum LatchSnapshot {
+    /// The number of counts that are left: 0 if it is open.
+    Left(u32),
+    /// It was made for another number.
+    OtherCount(u32),
+    Foreign {
+        kind: String,
+    },
+}
+
 /// One of several holders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HolderSnapshot {

@@ -10,6 +10,7 @@ use tracing::Instrument;
 
 use super::acquisition::{Acquisition, Polled};
 use super::hold::{Hold, LockRequest};
+use super::leaders;
 use super::lease::Status;
 use super::line::{Line, Step};
 use super::observed::ObservedCall;
@@ -56,6 +57,9 @@ pub(crate) async fn acquire(
             acquiring.instrument(span.clone()).await
         }
     };
+    if let Ok((hold, _)) = &result {
+        leaders::begin(shared, hold.get());
+    }
     if let Some(call) = call {
         call.ended(
             shared,

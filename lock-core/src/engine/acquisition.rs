@@ -385,8 +385,9 @@ impl Acquisition {
     /// The number of the hold that has its lease, as its server must know it. 0 where other holds may have the same lease.
     pub(super) fn number(&self) -> u64 {
         let hold = lock(&self.life).hold.clone();
-        let is_shared = self.key.traits().is_shared;
-        hold.filter(|_| is_shared)
+        // A line passes its lease on, with other numbers.
+        let is_alone = !self.key.traits().forms_line;
+        hold.filter(|_| is_alone)
             .map_or(0, |hold| hold.fencing_token().get())
     }
 

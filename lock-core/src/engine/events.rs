@@ -80,6 +80,7 @@ impl Events for Shared {
                 line.announced();
             }
         }
+        self.news.announced(name);
     }
 
     fn interrupted(&self, of: Concerned<'_>) {
@@ -89,6 +90,8 @@ impl Events for Shared {
             lock(&acquisition.life).state.interrupted();
             acquisition.wake();
         }
+        drop(registry);
+        self.news.interrupted(of);
     }
 
     /// The waiters were told when the connection broke. A holder may have missed a revocation, or that another process waits:
@@ -115,6 +118,7 @@ impl Events for Shared {
         released.retain(|released| of(&released.key));
         drop(registry);
         self.reconnected.notify_waiters();
+        self.news.interrupted(of);
         self.lease_due_at(now);
         self.outages_end(of);
         if !released.is_empty() {
@@ -123,7 +127,7 @@ impl Events for Shared {
     }
 
     fn is_in_use(&self) -> bool {
-        !lock(&self.registry).acquisitions.is_empty()
+        !lock(&self.registry).acquisitions.is_empty() || !self.news.is_empty()
     }
 
     fn has_released_lately(&self) -> bool {
@@ -177,6 +181,7 @@ impl Shared {
         let waiting = acquisitions.filter(|acquisition| acquisition.shut_down());
         let waiting: Vec<_> = waiting.cloned().collect();
         drop(registry);
+        self.news.interrupted(|_| true);
         // A waiter that does not run would not release what it may have on the server.
         for acquisition in waiting {
             self.abandon(&acquisition);

@@ -1,7 +1,8 @@
-//! What operators ask for: the state of a lock, its forced release, and all locks of the prefix.
+//! What is asked for beside acquisitions: the state of a lock, its forced release, and all locks of the prefix; who leads; a latch.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 
@@ -12,7 +13,7 @@ use crate::base::error::LockError;
 use crate::base::finding::{Finding, Severity};
 use crate::base::key::LockKey;
 use crate::base::kind::Share;
-use crate::base::snapshot::{Snapshot, SnapshotState};
+use crate::base::snapshot::{LatchSnapshot, LeaderSnapshot, Snapshot, SnapshotState};
 use crate::store::{Cursor, Forced, Resized, Store, StoreError};
 
 impl Engine {
@@ -40,6 +41,24 @@ impl Engine {
             }),
             Err(error) => Err(self.blame(error)),
         }
+    }
+
+    /// Who leads an election.
+    pub(crate) async fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, LockError> {
+        let leader = self.shared.store.leader(key).await;
+        leader.map_err(|error| self.blame(error))
+    }
+
+    /// Counts an id of a latch, and reads what is left. Without an id it only reads.
+    pub(crate) async fn count_down(
+        &self,
+        key: &LockKey,
+        count: u32,
+        ttl: Duration,
+        id: Option<&str>,
+    ) -> Result<LatchSnapshot, LockError> {
+        let counted = self.shared.store.count_down(key, count, ttl, id).await;
+        counted.map_err(|error| self.blame(error))
     }
 
     /// Examines the servers, and looks for names of locks with something else.

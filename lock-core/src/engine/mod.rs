@@ -31,15 +31,18 @@
 
 mod acquire;
 mod acquisition;
+mod announcements;
 mod events;
 mod extend;
 mod extension;
 mod guarded;
 mod hold;
 mod jobs;
+mod leaders;
 mod lease;
 mod line;
 mod look;
+mod news;
 mod observed;
 mod outages;
 mod outstanding;
@@ -72,12 +75,14 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::acquire::acquire;
+pub(crate) use self::announcements::Announcements;
 pub(crate) use self::extend::extend;
 pub(crate) use self::guarded::guarded;
 pub(crate) use self::hold::{Hold, LockRequest};
 pub(crate) use self::lease::{Lease, Status};
 pub(crate) use self::look::Walk;
 pub(crate) use self::look::resize;
+use self::news::NewsCells;
 use self::outages::Outages;
 use self::own_thread::{OwnThread, with_timers_of};
 pub(crate) use self::patience::Limit;
@@ -140,6 +145,7 @@ impl Engine {
                 checks_due: AtomicU64::new(Moment::NEVER.0),
                 wake: Notify::new(),
                 progress: Notify::new(),
+                news: NewsCells::default(),
                 reconnected: Notify::new(),
                 outages: Outages::default(),
                 refusals: Outages::default(),

@@ -8,6 +8,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::hold::{Hold, HoldEnd};
+use super::leaders;
 use super::lease::{Lease, Status};
 use super::pass;
 use super::shared::{Command, Shared, Then};
@@ -259,8 +260,7 @@ async fn let_go(
     }
     // A waiter that asks from now on asks behind this release.
     shared.gone(acquisition);
-    let (key, owner) = (&acquisition.key, acquisition.owner());
-    let released = shared.store.release(key, &token, owner).await;
+    let released = leaders::release(shared, acquisition, &token).await;
     let heard = match released {
         Ok(Released::Announced { heard }) => Some(heard),
         _ => None,

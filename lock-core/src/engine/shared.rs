@@ -13,6 +13,7 @@ use super::acquisition::{Acquisition, Polled};
 use super::hold::{Hold, LockRequest};
 use super::lease::Lease;
 use super::line::{Limits, Line, PlaceInLine};
+use super::news::NewsCells;
 use super::outages::Outages;
 use super::registry::Registry;
 use super::released::ReleasedLately;
@@ -55,6 +56,8 @@ pub(crate) struct Shared {
     pub(super) wake: Notify,
     /// A request or a release has ended, or the last acquisition was forgotten: see [`Shared::until`].
     pub(super) progress: Notify,
+    /// Who waits for announcements.
+    pub(super) news: NewsCells,
     /// There is a new connection: a release that failed on the old one is repeated at once.
     pub(super) reconnected: Notify,
     /// What the log says of servers that do not renew leases.

@@ -120,7 +120,7 @@ impl LockHandle {
             // The task that waits, which may be another one than the one that made the future.
             request.place = Place::of(at);
             let limit = match (limit, engine.shared.config.default_wait) {
-                (Limit::Forever, Some(wait)) => Limit::Within(wait),
+                (Limit::Forever, Some(wait)) if !request.key.traits().is_led => Limit::Within(wait),
                 (limit, _) => limit,
             };
             let waits = !matches!(limit, Limit::Try);

@@ -7,6 +7,8 @@ use crate::base::error::LockError;
 use crate::base::finding::Finding;
 use crate::engine::Engine;
 use crate::face::builder::LockManagerBuilder;
+use crate::face::election::Election;
+use crate::face::latch::Latch;
 use crate::face::list::LockList;
 use crate::face::lock::Lock;
 use crate::face::reentrant::ReentrantLock;
@@ -191,6 +193,36 @@ impl LockManager {
     /// ```
     pub fn rw_lock(&self, key: impl AsRef<str>) -> RwLock {
         RwLock::new(Arc::clone(&self.engine), key.as_ref())
+    }
+
+    /// A handle to the election named `key`. No I/O; a key that cannot be used is reported when it is needed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let leadership = locks.election("scheduler").campaign("copy 1").await?;
+    /// # let _ = leadership; Ok(()) }
+    /// ```
+    pub fn election(&self, key: impl AsRef<str>) -> Election {
+        Election::new(Arc::clone(&self.engine), key.as_ref())
+    }
+
+    /// A handle to the latch named `key`, which opens when `count` different ids were counted. No I/O; what cannot be used is reported when
+    /// it is needed.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let left = locks.latch("import:2026-11-26", 2).count_down("orders").await?;
+    /// assert_eq!(left, 1);
+    /// # Ok(()) }
+    /// ```
+    pub fn latch(&self, key: impl AsRef<str>, count: u32) -> Latch {
+        Latch::new(Arc::clone(&self.engine), key.as_ref(), count)
     }
 
     /// A handle to a lock with `segments` segments, 1 to 1024, each for one holder at a time. No I/O.

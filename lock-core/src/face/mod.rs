@@ -4,11 +4,13 @@
 pub(crate) mod all;
 pub(crate) mod builder;
 pub(crate) mod connect;
+pub(crate) mod election;
 pub(crate) mod global;
 pub(crate) mod guard;
 pub(crate) mod guarded;
 pub(crate) mod handle;
 pub(crate) mod inspect;
+pub(crate) mod latch;
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod manager;

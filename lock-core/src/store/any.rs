@@ -1,18 +1,19 @@
 //! The store of a manager, of whichever kind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use super::quorum::NOT_OVER_A_QUORUM;
-use super::redis::permits;
+use super::redis::{count_down, election, permits};
 use super::{
-    Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, MemoryStore, Passed, QuorumStore,
-    RedisStore, Released, Renewal, Resized, Reweigh, Reweighed, Scanned, Snapshot, Store,
-    StoreError, Subscription,
+    Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, LatchSnapshot, LeaderSnapshot,
+    MemoryStore, Passed, QuorumStore, RedisStore, Released, Renewal, Resized, Reweigh, Reweighed,
+    Scanned, Snapshot, Store, StoreError, Subscription,
 };
 use crate::base::finding::Finding;
-use crate::base::key::{LockKey, Prefix};
+use crate::base::key::{Announced, LockKey, Prefix};
 use crate::base::rt::Handle;
 use crate::base::token::{ClientId, Token};
 
@@ -144,6 +145,67 @@ impl AnyStore {
             Self::Quorum(_) => Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into())),
         }
         .map_err(|error| self.named(error))
+    }
+}
+
+impl AnyStore {
+    /// Announces the leader of an election, who has this token, or that it has released the lock.
+    pub(crate) async fn announce(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        leads: Option<(u64, &str)>,
+    ) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(store) => store.announce(key, token, leads),
+            Self::Redis(store) => {
+                let announcing = Box::pin(election::announce(store, key, token, leads));
+                return announcing.await.map_err(|error| self.named(error));
+            }
+            Self::Quorum(store) => store.announce(key, token, leads),
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.leader(key)),
+            Self::Redis(store) => election::leader(store, key).await,
+            Self::Quorum(store) => store.leader(key).await,
+        }
+        .map_err(|error| self.named(error))
+    }
+
+    /// Counts an id of a latch, and reads what is left. Without an id it only reads.
+    pub(crate) async fn count_down(
+        &self,
+        key: &LockKey,
+        count: u32,
+        ttl: Duration,
+        id: Option<&str>,
+    ) -> Result<LatchSnapshot, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.count_down(key, count, ttl, id)),
+            Self::Redis(store) => count_down(store, key, count, ttl, id).await,
+            Self::Quorum(_) => Err(StoreError::Misconfigured(
+                "a latch is not over a quorum, whose nodes would count different ids: use a manager of one master".into(),
+            )),
+        }
+        .map_err(|error| self.named(error))
+    }
+
+    /// Subscribes to what is announced beside a lock. From the return on, [`Events::unlocked`](super::Events::unlocked) reports it by its
+    /// name. `None` if the store receives no announcements.
+    pub(crate) async fn watch(
+        &self,
+        key: &LockKey,
+        what: Announced,
+    ) -> Result<Option<Subscription>, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.watch(&what.name(key))),
+            Self::Redis(store) => store.watch(key, what).await,
+            Self::Quorum(_) => Ok(None),
+        }
     }
 }
 

@@ -32,7 +32,7 @@ pub(crate) use self::redis::{
 };
 pub(crate) use self::subscription::{Announcer, Subscription};
 pub(crate) use crate::base::snapshot::{
-    HolderSnapshot, NO_TTL, NodeSnapshot, Snapshot, SnapshotState,
+    HolderSnapshot, LatchSnapshot, LeaderSnapshot, NO_TTL, NodeSnapshot, Snapshot, SnapshotState,
 };
 
 /// Whether an attempt that finds the lock held joins the queue.

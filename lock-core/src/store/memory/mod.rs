@@ -1,5 +1,6 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
+mod announced;
 mod common;
 mod kinds;
 #[cfg(test)]
@@ -8,14 +9,16 @@ mod reentrant_tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
 
 use once_cell::sync::{Lazy, OnceCell};
 
 use self::common::Message;
 use self::kinds::{Locks, of_kind};
 use super::{
-    Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, Passed, Released, Renewal,
-    Resized, Reweigh, Reweighed, Scanned, Snapshot, SnapshotState, Store, StoreError, Subscription,
+    Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, LatchSnapshot, LeaderSnapshot,
+    Passed, Released, Renewal, Resized, Reweigh, Reweighed, Scanned, Snapshot, SnapshotState,
+    Store, StoreError, Subscription,
 };
 use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
@@ -163,6 +166,62 @@ impl MemoryStore {
     }
 }
 
+impl MemoryStore {
+    pub(super) fn announce(&self, key: &LockKey, token: &Token, leads: Option<(u64, &str)>) {
+        self.run(|locks| {
+            let Locks {
+                common,
+                exclusive,
+                leaders,
+                ..
+            } = locks;
+            leaders.announce(common, exclusive, key, token, leads);
+        });
+    }
+
+    pub(super) fn leader(&self, key: &LockKey) -> LeaderSnapshot {
+        self.run(|locks| {
+            if let Some(kind) = locks.foreign(key) {
+                return LeaderSnapshot::Foreign { kind };
+            }
+            let Locks {
+                common,
+                exclusive,
+                leaders,
+                ..
+            } = locks;
+            leaders.leader(common, exclusive, key)
+        })
+    }
+
+    pub(super) fn count_down(
+        &self,
+        key: &LockKey,
+        count: u32,
+        ttl: Duration,
+        id: Option<&str>,
+    ) -> LatchSnapshot {
+        self.run(
+            |Locks {
+                 common, latches, ..
+             }| latches.count_down(common, key, count, ttl, id),
+        )
+    }
+
+    /// Subscribes to what is announced under this name.
+    pub(super) fn watch(&self, name: &str) -> Option<Subscription> {
+        let client = self.client.get()?;
+        let mut locks = lock(&self.server.locks);
+        locks.common.listen(client.as_str(), name);
+        drop(locks);
+        let announcer = Arc::new(Subscriber {
+            server: Arc::clone(&self.server),
+            client: client.as_str().into(),
+        });
+        Some(Subscription::counted(announcer, name, name))
+    }
+}
+
 impl Store for MemoryStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         Ok(self.run(|locks| {
@@ -232,18 +291,8 @@ impl Store for MemoryStore {
     }
 
     async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        let Some(client) = self.client.get().filter(|_| !key.traits().queues) else {
-            return Ok(None);
-        };
-        lock(&self.server.locks)
-            .common
-            .listen(client.as_str(), key.lock());
-        let announcer = Arc::new(Subscriber {
-            server: Arc::clone(&self.server),
-            client: client.as_str().into(),
-        });
-        let subscription = Subscription::counted(announcer, key.lock(), key.lock());
-        Ok(Some(subscription))
+        let announced = !key.traits().queues;
+        Ok(announced.then(|| self.watch(key.lock())).flatten())
     }
 
     fn pushes(&self, _: &LockKey) -> bool {

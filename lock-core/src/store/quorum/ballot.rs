@@ -10,7 +10,7 @@ use super::vetting::note;
 use crate::base::key::LockKey;
 use crate::base::token::Token;
 use crate::store::redis::{
-    Arg, Name, Script, garbled, millis, name, queue, renewed, script, text, waiters, word,
+    Arg, Name, Script, election, garbled, millis, name, queue, renewed, script, text, waiters, word,
 };
 use crate::store::{Attempt, Mode, Renewal, StoreError};
 
@@ -116,6 +116,16 @@ impl Ballot {
     pub(super) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
         let args = [Arg::Text(token.as_str()), Arg::Number(least)];
         Self::new(&RAISE, &[key.lock().into()], &args)
+    }
+
+    /// The leader of an election, who has this token, says what it leads as, or that it has released the lock.
+    pub(super) fn announce(key: &LockKey, token: &Token, leads: Option<(u64, &str)>) -> Arc<Self> {
+        let args = election::args(token, leads);
+        Self::new(&election::ANNOUNCE, &election::keys(key), &args)
+    }
+
+    pub(super) fn leader(key: &LockKey) -> Arc<Self> {
+        Self::new(&election::LEADER, &election::keys(key), &[])
     }
 
     pub(super) fn inspect(key: &LockKey) -> Arc<Self> {

@@ -14,6 +14,7 @@ mod clean_up;
 mod extend;
 mod hints;
 mod inspect;
+mod leader;
 mod leftovers;
 mod look;
 mod master;
@@ -189,7 +190,7 @@ pub(super) const NOT_OVER_A_QUORUM: &str = "semaphores and read-write locks are 
 /// Whether locks of this kind are over a quorum.
 fn check_kind(key: &LockKey) -> Result<(), StoreError> {
     match key.kind() {
-        Kind::Exclusive => Ok(()),
+        Kind::Exclusive | Kind::Election => Ok(()),
         Kind::Reentrant => Err(StoreError::Misconfigured(
             "a reentrant lock is not over a quorum: its count would have to be the same on every node; \
              use an exclusive lock, or a manager of one master"

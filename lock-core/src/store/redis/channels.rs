@@ -18,7 +18,7 @@ use crate::store::{Events, StoreError};
 /// Maximum subscriptions of one batch. Other requests of the connection come in between, whatever the number of channels.
 const MOST: usize = 256;
 
-/// The message that Redisson publishes when a lock is free.
+/// The message that Redisson publishes when a lock is free, and our scripts for whatever they announce.
 const UNLOCKED: &str = "0";
 
 /// The outcome of a subscription: true if messages arrive, false if the server does not allow it.
@@ -47,19 +47,16 @@ impl Subscriptions {
         // Generations count from 0. In `warned_of`, 0 means that there was no warning.
         let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
         if warned {
-            tracing::debug!(
-                why,
-                "the server refuses the subscription to the channel of a reentrant lock"
-            );
+            tracing::debug!(why, "the server refuses the subscription to a channel");
         } else {
             tracing::warn!(
                 why,
-                "the server refuses the subscription to the channel of a reentrant lock: waiting for such locks will poll"
+                "the server refuses the subscription to a channel: who waits for its messages will poll"
             );
         }
     }
 
-    /// Handles a message on the channel of a reentrant lock.
+    /// Handles a message on a channel of announcements.
     pub(super) fn heard(&self, events: &dyn Events, channel: &str, message: &str) {
         if message == UNLOCKED {
             self.ask_again(events, channel);

@@ -12,6 +12,7 @@ mod examine;
 mod format;
 mod guarded;
 mod kinds;
+mod latch;
 mod link;
 mod list;
 mod look;
@@ -47,7 +48,8 @@ pub(super) use self::examine::unreachable;
 pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::GuardedCall;
 use self::kinds::of_kind;
-pub(super) use self::kinds::{exclusive, permits};
+pub(super) use self::kinds::{election, exclusive, permits};
+pub(super) use self::latch::count_down;
 pub(super) use self::list::scanned;
 pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
 pub(super) use self::script::{Script, script, unless_lost};
@@ -63,7 +65,7 @@ use super::{
     StoreError, Subscription, to_each,
 };
 use crate::base::finding::Finding;
-use crate::base::key::{LockKey, Prefix};
+use crate::base::key::{Announced, LockKey, Prefix};
 use crate::base::token::Token;
 
 impl Store for RedisStore {
@@ -188,6 +190,23 @@ impl Store for RedisStore {
 
     fn pushes(&self, key: &LockKey) -> bool {
         self.is_told(key)
+    }
+}
+
+impl RedisStore {
+    /// Subscribes to what is announced beside a lock, under its name.
+    pub(super) async fn watch(
+        &self,
+        key: &LockKey,
+        what: Announced,
+    ) -> Result<Option<Subscription>, StoreError> {
+        match self.endpoint(key) {
+            Some(endpoint) if endpoint.link.pushes() => {
+                let name = what.name(key);
+                endpoint.link.listen(&name, &name).await
+            }
+            _ => Ok(None),
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::key::LockKey;
+use crate::base::key::{Announced, LockKey};
 use crate::base::kind::Kind;
 use crate::base::token::ClientId;
 use crate::store::{Events, Grant, Renewal};
@@ -55,6 +55,11 @@ pub(in crate::store) fn queue(key: &LockKey) -> Name<'_> {
 /// The hash of the data of the waiters.
 pub(in crate::store) fn waiters(key: &LockKey) -> Name<'_> {
     Name::beside(key, "lock-core:waiters:", key.tagged())
+}
+
+/// The key of what is announced beside a lock, and its channel.
+pub(in crate::store) fn announced(key: &LockKey, what: Announced) -> Name<'_> {
+    Name::beside(key, what.prefix(), key.tagged())
 }
 
 /// One counter for the whole database: a counter for each lock would stay for ever.

@@ -5,6 +5,7 @@ pub(super) mod reentrant;
 
 use self::permits::Permits;
 use self::reentrant::Reentrant;
+use super::announced::{Latches, LeaderRecords};
 use super::common::Common;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
@@ -16,6 +17,8 @@ pub(super) struct Locks {
     pub(super) reentrant: Reentrant,
     pub(super) semaphores: Permits,
     pub(super) read_write: Permits,
+    pub(super) leaders: LeaderRecords,
+    pub(super) latches: Latches,
 }
 
 impl Default for Locks {
@@ -26,6 +29,8 @@ impl Default for Locks {
             reentrant: Reentrant::default(),
             semaphores: Permits::new(Kind::Semaphore),
             read_write: Permits::new(Kind::ReadWrite),
+            leaders: LeaderRecords::default(),
+            latches: Latches::default(),
         }
     }
 }
@@ -35,7 +40,7 @@ macro_rules! of_kind {
     ($locks:ident, $of:expr, $kind:ident, $common:ident => $code:expr) => {{
         let $common = &mut $locks.common;
         match $of {
-            $crate::base::kind::Kind::Exclusive => {
+            $crate::base::kind::Kind::Exclusive | $crate::base::kind::Kind::Election => {
                 let $kind = &mut $locks.exclusive;
                 $code
             }
@@ -68,7 +73,7 @@ impl Locks {
 
     /// The type of a key that a lock of another kind has. One name is one key on a server, whatever the kind.
     pub(super) fn foreign(&mut self, key: &LockKey) -> Option<String> {
-        let mut others = Kind::all().filter(|kind| *kind != key.kind());
+        let mut others = Kind::all().filter(|kind| *kind != key.kind().stored());
         others.find_map(
             |kind| of_kind!(self, kind, locks, common => locks.held_as(key.lock(), common.now)),
         )

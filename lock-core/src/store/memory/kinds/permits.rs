@@ -115,6 +115,18 @@ impl Permits {
         (!slot.holders.is_empty()).then(|| shown.to_owned())
     }
 
+    /// The holder of a lock, and the end of its lease.
+    pub(in crate::store::memory) fn held_until(
+        &mut self,
+        key: &LockKey,
+        now: Moment,
+    ) -> Option<(Token, Moment)> {
+        let slot = self.locks.get_mut(key.lock())?;
+        slot.expire(now);
+        let holder = slot.holders.first()?;
+        Some((holder.token, holder.expires))
+    }
+
     pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
         let Attempt {
             key,

@@ -1,5 +1,7 @@
-//! The kinds of locks on a server. Each has one file: its keys, scripts, arguments and replies.
+//! The kinds of locks on a server. Each has one file: its keys, scripts, arguments and replies. An election is an exclusive lock, and has
+//! a file for what is announced of its leader.
 
+pub(in crate::store) mod election;
 pub(in crate::store) mod exclusive;
 pub(in crate::store) mod permits;
 pub(super) mod reentrant;
@@ -8,7 +10,7 @@ pub(super) mod reentrant;
 macro_rules! of_kind {
     ($of:expr, $kind:ident => $code:expr) => {
         match $of {
-            $crate::base::kind::Kind::Exclusive => {
+            $crate::base::kind::Kind::Exclusive | $crate::base::kind::Kind::Election => {
                 use $crate::store::redis::kinds::exclusive as $kind;
                 $code
             }

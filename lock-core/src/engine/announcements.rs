@@ -1,0 +1,121 @@
+//! Something beside a lock that is announced when it changes: its clients are woken, and read it again.
+//!
+//! An announcement says only that there is something new, so one that is lost, or comes twice, does no harm: it is also read after each
+//! interruption, and from time to time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::news::NewsCell;
+use super::shared::Shared;
+use crate::base::error::LockError;
+use crate::base::key::{Announced, LockKey};
+use crate::base::time::Moment;
+use crate::store::{AnyStore, LatchSnapshot, LeaderSnapshot, StoreError, Subscription};
+
+/// Interval after which a refused subscription is tried again.
+const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
+
+/// Minimum and maximum pause after a read that failed.
+const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+
+/// One client of an announcement, and its subscription.
+pub(crate) struct Announcements {
+    shared: Arc<Shared>,
+    cell: Arc<NewsCell>,
+    what: Announced,
+    subscription: Option<Subscription>,
+    subscribe_at: Moment,
+}
+
+impl Announcements {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &Arc<LockKey>, what: Announced) -> Self {
+        Self {
+            shared: Arc::clone(shared),
+            cell: shared.news.add(key, what),
+            what,
+            subscription: None,
+            subscribe_at: Moment(0),
+        }
+    }
+
+    /// Reads it, after subscribing to its announcements. A server that does not answer is asked again for this long; `None` for
+    /// no limit.
+    async fn read<T>(
+        &mut self,
+        patience: Option<Duration>,
+        read: impl AsyncFn(&AnyStore, &LockKey) -> Result<T, StoreError>,
+    ) -> Result<T, LockError> {
+        let began = self.shared.clock.now();
+        let [mut pause, longest] = PAUSE;
+        loop {
+            if self.shared.is_closing() {
+                return Err(LockError::ShutDown);
+            }
+            self.shared.check_alive()?;
+            self.subscribe().await;
+            match read(&self.shared.store, &self.cell.key).await {
+                Ok(read) => return Ok(read),
+                Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),
+                Err(error) => {
+                    let waited = began.until(self.shared.clock.now());
+                    if patience.is_some_and(|patience| waited >= patience) {
+                        return Err(error.into_lock_error());
+                    }
+                    // A new connection ends the pause.
+                    self.cell.wait(pause).await;
+                    pause = (pause * 2).min(longest);
+                }
+            }
+        }
+    }
+
+    /// Reads who leads the election.
+    pub(crate) async fn leader(
+        &mut self,
+        patience: Option<Duration>,
+    ) -> Result<LeaderSnapshot, LockError> {
+        let read = async |store: &AnyStore, key: &LockKey| store.leader(key).await;
+        self.read(patience, read).await
+    }
+
+    /// Reads a latch.
+    pub(crate) async fn latch(
+        &mut self,
+        patience: Duration,
+        count: u32,
+        ttl: Duration,
+    ) -> Result<LatchSnapshot, LockError> {
+        let read =
+            async |store: &AnyStore, key: &LockKey| store.count_down(key, count, ttl, None).await;
+        self.read(Some(patience), read).await
+    }
+
+    async fn subscribe(&mut self) {
+        let (shared, now) = (&self.shared, self.shared.clock.now());
+        // The server of the lock may be another one by now.
+        if self.cell.was_interrupted() {
+            (self.subscription, self.subscribe_at) = (None, now);
+        }
+        if self.subscription.is_none() && self.subscribe_at <= now {
+            match shared.store.watch(&self.cell.key, self.what).await {
+                Ok(subscription) => {
+                    self.subscribe_at = now + SUBSCRIBE_AGAIN;
+                    self.subscription = subscription;
+                }
+                // Tried again with the next read.
+                Err(error) => tracing::debug!(%error, "could not subscribe"),
+            }
+        }
+    }
+
+    /// Waits for an announcement, at most this long. Where none arrive, it waits for one poll interval.
+    pub(crate) async fn news(&self, most: Duration, poll: Duration) {
+        let most = if self.subscription.is_some() {
+            most
+        } else {
+            most.min(poll.max(self.shared.config.poll_interval))
+        };
+        self.cell.wait(most).await;
+    }
+}

@@ -1,0 +1,521 @@
+//! The handle to an election, the proof of leadership, and the leaders that others observe.
+
+use std::fmt;
+use std::ops::Deref;
+use std::panic::Location;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::Stream;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, StreamExt, unfold};
+use tokio::time::{sleep, timeout};
+
+use crate::base::error::LockError;
+use crate::base::fencing::FencingToken;
+use crate::base::key::{Announced, LockKey};
+use crate::base::kind::Kind;
+use crate::base::owner::Owner;
+use crate::base::snapshot::{LeaderSnapshot, NO_TTL};
+use crate::engine::{Announcements, Engine, Limit};
+use crate::face::guard::LockGuard;
+use crate::face::handle::LockHandle;
+use crate::face::scope::Scope;
+
+/// The longest value of a leader, in bytes.
+const MAX_VALUE: usize = 1024;
+
+/// Interval between two reads of an observer to whom nothing is announced.
+const POLL: Duration = Duration::from_secs(1);
+
+/// The least time for which a lease that was read is trusted to last.
+const A_MOMENT: Duration = Duration::from_millis(5);
+
+/// Whether a candidate must not lead.
+type Unfit = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
+
+/// One leader at a time among the copies of a service, with a term that grows, and a value that others can read.
+///
+/// A candidate [campaigns](Self::campaign), and leads until it resigns, ends, or loses the lease. Others [observe](Self::observe) who
+/// leads. Each time a candidate becomes the leader begins a new term, whose number is larger than all before: a fencing token.
+///
+/// # Which type should I use?
+///
+/// | you want | use |
+/// |---|---|
+/// | one copy that does a job for as long as it lives | an election, with [`run`](Self::run) |
+/// | to know where the leader is | [`observe`](Self::observe), [`leader`](Self::leader) |
+/// | one piece of work at a time | a [`Lock`](crate::Lock) |
+///
+/// For other clients an election is an exclusive lock: a [`Lock`](crate::Lock) with the same key and the election exclude each other.
+///
+/// # What no election can promise
+///
+/// A leader that is paused past its lease does not know that it has been replaced, until it runs again:
+/// [`is_held`](LockGuard::is_held) is false from then on. A request that it had sent before may arrive later. Let the resources
+/// that the leader works on refuse a smaller [`term`](Leadership::term) than the largest that they have seen.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = lock_core::LockManager::connect("memory://").await?;
+/// let scheduler = locks.election("scheduler");
+/// let leadership = scheduler.campaign("10.0.0.7:8080").await?;
+/// let mut leaders = scheduler.observe().await?;
+/// let leader = loop {
+///     if let Some(Some(leader)) = leaders.next().await { break leader }
+/// };
+/// assert_eq!((leader.value(), leader.term()), ("10.0.0.7:8080", leadership.term()));
+/// leadership.resign().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing: call `campaign`, `run` or `observe`"]
+pub struct Election {
+    handle: LockHandle,
+    unfit: Option<Unfit>,
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.handle.describe("Election", f)
+    }
+}
+
+impl Election {
+    pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
+        let checked = LockKey::checked(engine.shared.config.prefix(), key, Kind::Election);
+        Self {
+            handle: LockHandle::new(engine, key, checked),
+            unfit: None,
+        }
+    }
+
+    /// The key as it was given, without the prefix.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// The ttl of the lease: how long a leader that has crashed keeps others from leading. As [`Lock::ttl`](crate::Lock::ttl).
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.handle.ttl = Some(ttl);
+        self
+    }
+
+    /// Ends a term after this time, even if its lease is renewed. As [`Lock::max_hold`](crate::Lock::max_hold).
+    pub fn max_hold(mut self, most: Duration) -> Self {
+        self.handle.max_hold = Some(most);
+        self
+    }
+
+    /// As [`Lock::label`](crate::Lock::label).
+    pub fn label(mut self, label: &'static str) -> Self {
+        self.handle.label = label;
+        self
+    }
+
+    /// Has [`run`](Self::run) step down while this is true: for a copy whose database is gone, or that is about to end. It is asked before
+    /// each campaign, and while leading, each time that a third of the ttl has passed. A check that takes longer than that counts as true.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// # async fn database_answers() -> bool { true }
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let election = locks.election("scheduler").step_down_if(|| async { !database_answers().await });
+    /// let outcome = election.run("copy 1", async |_leadership| 7).await?;
+    /// assert_eq!(outcome, 7);
+    /// # Ok(()) }
+    /// ```
+    pub fn step_down_if<F>(mut self, check: impl Fn() -> F + Send + Sync + 'static) -> Self
+    where
+        F: Future<Output = bool> + Send + 'static,
+    {
+        self.unfit = Some(Arc::new(move || Box::pin(check())));
+        self
+    }
+
+    /// Waits until this candidate leads, in FIFO order with all others. `value` is what observers learn of the leader, such as its address:
+    /// at most 1024 bytes.
+    ///
+    /// The wait has no limit, and [`default_wait`](crate::LockManagerBuilder::default_wait) does not set one: drop the future to withdraw.
+    /// A process may have several candidates; each grant is a term of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire), and [`InvalidConfig`](LockError::InvalidConfig) for a value that is too long.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: drop the future to withdraw the candidate. Its place in the queue, or a term that began at that moment, ends in the
+    /// background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let election = lock_core::LockManager::connect("memory://").await?.election("scheduler");
+    /// let first = election.campaign("copy 1").await?;
+    /// let term = first.term();
+    /// first.resign().await?;
+    /// assert!(election.campaign("copy 2").await?.term() > term);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn campaign(
+        &self,
+        value: &str,
+    ) -> impl Future<Output = Result<Leadership, LockError>> + use<> {
+        self.candidate(value.to_owned(), Location::caller())
+    }
+
+    fn candidate(
+        &self,
+        value: String,
+        at: &'static Location<'static>,
+    ) -> impl Future<Output = Result<Leadership, LockError>> + use<> {
+        let checked = if value.len() > MAX_VALUE {
+            Err(LockError::config(
+                "the value of a candidate is longer than 1024 bytes: name a place where the rest can be read",
+            ))
+        } else {
+            Ok(())
+        };
+        let taking = self
+            .handle
+            .take(Limit::Forever, Some(Owner::candidate(value)), at);
+        async {
+            checked?;
+            taking.await.map(Leadership)
+        }
+    }
+
+    /// Campaigns, and runs `body` while it leads: again and again, until the body ends. The body is dropped as soon as the leadership is
+    /// lost, or when a [check](Self::step_down_if) says so; then this candidate campaigns anew. A server that is away is waited for.
+    ///
+    /// The body runs in the scope of its lock, as that of [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), but [`Unavailable`](LockError::Unavailable): it tries again then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body, and resigns in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let election = lock_core::LockManager::connect("memory://").await?.election("scheduler");
+    /// let mut terms = Vec::new();
+    /// let jobs = election
+    ///     .run("copy 1", async |leadership| {
+    ///         terms.push(leadership.term());
+    ///         // .. the jobs of the leader; each write names the term ..
+    ///         42
+    ///     })
+    ///     .await?;
+    /// assert_eq!((jobs, terms.len()), (42, 1));
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn run<T>(
+        &self,
+        value: &str,
+        mut body: impl AsyncFnMut(&Leadership) -> T,
+    ) -> impl Future<Output = Result<T, LockError>> {
+        let (value, at) = (value.to_owned(), Location::caller());
+        async move {
+            loop {
+                self.until_fit().await;
+                let leadership = match self.candidate(value.clone(), at).await {
+                    Err(LockError::Unavailable { .. }) => {
+                        self.pause(A_MOMENT).await;
+                        continue;
+                    }
+                    campaigned => campaigned?,
+                };
+                let leads = leadership.run_while_held(async {
+                    tokio::select! {
+                        () = self.until_unfit(), if self.unfit.is_some() => None,
+                        value = body(&leadership) => Some(value),
+                    }
+                });
+                let outcome = Scope::run([leadership.view()].into_iter(), leads).await;
+                leadership.release_quietly().await;
+                if let Ok(Some(value)) = outcome {
+                    return Ok(value);
+                }
+            }
+        }
+    }
+
+    /// Waits until the candidate may lead.
+    async fn until_fit(&self) {
+        while let Some(third) = self.is_unfit().await {
+            self.pause(third).await;
+        }
+    }
+
+    /// Waits until the candidate must not lead any more.
+    async fn until_unfit(&self) {
+        loop {
+            self.pause(self.third()).await;
+            if self.is_unfit().await.is_some() {
+                return;
+            }
+        }
+    }
+
+    /// The time until the next check, if it must not lead.
+    async fn is_unfit(&self) -> Option<Duration> {
+        let (unfit, third) = (self.unfit.as_ref()?, self.third());
+        let checked = self.handle.engine.run(timeout(third, unfit())).await;
+        checked.unwrap_or(true).then_some(third)
+    }
+
+    fn third(&self) -> Duration {
+        self.ttl_or_default() / 3
+    }
+
+    fn ttl_or_default(&self) -> Duration {
+        let default = self.handle.engine.shared.config.default_ttl;
+        self.handle.ttl.unwrap_or(default)
+    }
+
+    async fn pause(&self, time: Duration) {
+        self.handle.engine.run(sleep(time)).await;
+    }
+
+    /// Who leads at this moment; `None` if there is no leader, or if it has begun a moment ago.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable) if the server does not answer; [`NotALock`](LockError::NotALock);
+    /// [`InvalidKey`](LockError::InvalidKey); [`InvalidConfig`](LockError::InvalidConfig) if it refuses.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
+        let (engine, key) = (&self.handle.engine, self.handle.key()?);
+        Ok(Leader::of(key, engine.run(engine.leader(key)).await?)?.0)
+    }
+
+    /// The leaders, one after the other: first who leads now, then each change. `None` stands for a time without a leader that is known.
+    ///
+    /// Changes are announced by the server. Beside that, an observer reads once when the lease that it knows of would end: then a leader
+    /// that has crashed is seen to be gone. Where the server does not announce (a connection of the user, a quorum, a user without the
+    /// right to the channel), it reads once a second. A term that is smaller than one that was seen is left out. While the server is away
+    /// the last leader stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`leader`](Self::leader). Later errors of the server are waited out.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let election = lock_core::LockManager::connect("memory://").await?.election("scheduler");
+    /// let mut leaders = election.observe().await?;
+    /// assert_eq!(leaders.next().await, Some(None));
+    /// let _leadership = election.campaign("copy 1").await?;
+    /// let leader = leaders.next().await.flatten().expect("announced");
+    /// assert_eq!(leader.value(), "copy 1");
+    /// # Ok(()) }
+    /// ```
+    pub async fn observe(&self) -> Result<Leaders, LockError> {
+        let engine = Arc::clone(&self.handle.engine);
+        let key = Arc::clone(self.handle.key()?);
+        let announcements = Announcements::new(&engine.shared, &key, Announced::Leader);
+        let mut observer = LeaderReader {
+            ttl: self.ttl_or_default(),
+            engine,
+            key,
+            announcements,
+            highest: None,
+            shown: None,
+            read_in: Duration::ZERO,
+        };
+        let first = observer.read(Some(Duration::ZERO)).await?;
+        observer.shown.clone_from(&first);
+        let later = unfold(observer, async |mut observer| {
+            let leader = observer.next().await?;
+            Some((leader, observer))
+        });
+        let first = futures_util::stream::once(std::future::ready(first));
+        Ok(Leaders(first.chain(later).boxed()))
+    }
+}
+
+/// Proof of leadership: a [`LockGuard`], with all that a guard has. The term ends when it is dropped or lost.
+#[must_use = "leadership that is not bound ends at once: write `let leadership = ..`"]
+#[clippy::has_significant_drop]
+#[derive(Debug)]
+pub struct Leadership(LockGuard);
+
+impl Leadership {
+    /// The number of this term, larger than that of every earlier one: the [fencing token](LockGuard::fencing_token).
+    #[must_use]
+    pub fn term(&self) -> FencingToken {
+        self.0.fencing_token()
+    }
+
+    /// Ends the term. The next candidate, in any process, leads when this returns. As [`LockGuard::release`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`].
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the release continues in the background.
+    #[doc(alias = "release")]
+    #[doc(alias = "step_down")]
+    pub async fn resign(self) -> Result<(), LockError> {
+        self.0.release().await
+    }
+}
+
+impl Deref for Leadership {
+    type Target = LockGuard;
+
+    fn deref(&self) -> &LockGuard {
+        &self.0
+    }
+}
+
+/// A leader, as others see it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leader {
+    value: String,
+    term: FencingToken,
+}
+
+impl Leader {
+    /// What it has [campaigned](Election::campaign) with.
+    #[must_use]
+    pub fn value(&self) -> &str {
+        &self.value
+    }
+
+    /// The number of its term: see [`Leadership::term`].
+    #[must_use]
+    pub fn term(&self) -> FencingToken {
+        self.term
+    }
+
+    /// The leader, and the rest of its lease as it is known.
+    fn of(key: &LockKey, seen: LeaderSnapshot) -> Result<(Option<Self>, Duration), LockError> {
+        match seen {
+            LeaderSnapshot::Free => Ok((None, NO_TTL)),
+            LeaderSnapshot::Unknown { remaining } => Ok((None, remaining)),
+            LeaderSnapshot::Leads {
+                term,
+                value,
+                remaining,
+            } => {
+                let term = FencingToken::new(term);
+                Ok((Some(Self { value, term }), remaining))
+            }
+            LeaderSnapshot::Foreign { kind } => Err(LockError::NotALock {
+                key: key.name().to_owned(),
+                kind,
+            }),
+        }
+    }
+}
+
+/// The leaders of an election, one after the other. Made by [`Election::observe`]. A [`Stream`]; it ends when its manager is shut down, or if
+/// the server refuses what was allowed before.
+#[must_use = "a stream does nothing before `next`"]
+pub struct Leaders(BoxStream<'static, Option<Leader>>);
+
+impl fmt::Debug for Leaders {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Leaders").finish_non_exhaustive()
+    }
+}
+
+impl Leaders {
+    /// The next change; the first call tells who leads now. The inner `None` stands for a time without a known leader, the outer one for the
+    /// end of the stream.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: no change is lost.
+    pub async fn next(&mut self) -> Option<Option<Leader>> {
+        self.0.next().await
+    }
+}
+
+impl Stream for Leaders {
+    type Item = Option<Leader>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.0.poll_next_unpin(context)
+    }
+}
+
+/// Reads who leads, whenever that may have changed.
+struct LeaderReader {
+    engine: Arc<Engine>,
+    key: Arc<LockKey>,
+    announcements: Announcements,
+    /// The longest time without a read.
+    ttl: Duration,
+    /// The largest term that was seen.
+    highest: Option<FencingToken>,
+    shown: Option<Leader>,
+    /// The time until the lease that was read would end.
+    read_in: Duration,
+}
+
+impl LeaderReader {
+    /// The next change. `None` at the end.
+    async fn next(&mut self) -> Option<Option<Leader>> {
+        loop {
+            let engine = Arc::clone(&self.engine);
+            engine
+                .run(self.announcements.news(self.read_in, POLL))
+                .await;
+            match self.read(None).await {
+                Ok(leader) if self.shown != leader => {
+                    self.shown.clone_from(&leader);
+                    return Some(leader);
+                }
+                Ok(_) => {}
+                Err(LockError::ShutDown) => return None,
+                Err(error) => {
+                    tracing::warn!(key = self.key.name(), %error, "the election is not observed any more");
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Who leads now.
+    async fn read(&mut self, patience: Option<Duration>) -> Result<Option<Leader>, LockError> {
+        let engine = Arc::clone(&self.engine);
+        let reading = self.announcements.leader(patience);
+        let (leader, remaining) = Leader::of(&self.key, engine.run(reading).await?)?;
+        self.read_in = (remaining + A_MOMENT).min(self.ttl);
+        let term = leader.as_ref().map(Leader::term);
+        if term.is_some() && term < self.highest {
+            return Ok(self.shown.clone());
+        }
+        self.highest = self.highest.max(term);
+        Ok(leader)
+    }
+}

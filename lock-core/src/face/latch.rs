@@ -1,0 +1,223 @@
+//! The handle to a latch.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use crate::base::error::LockError;
+use crate::base::key::{Announced, LockKey};
+use crate::base::snapshot::LatchSnapshot;
+use crate::engine::{Announcements, Engine};
+use crate::face::handle::LockHandle;
+
+/// The longest id, in bytes.
+const MAX_ID: usize = 1024;
+
+/// The largest number of counts.
+const MAX_COUNT: u32 = 1 << 20;
+
+/// How long a latch is kept after a count, unless [`Latch::ttl`] says otherwise.
+const KEPT: Duration = Duration::from_secs(24 * 3600);
+
+/// Interval of the reads of a waiter that hears nothing: an announcement may be lost.
+const LOOK: Duration = Duration::from_secs(10);
+
+/// A gate that opens when a number of different ids have been counted, across all processes that use the same server.
+///
+/// Use it to wait until several parts of a work are done, wherever each of them runs: each part counts down with its own id, and the one
+/// that goes on waits. A part that counts again, after a crash or a retry, counts once.
+///
+/// A latch opens once. Give each run its own key (`"import:2026-11-26"`): there is no reset. It stays open for one
+/// [`ttl`](Self::ttl) after its last count, and is then forgotten, with all its counts; so is one that has not been counted for that long.
+///
+/// # Limits
+///
+/// Not over a quorum. A process that crashes before it has counted is not noticed: give [`wait_within`](Self::wait_within) a limit.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = lock_core::LockManager::connect("memory://").await?;
+/// let imported = locks.latch("import:2026-11-26", 2);
+/// imported.count_down("orders").await?;
+/// imported.count_down("orders").await?;
+/// assert_eq!(imported.remaining().await?, 1);
+/// imported.count_down("stock").await?;
+/// imported.wait().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle does nothing: call `count_down` or `wait`"]
+pub struct Latch {
+    handle: LockHandle,
+    count: u32,
+}
+
+impl fmt::Debug for Latch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latch")
+            .field("key", &self.key())
+            .field("count", &self.count)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Latch {
+    pub(crate) fn new(engine: Arc<Engine>, key: &str, count: u32) -> Self {
+        let checked = LockKey::new(engine.shared.config.prefix(), key);
+        Self {
+            handle: LockHandle::new(engine, key, checked),
+            count,
+        }
+    }
+
+    /// The key as it was given, without the prefix.
+    #[must_use]
+    pub fn key(&self) -> &str {
+        self.handle.name()
+    }
+
+    /// The number of different ids that open it.
+    #[must_use]
+    pub fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// How long the latch is kept after each count: longer than any pause between two counts, and than any waiter is late. From 10 ms to
+    /// 24 days. Default: a day.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.handle.ttl = Some(ttl);
+        self
+    }
+
+    /// Counts this id, once, however often it is called. Returns the number of ids that are left; 0 if the latch is open. An id is at most
+    /// 1024 bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable) if the server does not answer: the id may have been counted, and a retry with the same
+    /// id is safe. [`OtherCount`](LockError::OtherCount) if the latch was made for another number. [`NotALock`](LockError::NotALock),
+    /// [`InvalidKey`](LockError::InvalidKey), [`InvalidConfig`](LockError::InvalidConfig).
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future may or may not have counted.
+    pub async fn count_down(&self, id: impl AsRef<str>) -> Result<u32, LockError> {
+        let id = id.as_ref();
+        if id.is_empty() || id.len() > MAX_ID {
+            return Err(LockError::config(
+                "an id of a latch is 1 to 1024 bytes long: name the part of the work",
+            ));
+        }
+        self.ask(Some(id)).await
+    }
+
+    /// The number of ids that are left; 0 if the latch is open.
+    ///
+    /// # Errors
+    ///
+    /// As [`count_down`](Self::count_down).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    pub async fn remaining(&self) -> Result<u32, LockError> {
+        self.ask(None).await
+    }
+
+    async fn ask(&self, id: Option<&str>) -> Result<u32, LockError> {
+        let (key, ttl) = self.checked()?;
+        let engine = &self.handle.engine;
+        let asking = engine.count_down(key, self.count, ttl, id);
+        self.left(engine.run(asking).await?)
+    }
+
+    /// Waits until the latch is open. Returns at once if it is.
+    ///
+    /// The wait has no limit, and [`default_wait`](crate::LockManagerBuilder::default_wait) does not set one.
+    ///
+    /// # Errors
+    ///
+    /// As [`count_down`](Self::count_down); [`Unavailable`](LockError::Unavailable) if the server has not answered for a time of the
+    /// manager's [`default_ttl`](crate::LockManagerBuilder::default_ttl); [`ShutDown`](LockError::ShutDown).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    pub async fn wait(&self) -> Result<(), LockError> {
+        let (key, ttl) = self.checked()?;
+        let engine = &self.handle.engine;
+        let waiting = async {
+            let mut announcements = Announcements::new(&engine.shared, key, Announced::Latch);
+            let patience = engine.shared.config.default_ttl;
+            loop {
+                let seen = announcements.latch(patience, self.count, ttl).await?;
+                if self.left(seen)? == 0 {
+                    return Ok(());
+                }
+                announcements.news(LOOK, Duration::ZERO).await;
+            }
+        };
+        engine.run(waiting).await
+    }
+
+    /// As [`wait`](Self::wait), at most this long.
+    ///
+    /// # Errors
+    ///
+    /// As [`wait`](Self::wait), and [`TimedOut`](LockError::TimedOut).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let latch = lock_core::LockManager::connect("memory://").await?.latch("import", 2);
+    /// let late = latch.wait_within(Duration::from_millis(20)).await.unwrap_err();
+    /// assert!(matches!(late, lock_core::LockError::TimedOut { .. }));
+    /// # Ok(()) }
+    /// ```
+    pub async fn wait_within(&self, limit: Duration) -> Result<(), LockError> {
+        let engine = &self.handle.engine;
+        match engine.run(timeout(limit, self.wait())).await {
+            Ok(opened) => opened,
+            Err(_) => Err(LockError::TimedOut {
+                key: self.key().to_owned(),
+                waited: limit,
+                holder: None,
+            }),
+        }
+    }
+
+    fn checked(&self) -> Result<(&Arc<LockKey>, Duration), LockError> {
+        if self.count == 0 || self.count > MAX_COUNT {
+            return Err(LockError::config(
+                "a latch counts 1 to 2^20 ids: choose another number",
+            ));
+        }
+        let config = &self.handle.engine.shared.config;
+        let ttl = self.handle.ttl.unwrap_or(KEPT);
+        config.terms(ttl)?;
+        Ok((self.handle.key()?, ttl))
+    }
+
+    fn left(&self, seen: LatchSnapshot) -> Result<u32, LockError> {
+        let key = || self.key().to_owned();
+        match seen {
+            LatchSnapshot::Left(left) => Ok(left),
+            LatchSnapshot::OtherCount(made_for) => Err(LockError::OtherCount {
+                key: key(),
+                count: self.count,
+                made_for,
+            }),
+            LatchSnapshot::Foreign { kind } => Err(LockError::NotALock { key: key(), kind }),
+        }
+    }
+}

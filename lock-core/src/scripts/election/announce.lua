@@ -1,0 +1,28 @@
+-- Announces the leader of an election: writes its value beside the lock, and tells those who observe. With each renewal, so that the
+-- record lasts as long as the lease. Without a value: the leader has released the lock.
+--
+-- KEYS  1 lock  2 leader, which is also the name of the channel
+-- ARGV  1 token  2 term  3 value
+-- Returns 1 if the token holds the lock, or the record was its own; else 0
+--
+-- Atomic, so that a late call of an earlier leader writes nothing.
+local lock, leader = KEYS[1], KEYS[2]
+local token = ARGV[1]
+local known = redis.pcall('GET', leader)
+if not ARGV[2] then
+  local own = type(known) == 'string' and string.sub(known, 1, #token + 1) == token .. ' '
+  -- The record of the next leader stays. That one has told the observers.
+  if not own then return 0 end
+  redis.call('DEL', leader)
+  redis.pcall('PUBLISH', leader, '0')
+  return 1
+end
+
+local holder = redis.pcall('GET', lock)
+if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
+if holder ~= token then return refused_by_replica(leader) or 0 end
+-- The token proves who holds the lock, so it is compared here and never told.
+local record = token .. ' ' .. ARGV[2] .. ' ' .. ARGV[3]
+redis.call('SET', leader, record, 'PX', math.max(redis.call('PTTL', lock), 1))
+if known ~= record then redis.pcall('PUBLISH', leader, '0') end
+return 1

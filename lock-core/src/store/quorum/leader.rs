@@ -1,0 +1,125 @@
+//! The leader of an election, as a majority of the nodes knows it.
+
+use std::time::Duration;
+
+use super::QuorumStore;
+use super::ballot::Ballot;
+use super::causes::combined;
+use super::nodes::Nodes;
+use super::round::{How, ask};
+use crate::base::key::LockKey;
+use crate::base::token::Token;
+use crate::store::redis::election;
+use crate::store::{LeaderSnapshot, StoreError};
+
+impl QuorumStore {
+    /// Tells every node. Each keeps the record as long as its vote.
+    pub(in crate::store) fn announce(
+        &self,
+        key: &LockKey,
+        token: &Token,
+        leads: Option<(u64, &str)>,
+    ) {
+        let token = self.members.tokens.current(token);
+        let mut round = ask(
+            &self.members,
+            Ballot::announce(key, &token, leads),
+            How::Tell,
+            Nodes::default(),
+            self.patience(),
+        );
+        round.send();
+        round.finish(|_| ());
+    }
+
+    /// The leader that a majority names, with the lease that a majority still keeps.
+    pub(in crate::store) async fn leader(
+        &self,
+        key: &LockKey,
+    ) -> Result<LeaderSnapshot, StoreError> {
+        let members = &self.members;
+        let (nodes, majority) = (members.all.len(), members.majority);
+        let ballot = Ballot::leader(key);
+        let mut round = ask(
+            members,
+            ballot,
+            How::Tell,
+            Nodes::default(),
+            self.patience(),
+        );
+        let (mut answers, mut failures) = (Vec::new(), Vec::new());
+        while let Some((node, answer)) = round.next_or_late(answers.len() >= majority).await {
+            match answer.and_then(|value| election::read(&value)) {
+                Ok(answer) => answers.push(answer),
+                Err(error) => failures.push(members.all[node].failed(error)),
+            }
+        }
+        round.finish(|_| ());
+        if answers.len() < majority {
+            return Err(combined(nodes, failures));
+        }
+        Ok(named_by(majority, answers))
+    }
+}
+
+/// What this number of nodes, or more, say.
+fn named_by(majority: usize, answers: Vec<LeaderSnapshot>) -> LeaderSnapshot {
+    let mut lefts: Vec<Duration> = answers.iter().filter_map(remaining).collect();
+    lefts.sort_unstable_by(|a, b| b.cmp(a));
+    let Some(remaining) = lefts.get(majority - 1).copied() else {
+        let foreign = answers.into_iter();
+        let mut foreign = foreign.filter(|it| matches!(it, LeaderSnapshot::Foreign { .. }));
+        return foreign.nth(majority - 1).unwrap_or(LeaderSnapshot::Free);
+    };
+    let said = |answer: &LeaderSnapshot| match answer {
+        LeaderSnapshot::Leads { term, value, .. } => Some((*term, value.clone())),
+        _ => None,
+    };
+    for (term, value) in answers.iter().filter_map(said) {
+        let leads = Some((term, value.clone()));
+        if answers.iter().filter(|it| said(it) == leads).count() >= majority {
+            return LeaderSnapshot::Leads {
+                term,
+                value,
+                remaining,
+            };
+        }
+    }
+    LeaderSnapshot::Unknown { remaining }
+}
+
+fn remaining(answer: &LeaderSnapshot) -> Option<Duration> {
+    match answer {
+        LeaderSnapshot::Unknown { remaining } | LeaderSnapshot::Leads { remaining, .. } => {
+            Some(*remaining)
+        }
+        LeaderSnapshot::Free | LeaderSnapshot::Foreign { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leads(term: u64, seconds: u64) -> LeaderSnapshot {
+        LeaderSnapshot::Leads {
+            term,
+            value: "a".to_owned(),
+            remaining: Duration::from_secs(seconds),
+        }
+    }
+
+    #[test]
+    fn a_leader_is_the_one_that_a_majority_names() {
+        let named = |answers| named_by(2, answers);
+        assert_eq!(
+            named(vec![leads(7, 3), leads(7, 1), LeaderSnapshot::Free]),
+            leads(7, 1)
+        );
+        let other = named(vec![leads(7, 3), leads(6, 2), LeaderSnapshot::Free]);
+        let remaining = Duration::from_secs(2);
+        assert_eq!(other, LeaderSnapshot::Unknown { remaining });
+        let minority = named(vec![leads(7, 3), LeaderSnapshot::Free]);
+        assert_eq!(minority, LeaderSnapshot::Free);
+    }
+}
