@@ -144,11 +144,7 @@ impl Config {
 
     /// The terms of a lease of `ttl`, lengthened by the jitter.
     pub(crate) fn terms(&self, ttl: Duration) -> Result<Terms, LockError> {
-        if !(MIN_TTL..=MAX_TTL).contains(&ttl) {
-            return Err(LockError::config(format!(
-                "a ttl of {ttl:?} is out of range: choose one from 10 ms to 24 days"
-            )));
-        }
+        check_ttl(ttl)?;
         self.check_longest("ttl", ttl.mul_f64(1.0 + self.ttl_jitter))?;
         let asked = ttl;
         let ttl = match self.ttl_jitter {
@@ -179,6 +175,16 @@ impl Config {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether something may be kept for this time.
+pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
+    if (MIN_TTL..=MAX_TTL).contains(&ttl) {
+        return Ok(());
+    }
+    Err(LockError::config(format!(
+        "a ttl of {ttl:?} is out of range: choose one from 10 ms to 24 days"
+    )))
 }
 
 pub(crate) fn check_max_hold(most: Duration) -> Result<(), LockError> {

@@ -11,13 +11,32 @@ use super::shared::Shared;
 use crate::base::error::LockError;
 use crate::base::key::{Announced, LockKey};
 use crate::base::time::Moment;
-use crate::store::{AnyStore, LatchSnapshot, LeaderSnapshot, StoreError, Subscription};
+use crate::store::{LatchSnapshot, LeaderSnapshot, StoreError, Subscription};
 
 /// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
 /// Minimum and maximum pause after a read that failed.
-const PAUSE: [Duration; 2] = [Duration::from_millis(50), Duration::from_secs(1)];
+const PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long reads have failed, and may fail.
+struct Failures {
+    since: Moment,
+    patience: Option<Duration>,
+    pause: Duration,
+}
+
+impl Failures {
+    fn new(since: Moment, patience: Option<Duration>) -> Self {
+        let pause = PAUSE;
+        Self {
+            since,
+            patience,
+            pause,
+        }
+    }
+}
 
 /// One client of an announcement, and its subscription.
 pub(crate) struct Announcements {
@@ -39,56 +58,60 @@ impl Announcements {
         }
     }
 
-    /// Reads it, after subscribing to its announcements. A server that does not answer is asked again for this long; `None` for
-    /// no limit.
-    async fn read<T>(
-        &mut self,
-        patience: Option<Duration>,
-        read: impl AsyncFn(&AnyStore, &LockKey) -> Result<T, StoreError>,
-    ) -> Result<T, LockError> {
-        let began = self.shared.clock.now();
-        let [mut pause, longest] = PAUSE;
-        loop {
-            if self.shared.is_closing() {
-                return Err(LockError::ShutDown);
-            }
-            self.shared.check_alive()?;
-            self.subscribe().await;
-            match read(&self.shared.store, &self.cell.key).await {
-                Ok(read) => return Ok(read),
-                Err(error @ StoreError::Misconfigured(_)) => return Err(error.into_lock_error()),
-                Err(error) => {
-                    let waited = began.until(self.shared.clock.now());
-                    if patience.is_some_and(|patience| waited >= patience) {
-                        return Err(error.into_lock_error());
-                    }
-                    // A new connection ends the pause.
-                    self.cell.wait(pause).await;
-                    pause = (pause * 2).min(longest);
-                }
-            }
-        }
-    }
-
-    /// Reads who leads the election.
+    /// Reads who leads the election. A server that does not answer is asked again for this long; `None` for no limit.
     pub(crate) async fn leader(
         &mut self,
         patience: Option<Duration>,
     ) -> Result<LeaderSnapshot, LockError> {
-        let read = async |store: &AnyStore, key: &LockKey| store.leader(key).await;
-        self.read(patience, read).await
+        let mut failures = Failures::new(self.shared.clock.now(), patience);
+        loop {
+            self.ready().await?;
+            match self.shared.store.leader(&self.cell.key).await {
+                Ok(leader) => return Ok(leader),
+                Err(error) => self.failed(error, &mut failures).await?,
+            }
+        }
     }
 
-    /// Reads a latch.
+    /// Reads a latch. A server that does not answer is asked again for this long.
     pub(crate) async fn latch(
         &mut self,
         patience: Duration,
         count: u32,
         ttl: Duration,
     ) -> Result<LatchSnapshot, LockError> {
-        let read =
-            async |store: &AnyStore, key: &LockKey| store.count_down(key, count, ttl, None).await;
-        self.read(Some(patience), read).await
+        let mut failures = Failures::new(self.shared.clock.now(), Some(patience));
+        loop {
+            self.ready().await?;
+            let (store, key) = (&self.shared.store, &self.cell.key);
+            match store.count_down(key, count, ttl, None).await {
+                Ok(latch) => return Ok(latch),
+                Err(error) => self.failed(error, &mut failures).await?,
+            }
+        }
+    }
+
+    /// Before each read: it must not miss an announcement that comes after it.
+    async fn ready(&mut self) -> Result<(), LockError> {
+        if self.shared.is_closing() {
+            return Err(LockError::ShutDown);
+        }
+        self.shared.check_alive()?;
+        self.subscribe().await;
+        Ok(())
+    }
+
+    /// Waits before the next read, or gives up.
+    async fn failed(&self, error: StoreError, failures: &mut Failures) -> Result<(), LockError> {
+        let waited = failures.since.until(self.shared.clock.now());
+        let hopeless = matches!(error, StoreError::Misconfigured(_));
+        if hopeless || failures.patience.is_some_and(|patience| waited >= patience) {
+            return Err(error.into_lock_error());
+        }
+        // A new connection ends the pause.
+        self.cell.wait(failures.pause).await;
+        failures.pause = (failures.pause * 2).min(LONGEST_PAUSE);
+        Ok(())
     }
 
     async fn subscribe(&mut self) {

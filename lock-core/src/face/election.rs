@@ -198,7 +198,8 @@ impl Election {
     /// Campaigns, and runs `body` while it leads: again and again, until the body ends. The body is dropped as soon as the leadership is
     /// lost, or when a [check](Self::step_down_if) says so; then this candidate campaigns anew. A server that is away is waited for.
     ///
-    /// The body runs in the scope of its lock, as that of [`Lock::with`](crate::Lock::with).
+    /// The body runs in the scope of its lock, as that of [`Lock::with`](crate::Lock::with). In a task that is spawned, write it as
+    /// `async move |leadership| ..`.
     ///
     /// # Errors
     ///

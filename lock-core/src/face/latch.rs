@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
+use crate::base::config::check_ttl;
 use crate::base::error::LockError;
 use crate::base::key::{Announced, LockKey};
 use crate::base::snapshot::LatchSnapshot;
@@ -202,9 +203,8 @@ impl Latch {
                 "a latch counts 1 to 2^20 ids: choose another number",
             ));
         }
-        let config = &self.handle.engine.shared.config;
         let ttl = self.handle.ttl.unwrap_or(KEPT);
-        config.terms(ttl)?;
+        check_ttl(ttl)?;
         Ok((self.handle.key()?, ttl))
     }
 
