@@ -14,6 +14,8 @@ mod ending;
 mod exclusion;
 #[path = "processes/fencing.rs"]
 mod fencing;
+#[path = "processes/leaders.rs"]
+mod leaders;
 #[path = "processes/mixed.rs"]
 mod mixed;
 #[path = "processes/order.rs"]

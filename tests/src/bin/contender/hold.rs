@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lock_core::{Lock, LockError, LockGuard};
+use lock_core::{Leadership, Lock, LockError, LockGuard};
 use lock_tests::connect;
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -55,28 +55,56 @@ pub(crate) async fn run(name: String, lock: Lock, how: How, orders: UnboundedRec
     hold(name, taking, orders).await;
 }
 
+/// A guard, or a leadership, which is one.
+pub(crate) trait Holds {
+    fn guard(&self) -> &LockGuard;
+    async fn end(self) -> Result<(), LockError>;
+}
+
+impl Holds for LockGuard {
+    fn guard(&self) -> &LockGuard {
+        self
+    }
+
+    async fn end(self) -> Result<(), LockError> {
+        self.release().await
+    }
+}
+
+impl Holds for Leadership {
+    fn guard(&self) -> &LockGuard {
+        self
+    }
+
+    async fn end(self) -> Result<(), LockError> {
+        self.resign().await
+    }
+}
+
 pub(crate) async fn hold(
     name: String,
-    taking: impl Future<Output = Result<Option<LockGuard>, LockError>>,
+    taking: impl Future<Output = Result<Option<impl Holds>, LockError>>,
     mut orders: UnboundedReceiver<Order>,
 ) {
     let asked = stamp();
     let guard = taking.await;
     let granted = stamp();
     match guard {
-        Ok(Some(guard)) => {
+        Ok(Some(held)) => {
+            let guard = held.guard();
             // Read before what is left, so the true end is not before this one.
             let ends = stamp() + guard.remaining().as_nanos() as u64;
             let fence = guard.fencing_token().get();
             println!("granted {name} {fence} {asked} {granted} {ends}");
-            serve(&name, guard, &mut orders).await;
+            serve(&name, held, &mut orders).await;
         }
         Ok(None) => println!("busy {name}"),
         Err(error) => println!("failed {name} {error}"),
     }
 }
 
-async fn serve(name: &str, guard: LockGuard, orders: &mut UnboundedReceiver<Order>) {
+async fn serve(name: &str, held: impl Holds, orders: &mut UnboundedReceiver<Order>) {
+    let guard = held.guard();
     let mut lost = false;
     let mut aim = None;
     loop {
@@ -90,7 +118,7 @@ async fn serve(name: &str, guard: LockGuard, orders: &mut UnboundedReceiver<Orde
                 }
                 Some(Order::Release) => {
                     let now = stamp();
-                    match guard.release().await {
+                    match held.end().await {
                         Ok(()) => println!("released {name} {now}"),
                         Err(error) => println!("refused {name} {error}"),
                     }

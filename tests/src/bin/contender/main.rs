@@ -10,6 +10,7 @@
 //! | `try NAME KEY TTL_MS` | the same, or `busy NAME` |
 //! | `hammer NAME KEY TTL_MS` | `granted ..` after as many tries as it takes |
 //! | `permits NAME KEY TTL_MS WEIGHT MAX` | the same, for permits of a semaphore |
+//! | `lead NAME KEY TTL_MS` | the same, for a candidate, whose value is NAME |
 //! | `waiters KEY` | `waiters COUNT`, on the server and in line in this process |
 //! | `look NAME` | `held NAME true/false STAMP` |
 //! | `release NAME` | `released NAME STAMP` (read before the call) or `refused NAME why` |
@@ -105,6 +106,13 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
                 let (sender, receiver) = unbounded_channel();
                 holds.insert(name.to_owned(), sender);
                 let taking = async move { semaphore.acquire().await.map(Some) };
+                tokio::spawn(hold::hold(name.to_owned(), taking, receiver));
+            }
+            ["lead", name, key, ttl] => {
+                let campaign = locks.election(key).ttl(millis(ttl)).campaign(name);
+                let (sender, receiver) = unbounded_channel();
+                holds.insert(name.to_owned(), sender);
+                let taking = async { campaign.await.map(Some) };
                 tokio::spawn(hold::hold(name.to_owned(), taking, receiver));
             }
             ["waiters", key] => {
