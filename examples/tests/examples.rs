@@ -11,12 +11,13 @@ use lock_examples::PrivateServer;
 
 use program::{Ended, Running, command, run};
 
-const EXAMPLES: [&str; 5] = [
+const EXAMPLES: [&str; 6] = [
     "after_commit",
     "quickstart",
     "annotated_service",
     "reentrant_service",
     "workers",
+    "leader",
 ];
 
 /// The rows of a table in the output: the lines that begin with two spaces, a number and two spaces.
@@ -210,6 +211,18 @@ fn workers_run_on_the_server_of_redis_url_and_leave_it_clean() {
         output.starts_with("The lock lives on the server of REDIS_URL"),
         "{output}"
     );
+}
+
+#[test]
+fn leaders_follow_one_another_with_growing_terms() {
+    let output = run("leader", None).success();
+    let rows = rows(&output);
+    let ends: Vec<_> = rows.iter().map(|row| row[3]).collect();
+    let expected = ["-", "was killed", "was paused past its term", "resigned"];
+    assert_eq!(ends, expected, "{output}");
+    let terms: Vec<u64> = rows.iter().map(|row| row[2].parse().unwrap()).collect();
+    assert!(terms.is_sorted_by(|a, b| a < b), "{output}");
+    assert!(rows[1..].iter().all(|row| row[1] != rows[0][1]), "{output}");
 }
 
 fn owners_travel_and_strangers_wait(url: Option<&str>) {

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// How many promises the page has.
-const PROMISES: usize = 18;
+const PROMISES: usize = 19;
 
 /// What a promise says that has no test for this reason.
 const NOT_BUILT: &str = "Not built yet";

@@ -5,6 +5,7 @@
 //! - [A cache that one caller rebuilds](#a-cache-that-one-caller-rebuilds)
 //! - [A cache with many readers](#a-cache-with-many-readers)
 //! - [At most eight calls to a provider](#at-most-eight-calls-to-a-provider)
+//! - [A job of the one leader](#a-job-of-the-one-leader)
 //! - [The lock outside the database transaction](#the-lock-outside-the-database-transaction)
 //! - [The fencing token in SQL](#the-fencing-token-in-sql)
 //!
@@ -242,6 +243,41 @@
 //!
 //! A semaphore limits how many calls run at a time, not how many there are in a second. After a crash, the permits of the process come back after
 //! its ttl. So choose a ttl that is not much longer than a call: the lease is renewed while the call runs.
+//!
+//! # A job of the one leader
+//!
+//! A scheduler runs in each copy of the service, and one of them, the leader, starts the jobs. [`run`](crate::Election::run) campaigns until this copy
+//! leads, runs the loop of the leader, and drops it as soon as the leadership is lost. Then it campaigns again. Each job gets the term: what it
+//! writes names the term, so that a leader that was paused cannot undo the work of the next one (see
+//! [the fencing token in SQL](#the-fencing-token-in-sql)). Others ask [`observe`](crate::Election::observe) where the leader is.
+//!
+//! ```
+//! use lock_core::{LockError, LockManager};
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let locks = LockManager::connect("memory://").await?;
+//! # async fn start_due_jobs(_term: u64) -> bool { true }
+//! # async fn database_is_gone() -> bool { false }
+//! let election = locks
+//!     .election("scheduler")
+//!     .ttl(Duration::from_secs(10))
+//!     .step_down_if(|| async { database_is_gone().await });
+//! election
+//!     .run("http://10.0.0.7:8080", async move |leadership| {
+//!         let mut minute = tokio::time::interval(Duration::from_secs(60));
+//!         loop {
+//!             minute.tick().await;
+//!             let stop = start_due_jobs(leadership.term().get()).await;
+//!             if stop {
+//!                 break;
+//!             }
+//!         }
+//!     })
+//!     .await?;
+//! # Ok(()) }
+//! ```
 //!
 //! # The lock outside the database transaction
 //!
