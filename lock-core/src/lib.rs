@@ -13,6 +13,7 @@
 //! | a scope that is cancelled when the lock is lost | [`Lock::with`] |
 //! | to skip work that is running elsewhere | [`Lock::try_acquire`] |
 //! | functions that take one lock and call each other | [`ReentrantLock`], or the argument `reentrant` of the attribute |
+//! | several locks at once, all or none | [`LockManager::all`], or the argument `keys` of the attribute |
 //! | at most `n` holders at a time, over all processes: calls to a provider, licences | [`LockManager::semaphore`], or the arguments `max` and `permits` of the attribute |
 //! | many readers at a time, or one writer | [`LockManager::rw_lock`], or the argument `mode` of the attribute |
 //! | many holders at once, each with a part of limited stock | [`LockManager::segmented_lock`] |
@@ -246,6 +247,7 @@ pub use crate::face::latch::Latch;
 pub use crate::face::list::{ListedLock, LockList};
 pub use crate::face::lock::Lock;
 pub use crate::face::manager::LockManager;
+pub use crate::face::multi_lock::{MultiGuard, MultiLock};
 pub use crate::face::observe;
 pub use crate::face::reentrant::ReentrantLock;
 pub use crate::face::rw_lock::{ReadGuard, RwLock, WriteGuard};

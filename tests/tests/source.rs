@@ -40,9 +40,10 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 34] = [
+const ENGINE: [&str; 35] = [
     "look",
     "mod",
+    "together",
     "acquire",
     "task",
     "sweep",

@@ -58,6 +58,8 @@ pub(crate) struct Traits {
     pub(crate) hands_over: bool,
     /// One command can release the lock and ask for another acquisition of it.
     pub(crate) passes: bool,
+    /// One command can take several of them: all or none.
+    pub(crate) taken_together: bool,
     /// All acquisitions of one owner share a lease, in any process.
     pub(crate) has_owners: bool,
     /// A holder that acquires it again waits for itself, even where the second share fits beside the first: a waiter between them
@@ -88,6 +90,7 @@ const SHARED: Traits = Traits {
     forms_line: false,
     hands_over: false,
     passes: false,
+    taken_together: false,
     has_owners: false,
     excludes_itself: false,
     is_shared: true,
@@ -127,6 +130,7 @@ impl Kind {
                 forms_line: true,
                 hands_over: true,
                 passes: true,
+                taken_together: true,
                 has_owners: false,
                 excludes_itself: true,
                 is_shared: false,
@@ -139,6 +143,7 @@ impl Kind {
                 forms_line: true,
                 hands_over: false,
                 passes: false,
+                taken_together: false,
                 has_owners: true,
                 excludes_itself: true,
                 is_shared: false,

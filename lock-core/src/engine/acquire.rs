@@ -70,19 +70,24 @@ pub(crate) async fn acquire(
 }
 
 /// A hold for which there is no guard yet. If a subscriber or an observer panics, its drop releases the lock.
-struct Unclaimed<'a> {
+pub(super) struct Unclaimed<'a> {
     shared: &'a Shared,
     hold: Option<Arc<Hold>>,
 }
 
-impl Unclaimed<'_> {
-    fn get(&self) -> &Arc<Hold> {
+impl<'a> Unclaimed<'a> {
+    pub(super) fn new(shared: &'a Shared, hold: Arc<Hold>) -> Self {
+        let hold = Some(hold);
+        Self { shared, hold }
+    }
+
+    pub(super) fn get(&self) -> &Arc<Hold> {
         self.hold
             .as_ref()
             .unwrap_or_else(|| unreachable!("not claimed yet"))
     }
 
-    fn claim(mut self) -> Arc<Hold> {
+    pub(super) fn claim(mut self) -> Arc<Hold> {
         self.hold
             .take()
             .unwrap_or_else(|| unreachable!("claimed once"))
@@ -107,17 +112,21 @@ async fn until_acquired<'a>(
     loop {
         match once(shared, request.clone(), patience, &mut answered).await {
             Ok(Some((hold, how))) => {
-                let hold = Some(hold);
-                return Ok((Unclaimed { shared, hold }, how));
+                return Ok((Unclaimed::new(shared, hold), how));
             }
             Ok(None) => {}
-            // An error that looks like a shutdown or a broken connection may be the end of the engine's runtime.
-            Err(error @ (LockError::ShutDown | LockError::Unavailable { .. })) => {
-                shared.check_alive()?;
-                return Err(error);
-            }
-            Err(error) => return Err(error),
+            Err(error) => return Err(blamed(shared, error)),
         }
+    }
+}
+
+/// An error that looks like a shutdown or a broken connection may be the end of the engine's runtime.
+pub(super) fn blamed(shared: &Shared, error: LockError) -> LockError {
+    match error {
+        LockError::ShutDown | LockError::Unavailable { .. } => {
+            shared.check_alive().err().unwrap_or(error)
+        }
+        error => error,
     }
 }
 
@@ -172,14 +181,12 @@ async fn beside(
             holder: None,
         });
     }
-    let queue = Queue::Beside(shared.acquisition(&request)?);
-    let hold = Arc::new(Hold::new(request));
-    let waiter = Waiter::new(shared, patience, queue, hold, answered);
+    let waiter = Waiter::beside(shared, request, patience, answered)?;
     Ok(tried(one_try, waiter.run().await?))
 }
 
 /// A try after the drop of a guard of this process must not find the lock held by that guard.
-async fn after_own_release(
+pub(super) async fn after_own_release(
     shared: &Shared,
     request: &LockRequest,
     patience: Patience,
@@ -225,12 +232,12 @@ enum Queue {
 }
 
 /// A waiter. Dropping it leaves its queue, and undoes what it did.
-struct Waiter<'a> {
+pub(super) struct Waiter<'a> {
     shared: &'a Arc<Shared>,
     patience: Patience,
     retries: Retries,
     queue: Queue,
-    hold: Arc<Hold>,
+    pub(super) hold: Arc<Hold>,
     /// The server answered the last request that was not made for a line.
     answered: &'a mut bool,
     /// It has waited for another holder.
@@ -265,7 +272,19 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    async fn run(mut self) -> Result<Option<Acquired>, LockError> {
+    /// A waiter beside the line.
+    pub(super) fn beside(
+        shared: &'a Arc<Shared>,
+        request: LockRequest,
+        patience: Patience,
+        answered: &'a mut bool,
+    ) -> Result<Self, LockError> {
+        let queue = Queue::Beside(shared.acquisition(&request)?);
+        let hold = Arc::new(Hold::new(request));
+        Ok(Self::new(shared, patience, queue, hold, answered))
+    }
+
+    pub(super) async fn run(mut self) -> Result<Option<Acquired>, LockError> {
         loop {
             match self.step() {
                 Step::Held { alone, handed_over } => {
@@ -338,16 +357,7 @@ impl<'a> Waiter<'a> {
 
     /// Sends one request, and passes the answer on to the acquisition.
     async fn ask(&mut self, acquisition: &Arc<Acquisition>, reserve: u64) -> Result<(), LockError> {
-        if let Some(connecting) = self.shared.store.connecting(&acquisition.key) {
-            // A waiter that gives up before a connection exists leaves nothing on the server.
-            let connected = match within(self.patience.end(), connecting).await {
-                Some(Ok(())) => Ok(()),
-                Some(Err(error)) => self.failed(acquisition, error).await,
-                None => Err(self.no_answer()),
-            };
-            // The waiter asks in its next step.
-            lock(&acquisition.life).state.interrupted();
-            acquisition.asked_for(&self.hold);
+        if let Some(connected) = self.connect(acquisition).await {
             return connected;
         }
         // The acquisition that has the lock for the owner here before the request.
@@ -368,13 +378,9 @@ impl<'a> Waiter<'a> {
         let Some(answer) = answer else {
             return Err(self.no_answer());
         };
-        self.heard(answer.is_ok());
-        if self.hold.phase() != Status::Pending || lock(&acquisition.life).state.is_over() {
-            // The waiter did not run and was passed over, or its manager was shut down. Another waiter may be asking by now.
-            request.settle_late();
+        if !self.read(acquisition, request, &answer) {
             return Ok(());
         }
-        request.read(&answer);
         let held_for = self.answered(acquisition, answer, owners).await;
         acquisition.asked_for(&self.hold);
         // Set the check only now: one that falls due during a request is put off, and subscribing may take longer than that.
@@ -384,8 +390,42 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
+    /// Waits for a connection, if there is none: then the waiter asks in its next step.
+    pub(super) async fn connect(
+        &mut self,
+        acquisition: &Arc<Acquisition>,
+    ) -> Option<Result<(), LockError>> {
+        let connecting = self.shared.store.connecting(&acquisition.key)?;
+        // A waiter that gives up before a connection exists leaves nothing on the server.
+        let connected = match within(self.patience.end(), connecting).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => self.failed(acquisition, error).await,
+            None => Err(self.no_answer()),
+        };
+        lock(&acquisition.life).state.interrupted();
+        acquisition.asked_for(&self.hold);
+        Some(connected)
+    }
+
+    /// Passes an answer on to the acquisition. Returns false if it is not for this waiter any more.
+    pub(super) fn read(
+        &mut self,
+        acquisition: &Arc<Acquisition>,
+        request: Outstanding<'_>,
+        answer: &Result<Answer, StoreError>,
+    ) -> bool {
+        self.heard(answer.is_ok());
+        if self.hold.phase() != Status::Pending || lock(&acquisition.life).state.is_over() {
+            // The waiter did not run and was passed over, or its manager was shut down. Another waiter may be asking by now.
+            request.settle_late();
+            return false;
+        }
+        request.read(answer);
+        true
+    }
+
     /// What follows from an answer. Returns the rest of the holder's lease, if the waiter has to wait.
-    async fn answered(
+    pub(super) async fn answered(
         &mut self,
         acquisition: &Arc<Acquisition>,
         answer: Result<Answer, StoreError>,
@@ -451,7 +491,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// The acquisition that asks for this waiter, or for the first of its line.
-    fn asks(&self) -> Option<Arc<Acquisition>> {
+    pub(super) fn asks(&self) -> Option<Arc<Acquisition>> {
         match &self.queue {
             Queue::Line(line) => line.pending(),
             Queue::Beside(acquisition) | Queue::Server(acquisition) => {
@@ -607,7 +647,7 @@ impl<'a> Waiter<'a> {
     }
 
     /// Decides after a failed request: try again after a pause, or give up.
-    async fn after(
+    pub(super) async fn after(
         &mut self,
         acquisition: &Arc<Acquisition>,
         error: StoreError,

@@ -8,7 +8,7 @@
 //! ```
 //! One atomic byte, so that a guard answers `is_held()` without a lock. A hold that has ended never begins again.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -97,6 +97,8 @@ pub(crate) struct Hold {
     phase: AtomicU8,
     /// What the observer was told: `BEGUN`, `ENDED`, or both.
     told: AtomicU8,
+    /// It is one of several, not all of which are held yet: it is not kept for a minimum time.
+    is_part: AtomicBool,
     begun: AtomicU64,
     fence: AtomicU64,
     acquisition: OnceLock<Arc<Acquisition>>,
@@ -113,6 +115,7 @@ impl Hold {
             request,
             phase: AtomicU8::new(PENDING),
             told: AtomicU8::new(0),
+            is_part: AtomicBool::new(false),
             begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
             acquisition: OnceLock::new(),
@@ -334,10 +337,16 @@ impl Hold {
         self.phase.load(Ordering::SeqCst) == HELD
     }
 
+    /// It is one of several, not all of which are held yet; or all are.
+    pub(crate) fn set_part(&self, is_part: bool) {
+        self.is_part.store(is_part, Ordering::Relaxed);
+    }
+
     /// The moment until which the lock must be kept although no client needs it.
     pub(crate) fn keep_until(&self) -> Moment {
         match self.phase.load(Ordering::SeqCst) {
             PENDING | HANDED | UNTAKEN => Moment(0),
+            _ if self.is_part.load(Ordering::Relaxed) => Moment(0),
             _ => self.begun() + self.request.at_least,
         }
     }

@@ -62,6 +62,7 @@ mod sweep;
 mod task;
 #[cfg(test)]
 mod tests;
+mod together;
 mod wake_cell;
 mod yield_turn;
 
@@ -90,6 +91,7 @@ pub(crate) use self::release::confirmed;
 pub(crate) use self::reweigh::reweigh;
 pub(crate) use self::shared::Then;
 use self::shared::{Command, Shared};
+pub(crate) use self::together::together;
 use crate::base::config::Config;
 use crate::base::error::{LockError, LossReason};
 use crate::base::rt::Handle;

@@ -24,6 +24,14 @@ impl Limit {
             Some(limit) => Self::Within(limit),
         }
     }
+
+    /// This limit, or the default for a wait without one.
+    pub(crate) fn or(self, default: Option<Duration>) -> Self {
+        match (self, default) {
+            (Self::Forever, Some(wait)) => Self::Within(wait),
+            (limit, _) => limit,
+        }
+    }
 }
 
 /// A [`Limit`] that has begun. Without a limit the clock is not read.

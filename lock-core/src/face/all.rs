@@ -1,65 +1,227 @@
-//! Several locks at once: all or none.
+//! Acquisition of several locks at once: all or none.
 
+use std::collections::HashSet;
 use std::panic::Location;
+use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
-use tokio::time::Instant;
+use futures_util::future::{join_all, pending, select_all};
+use tokio::time::{Instant, timeout};
 
 use crate::base::error::LockError;
+use crate::base::observe::AcquiredHow;
 use crate::base::owner::Owner;
 use crate::engine::Limit;
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 
-/// Acquires all of these locks, or none. Every caller acquires them in the order of their names, so no two callers can wait for each
-/// other; a key that is named twice is acquired once. The guards are in the order of the handles. The limit is for all of them
-/// together.
+/// Maximum locks of one request. It blocks all other clients of the server while it runs.
+const MOST: usize = 64;
+
+/// Each of these keys once, in their order.
+pub(crate) fn distinct<K: AsRef<str>>(keys: impl IntoIterator<Item = K>) -> Vec<K> {
+    let mut known = HashSet::new();
+    let keys = keys.into_iter();
+    keys.filter(|key| known.insert(key.as_ref().to_owned()))
+        .collect()
+}
+
+/// Acquires all of these locks of one manager, each of which is named once. The guards are in the order of the handles. The limit is
+/// for all of them together.
 pub(crate) async fn acquire_all(
     locks: Vec<LockHandle>,
     owner: Option<Owner>,
-    limit: Option<Duration>,
+    limit: Limit,
     at: &'static Location<'static>,
 ) -> Result<Box<[LockGuard]>, LockError> {
-    if locks.is_empty() {
+    let Some(first) = locks.first() else {
         return Err(LockError::InvalidKey {
             key: String::new(),
             reason: "no key was given: name at least one",
         });
-    }
+    };
+    let engine = Arc::clone(&first.engine);
     let mut order: Vec<usize> = (0..locks.len()).collect();
-    order.sort_by_key(|&n| (locks[n].name(), n));
-    order.dedup_by_key(|n| locks[*n].name());
-    let started = Instant::now();
-    let mut taken: Vec<(usize, LockGuard)> = Vec::with_capacity(order.len());
-    for n in order {
-        // At least a millisecond: zero would mean one try, with the error `Busy` instead of `TimedOut`.
-        let left = limit.map(|limit| match limit {
-            Duration::ZERO => limit,
-            limit => limit
-                .saturating_sub(started.elapsed())
-                .max(Duration::from_millis(1)),
-        });
-        let acquiring = locks[n].take(Limit::of(left), owner.clone(), at);
-        match acquiring.await {
-            Ok(guard) => taken.push((n, guard)),
-            Err(error) => {
-                release_all(taken.iter().map(|(_, guard)| guard)).await;
-                return Err(error);
+    order.sort_by_key(|&n| locks[n].name());
+    let wanted = Wanted {
+        locks,
+        order,
+        owner,
+        limit: limit.or(engine.shared.config.default_wait),
+        started: Instant::now(),
+        at,
+    };
+    engine.run(wanted.acquire()).await
+}
+
+/// The first of these guards that loses its lock.
+pub(crate) async fn first_lost(guards: &[LockGuard]) -> &LockGuard {
+    if guards.is_empty() {
+        return pending().await;
+    }
+    let losses = guards.iter().map(|guard| {
+        Box::pin(async move {
+            guard.lost().await;
+            guard
+        })
+    });
+    select_all(losses).await.0
+}
+
+/// Releases all of them at once, after the work is done or because it cannot begin.
+pub(crate) async fn release_all(guards: &[LockGuard]) {
+    join_all(guards.iter().map(LockGuard::release_quietly)).await;
+}
+
+/// One call for several locks.
+struct Wanted {
+    locks: Vec<LockHandle>,
+    /// The places of the locks, by their names. Each program waits in this order, so no two of them wait for each other.
+    order: Vec<usize>,
+    owner: Option<Owner>,
+    limit: Limit,
+    started: Instant,
+    at: &'static Location<'static>,
+}
+
+impl Wanted {
+    async fn acquire(self) -> Result<Box<[LockGuard]>, LockError> {
+        for lock in &self.locks {
+            lock.check(self.owner.clone(), self.limit, self.at)?;
+        }
+        let groups = self.groups()?;
+        let is_try = matches!(self.limit, Limit::Try);
+        if is_try {
+            loop {
+                if let Some(guards) = self.try_all(&groups, AcquiredHow::Tried).await? {
+                    return Ok(guards);
+                }
+            }
+        }
+        // Usually all are free: then this saves the round trips of the wait. It must not take longer than the whole wait.
+        if groups.len() < self.order.len() {
+            let trying = self.try_all(&groups, AcquiredHow::Free);
+            let tried = match self.left() {
+                Some(left) => timeout(left, trying).await.unwrap_or(Ok(None)),
+                None => trying.await,
+            };
+            match tried {
+                Ok(Some(guards)) => return Ok(guards),
+                Ok(None) | Err(LockError::Busy { .. } | LockError::Unavailable { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        loop {
+            if let Some(guards) = self.in_order().await? {
+                return Ok(guards);
             }
         }
     }
-    taken.sort_by_key(|(n, _)| *n);
-    let guards: Box<[_]> = taken.into_iter().map(|(_, guard)| guard).collect();
-    // The first lock may have been lost during the wait for the last one.
-    if let Some(lost) = guards.iter().find(|guard| !guard.is_held()) {
-        let error = lost.lost_error().await;
-        release_all(guards.iter()).await;
-        return Err(error);
+
+    /// The places of the locks that one request can take.
+    fn groups(&self) -> Result<Vec<Vec<usize>>, LockError> {
+        let mut groups: Vec<Vec<usize>> = Vec::new();
+        'locks: for &n in &self.order {
+            for group in &mut groups {
+                let other = &self.locks[group[0]];
+                if group.len() < MOST && self.locks[n].is_taken_with(other)? {
+                    group.push(n);
+                    continue 'locks;
+                }
+            }
+            groups.push(vec![n]);
+        }
+        Ok(groups)
     }
-    Ok(guards)
+
+    /// One try for each group. `None` if a lock was lost meanwhile.
+    async fn try_all(
+        &self,
+        groups: &[Vec<usize>],
+        how: AcquiredHow,
+    ) -> Result<Option<Box<[LockGuard]>>, LockError> {
+        let mut taken = Taken::default();
+        for group in groups {
+            let tried = if let [one] = group[..] {
+                let taking = self.locks[one].take(Limit::Try, self.owner.clone(), self.at);
+                Box::pin(taking).await.map(|guard| vec![guard])
+            } else {
+                let locks: Vec<_> = group.iter().map(|&n| &self.locks[n]).collect();
+                Box::pin(LockHandle::take_together(&locks, how, self.at)).await
+            };
+            match tried {
+                Ok(guards) => taken.add(group, guards),
+                Err(error) => return taken.fail(error).await,
+            }
+        }
+        Ok(taken.complete().await)
+    }
+
+    /// Waits for one lock after the other, and holds the earlier ones. `None` if one of these was lost: then the wait for the later ones
+    /// is of no use.
+    async fn in_order(&self) -> Result<Option<Box<[LockGuard]>>, LockError> {
+        let mut taken = Taken::default();
+        for &n in &self.order {
+            let limit = Limit::of(self.left());
+            let acquiring = Box::pin(self.locks[n].take(limit, self.owner.clone(), self.at));
+            let outcome = tokio::select! {
+                biased;
+                _ = first_lost(&taken.guards) => break,
+                outcome = acquiring => outcome,
+            };
+            match outcome {
+                Ok(guard) => taken.add(&[n], vec![guard]),
+                Err(error) => return taken.fail(error).await,
+            }
+        }
+        Ok(taken.complete().await)
+    }
+
+    /// The rest of the limit. At least a millisecond: zero would be one try, with the error `Busy` instead of `TimedOut`.
+    fn left(&self) -> Option<Duration> {
+        match self.limit {
+            Limit::Try => Some(Duration::ZERO),
+            Limit::Within(limit) => {
+                let left = limit.saturating_sub(self.started.elapsed());
+                Some(left.max(Duration::from_millis(1)))
+            }
+            Limit::Forever => None,
+        }
+    }
 }
 
-async fn release_all<'a>(guards: impl Iterator<Item = &'a LockGuard>) {
-    join_all(guards.map(LockGuard::release_quietly)).await;
+/// The locks that a call has so far, and their places.
+#[derive(Default)]
+struct Taken {
+    guards: Vec<LockGuard>,
+    places: Vec<usize>,
+}
+
+impl Taken {
+    fn add(&mut self, places: &[usize], guards: Vec<LockGuard>) {
+        for guard in &guards {
+            guard.set_part(true);
+        }
+        self.guards.extend(guards);
+        self.places.extend(places);
+    }
+
+    async fn fail<T>(self, error: LockError) -> Result<T, LockError> {
+        release_all(&self.guards).await;
+        Err(error)
+    }
+
+    /// The guards by their places. `None` if a lock was lost: then all are released.
+    async fn complete(self) -> Option<Box<[LockGuard]>> {
+        if !self.guards.iter().all(LockGuard::is_held) {
+            release_all(&self.guards).await;
+            return None;
+        }
+        for guard in &self.guards {
+            guard.set_part(false);
+        }
+        let mut taken: Vec<_> = self.places.into_iter().zip(self.guards).collect();
+        taken.sort_by_key(|(place, _)| *place);
+        Some(taken.into_iter().map(|(_, guard)| guard).collect())
+    }
 }

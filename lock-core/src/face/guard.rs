@@ -65,25 +65,40 @@ impl fmt::Debug for LockGuard {
 
 impl LockGuard {
     pub(crate) fn new(engine: Arc<Engine>, hold: Arc<Hold>) -> Self {
-        let mut guard = Self {
+        let mut guard = Self::untraced(engine, hold);
+        guard.trace();
+        guard
+    }
+
+    /// A guard whose span has not begun.
+    pub(crate) fn untraced(engine: Arc<Engine>, hold: Arc<Hold>) -> Self {
+        Self {
             view: LockView { engine, hold },
             traced: None,
-        };
-        // After the guard is made: if a subscriber panics here, the drop of the guard releases the lock.
+        }
+    }
+
+    /// Begins the span of the hold. After the guard is made: if a subscriber panics here, the drop of the guard releases the lock.
+    pub(crate) fn trace(&mut self) {
         let span = tracing::debug_span!(
             target: "lock_core",
             "lock.hold",
-            key = guard.key(),
-            label = guard.view.hold.request.label,
-            fencing_token = guard.fencing_token().get(),
+            key = self.key(),
+            label = self.view.hold.request.label,
+            fencing_token = self.fencing_token().get(),
             outcome = Empty,
             held_ms = Empty
         );
         if !span.is_disabled() {
-            let since = guard.view.engine.shared.clock.now();
-            guard.traced = Some(Box::new(Traced { span, since }));
+            let since = self.view.engine.shared.clock.now();
+            self.traced = Some(Box::new(Traced { span, since }));
         }
-        guard
+    }
+
+    /// It is one of several, not all of which are held yet; or all are. Until then no work is done under it, and it is not kept for a
+    /// minimum time.
+    pub(crate) fn set_part(&self, is_part: bool) {
+        self.view.hold.set_part(is_part);
     }
 
     /// The key of the lock, without the prefix.

@@ -9,10 +9,11 @@ use crate::base::config::{check_at_least, check_max_hold, check_share};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::kind::Share;
+use crate::base::observe::AcquiredHow;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::time::Span;
-use crate::engine::{Engine, Limit, LockRequest, acquire};
+use crate::engine::{Engine, Limit, LockRequest, acquire, together};
 use crate::face::guard::LockGuard;
 use crate::face::inspect::LockInfo;
 use crate::face::scope::Scope;
@@ -116,19 +117,10 @@ impl LockHandle {
         let request = self.request(owner, at);
         let engine = Arc::clone(&self.engine);
         async move {
-            let mut request = request?;
-            // The task that waits, which may be another one than the one that made the future.
-            request.place = Place::of(at);
-            let limit = match (limit, engine.shared.config.default_wait) {
-                (Limit::Forever, Some(wait)) if !request.key.traits().is_led => Limit::Within(wait),
-                (limit, _) => limit,
-            };
-            let waits = !matches!(limit, Limit::Try);
-            if Scope::excludes(&engine, &request, waits) {
-                return Err(LockError::Deadlock {
-                    key: request.key.name().to_owned(),
-                });
-            }
+            let request = request?;
+            let default = engine.shared.config.default_wait;
+            let limit = limit.or(default.filter(|_| !request.key.traits().is_led));
+            let request = entered(&engine, request, limit, at)?;
             let hold = if engine.has_own_thread() {
                 Box::pin(engine.run(acquire(&engine.shared, request, limit))).await
             } else {
@@ -137,6 +129,42 @@ impl LockHandle {
             };
             Ok(LockGuard::new(engine, hold?))
         }
+    }
+
+    /// Whether a request for this lock could be made now.
+    pub(crate) fn check(
+        &self,
+        owner: Option<Owner>,
+        limit: Limit,
+        at: &'static Location<'static>,
+    ) -> Result<(), LockError> {
+        entered(&self.engine, self.request(owner, at)?, limit, at).map(drop)
+    }
+
+    /// Whether one request can take both.
+    pub(crate) fn is_taken_with(&self, other: &Self) -> Result<bool, LockError> {
+        let store = &self.engine.shared.store;
+        Ok(store.takes_together(self.key()?, other.key()?))
+    }
+
+    /// One try for all of them, in one request.
+    pub(crate) async fn take_together(
+        locks: &[&Self],
+        how: AcquiredHow,
+        at: &'static Location<'static>,
+    ) -> Result<Vec<LockGuard>, LockError> {
+        let engine = &locks[0].engine;
+        let requests = locks.iter().map(|lock| {
+            let request = lock.request(None, at)?;
+            entered(engine, request, Limit::Try, at)
+        });
+        let requests = requests.collect::<Result<_, _>>()?;
+        let holds = together(&engine.shared, requests, how).await?;
+        let guards = holds.into_iter();
+        let guards = guards.map(|hold| LockGuard::untraced(Arc::clone(engine), hold));
+        let mut guards: Vec<_> = guards.collect();
+        guards.iter_mut().for_each(LockGuard::trace);
+        Ok(guards)
     }
 
     pub(crate) async fn with<T>(
@@ -190,6 +218,23 @@ impl LockHandle {
             observed: config.observed.clone(),
         })
     }
+}
+
+/// The request of the task that waits, which may be another one than the one that made the future. Fails inside a scope that holds the
+/// lock.
+fn entered(
+    engine: &Arc<Engine>,
+    mut request: LockRequest,
+    limit: Limit,
+    at: &'static Location<'static>,
+) -> Result<LockRequest, LockError> {
+    request.place = Place::of(at);
+    if Scope::excludes(engine, &request, !matches!(limit, Limit::Try)) {
+        return Err(LockError::Deadlock {
+            key: request.key.name().to_owned(),
+        });
+    }
+    Ok(request)
 }
 
 fn checked(name: &str, key: Result<LockKey, LockError>) -> Result<Arc<LockKey>, Arc<Refused>> {

@@ -6,11 +6,13 @@ use std::time::Duration;
 use crate::base::error::LockError;
 use crate::base::finding::Finding;
 use crate::engine::Engine;
+use crate::face::all::distinct;
 use crate::face::builder::LockManagerBuilder;
 use crate::face::election::Election;
 use crate::face::latch::Latch;
 use crate::face::list::LockList;
 use crate::face::lock::Lock;
+use crate::face::multi_lock::MultiLock;
 use crate::face::reentrant::ReentrantLock;
 use crate::face::rw_lock::RwLock;
 use crate::face::segmented::SegmentedLock;
@@ -145,6 +147,24 @@ impl LockManager {
     /// ```
     pub fn lock(&self, key: impl AsRef<str>) -> Lock {
         Lock::new(Arc::clone(&self.engine), key.as_ref())
+    }
+
+    /// A handle to the locks of these keys, which one guard holds: all or none. They are the same locks as those of [`lock`](Self::lock).
+    /// A key that is named twice is taken once. No I/O; a key that cannot be used, or an empty list, is reported when they are acquired.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let accounts = [7, 9, 12];
+    /// let guard = locks.all(accounts.map(|id| format!("account:{id}"))).acquire().await?;
+    /// assert!(guard.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub fn all(&self, keys: impl IntoIterator<Item = impl AsRef<str>>) -> MultiLock {
+        let keys = distinct(keys).into_iter();
+        MultiLock::new(keys.map(|key| self.lock(key).handle).collect())
     }
 
     /// A handle to the reentrant lock named `key`, which is compatible with Redisson's `RLock`. No I/O; a key that cannot be used

@@ -1,6 +1,5 @@
 //! What users see. The root of the crate re-exports it.
 
-#[cfg(feature = "macros")]
 pub(crate) mod all;
 pub(crate) mod builder;
 pub(crate) mod connect;
@@ -14,6 +13,7 @@ pub(crate) mod latch;
 pub(crate) mod list;
 pub(crate) mod lock;
 pub(crate) mod manager;
+pub(crate) mod multi_lock;
 pub mod observe;
 pub(crate) mod reentrant;
 pub(crate) mod rw_lock;

@@ -26,7 +26,8 @@ pub use self::outcome::{
     trace_swallowed,
 };
 pub use self::owner::{NamesOwner, enclosing_owner, owner};
-pub use self::take::{enter, enter_all};
+pub use self::take::{enter, enter_all, listed};
+use crate::face::all::{first_lost, release_all};
 use crate::face::scope::Scope;
 pub use crate::{LockError, LockGuard, LockManager};
 
@@ -107,10 +108,7 @@ impl BodyHold {
     async fn lost(&self) -> LockError {
         match self.guards() {
             [one] => one.lost_error().await,
-            many => {
-                let losses = many.iter().map(|guard| Box::pin(guard.lost_error()));
-                futures_util::future::select_all(losses).await.0
-            }
+            many => first_lost(many).await.lost_error().await,
         }
     }
 
@@ -125,10 +123,7 @@ impl BodyHold {
     async fn release(&self) {
         match self.guards() {
             [one] => one.release_quietly().await,
-            many => {
-                let releases = many.iter().map(LockGuard::release_quietly);
-                futures_util::future::join_all(releases).await;
-            }
+            many => release_all(many).await,
         }
     }
 }

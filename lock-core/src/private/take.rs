@@ -7,7 +7,7 @@ use crate::base::error::LockError;
 use crate::base::kind::Share;
 use crate::base::owner::Owner;
 use crate::engine::Limit;
-use crate::face::all::acquire_all;
+use crate::face::all::{acquire_all, distinct};
 use crate::face::handle::LockHandle;
 use crate::face::manager::LockManager;
 
@@ -40,12 +40,16 @@ pub fn enter_all<'a>(
     let manager = manager(client);
     Box::pin(async move {
         let manager = manager?;
-        let locks = keys
-            .iter()
-            .map(|key| options.lock(&manager, owner.is_some(), key));
-        let locks = locks.collect();
-        acquire_all(locks, owner, options.wait, at).await
+        let keys = distinct(&keys).into_iter();
+        let locks = keys.map(|key| options.lock(&manager, owner.is_some(), key));
+        acquire_all(locks.collect(), owner, Limit::of(options.wait), at).await
     })
+}
+
+/// The keys of a list that the program makes.
+pub fn listed(keys: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
+    let keys = keys.into_iter();
+    keys.map(|key| key.as_ref().to_owned()).collect()
 }
 
 fn manager(client: Option<&LockManager>) -> Result<LockManager, LockError> {

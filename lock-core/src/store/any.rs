@@ -6,11 +6,11 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 
 use super::quorum::NOT_OVER_A_QUORUM;
-use super::redis::{count_down, election, permits};
+use super::redis::{count_down, election, exclusive, permits};
 use super::{
     Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, LatchSnapshot, LeaderSnapshot,
     MemoryStore, Passed, QuorumStore, RedisStore, Released, Renewal, Resized, Reweigh, Reweighed,
-    Scanned, Snapshot, Store, StoreError, Subscription,
+    Scanned, Snapshot, Store, StoreError, Subscription, Together,
 };
 use crate::base::finding::Finding;
 use crate::base::key::{Announced, LockKey, Prefix};
@@ -116,6 +116,32 @@ impl AnyStore {
 }
 
 impl AnyStore {
+    /// Whether one request can take both locks.
+    pub(crate) fn takes_together(&self, one: &LockKey, other: &LockKey) -> bool {
+        let are_taken = one.traits().taken_together && other.traits().taken_together;
+        are_taken
+            && match self {
+                Self::Memory(_) => true,
+                Self::Redis(store) => store.has_in_one_slot(one, other),
+                // Each node would have to take back what a majority did not grant.
+                Self::Quorum(_) => false,
+            }
+    }
+
+    /// Takes all of these locks, each two of which it [takes together](Self::takes_together), or none. Safe to repeat with the same
+    /// tokens.
+    pub(crate) async fn acquire_all(
+        &self,
+        attempts: &[Attempt<'_>],
+    ) -> Result<Together, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.acquire_all(attempts)),
+            Self::Redis(store) => exclusive::acquire_all(store, attempts).await,
+            Self::Quorum(_) => Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into())),
+        }
+        .map_err(|error| self.named(error))
+    }
+
     /// Makes a reader a writer, or a writer a reader. `from` is the fencing token of its hold.
     pub(crate) async fn reweigh(
         &self,

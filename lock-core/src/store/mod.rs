@@ -88,6 +88,15 @@ pub(crate) enum Answer {
     },
 }
 
+/// The answer to attempts of one request, for different locks: all are granted, or none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Together {
+    /// The fencing token of each.
+    Granted(Vec<u64>),
+    /// The lock at this place was not granted, for this reason.
+    Refused(usize, Answer),
+}
+
 /// The answer to a [`Reweigh`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reweighed {

@@ -18,7 +18,7 @@ use self::kinds::{Locks, of_kind};
 use super::{
     Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, LatchSnapshot, LeaderSnapshot,
     Passed, Released, Renewal, Resized, Reweigh, Reweighed, Scanned, Snapshot, SnapshotState,
-    Store, StoreError, Subscription,
+    Store, StoreError, Subscription, Together,
 };
 use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
@@ -153,6 +153,23 @@ impl MemoryStore {
         })
     }
 
+    pub(super) fn acquire_all(&self, attempts: &[Attempt<'_>]) -> Together {
+        self.run(|locks| {
+            let mut fences = Vec::with_capacity(attempts.len());
+            for (at, attempt) in attempts.iter().enumerate() {
+                let answer = locks.acquire(*attempt);
+                let Answer::Granted { fence, .. } = answer else {
+                    for Attempt { key, token, .. } in &attempts[..at] {
+                        of_kind!(locks, key.kind(), kind, common => kind.release(common, key, token, None));
+                    }
+                    return Together::Refused(at, answer);
+                };
+                fences.push(fence);
+            }
+            Together::Granted(fences)
+        })
+    }
+
     pub(super) fn resize(&self, key: &LockKey, from: u32, to: u32) -> Resized {
         self.run(|locks| {
             if let Some(kind) = locks.foreign(key) {
@@ -224,12 +241,7 @@ impl MemoryStore {
 
 impl Store for MemoryStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        Ok(self.run(|locks| {
-            if let Some(kind) = locks.foreign(attempt.key) {
-                return Answer::Foreign { kind };
-            }
-            of_kind!(locks, attempt.key.kind(), kind, common => kind.acquire(common, attempt))
-        }))
+        Ok(self.run(|locks| locks.acquire(attempt)))
     }
 
     async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {

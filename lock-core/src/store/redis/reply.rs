@@ -8,6 +8,7 @@ use super::error::garbled;
 use crate::base::token::{Bearer, is_name, number_in};
 use crate::store::{
     Answer, Forced, NO_TTL, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError,
+    Together,
 };
 
 pub(super) type Parsed<T> = Result<T, StoreError>;
@@ -39,6 +40,28 @@ pub(super) fn acquired(value: Value, reserve: u64) -> Parsed<Answer> {
             (Some("foreign"), [_, kind]) => Ok(Answer::Foreign { kind: word(kind)? }),
             _ => Err(garbled()),
         },
+        _ => Err(garbled()),
+    }
+}
+
+/// The reply to a request for `count` locks. A refusal ends with the place of the lock, counted from 1.
+pub(super) fn acquired_all(value: Value, count: usize) -> Parsed<Together> {
+    let Value::Array(mut parts) = value else {
+        return Err(garbled());
+    };
+    if text(parts.first()).is_none() {
+        let fences: Vec<_> = parts.iter().map(number).collect::<Result<_, _>>()?;
+        return if fences.len() == count && !fences.contains(&0) {
+            Ok(Together::Granted(fences))
+        } else {
+            Err(garbled())
+        };
+    }
+    let at = parts.pop().map_or(Ok(0), |at| number(&at))? as usize;
+    match acquired(Value::Array(parts), 0)? {
+        answer @ (Answer::Busy { .. } | Answer::Foreign { .. }) if (1..=count).contains(&at) => {
+            Ok(Together::Refused(at - 1, answer))
+        }
         _ => Err(garbled()),
     }
 }

@@ -22,6 +22,7 @@ use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::rt::Handle;
+use crate::base::slot::slot_of;
 use crate::base::token::ClientId;
 use crate::store::{EventSink, Renewal, StoreError};
 
@@ -125,6 +126,14 @@ impl RedisStore {
             Servers::One(endpoint) => Some(Reached::Only(endpoint)),
             Servers::Cluster(cluster) => cluster.owner(key.lock()).map(Reached::Owner),
             Servers::User(_) => None,
+        }
+    }
+
+    /// Whether one script can have the keys of both locks.
+    pub(in crate::store) fn has_in_one_slot(&self, one: &LockKey, other: &LockKey) -> bool {
+        match &self.servers {
+            Servers::Cluster(_) => slot_of(one.lock()) == slot_of(other.lock()),
+            Servers::One(_) | Servers::User(_) => true,
         }
     }
 

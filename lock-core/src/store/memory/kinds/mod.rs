@@ -9,6 +9,7 @@ use super::announced::{Latches, LeaderRecords};
 use super::common::Common;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
+use crate::store::{Answer, Attempt};
 
 /// All locks of a server.
 pub(super) struct Locks {
@@ -62,6 +63,13 @@ macro_rules! of_kind {
 pub(super) use of_kind;
 
 impl Locks {
+    pub(super) fn acquire(&mut self, attempt: Attempt<'_>) -> Answer {
+        if let Some(kind) = self.foreign(attempt.key) {
+            return Answer::Foreign { kind };
+        }
+        of_kind!(self, attempt.key.kind(), kind, common => kind.acquire(common, attempt))
+    }
+
     /// The locks of all kinds: of exclusive ones those with the prefix, of others all in its namespace.
     pub(super) fn listed(&mut self, prefix: Prefix<'_>) -> Vec<LockKey> {
         let mut listed = Vec::new();

@@ -20,7 +20,7 @@ use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::{RedisStore, Servers};
 use crate::store::redis::wire::{Arg, Guard, Name, queue, renewed, waiters};
 use crate::store::{
-    Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError,
+    Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError, Together,
 };
 
 static ACQUIRE: Lazy<Script> = script!(
@@ -31,6 +31,13 @@ static ACQUIRE: Lazy<Script> = script!(
     "grant.lua",
     "enqueue.lua",
     "acquire.lua"
+);
+static ACQUIRE_ALL: Lazy<Script> = script!(
+    "acquire_all",
+    "prelude.lua",
+    "mint.lua",
+    "grant.lua",
+    "acquire_all.lua"
 );
 static RELEASE: Lazy<Script> = script!(
     "release",
@@ -88,6 +95,29 @@ async fn acquire_alone(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answe
         .run_for(Purpose::Grant, &ACQUIRE, &keys, &args)
         .await?;
     reply::acquired(value, attempt.reserve)
+}
+
+/// Locks of one server, and of one slot in a cluster.
+pub(in crate::store) async fn acquire_all(
+    store: &RedisStore,
+    attempts: &[Attempt<'_>],
+) -> Parsed<Together> {
+    let Some(first) = attempts.first() else {
+        return Ok(Together::Granted(Vec::new()));
+    };
+    let names = attempts.iter().map(|attempt| attempt.key.lock().into());
+    let mut keys: Vec<Name<'_>> = names.collect();
+    keys.extend(attempts.iter().map(|attempt| queue(attempt.key)));
+    keys.extend(attempts.iter().map(|attempt| waiters(attempt.key)));
+    keys.push(store.fence(first.key));
+    let mut args = vec![Arg::Text(store.channel(first.key))];
+    let tokens = attempts.iter().map(|attempt| attempt.token.as_bytes());
+    args.extend(tokens.map(Arg::Bytes));
+    args.extend(attempts.iter().map(|attempt| Arg::Millis(attempt.ttl)));
+    let value = store
+        .run_for(Purpose::Grant, &ACQUIRE_ALL, &keys, &args)
+        .await?;
+    reply::acquired_all(value, attempts.len())
 }
 
 pub(crate) async fn pass(store: &RedisStore, attempt: Attempt<'_>, from: &Token) -> Parsed<Passed> {

@@ -1,0 +1,414 @@
+//! The handle to several exclusive locks that one guard holds.
+
+use std::fmt;
+use std::panic::Location;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::base::error::{LockError, LossReason};
+use crate::base::fencing::FencingToken;
+use crate::engine::Limit;
+use crate::face::all::{acquire_all, first_lost, release_all};
+use crate::face::guard::LockGuard;
+use crate::face::handle::LockHandle;
+use crate::face::scope::Scope;
+
+/// Several exclusive locks, which one [`MultiGuard`] holds: all of them, or none.
+///
+/// For work on several things at once, such as a transfer between accounts, with a list of keys that is known at run time. Made by
+/// [`LockManager::all`](crate::LockManager::all). Each of them is the [`Lock`](crate::Lock) of its key: a caller that holds one of them
+/// alone excludes this one.
+///
+/// # How they are acquired
+///
+/// First all are requested at once. On one server this is one script, which takes all or none: without contention, one round trip. In a
+/// cluster it is one script for each hash slot, so give keys that are often locked together one `{tag}`. Over a quorum they are requested
+/// one by one.
+///
+/// If one of them is busy, the caller waits for one after the other, **in the order of their keys as text**, and holds the earlier ones
+/// meanwhile. All callers wait in this order, in every process and version, so callers of `all` never deadlock. In the queue of each lock
+/// it has its place as every other waiter. If a lock is lost while the caller waits for a later one, it releases what it has and begins
+/// again.
+///
+/// # Common mistakes
+///
+/// - To hold a lock, and to acquire others under it: two callers may then wait for each other. Name all keys in one call.
+/// - A [`max_hold`](Self::max_hold), or a ttl without [renewal](Self::renew), that is shorter than the wait: it counts for each lock from
+///   when that lock is taken, so the first ones are lost, and the wait begins again.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = lock_core::LockManager::connect("memory://").await?;
+/// let (from, to) = ("account:7", "account:9");
+/// let guard = locks.all([from, to]).acquire().await?;
+/// assert!(locks.lock(to).try_acquire().await?.is_none());
+/// // .. move the money ..
+/// guard.release().await?;
+/// # Ok(()) }
+/// ```
+#[derive(Clone)]
+#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
+pub struct MultiLock {
+    /// Each key once.
+    locks: Vec<LockHandle>,
+}
+
+impl fmt::Debug for MultiLock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let keys: Vec<_> = self.keys().collect();
+        f.debug_struct("MultiLock")
+            .field("keys", &keys)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MultiLock {
+    pub(crate) fn new(locks: Vec<LockHandle>) -> Self {
+        Self { locks }
+    }
+
+    /// The same change for each lock.
+    fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
+        self.locks.iter_mut().for_each(change);
+        self
+    }
+
+    /// The keys as they were given, without repeats.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?.all(["b", "a", "b"]);
+    /// assert!(locks.keys().eq(["b", "a"]));
+    /// # Ok(()) }
+    /// ```
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.locks.iter().map(LockHandle::name)
+    }
+
+    /// As [`Lock::ttl`](crate::Lock::ttl), for each lock.
+    pub fn ttl(self, ttl: Duration) -> Self {
+        self.each(|lock| lock.ttl = Some(ttl))
+    }
+
+    /// As [`Lock::renew`](crate::Lock::renew), for each lock.
+    pub fn renew(self, renew: bool) -> Self {
+        self.each(|lock| lock.renew = renew)
+    }
+
+    /// As [`Lock::max_hold`](crate::Lock::max_hold), for each lock, from when that lock is taken.
+    pub fn max_hold(self, most: Duration) -> Self {
+        self.each(|lock| lock.max_hold = Some(most))
+    }
+
+    /// As [`Lock::at_least`](crate::Lock::at_least), for each lock. A lock that is given back because another one did not come is not
+    /// kept.
+    pub fn at_least(self, least: Duration) -> Self {
+        self.each(|lock| lock.at_least = least)
+    }
+
+    /// As [`Lock::label`](crate::Lock::label), for each lock.
+    pub fn label(self, label: &'static str) -> Self {
+        self.each(|lock| lock.label = label)
+    }
+
+    /// Waits for all of the locks: without limit, or for the manager's [`default_wait`](crate::LockManagerBuilder::default_wait), if it
+    /// has one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::acquire`](crate::Lock::acquire), of the lock that the error names; [`InvalidKey`](LockError::InvalidKey) for an empty
+    /// list. None of the locks is held then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: drop the future to stop waiting. What it has taken so far, and its place in a queue, are released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.all(["a", "b"]).acquire().await?;
+    /// assert!(guard.keys().eq(["a", "b"]));
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard, LockError>> + use<> {
+        self.take(Limit::Forever, Location::caller())
+    }
+
+    /// As [`acquire`](Self::acquire), waiting at most this long for all of them together. Zero makes one try.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and as [`Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let _b = locks.lock("b").acquire().await?;
+    /// assert!(locks.all(["a", "b"]).acquire_within(Duration::from_millis(10)).await.is_err());
+    /// assert!(locks.lock("a").try_acquire().await?.is_some(), "nothing was left");
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn acquire_within(
+        &self,
+        limit: Duration,
+    ) -> impl Future<Output = Result<MultiGuard, LockError>> + use<> {
+        self.take(Limit::of(Some(limit)), Location::caller())
+    }
+
+    /// Takes the locks if all of them are free and no waiter queues for one; never waits for another holder. `None` otherwise.
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) as [`Lock::try_acquire`](crate::Lock::try_acquire) for
+    /// each script.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as [`acquire`](Self::acquire).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let both = locks.all(["a", "b"]);
+    /// let guard = both.try_acquire().await?;
+    /// assert!(guard.is_some());
+    /// assert!(both.try_acquire().await?.is_none());
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn try_acquire(
+        &self,
+    ) -> impl Future<Output = Result<Option<MultiGuard>, LockError>> + use<> {
+        let taking = self.take(Limit::Try, Location::caller());
+        async {
+            match taking.await {
+                Ok(guard) => Ok(Some(guard)),
+                Err(LockError::Busy { .. } | LockError::Deadlock { .. }) => Ok(None),
+                Err(error) => Err(error),
+            }
+        }
+    }
+
+    /// Runs `body` while holding all of the locks; releases them on every path. If one is lost, the body is cancelled at its next await.
+    /// As [`Lock::with`](crate::Lock::with).
+    ///
+    /// # Errors
+    ///
+    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost), which names the lock.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops the body and releases the locks in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let held = locks.all(["a", "b"]).with(async |guard| guard.is_held()).await?;
+    /// assert!(held);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn with<T>(
+        &self,
+        body: impl AsyncFnOnce(&MultiGuard) -> T,
+    ) -> impl Future<Output = Result<T, LockError>> {
+        let taking = self.take(Limit::Forever, Location::caller());
+        async {
+            let guard = taking.await?;
+            let views = guard.guards.iter().map(LockGuard::view);
+            let run = async {
+                tokio::select! {
+                    // The loss first: a body that is always ready must not hide it.
+                    biased;
+                    lost = first_lost(&guard.guards) => Err(lost.lost_error().await),
+                    value = body(&guard) => Ok(value),
+                }
+            };
+            let outcome = Scope::run(views, run).await;
+            release_all(&guard.guards).await;
+            outcome
+        }
+    }
+
+    /// The future owns what it needs: the handle may be gone. Boxed, because it holds the futures of several acquisitions.
+    fn take(
+        &self,
+        limit: Limit,
+        at: &'static Location<'static>,
+    ) -> impl Future<Output = Result<MultiGuard, LockError>> + use<> {
+        let acquiring = Box::pin(acquire_all(self.locks.clone(), None, limit, at));
+        async {
+            let guards = acquiring.await?;
+            Ok(MultiGuard { guards })
+        }
+    }
+}
+
+/// Proof that several locks are held, and the means to release them.
+///
+/// A drop releases all of them in the background, as that of a [`LockGuard`]; [`release`](Self::release) waits for the server's reply. Each
+/// lock is renewed by itself. If one is lost, the guard is lost at once: [`is_held`](Self::is_held) turns false and [`lost`](Self::lost)
+/// resolves, before the server may grant that lock to another holder. The other locks are kept until the release or the drop, so that the
+/// work can end in order.
+///
+/// # Examples
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+/// let locks = lock_core::LockManager::connect("memory://").await?;
+/// let guard = locks.all(["a", "b"]).acquire().await?;
+/// tokio::select! {
+///     () = async { /* the work */ } => guard.release().await?,
+///     reason = guard.lost() => panic!("stop: {reason}"),
+/// }
+/// # Ok(()) }
+/// ```
+#[must_use = "a guard that is not bound releases its locks at once: write `let _guard = ..`, with a name"]
+#[clippy::has_significant_drop]
+pub struct MultiGuard {
+    guards: Box<[LockGuard]>,
+}
+
+impl fmt::Debug for MultiGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MultiGuard")
+            .field("guards", &self.guards)
+            .finish_non_exhaustive()
+    }
+}
+
+impl MultiGuard {
+    /// The keys of the locks, in the order in which they were given, without repeats.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.guards.iter().map(LockGuard::key)
+    }
+
+    /// A guard for each lock, in the order of [`keys`](Self::keys).
+    pub fn guards(&self) -> &[LockGuard] {
+        &self.guards
+    }
+
+    /// The fencing token of the hold of this lock. `None` if it is not one of them.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.all(["a", "b"]).acquire().await?;
+    /// assert_eq!(guard.fence("b"), Some(guard.guards()[1].fencing_token()));
+    /// assert_eq!(guard.fence("c"), None);
+    /// # Ok(()) }
+    /// ```
+    #[must_use]
+    pub fn fence(&self, key: &str) -> Option<FencingToken> {
+        let guard = self.guards.iter().find(|guard| guard.key() == key)?;
+        Some(guard.fencing_token())
+    }
+
+    /// Whether all of the locks are certainly still held. As [`LockGuard::is_held`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.guards.iter().all(LockGuard::is_held)
+    }
+
+    /// The rest of the confirmed lease that ends first; zero once a lock is lost. As [`LockGuard::remaining`].
+    #[must_use]
+    pub fn remaining(&self) -> Duration {
+        let rests = self.guards.iter().map(LockGuard::remaining);
+        rests.min().unwrap_or_default()
+    }
+
+    /// Resolves when the first of the locks is lost, with the reason, *before* the server may grant that lock to another holder. As
+    /// [`LockGuard::lost`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it only watches.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.all(["a", "b"]).acquire().await?;
+    /// locks.lock("b").force_release().await?;
+    /// assert_eq!(guard.lost().await, lock_core::LossReason::ForceReleased);
+    /// assert!(guard.guards()[0].is_held(), "the other one is kept");
+    /// # Ok(()) }
+    /// ```
+    pub async fn lost(&self) -> LossReason {
+        first_lost(&self.guards).await.lost().await
+    }
+
+    /// Changes the ttl of each of the holds, all at once. As [`LockGuard::extend`].
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::extend`], the first in the order of the keys. Other locks may have the new ttl.
+    ///
+    /// # Cancel safety
+    ///
+    /// A dropped future does not undo the new ttl.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// let guard = locks.all(["a", "b"]).ttl(Duration::from_secs(5)).acquire().await?;
+    /// guard.extend(Duration::from_secs(60)).await?;
+    /// assert!(guard.remaining() > Duration::from_secs(50));
+    /// # Ok(()) }
+    /// ```
+    pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
+        let extended = join_all(self.guards.iter().map(|guard| guard.extend(ttl))).await;
+        extended.into_iter().collect()
+    }
+
+    /// Releases all of the locks at once, and waits for the server's replies.
+    ///
+    /// # Errors
+    ///
+    /// As [`LockGuard::release`], the first in the order of the keys. The others are released all the same.
+    ///
+    /// # Cancel safety
+    ///
+    /// If the future is dropped, the releases continue in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// locks.all(["a", "b"]).acquire().await?.release().await?;
+    /// assert!(!locks.lock("a").inspect().await?.is_held());
+    /// # Ok(()) }
+    /// ```
+    pub async fn release(self) -> Result<(), LockError> {
+        let released = join_all(self.guards.iter().map(LockGuard::confirm_release)).await;
+        released.into_iter().collect()
+    }
+}
