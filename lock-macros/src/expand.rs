@@ -170,7 +170,7 @@ impl Lock<'_> {
                 quote_spanned!(site()=> enter),
                 name.map(|name| quote_spanned!(site()=> let #name: &__lock_core::LockGuard = hold.guard();)),
             ),
-            Keys::Many(_) => (
+            Keys::Many(_) | Keys::Made(_) => (
                 quote_spanned!(site()=> enter_all),
                 name.map(|name| quote_spanned!(site()=> let #name: &[__lock_core::LockGuard] = hold.guards();)),
             ),

@@ -29,6 +29,8 @@ pub(crate) enum Keys {
     /// A key, followed by the parameters that are marked with `#[key]`.
     One(Key, Vec<Ident>),
     Many(Vec<Key>),
+    /// An iterator of values that implement `AsRef<str>`.
+    Made(Expr),
 }
 
 /// What all keys of a function have in common.
@@ -122,6 +124,9 @@ impl Keys {
                     other => other.alone(made),
                 });
                 quote_spanned!(site()=> __lock_core::vec![#(#keys),*])
+            }
+            Self::Made(expr) => {
+                quote_spanned!(located_at(expr)=> __lock_core::listed(#expr))
             }
         }
     }

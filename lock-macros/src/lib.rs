@@ -67,7 +67,7 @@ use proc_macro::TokenStream;
 /// |---|---|---|
 /// | [`key`](#key) | a format string, or an expression of text | none: required, unless a parameter has `#[key]` (then the path of the function) |
 /// | [`#[key]`](#key-on-a-parameter) | on a parameter | no parameter is appended to the key |
-/// | [`keys`](#keys) | a list of keys | one key |
+/// | [`keys`](#keys) | a list of keys, or an expression of several keys | one key |
 /// | [`escape`](#escape) | `true`, `false` | `true` |
 /// | [`reentrant`](#reentrant) | no value, `true`, `false` | `false`: an exclusive lock |
 /// | [`owner`](#owner) | an expression of `Owner` or `Option<Owner>` | the owner of the enclosing function or scope, or a new owner |

@@ -1,6 +1,6 @@
 //! The arguments as they are written: their shape, not yet their sense.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Group, TokenStream};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
@@ -50,10 +50,12 @@ pub(crate) enum WrittenKey {
     Expr(Expr),
 }
 
-/// `keys = ["account:{from}", "account:{to}"]`
-pub(crate) struct WrittenKeys {
-    pub(crate) brackets: token::Bracket,
-    pub(crate) list: Vec<WrittenKey>,
+/// The two ways to write several keys.
+pub(crate) enum WrittenKeys {
+    /// `keys = ["account:{from}", "account:{to}"]`
+    List(token::Bracket, Vec<WrittenKey>),
+    /// `keys = accounts.iter().map(|id| format!("account:{id}"))`
+    Expr(Expr),
 }
 
 /// The side of a read-write lock.
@@ -106,8 +108,13 @@ impl Arguments {
 
     /// The key as it was written, or the keys with commas between them. `None` if one is an expression.
     pub(crate) fn template(&self) -> Option<String> {
-        let keys = self.keys.iter().flat_map(|keys| &keys.list);
-        let templates: Option<Vec<_>> = keys.chain(&self.key).map(WrittenKey::template).collect();
+        let keys: &[_] = match &self.keys {
+            None => &[],
+            Some(WrittenKeys::List(_, list)) => list,
+            Some(WrittenKeys::Expr(_)) => return None,
+        };
+        let keys = keys.iter().chain(&self.key);
+        let templates: Option<Vec<_>> = keys.map(WrittenKey::template).collect();
         templates
             .filter(|all| !all.is_empty())
             .map(|all| all.join(","))
@@ -266,19 +273,23 @@ impl WrittenKey {
 
 impl WrittenKeys {
     fn parse(input: ParseStream<'_>) -> Result<Self> {
-        if !input.peek(token::Bracket) {
+        let ahead = input.fork();
+        if ahead.parse::<LitStr>().is_ok() && at_end(&ahead) {
             return Err(input.error(
-                "`keys` takes a list: write `keys = [\"account:{from}\", \"account:{to}\"]`",
+                "`keys` takes a list: write `keys = [\"account:{from}\", \"account:{to}\"]`, or an expression of keys",
             ));
+        }
+        // An array whose method is called is an expression.
+        let ahead = input.fork();
+        let is_list = input.peek(token::Bracket) && ahead.parse::<Group>().is_ok();
+        if !(is_list && at_end(&ahead)) {
+            return input.parse().map(Self::Expr);
         }
         let inside;
         let brackets = bracketed!(inside in input);
         let list =
             Punctuated::<WrittenKey, Token![,]>::parse_terminated_with(&inside, WrittenKey::parse)?;
-        Ok(Self {
-            brackets,
-            list: list.into_iter().collect(),
-        })
+        Ok(Self::List(brackets, list.into_iter().collect()))
     }
 }
 

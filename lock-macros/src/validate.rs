@@ -11,7 +11,7 @@ use crate::duration;
 use crate::function::{Bindings, Function};
 use crate::key::{Key, Keys};
 use crate::output::Output;
-use crate::parse::{Arguments, OnBusy, OnLost, WrittenKey, ungrouped};
+use crate::parse::{Arguments, OnBusy, OnLost, WrittenKey, WrittenKeys, ungrouped};
 use crate::plan::{Kind, Number, Plan, Time};
 
 /// The shortest ttl that the library accepts.
@@ -196,15 +196,23 @@ fn keys(arguments: &mut Arguments, function: &Function) -> Result<Keys> {
                 "`#[key]` and `keys` exclude each other: name the parameter in the keys",
             ));
         }
-        if several.list.is_empty() {
+        let (brackets, list) = match several {
+            WrittenKeys::List(brackets, list) => (brackets, list),
+            WrittenKeys::Expr(expr) => {
+                return match escape_of_an_expression(arguments, "keys") {
+                    None => Ok(Keys::Made(expr)),
+                    Some(problem) => Err(problem),
+                };
+            }
+        };
+        if list.is_empty() {
             return Err(Error::new(
-                several.brackets.span.join(),
+                brackets.span.join(),
                 "`keys` is empty: name at least one key",
             ));
         }
         let mut problems = Problems::default();
-        let keys = several
-            .list
+        let keys = list
             .into_iter()
             .filter_map(|key| problems.note(Key::new(key, &bindings)))
             .collect();
@@ -215,13 +223,10 @@ fn keys(arguments: &mut Arguments, function: &Function) -> Result<Keys> {
     }
     let key = match arguments.key.take() {
         Some(key) => {
-            if let (WrittenKey::Expr(_), [], Some(escape)) =
-                (&key, &**parts, arguments.named("escape"))
+            if let (WrittenKey::Expr(_), [], Some(problem)) =
+                (&key, &**parts, escape_of_an_expression(arguments, "key"))
             {
-                return Err(Error::new(
-                    arguments.later("key", "escape").unwrap_or(escape).span(),
-                    "`escape` is for the values in a format string: a key that is an expression is taken as it is",
-                ));
+                return Err(problem);
             }
             Key::new(key, &bindings)?
         }
@@ -234,6 +239,15 @@ fn keys(arguments: &mut Arguments, function: &Function) -> Result<Keys> {
         None => Key::Function,
     };
     Ok(Keys::One(key, parts.clone()))
+}
+
+/// What is wrong with `escape` beside a key, or keys, that are an expression.
+fn escape_of_an_expression(arguments: &Arguments, key: &str) -> Option<Error> {
+    let escape = arguments.named("escape")?;
+    Some(Error::new(
+        arguments.later(key, "escape").unwrap_or(escape).span(),
+        "`escape` is for the values in a format string: a key that is an expression is taken as it is",
+    ))
 }
 
 /// Arguments that do not go together, or not with this function.

@@ -11,6 +11,7 @@ use redis::{RedisResult, Value};
 
 /// The scripts by their names.
 const ACQUIRE: &str = "acquire";
+const ACQUIRE_ALL: &str = "acquire_all";
 const RELEASE: &str = "release";
 const PASS: &str = "pass";
 const FORCE: &str = "force_release";
@@ -31,6 +32,15 @@ const WAITERS: &str = "lock-core:waiters:{lock:a}";
 const HOLDS: &str = "lock-core:holds:{lock:a}";
 const FENCE: &str = "lock-core:fence";
 const KEYS: [&str; 4] = [LOCK, QUEUE, WAITERS, FENCE];
+const BOTH: [&str; 7] = [
+    LOCK,
+    "lock:b",
+    QUEUE,
+    "lock-core:queue:{lock:b}",
+    WAITERS,
+    "lock-core:waiters:{lock:b}",
+    FENCE,
+];
 const OWNED: [&str; 3] = [LOCK, HOLDS, FENCE];
 
 /// Clients; tokens follow from them.
@@ -96,6 +106,13 @@ const OWNED_ELSEWHERE: [&str; 2] = [
 ];
 
 const WAIT: [&str; 6] = [A, "60000", "wait", "5000", "other", "7"];
+const TAKES_BOTH: [&str; 5] = [
+    "other",
+    A,
+    "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa:2",
+    "60000",
+    "60000",
+];
 const ENTERS: [&str; 4] = [OWNER, A, "60000", "0"];
 const ENTERS_AGAIN: [&str; 4] = [OWNER, C, "60000", "0"];
 
@@ -130,6 +147,34 @@ fn cases() -> Vec<Case> {
                 "5000",
                 "",
                 "0",
+            ],
+            &BUSY,
+        ),
+        case("acquire all, free", ACQUIRE_ALL, &BOTH, &TAKES_BOTH, &[]),
+        case(
+            "acquire all, one is ours",
+            ACQUIRE_ALL,
+            &BOTH,
+            &TAKES_BOTH,
+            &[HELD],
+        ),
+        case(
+            "acquire all, expired before others",
+            ACQUIRE_ALL,
+            &BOTH,
+            &TAKES_BOTH,
+            &QUEUED,
+        ),
+        case(
+            "acquire all, held and queued for",
+            ACQUIRE_ALL,
+            &BOTH,
+            &[
+                "other",
+                "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:1",
+                "eeeeeeee-eeee-4eee-8eee-eeeeeeeeeeee:2",
+                "60000",
+                "60000",
             ],
             &BUSY,
         ),
@@ -462,6 +507,11 @@ impl Rig {
             .filter(|place| place.contains(':') && !queue.contains(place))
         {
             wrong.push(format!("{token} has no place though it seems to have one"));
+        }
+        let second: Option<String> = self.ask(&["GET", "lock:b"]).await;
+        let is_all = case.script == ACQUIRE_ALL && case.state.is_empty();
+        if is_all && holder.is_some() != second.is_some() {
+            wrong.push(format!("one of two is taken: {holder:?}, {second:?}"));
         }
         if kind == "hash" || keys.iter().any(|key| key == HOLDS) {
             let count: Option<i64> = self.ask(&["HGET", LOCK, OWNER]).await;

@@ -2,7 +2,7 @@
 
 use std::panic::Location;
 
-use super::{Boxed, Guards, Options, Sharing};
+use super::{Boxed, Guards, KeyText, Options, Sharing};
 use crate::base::error::LockError;
 use crate::base::kind::Share;
 use crate::base::owner::Owner;
@@ -47,9 +47,9 @@ pub fn enter_all<'a>(
 }
 
 /// The keys of a list that the program makes.
-pub fn listed(keys: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {
+pub fn listed(keys: impl IntoIterator<Item = impl KeyText>) -> Vec<String> {
     let keys = keys.into_iter();
-    keys.map(|key| key.as_ref().to_owned()).collect()
+    keys.map(|key| key.to_key()).collect()
 }
 
 fn manager(client: Option<&LockManager>) -> Result<LockManager, LockError> {

@@ -268,6 +268,32 @@ async fn several_keys_are_taken_together() {
 }
 
 #[tokio::test]
+async fn keys_that_are_made_at_run_time_are_taken_together_as_they_are() {
+    #[distributed_lock(
+        keys = ids.iter().map(|id| format!("keys:{id}")),
+        client = locks,
+        guard = held
+    )]
+    async fn all(locks: &LockManager, ids: &[&str]) -> Result<Vec<String>, LockError> {
+        let keys = held.iter().map(|guard| guard.key().to_owned());
+        Ok(keys.collect())
+    }
+    #[distributed_lock(keys = ["keys:x", "keys:y"].map(str::to_owned), client = locks, guard = held)]
+    async fn of_an_array(locks: &LockManager) -> Result<usize, LockError> {
+        Ok(held.len())
+    }
+    let locks = memory().await;
+    let taken = all(&locks, &["b:c", "a", "b:c"]).await.unwrap();
+    assert_eq!(taken, ["keys:b:c", "keys:a"]);
+    assert_eq!(of_an_array(&locks).await.unwrap(), 2);
+    let none = all(&locks, &[]).await;
+    assert!(
+        matches!(none, Err(LockError::InvalidKey { .. })),
+        "{none:?}"
+    );
+}
+
+#[tokio::test]
 async fn one_busy_key_of_several_leaves_none_taken() {
     #[distributed_lock(keys = ["keys:{a}", "keys:{b}"], wait = "0s", client = locks)]
     async fn both(locks: &LockManager, a: &str, b: &str) -> Result<(), LockError> {

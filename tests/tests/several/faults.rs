@@ -1,0 +1,152 @@
+//! Replies that are lost, and servers that refuse.
+
+use lock_core::LockError;
+use lock_tests::kit::{command, leftovers, ms, until_clean, warm_server};
+use lock_tests::scripts::scripts;
+use lock_tests::{
+    AclServer, DropMode, LIMIT, Proxy, Request, TestServer, eventually, in_time, rights,
+};
+use redis::{RedisResult, Value};
+
+use super::rig::{KEYS, LONG, builder, waiters};
+
+fn is_all(request: &Request) -> bool {
+    request.script() == Some("acquire_all")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reply_that_was_lost_is_asked_for_again() {
+    for mode in [DropMode::Close, DropMode::Silent] {
+        let server = warm_server().await;
+        let proxy = Proxy::start(&server);
+        let builder = lock_core::LockManager::builder().default_ttl(LONG);
+        let builder = builder.command_deadline(ms(500));
+        let locks = builder.connect(&proxy.url()).await.unwrap();
+        let lost = proxy.drop_next_reply_matching(is_all, mode);
+        let trying = tokio::spawn(locks.all(KEYS).try_acquire());
+        lost.wait().await;
+        let guard = in_time("the caller", trying).await.unwrap().unwrap();
+        let guard = guard.expect("it has them already");
+        assert!(guard.is_held());
+        assert_eq!(proxy.count(is_all), 2);
+        guard.release().await.unwrap();
+        until_clean(&server).await;
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_is_full_takes_none() {
+    let server = warm_server().await;
+    let locks = builder().connect(&server.url()).await.unwrap();
+    command::<()>(&server, "CONFIG SET maxmemory 1").await;
+    let refused = locks.all(KEYS).try_acquire().await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    let refused = locks.all(KEYS).acquire_within(ms(30)).await;
+    assert!(
+        matches!(refused, Err(LockError::Unavailable { .. })),
+        "{refused:?}"
+    );
+    assert!(leftovers(&server).await.is_empty());
+    command::<()>(&server, "CONFIG SET maxmemory 0").await;
+    assert!(locks.all(KEYS).try_acquire().await.unwrap().is_some());
+}
+
+/// The rights of the last lock are missing: the locks before it were written already.
+#[tokio::test]
+async fn a_lock_that_the_user_may_not_write_leaves_none_taken() {
+    let mut server = AclServer::start("~lock:a ~lock:b %R~lock:c ~lock-core:* &lock-core:*").await;
+    server.allow(rights()[0].commands.iter().copied()).await;
+    let locks = builder().connect(&server.url()).await.unwrap();
+    let refused = locks.all(["a", "b", "c"]).try_acquire().await;
+    assert!(
+        matches!(refused, Err(LockError::InvalidConfig { .. })),
+        "{refused:?}"
+    );
+    assert!(
+        leftovers(server.server())
+            .await
+            .iter()
+            .all(|key| !key.starts_with("lock:"))
+    );
+    assert!(locks.all(["a", "b"]).try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_does_not_overtake_the_waiters_of_a_lock_that_is_free() {
+    let server = warm_server().await;
+    let (locks, other) = (
+        builder().connect(&server.url()).await.unwrap(),
+        builder().connect(&server.url()).await.unwrap(),
+    );
+    let _held = locks.lock("b").acquire().await.unwrap();
+    let waiting = tokio::spawn(other.lock("b").acquire());
+    waiters(&locks, "b", 1).await;
+    command::<()>(&server, "DEL lock:b").await;
+    assert!(locks.all(KEYS).try_acquire().await.unwrap().is_none());
+    let guard = in_time("the waiter", waiting).await.unwrap().unwrap();
+    guard.release().await.unwrap();
+    eventually("nothing is left", LIMIT, async || {
+        locks.all(KEYS).try_acquire().await.unwrap().is_some()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn dead_waiters_do_not_keep_a_free_lock() {
+    let server = warm_server().await;
+    let locks = builder().connect(&server.url()).await.unwrap();
+    let dead = "aaaaaaaa-aaaa-4aaa-8aaa-aaaaaaaaaaaa";
+    let queue = "lock-core:queue:{lock:b}";
+    let waiters = "lock-core:waiters:{lock:b}";
+    command::<()>(&server, &format!("RPUSH {queue} {dead}:1")).await;
+    let mut entry = redis::cmd("HSET");
+    entry.arg(waiters).arg(format!("{dead}:1")).arg("60000 7");
+    entry.arg(dead).arg("1 heard");
+    let () = entry
+        .query_async(&mut server.connection().await)
+        .await
+        .unwrap();
+    let guard = locks.all(["b", "c"]).try_acquire().await.unwrap();
+    guard.expect("no waiter lives").release().await.unwrap();
+    assert!(leftovers(&server).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_replica_does_not_say_that_a_lock_is_busy() {
+    let (master, replica) = (TestServer::start().await, TestServer::start().await);
+    command::<()>(
+        &replica,
+        &format!("SET lock:a other:1 PX {}", LONG.as_millis()),
+    )
+    .await;
+    command::<()>(&replica, &format!("REPLICAOF 127.0.0.1 {}", master.port())).await;
+    command::<()>(
+        &master,
+        &format!("SET lock:a other:1 PX {}", LONG.as_millis()),
+    )
+    .await;
+    eventually("the replica has the lock", LIMIT, async || {
+        replica.exists("lock:a").await
+    })
+    .await;
+    let script = &scripts()["acquire_all"];
+    let mut call = redis::cmd("EVAL");
+    call.arg(&script.text).arg(7);
+    call.arg(&[
+        "lock:a",
+        "lock:b",
+        "q:a",
+        "q:b",
+        "w:a",
+        "w:b",
+        "lock-core:fence",
+    ]);
+    call.arg(&["", "one:1", "one:2", "1000", "1000"]);
+    let mut connection = replica.connection().await;
+    let answer: RedisResult<Value> = call.query_async(&mut connection).await;
+    let error = answer.expect_err("the data of a replica may be old");
+    assert_eq!(error.code(), Some("READONLY"));
+}

@@ -1,0 +1,11 @@
+use lock_core::{LockError, distributed_lock};
+
+#[distributed_lock(keys = id)]
+async fn work(id: u64) -> Result<(), LockError> {
+    let _ = id;
+    Ok(())
+}
+
+fn main() {
+    let _ = work(1);
+}
