@@ -1,6 +1,6 @@
 //! Replies that are lost, and servers that refuse.
 
-use lock_core::LockError;
+use lock_core::{LockError, LockManager};
 use lock_tests::kit::{command, leftovers, ms, until_clean, warm_server};
 use lock_tests::scripts::scripts;
 use lock_tests::{
@@ -14,21 +14,39 @@ fn is_all(request: &Request) -> bool {
     request.script() == Some("acquire_all")
 }
 
+async fn behind(proxy: &Proxy) -> LockManager {
+    let builder = LockManager::builder().default_ttl(LONG);
+    let builder = builder.command_deadline(ms(500));
+    builder.connect(&proxy.url()).await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_reply_that_was_lost_is_asked_for_again() {
+async fn a_try_whose_reply_was_lost_finds_what_it_has() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy).await;
+    let lost = proxy.drop_next_reply_matching(is_all, DropMode::Close);
+    let trying = tokio::spawn(locks.all(KEYS).try_acquire());
+    lost.wait().await;
+    let guard = in_time("the caller", trying).await.unwrap().unwrap();
+    let guard = guard.expect("it has them already");
+    assert!(guard.is_held());
+    assert_eq!(proxy.count(is_all), 2);
+    guard.release().await.unwrap();
+    until_clean(&server).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_whose_reply_was_lost_goes_on_and_leaves_nothing() {
     for mode in [DropMode::Close, DropMode::Silent] {
         let server = warm_server().await;
         let proxy = Proxy::start(&server);
-        let builder = lock_core::LockManager::builder().default_ttl(LONG);
-        let builder = builder.command_deadline(ms(500));
-        let locks = builder.connect(&proxy.url()).await.unwrap();
+        let locks = behind(&proxy).await;
         let lost = proxy.drop_next_reply_matching(is_all, mode);
-        let trying = tokio::spawn(locks.all(KEYS).try_acquire());
+        let calling = tokio::spawn(locks.all(KEYS).acquire());
         lost.wait().await;
-        let guard = in_time("the caller", trying).await.unwrap().unwrap();
-        let guard = guard.expect("it has them already");
+        let guard = in_time("the caller", calling).await.unwrap().unwrap();
         assert!(guard.is_held());
-        assert_eq!(proxy.count(is_all), 2);
         guard.release().await.unwrap();
         until_clean(&server).await;
     }

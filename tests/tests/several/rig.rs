@@ -16,11 +16,10 @@ pub(crate) const KEYS: [&str; 3] = ["{t}c", "b", "{t}a"];
 
 /// A store that several managers share, as processes do.
 pub(crate) enum Rig {
-    /// The store lives as long as a manager of it.
-    Memory(String, LockManager),
+    Memory(String),
     Server(TestServer),
     Connection(TestServer),
-    Sentinel(Sentinel, TestServer),
+    Sentinel(Sentinel),
     /// The cases share the cluster.
     Cluster(Arc<TestCluster>, String),
     Quorum(Vec<TestServer>),
@@ -45,13 +44,14 @@ pub(crate) async fn everywhere(case: impl AsyncFn(&Rig)) {
 /// Runs a case on each store where one script takes all.
 pub(crate) async fn for_one_script(case: &impl AsyncFn(&Rig)) {
     let url = format!("memory://several-{}", next());
-    let anchor = LockManager::connect(&url).await.unwrap();
-    case(&Rig::Memory(url, anchor)).await;
+    // The store lives as long as a manager of it.
+    let _anchor = LockManager::connect(&url).await.unwrap();
+    case(&Rig::Memory(url)).await;
     case(&Rig::Server(TestServer::start().await)).await;
     case(&Rig::Connection(TestServer::start().await)).await;
     let master = TestServer::start().await;
     let sentinel = Sentinel::start("mymaster", master.addr()).await;
-    case(&Rig::Sentinel(sentinel, master)).await;
+    case(&Rig::Sentinel(sentinel)).await;
 }
 
 fn next() -> u64 {
@@ -69,7 +69,7 @@ impl Rig {
     pub(crate) async fn manager(&self) -> LockManager {
         let builder = builder();
         match self {
-            Self::Memory(url, _) => builder.connect(url).await,
+            Self::Memory(url) => builder.connect(url).await,
             Self::Server(server) => builder.connect(&server.url()).await,
             Self::Connection(server) => {
                 let client = redis::Client::open(server.url()).unwrap();
@@ -78,7 +78,7 @@ impl Rig {
                 let builder = builder.poll_interval(Duration::from_millis(20));
                 builder.from_connection(connection.unwrap())
             }
-            Self::Sentinel(sentinel, _) => {
+            Self::Sentinel(sentinel) => {
                 let url = format!("redis+sentinel://{}/mymaster", sentinel.addr());
                 builder.connect(&url).await
             }
