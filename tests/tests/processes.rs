@@ -26,5 +26,7 @@ mod pause;
 mod permits;
 #[path = "processes/readers.rs"]
 mod readers;
+#[path = "processes/several.rs"]
+mod several;
 #[path = "processes/wire.rs"]
 mod wire;

@@ -19,6 +19,7 @@
 //! | `mix OWNER KEY TASKS TTL_MS SEED` | the same, with callers that are cut off, guards dropped, leases that run out |
 //! | `race KEY TASKS TTL_MS` | nothing until `stop`: then `grant FENCE ASKED GRANTED` for each, and `done` |
 //! | `read KEY TASKS TTL_MS` | the same, for the readers of a read-write lock |
+//! | `several OWNER TASKS` | nothing until `end`: then `several COUNT`; before, `overlap ..` or `backwards ..` for each that it finds |
 //! | `fill PREFIX COUNT TTL_MS` | `filled` |
 //! | `count` | `holds HELD TASKS`, of what was filled |
 //! | `empty` | `emptied`: what was filled is dropped |
@@ -28,6 +29,7 @@
 
 mod hold;
 mod many;
+mod several;
 mod work;
 
 use std::collections::HashMap;
@@ -82,6 +84,7 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
     let mut holds: HashMap<String, UnboundedSender<hold::Order>> = HashMap::new();
     let mut crowd = work::Crowd::default();
     let mut many = many::Many::default();
+    let mut several = several::Several::default();
     // The task that has made the connection ends behind it.
     for _ in 0..1_000 {
         tokio::task::yield_now().await;
@@ -143,6 +146,8 @@ async fn serve(settings: LockManagerBuilder, url: &str, mut orders: UnboundedRec
             ["read", key, tasks, ttl] => {
                 crowd.read(&locks.rw_lock(key).ttl(millis(ttl)), number(tasks));
             }
+            ["several", owner, tasks] => several.work(&locks, url, owner, number(tasks)),
+            ["end"] => several.stop().await,
             ["stop"] => crowd.stop().await,
             ["fill", prefix, count, ttl] => {
                 many.fill(&locks, prefix, number(count), millis(ttl)).await;
