@@ -2,7 +2,7 @@
 
 use crate::contestant::{PERMITS, Who};
 use crate::results::{Results, Rounds, Verdict, best, ratio};
-use crate::scenario::{APART, CROWD, RESTS, USED, WAITERS, WEATHERS};
+use crate::scenario::{APART, CROWD, HOLDS, RESTS, USED, WAITERS, WEATHERS};
 use crate::stats::Spread;
 
 /// From how many turns of each task on one turn more or less, which is where the window happened to end, is too little to
@@ -35,6 +35,7 @@ pub(crate) fn judge(results: &Results) -> Vec<Verdict> {
     judge.quorum();
     judge.crowd();
     judge.semaphore();
+    judge.several();
     judge.verdicts
 }
 
@@ -361,6 +362,15 @@ impl Judge<'_> {
         self.add("j", "commands per permit", commands, AtMost(2.1));
         let what = "permits per second, lock-core / Redisson's algorithm";
         self.add("j", what, speed, Bound::None);
+    }
+
+    fn several(&mut self) {
+        for (variant, _) in HOLDS {
+            let of = |who| self.rounds("k", variant, who, "acquisitions_per_s");
+            let speed = ratio(&of(Who::OursMulti), &of(Who::RedissonMulti));
+            let what = format!("{variant}: lists per second, lock-core / Redisson's algorithm");
+            self.add("k", what, speed, Bound::None);
+        }
     }
 }
 

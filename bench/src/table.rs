@@ -98,6 +98,25 @@ const SEMAPHORE: [Column; 7] = [
         1,
     ),
 ];
+const SEVERAL: [Column; 5] = [
+    ("acq/s", &["acquisitions_per_s"], 0),
+    ("cmds/acq", &["commands_per_acquisition"], 2),
+    (
+        "wait p50 / p99 / longest ms",
+        &["wait_p50_ms", "wait_p99_ms", "wait_longest_ms"],
+        1,
+    ),
+    (
+        "fewest / most per task",
+        &["fewest_per_task", "most_per_task"],
+        0,
+    ),
+    (
+        "server / client µs",
+        &["server_us_per_acquisition", "client_us_per_acquisition"],
+        1,
+    ),
+];
 const HELD: [Column; 6] = [
     ("bytes/lock", &["bytes_per_lock"], 0),
     ("client ms/min", &["client_ms_per_minute"], 1),
@@ -119,6 +138,7 @@ fn layout(scenario: &str, variant: &str) -> (&'static [Column], Option<&'static 
         ("g", variant) if RESTS.iter().any(|(_, rest)| *rest == variant) => (&CYCLE, None),
         ("g", _) => (&USED, None),
         ("j", _) => (&SEMAPHORE, Some(Who::Redisson.name())),
+        ("k", _) => (&SEVERAL, Some(Who::RedissonMulti.name())),
         ("h", _) => (&VOTED, Some(Who::Floor.name())),
         _ => (&HOT, Some(Who::Rslock.name())),
     }

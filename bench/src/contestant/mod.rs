@@ -3,9 +3,11 @@
 mod async_redis_lock;
 mod floor;
 mod ours;
+mod ours_multi;
 mod ours_semaphore;
 mod quorum_floor;
 mod redisson;
+mod redisson_multi;
 mod rslock;
 
 use std::time::Duration;
@@ -16,9 +18,11 @@ use serde::{Deserialize, Serialize};
 pub(crate) use self::async_redis_lock::AsyncRedisLock;
 pub(crate) use self::floor::Floor;
 pub(crate) use self::ours::{BEHIND_SENTINEL, OF_CLUSTER, Ours, settings, url};
+pub(crate) use self::ours_multi::OursMulti;
 pub(crate) use self::ours_semaphore::OursSemaphore;
 pub(crate) use self::quorum_floor::QuorumFloor;
 pub(crate) use self::redisson::Redisson;
+pub(crate) use self::redisson_multi::RedissonMulti;
 pub(crate) use self::rslock::Rslock;
 
 /// The lease that every contestant asks for.
@@ -26,6 +30,13 @@ pub(crate) const TTL: Duration = Duration::from_secs(30);
 
 /// The permits of a semaphore.
 pub(crate) const PERMITS: u32 = 8;
+
+/// Two or three of ten keys, at random.
+fn some_of(key: &str) -> Vec<String> {
+    let count = 2 + usize::from(fastrand::bool());
+    let numbers = fastrand::choose_multiple(0..10_u32, count).into_iter();
+    numbers.map(|number| format!("{key}:{number}")).collect()
+}
 
 /// A lock library. Its calls are resolved at compile time, so what is measured is the library's own.
 pub(crate) trait Contestant: Clone + Send + Sync + 'static {
@@ -48,8 +59,11 @@ pub(crate) enum Who {
     /// lock-core on a cluster of three masters.
     OursCluster,
     OursSemaphore,
+    OursMulti,
     /// The algorithm of Redisson's semaphore.
     Redisson,
+    /// The algorithm of Redisson's `RedissonMultiLock`.
+    RedissonMulti,
     Rslock,
     /// rslock that asks again within 10 ms.
     RslockTuned,
@@ -68,7 +82,8 @@ impl Who {
             Self::OursStrict => "lock-core, handover_limit 1",
             Self::OursCluster => "lock-core, cluster",
             Self::OursSemaphore => "lock-core, semaphore",
-            Self::Redisson => "Redisson's algorithm",
+            Self::OursMulti => "lock-core, all",
+            Self::Redisson | Self::RedissonMulti => "Redisson's algorithm",
             Self::Rslock => "rslock",
             Self::RslockTuned => "rslock, 10 ms retry",
             Self::AsyncRedisLock => "async-redis-lock",
@@ -90,8 +105,14 @@ impl Who {
             (Self::OursSemaphore, _) => {
                 Connected::OursSemaphore(OursSemaphore::connect(urls).await?)
             }
+            (Self::OursMulti, _) => Connected::OursMulti(OursMulti::connect(urls).await?),
+            (Self::RedissonMulti, [url]) => {
+                Connected::RedissonMulti(RedissonMulti::connect(url).await?)
+            }
             (Self::Redisson, [url]) => Connected::Redisson(Redisson::connect(url).await?),
-            (Self::Redisson, _) => bail!("Redisson's semaphore knows one server only"),
+            (Self::Redisson | Self::RedissonMulti, _) => {
+                bail!("this copy of Redisson knows one server only")
+            }
             (Self::Rslock, _) => Connected::Rslock(Rslock::new(urls, None)),
             (Self::RslockTuned, _) => {
                 Connected::Rslock(Rslock::new(urls, Some(Duration::from_millis(10))))
@@ -111,7 +132,9 @@ impl Who {
 pub(crate) enum Connected {
     Ours(Ours),
     OursSemaphore(OursSemaphore),
+    OursMulti(OursMulti),
     Redisson(Redisson),
+    RedissonMulti(RedissonMulti),
     Rslock(Rslock),
     AsyncRedisLock(AsyncRedisLock),
     Floor(Floor),
@@ -124,7 +147,9 @@ macro_rules! with {
         match $connected {
             $crate::contestant::Connected::Ours($contestant) => $body,
             $crate::contestant::Connected::OursSemaphore($contestant) => $body,
+            $crate::contestant::Connected::OursMulti($contestant) => $body,
             $crate::contestant::Connected::Redisson($contestant) => $body,
+            $crate::contestant::Connected::RedissonMulti($contestant) => $body,
             $crate::contestant::Connected::Rslock($contestant) => $body,
             $crate::contestant::Connected::AsyncRedisLock($contestant) => $body,
             $crate::contestant::Connected::Floor($contestant) => $body,

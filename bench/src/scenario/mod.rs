@@ -7,6 +7,7 @@ mod held;
 mod message;
 mod quorum;
 mod semaphore;
+mod several;
 
 use anyhow::Result;
 
@@ -20,9 +21,10 @@ pub(crate) use self::crowd::CROWD;
 pub(crate) use self::message::RESTS;
 pub(crate) use self::quorum::{APART, WEATHERS};
 pub(crate) use self::semaphore::WAITERS;
+pub(crate) use self::several::HOLDS;
 
 /// Every scenario with a line about it.
-pub(crate) const ALL: [(&str, &str); 11] = [
+pub(crate) const ALL: [(&str, &str); 12] = [
     ("attribute", "#[distributed_lock] against a guard by hand"),
     ("a", "uncontended: one task locks and releases"),
     ("b", "64 tasks on 64 keys over one connection"),
@@ -46,6 +48,10 @@ pub(crate) const ALL: [(&str, &str); 11] = [
         "one hot key over a quorum of 5 masters, of which some have stopped: 50 tasks in 5 processes, 1 ms inside",
     ),
     ("j", "a semaphore in 4 processes, 2 ms inside"),
+    (
+        "k",
+        "random pairs and triples of 10 locks: 8 processes with two tasks each",
+    ),
 ];
 
 /// A piece of a round.
@@ -64,6 +70,7 @@ enum Kind {
     Crowd(crowd::Spec),
     Message(message::Spec),
     Semaphore(semaphore::Spec),
+    Several(several::Spec),
 }
 
 type Figures = Vec<(&'static str, Option<f64>)>;
@@ -74,6 +81,7 @@ impl Step {
             Kind::Alternate(_) | Kind::Quorum(_) => "all in turns",
             Kind::Contest(spec) => spec.who.name(),
             Kind::Semaphore(spec) => spec.who.name(),
+            Kind::Several(spec) => spec.who.name(),
             Kind::Requests(who) | Kind::Held(who) => who.name(),
             Kind::Crowd(_) => Who::Ours.name(),
             Kind::Message(_) => Who::Floor.name(),
@@ -111,6 +119,10 @@ impl Step {
                 self.record_noted(round, Who::Ours, results, found);
             }
             Kind::Semaphore(spec) => {
+                let found = spec.measure(options, stage).await?;
+                self.record_noted(round, spec.who, results, found);
+            }
+            Kind::Several(spec) => {
                 let found = spec.measure(options, stage).await?;
                 self.record_noted(round, spec.who, results, found);
             }
@@ -165,6 +177,7 @@ pub(crate) fn steps(options: &Options, round: usize) -> Vec<Step> {
     steps.extend(quorum::steps());
     steps.extend(crowd::steps());
     steps.extend(semaphore::steps());
+    steps.extend(several::steps());
     // Long, and its figures hardly change from one time to the next.
     if round == 0 {
         steps.extend(held::steps());
