@@ -169,6 +169,11 @@ impl Registry {
         }
     }
 
+    /// Whether this process has the lock, or waits for it, and is not about to release it.
+    pub(super) fn uses(&self, key: &LockKey) -> bool {
+        self.locks.contains_key(key) && !self.is_releasing(key)
+    }
+
     pub(super) fn existing_line(&self, key: &LockKey) -> Option<&Arc<Line>> {
         match self.locks.get(key) {
             Some(LocalUse::Line(line)) => Some(line),

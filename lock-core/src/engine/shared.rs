@@ -328,6 +328,11 @@ impl Shared {
         registry.existing_line(&acquisition.key).cloned()
     }
 
+    /// Whether this process has the lock, or waits for it, and is not about to release it.
+    pub(crate) fn uses(&self, key: &LockKey) -> bool {
+        lock(&self.registry).uses(key)
+    }
+
     /// Number of waiters in this process beside the one place that the server knows.
     pub(crate) fn waiting_behind(&self, key: &LockKey) -> u64 {
         let line = lock(&self.registry).existing_line(key).cloned();

@@ -99,7 +99,8 @@ impl Wanted {
             }
         }
         // Usually all are free: then this saves the round trips of the wait. It must not take longer than the whole wait.
-        if groups.len() < self.order.len() {
+        let is_worth_it = groups.len() < self.order.len();
+        if is_worth_it && !self.locks.iter().any(LockHandle::is_used_here) {
             let trying = self.try_all(&groups, AcquiredHow::Free);
             let tried = match self.left() {
                 Some(left) => timeout(left, trying).await.unwrap_or(Ok(None)),

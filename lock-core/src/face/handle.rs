@@ -141,6 +141,12 @@ impl LockHandle {
         entered(&self.engine, self.request(owner, at)?, limit, at).map(drop)
     }
 
+    /// Whether this process has the lock, or waits for it.
+    pub(crate) fn is_used_here(&self) -> bool {
+        let key = self.key.as_ref();
+        key.is_ok_and(|key| self.engine.shared.uses(key))
+    }
+
     /// Whether one request can take both.
     pub(crate) fn is_taken_with(&self, other: &Self) -> Result<bool, LockError> {
         let store = &self.engine.shared.store;

@@ -4,7 +4,7 @@ use lock_core::LockManager;
 use lock_tests::kit::{script_calls, warm_server};
 use lock_tests::{Proxy, Request, TestCluster};
 
-use super::rig::{KEYS, builder};
+use super::rig::{KEYS, builder, waiters};
 
 fn scripts(proxy: &Proxy) -> Vec<&'static str> {
     let requests = proxy.requests();
@@ -44,6 +44,20 @@ async fn a_try_is_one_script_also_if_one_is_busy() {
     let before = scripts(&proxy).len();
     assert!(all.try_acquire().await.unwrap().is_none());
     assert_eq!(scripts(&proxy)[before..], ["acquire_all"]);
+}
+
+/// Usually in vain: the wait begins at once, and the lock passes from guard to guard in this process.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_that_this_process_uses_are_not_tried_first() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = behind(&proxy).await;
+    let held = locks.lock("b").acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.all(["b", "c"]).acquire());
+    waiters(&locks, "b", 1).await;
+    held.release().await.unwrap();
+    waiting.await.unwrap().unwrap().release().await.unwrap();
+    assert!(!scripts(&proxy).contains(&"acquire_all"));
 }
 
 #[tokio::test]
