@@ -32,4 +32,11 @@ async fn a_future_outlives_its_handle_and_can_be_spawned() {
     let _one = acquire.await.unwrap().unwrap();
     let _ = within.await.unwrap().unwrap();
     let _ = tried.await.unwrap().unwrap();
+
+    let acquire = tokio::spawn(locks.all(["x", "y"]).acquire());
+    let _both = acquire.await.unwrap().unwrap();
+    let within = tokio::spawn(locks.all(["v", "w"]).acquire_within(LIMIT));
+    let tried = tokio::spawn(locks.all(["x", "z"]).try_acquire());
+    assert!(within.await.unwrap().unwrap().is_held());
+    assert!(tried.await.unwrap().unwrap().is_none());
 }

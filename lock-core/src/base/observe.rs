@@ -47,7 +47,8 @@ pub struct ObservedLock<'a> {
 /// Each call for a lock is one [`Waiting`](Self::Waiting) and then one [`Acquired`](Self::Acquired), [`Refused`](Self::Refused) or
 /// [`Cancelled`](Self::Cancelled). Each `Acquired` is followed by one [`Released`](Self::Released) or [`Lost`](Self::Lost). So the
 /// number of calls that wait, and that of guards that hold, follow from the events; those of different calls may come in any order.
-/// Each look of a [`SegmentedLock`](crate::SegmentedLock) at a segment is a call. A call that is refused before it asks (a key
+/// Each look of a [`SegmentedLock`](crate::SegmentedLock) at a segment is a call. A [`MultiLock`](crate::MultiLock) makes a call for each of
+/// its locks, and, if its first try for all of them is in vain, another one for each lock that it waits for. A call that is refused before it asks (a key
 /// or a setting that cannot be used, or the calling code holds the lock already) is no event.
 #[derive(Debug, Clone, Copy)]
 #[non_exhaustive]
