@@ -81,11 +81,11 @@ async fn observe() -> Outcome {
     );
     println!("  {:->6}  {:-<9}  {:->16}  {:-<17}", "", "", "", "");
     let killed = terms.next("-").await?;
-    let index = terms.index(&killed)?;
+    let index = place(&killed)?;
     // SIGKILL: no destructor runs, nothing is released.
     candidates[index].kill().await?;
     let paused = terms.next("was killed").await?;
-    let index = terms.index(&paused)?;
+    let index = place(&paused)?;
     let pid = candidates[index].id().and_then(|id| i32::try_from(id).ok());
     let pid = pid.and_then(Pid::from_raw).ok_or("it has ended")?;
     kill_process(pid, Signal::STOP)?;
@@ -93,7 +93,7 @@ async fn observe() -> Outcome {
     // It finds that its term is over, and campaigns again.
     kill_process(pid, Signal::CONT)?;
     let resigns = resigns?;
-    let index = terms.index(&resigns)?;
+    let index = place(&resigns)?;
     let input = candidates[index].stdin.as_mut().ok_or("it has no input")?;
     input.write_all(b"resign\n").await?;
     let last = terms.next("resigned").await?;
@@ -146,13 +146,13 @@ impl Terms {
         tokio::time::sleep(WORK).await;
         Ok(leader)
     }
+}
 
-    /// The place of this leader among the processes.
-    fn index(&self, leader: &Leader) -> Outcome<usize> {
-        let number = leader.value().strip_prefix("process ");
-        let number: usize = number.ok_or("an unknown leader")?.parse()?;
-        Ok(number - 1)
-    }
+/// The place of this leader among the processes.
+fn place(leader: &Leader) -> Outcome<usize> {
+    let number = leader.value().strip_prefix("process ");
+    let number: usize = number.ok_or("an unknown leader")?.parse()?;
+    Ok(number - 1)
 }
 
 fn spawn(name: &str, url: &str, key: &str) -> Outcome<Child> {

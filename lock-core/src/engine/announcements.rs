@@ -21,13 +21,13 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long reads have failed, and may fail.
-struct Failures {
+struct ReadFailures {
     since: Moment,
     patience: Option<Duration>,
     pause: Duration,
 }
 
-impl Failures {
+impl ReadFailures {
     fn new(since: Moment, patience: Option<Duration>) -> Self {
         let pause = PAUSE;
         Self {
@@ -63,7 +63,7 @@ impl Announcements {
         &mut self,
         patience: Option<Duration>,
     ) -> Result<LeaderSnapshot, LockError> {
-        let mut failures = Failures::new(self.shared.clock.now(), patience);
+        let mut failures = ReadFailures::new(self.shared.clock.now(), patience);
         loop {
             self.ready().await?;
             match self.shared.store.leader(&self.cell.key).await {
@@ -80,7 +80,7 @@ impl Announcements {
         count: u32,
         ttl: Duration,
     ) -> Result<LatchSnapshot, LockError> {
-        let mut failures = Failures::new(self.shared.clock.now(), Some(patience));
+        let mut failures = ReadFailures::new(self.shared.clock.now(), Some(patience));
         loop {
             self.ready().await?;
             let (store, key) = (&self.shared.store, &self.cell.key);
@@ -102,7 +102,11 @@ impl Announcements {
     }
 
     /// Waits before the next read, or gives up.
-    async fn failed(&self, error: StoreError, failures: &mut Failures) -> Result<(), LockError> {
+    async fn failed(
+        &self,
+        error: StoreError,
+        failures: &mut ReadFailures,
+    ) -> Result<(), LockError> {
         let waited = failures.since.until(self.shared.clock.now());
         let hopeless = matches!(error, StoreError::Misconfigured(_));
         if hopeless || failures.patience.is_some_and(|patience| waited >= patience) {
