@@ -58,7 +58,7 @@ async fn a_call_that_is_dropped_at_any_await_leaves_nothing() {
                     acquiring.await
                 }
             };
-            let is_over = in_time("the call", Box::pin(call)).await;
+            let is_over = Box::pin(in_time("the call", call)).await;
             until_clean(&server).await;
             if is_over {
                 break;

@@ -1,10 +1,10 @@
 //! Replies that are lost, and servers that refuse.
 
 use lock_core::{LockError, LockManager};
-use lock_tests::kit::{command, leftovers, ms, until_clean, warm_server};
+use lock_tests::kit::{FENCE, command, leftovers, ms, until_clean, warm_server};
 use lock_tests::scripts::scripts;
 use lock_tests::{
-    AclServer, DropMode, LIMIT, Proxy, Request, TestServer, eventually, in_time, rights,
+    AclServer, DropMode, LIMIT, Proxy, Request, TestServer, connect, eventually, in_time, rights,
 };
 use redis::{RedisResult, Value};
 
@@ -72,24 +72,46 @@ async fn a_server_that_is_full_takes_none() {
     assert!(locks.all(KEYS).try_acquire().await.unwrap().is_some());
 }
 
-/// The rights of the last lock are missing: the locks before it were written already.
+/// One call for the locks `a` and `b`, by a client that does nothing else.
+async fn call(url: String) -> RedisResult<Value> {
+    let keys = ["a", "b"].map(|key| format!("lock:{key}"));
+    let beside = |of: &str| keys.clone().map(|key| format!("lock-core:{of}:{{{key}}}"));
+    let mut call = redis::cmd("EVAL");
+    call.arg(&scripts()["acquire_all"].text).arg(7);
+    call.arg(&keys)
+        .arg(&beside("queue"))
+        .arg(&beside("waiters"));
+    call.arg(FENCE);
+    call.arg(&["", "one:1", "one:2", "60000", "60000"]);
+    call.query_async(&mut connect(url).await).await
+}
+
+/// The counter and the first lock may be written, and the second lock not.
 #[tokio::test]
-async fn a_lock_that_the_user_may_not_write_leaves_none_taken() {
-    let mut server = AclServer::start("~lock:a ~lock:b %R~lock:c ~lock-core:* &lock-core:*").await;
+async fn a_step_that_is_refused_in_the_middle_leaves_none_taken() {
+    let mut server = AclServer::start("~lock:* ~lock-core:* &lock-core:*").await;
+    let [rights, ..] = rights();
+    let commands = rights.commands.into_iter();
+    let some = ["set|lock-core:fence", "set|lock:a"];
+    let allowed = commands.filter(|name| *name != "set").chain(some);
+    server.allow(allowed).await;
+    let refused = call(server.url()).await.unwrap_err().to_string();
+    assert!(refused.contains("can't run this command"), "{refused}");
+    let left: Vec<String> = server.server().keys().await;
+    assert_eq!(left, [FENCE], "the first write was allowed");
+}
+
+#[tokio::test]
+async fn locks_of_which_the_user_may_not_write_one_are_an_error() {
+    let mut server = AclServer::start("~lock:a ~lock-core:* &lock-core:*").await;
     server.allow(rights()[0].commands.iter().copied()).await;
     let locks = builder().connect(&server.url()).await.unwrap();
-    let refused = locks.all(["a", "b", "c"]).try_acquire().await;
+    let refused = locks.all(["a", "b"]).acquire().await;
     assert!(
         matches!(refused, Err(LockError::InvalidConfig { .. })),
         "{refused:?}"
     );
-    assert!(
-        leftovers(server.server())
-            .await
-            .iter()
-            .all(|key| !key.starts_with("lock:"))
-    );
-    assert!(locks.all(["a", "b"]).try_acquire().await.unwrap().is_some());
+    until_clean(server.server()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -150,21 +172,7 @@ async fn a_replica_does_not_say_that_a_lock_is_busy() {
         replica.exists("lock:a").await
     })
     .await;
-    let script = &scripts()["acquire_all"];
-    let mut call = redis::cmd("EVAL");
-    call.arg(&script.text).arg(7);
-    call.arg(&[
-        "lock:a",
-        "lock:b",
-        "q:a",
-        "q:b",
-        "w:a",
-        "w:b",
-        "lock-core:fence",
-    ]);
-    call.arg(&["", "one:1", "one:2", "1000", "1000"]);
-    let mut connection = replica.connection().await;
-    let answer: RedisResult<Value> = call.query_async(&mut connection).await;
+    let answer = call(replica.url()).await;
     let error = answer.expect_err("the data of a replica may be old");
     assert_eq!(error.code(), Some("READONLY"));
 }
