@@ -5,6 +5,7 @@
 //! - [A cache that one caller rebuilds](#a-cache-that-one-caller-rebuilds)
 //! - [A cache with many readers](#a-cache-with-many-readers)
 //! - [At most eight calls to a provider](#at-most-eight-calls-to-a-provider)
+//! - [A transfer between two accounts](#a-transfer-between-two-accounts)
 //! - [A job of the one leader](#a-job-of-the-one-leader)
 //! - [The lock outside the database transaction](#the-lock-outside-the-database-transaction)
 //! - [The fencing token in SQL](#the-fencing-token-in-sql)
@@ -243,6 +244,35 @@
 //!
 //! A semaphore limits how many calls run at a time, not how many there are in a second. After a crash, the permits of the process come back after
 //! its ttl. So choose a ttl that is not much longer than a call: the lease is renewed while the call runs.
+//!
+//! # A transfer between two accounts
+//!
+//! Both accounts are locked, or none. All programs wait for the locks in the order of their names, so two transfers in opposite directions
+//! never wait for each other, whatever the order of the arguments. With the attribute: `keys = ["account:{from}", "account:{to}"]`.
+//! [`with`](crate::MultiLock::with) drops the body if either lock is lost. Each account has a fencing token of its own.
+//!
+//! ```
+//! use lock_core::{LockError, LockManager};
+//!
+//! async fn transfer(locks: &LockManager, from: u32, to: u32, amount: u64) -> Result<u64, LockError> {
+//!     let accounts = locks.all([from, to].map(|id| format!("account:{id}")));
+//!     accounts
+//!         .with(async |guard| {
+//!             let fence = guard.fence(&format!("account:{from}")).expect("one of the keys");
+//!             // UPDATE accounts SET balance = balance - $amount, fence = $fence WHERE id = $from AND fence <= $fence ..
+//!             let _ = fence;
+//!             amount
+//!         })
+//!         .await
+//! }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let locks = LockManager::connect("memory://").await?;
+//! let (there, back) = tokio::join!(transfer(&locks, 1, 2, 10), transfer(&locks, 2, 1, 5));
+//! assert_eq!((there?, back?), (10, 5));
+//! # Ok(()) }
+//! ```
 //!
 //! # A job of the one leader
 //!
