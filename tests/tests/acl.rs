@@ -9,7 +9,7 @@ use lock_tests::{AclServer, Capture, LIMIT, eventually, rights};
 use tokio::time::timeout;
 
 /// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
-const COMMANDS: [&str; 22] = [
+const COMMANDS: [&str; 23] = [
     "evalsha",
     "eval",
     "exists",
@@ -32,6 +32,7 @@ const COMMANDS: [&str; 22] = [
     "lindex",
     "publish",
     "subscribe",
+    "unsubscribe",
 ];
 const PATTERNS: &str = "~lock:* ~lock-core:* &lock-core:*";
 
@@ -238,7 +239,7 @@ async fn without_any_one_of_its_commands_something_is_refused() {
     // Not the two that can be done without, which have tests of their own, nor the one that only tidies up.
     for missing in COMMANDS
         .into_iter()
-        .filter(|name| !["publish", "subscribe", "hgetall"].contains(name))
+        .filter(|name| !["publish", "subscribe", "unsubscribe", "hgetall"].contains(name))
     {
         let mut server = AclServer::start(PATTERNS).await;
         server.allow(all_but(missing)).await;
@@ -437,6 +438,30 @@ async fn without_channels_waiting_polls() {
         .admin(&["ACL", "SETUSER", "app", "resetchannels"])
         .await;
     assert_eq!(whole_life(&mut server).await, Ok(false));
+}
+
+#[tokio::test]
+async fn with_the_rights_of_the_page_no_subscription_stays() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = connect(&server).await.unwrap();
+    let subscribed = async |server: &AclServer| {
+        let channels = "PUBSUB CHANNELS lock-core:latch:*";
+        command::<Vec<String>>(server.server(), channels)
+            .await
+            .len()
+    };
+    let latch = locks.latch("a", 1);
+    let waiting = tokio::spawn(async move { latch.wait().await });
+    eventually("it is subscribed", LIMIT, async || {
+        subscribed(&server).await == 1
+    })
+    .await;
+    waiting.abort();
+    eventually("it is not any more", LIMIT, async || {
+        subscribed(&server).await == 0
+    })
+    .await;
 }
 
 #[tokio::test]

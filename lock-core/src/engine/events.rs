@@ -182,6 +182,7 @@ impl Shared {
         let waiting: Vec<_> = waiting.cloned().collect();
         drop(registry);
         self.news.interrupted(|_| true);
+        self.progress.notify_waiters();
         // A waiter that does not run would not release what it may have on the server.
         for acquisition in waiting {
             self.abandon(&acquisition);

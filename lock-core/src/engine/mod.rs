@@ -182,6 +182,11 @@ impl Engine {
         }
     }
 
+    /// Resolves when the manager is shut down.
+    pub(crate) async fn closed(&self) {
+        self.shared.until(|| self.shared.is_closing()).await;
+    }
+
     /// Refuses new acquisitions, then waits until no lock is held, waited for or being released. Locks that are still held
     /// shortly before `limit` are taken from their holders. Returns the number of locks that were left unreleased.
     pub(crate) async fn shutdown(&self, limit: Duration) -> usize {

@@ -65,10 +65,12 @@ type Unfit = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 /// let scheduler = locks.election("scheduler");
 /// let leadership = scheduler.campaign("10.0.0.7:8080").await?;
 /// let mut leaders = scheduler.observe().await?;
-/// let leader = loop {
-///     if let Some(Some(leader)) = leaders.next().await { break leader }
-/// };
-/// assert_eq!((leader.value(), leader.term()), ("10.0.0.7:8080", leadership.term()));
+/// while let Some(leader) = leaders.next().await {
+///     // `None` until the leader has announced itself.
+///     let Some(leader) = leader else { continue };
+///     assert_eq!((leader.value(), leader.term()), ("10.0.0.7:8080", leadership.term()));
+///     break;
+/// }
 /// leadership.resign().await?;
 /// # Ok(()) }
 /// ```
@@ -119,7 +121,7 @@ impl Election {
     }
 
     /// Has [`run`](Self::run) step down while this is true: for a copy whose database is gone, or that is about to end. It is asked before
-    /// each campaign, and while leading, each time that a third of the ttl has passed. A check that takes longer than that counts as true.
+    /// each campaign, before the body, and while leading, each time that a third of the ttl has passed. A check that takes longer than that counts as true.
     ///
     /// # Examples
     ///
@@ -234,7 +236,7 @@ impl Election {
         let (value, at) = (value.to_owned(), Location::caller());
         async move {
             loop {
-                self.until_fit().await;
+                self.until_fit(at).await?;
                 let leadership = match self.candidate(value.clone(), at).await {
                     Err(LockError::Unavailable { .. }) => {
                         self.pause(A_MOMENT).await;
@@ -243,8 +245,12 @@ impl Election {
                     campaigned => campaigned?,
                 };
                 let leads = leadership.run_while_held(async {
+                    // The wait may have been long.
+                    if self.is_unfit().await {
+                        return None;
+                    }
                     tokio::select! {
-                        () = self.until_unfit(), if self.unfit.is_some() => None,
+                        () = self.until_unfit() => None,
                         value = body(&leadership) => Some(value),
                     }
                 });
@@ -257,28 +263,41 @@ impl Election {
         }
     }
 
-    /// Waits until the candidate may lead.
-    async fn until_fit(&self) {
-        while let Some(third) = self.is_unfit().await {
-            self.pause(third).await;
+    /// Waits until the candidate may lead. Fails where a campaign would fail at once.
+    async fn until_fit(&self, at: &'static Location<'static>) -> Result<(), LockError> {
+        let engine = &self.handle.engine;
+        self.handle.check(None, Limit::Forever, at)?;
+        let fit = async {
+            while self.is_unfit().await {
+                self.pause(self.third()).await;
+            }
+        };
+        tokio::select! {
+            () = engine.closed() => Err(LockError::ShutDown),
+            () = fit => Ok(()),
         }
     }
 
     /// Waits until the candidate must not lead any more.
     async fn until_unfit(&self) {
+        if self.unfit.is_none() {
+            return std::future::pending().await;
+        }
         loop {
             self.pause(self.third()).await;
-            if self.is_unfit().await.is_some() {
+            if self.is_unfit().await {
                 return;
             }
         }
     }
 
-    /// The time until the next check, if it must not lead.
-    async fn is_unfit(&self) -> Option<Duration> {
-        let (unfit, third) = (self.unfit.as_ref()?, self.third());
-        let checked = self.handle.engine.run(timeout(third, unfit())).await;
-        checked.unwrap_or(true).then_some(third)
+    async fn is_unfit(&self) -> bool {
+        let Some(unfit) = &self.unfit else {
+            return false;
+        };
+        // In the block: a manager with a thread of its own brings the timers.
+        let checked = async { timeout(self.third(), unfit()).await };
+        self.handle.engine.run(checked).await.unwrap_or(true)
     }
 
     fn third(&self) -> Duration {
@@ -291,7 +310,7 @@ impl Election {
     }
 
     async fn pause(&self, time: Duration) {
-        self.handle.engine.run(sleep(time)).await;
+        self.handle.engine.run(async { sleep(time).await }).await;
     }
 
     /// Who leads at this moment; `None` if there is no leader, or if it has begun a moment ago.
@@ -309,12 +328,12 @@ impl Election {
         Ok(Leader::of(key, engine.run(engine.leader(key)).await?)?.0)
     }
 
-    /// The leaders, one after the other: first who leads now, then each change. `None` stands for a time without a leader that is known.
+    /// The leaders, one after the other: first who leads at this call, then each change. `None` stands for a time without a leader that is known.
     ///
     /// Changes are announced by the server. Beside that, an observer reads once when the lease that it knows of would end: then a leader
-    /// that has crashed is seen to be gone. Where the server does not announce (a connection of the user, a quorum, a user without the
-    /// right to the channel), it reads once a second. A term that is smaller than one that was seen is left out. While the server is away
-    /// the last leader stays.
+    /// that has crashed is seen to be gone; and at the latest when its own [`ttl`](Self::ttl) has passed. Where the server does not announce (a connection of the user, a quorum, a user without the
+    /// right to the channel), it reads once a second. While a leader has a smaller term than one that was seen, `None` is shown. While the server
+    /// is away the last leader stays.
     ///
     /// # Errors
     ///
@@ -356,7 +375,7 @@ impl Election {
             Some((leader, observer))
         });
         let first = futures_util::stream::once(std::future::ready(first));
-        Ok(Leaders(first.chain(later).boxed()))
+        Ok(Leaders(first.chain(later).fuse().boxed()))
     }
 }
 
@@ -450,7 +469,7 @@ impl fmt::Debug for Leaders {
 }
 
 impl Leaders {
-    /// The next change; the first call tells who leads now. The inner `None` stands for a time without a known leader, the outer one for the
+    /// The next change; the first call tells who led when [`observe`](Election::observe) returned. The inner `None` stands for a time without a known leader, the outer one for the
     /// end of the stream.
     ///
     /// # Cancel safety
@@ -512,11 +531,8 @@ impl LeaderReader {
         let reading = self.announcements.leader(patience);
         let (leader, remaining) = Leader::of(&self.key, engine.run(reading).await?)?;
         self.read_in = (remaining + A_MOMENT).min(self.ttl);
-        let term = leader.as_ref().map(Leader::term);
-        if term.is_some() && term < self.highest {
-            return Ok(self.shown.clone());
-        }
-        self.highest = self.highest.max(term);
+        let leader = leader.filter(|leader| Some(leader.term) >= self.highest);
+        self.highest = self.highest.max(leader.as_ref().map(Leader::term));
         Ok(leader)
     }
 }

@@ -187,7 +187,8 @@ impl Latch {
     /// ```
     pub async fn wait_within(&self, limit: Duration) -> Result<(), LockError> {
         let engine = &self.handle.engine;
-        match engine.run(timeout(limit, self.wait())).await {
+        let waiting = async { timeout(limit, self.wait()).await };
+        match engine.run(waiting).await {
             Ok(opened) => opened,
             Err(_) => Err(LockError::TimedOut {
                 key: self.key().to_owned(),

@@ -46,6 +46,17 @@ pub(crate) async fn a_stream_ends_with_its_manager(rig: &Rig) {
     assert_eq!(in_time("the end", next).await.unwrap(), None);
 }
 
+#[tokio::test]
+async fn a_stream_that_has_ended_stays_at_its_end() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let mut leaders = locks.election("e").observe().await.unwrap();
+    locks.shutdown(TTL).await;
+    assert_eq!(leaders.next().await, Some(None));
+    for _ in 0..3 {
+        assert_eq!(leaders.next().await, None);
+    }
+}
+
 async fn long(server: &TestServer) -> LockManager {
     let builder = LockManager::builder().default_ttl(LONG);
     builder.connect(&server.url()).await.unwrap()

@@ -112,7 +112,8 @@ async fn a_check_that_hangs_counts_as_a_reason_to_step_down() {
         .election("e")
         .ttl(Duration::from_millis(90))
         .step_down_if(move || {
-            let hangs = checks.fetch_add(1, Ordering::SeqCst) == 1;
+            // Before the campaign, before the body, and then while it leads.
+            let hangs = checks.fetch_add(1, Ordering::SeqCst) == 2;
             async move {
                 if hangs {
                     std::future::pending::<()>().await;
@@ -156,4 +157,90 @@ async fn a_run_waits_for_a_server_that_is_away() {
     server.restart().await;
     let second = in_time("it leads again", said.recv()).await.unwrap();
     assert!(second > first && !running.is_finished());
+}
+
+#[tokio::test]
+async fn a_candidate_that_must_not_lead_ends_with_its_manager() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let election = locks.election("e").step_down_if(|| async { true });
+    let running = tokio::spawn(async move { election.run("a", async |_| ()).await });
+    tokio::task::yield_now().await;
+    locks.shutdown(LIMIT).await;
+    let ended = in_time("the run ends", running).await.unwrap();
+    assert!(matches!(ended, Err(LockError::ShutDown)), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_candidate_that_must_not_lead_is_refused_what_is_wrong() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let sick = |key| locks.election(key).step_down_if(|| async { true });
+    let no_ttl = sick("e").ttl(Duration::ZERO);
+    let error = no_ttl.run("a", async |_| ()).await.unwrap_err();
+    assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
+    let error = sick("").run("a", async |_| ()).await.unwrap_err();
+    assert!(matches!(error, LockError::InvalidKey { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_candidate_is_asked_once_more_when_its_wait_is_over() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let leader = locks.election("e").campaign("a").await.unwrap();
+    let sick = Arc::new(AtomicBool::new(false));
+    let is_sick = Arc::clone(&sick);
+    let election = locks.election("e").step_down_if(move || {
+        let sick = is_sick.load(Ordering::SeqCst);
+        async move { sick }
+    });
+    let led = Arc::new(AtomicBool::new(false));
+    let has_led = Arc::clone(&led);
+    let running = tokio::spawn(async move {
+        let run = election.run("b", async move |_| has_led.store(true, Ordering::SeqCst));
+        run.await
+    });
+    let lock = locks.lock("e");
+    eventually("it waits", LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    sick.store(true, Ordering::SeqCst);
+    leader.resign().await.unwrap();
+    eventually("it has stepped down", LIMIT, async || {
+        let info = lock.inspect().await.unwrap();
+        !info.is_held() && info.waiters() == 0
+    })
+    .await;
+    assert!(!led.load(Ordering::SeqCst));
+    running.abort();
+}
+
+/// A manager with a thread of its own needs no runtime, and so no timers of one.
+#[test]
+fn a_manager_with_its_own_thread_brings_the_timers() {
+    let locks = {
+        let builder = LockManager::builder().own_thread();
+        let connecting = builder.connect("memory://");
+        let runtime = tokio::runtime::Builder::new_current_thread();
+        { runtime }
+            .enable_all()
+            .build()
+            .unwrap()
+            .block_on(connecting)
+    };
+    let locks = locks.unwrap();
+    let bare = tokio::runtime::Builder::new_current_thread().build();
+    bare.unwrap().block_on(async {
+        let limit = Duration::from_millis(10);
+        let late = locks.latch("l", 1).wait_within(limit).await;
+        assert!(matches!(late, Err(LockError::TimedOut { .. })), "{late:?}");
+        let election = locks.election("e").ttl(limit * 3);
+        let checks = AtomicU32::new(0);
+        let checks = Arc::new(checks);
+        let election = election.step_down_if(move || {
+            let sick = checks.fetch_add(1, Ordering::SeqCst) == 0;
+            async move { sick }
+        });
+        assert_eq!(election.run("a", async |_| 7).await.unwrap(), 7);
+        let mut leaders = election.observe().await.unwrap();
+        leaders.next().await.expect("the stream has begun");
+    });
 }

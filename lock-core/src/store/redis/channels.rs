@@ -32,6 +32,8 @@ pub(super) struct Subscriptions {
     pub(super) changed: Notify,
     /// One warning for each connection that refuses a subscription: the largest generation warned of, plus 1.
     warned_of: AtomicU64,
+    /// The same, of subscriptions that it does not end.
+    warned_of_staying: AtomicU64,
 }
 
 impl Subscriptions {
@@ -52,6 +54,21 @@ impl Subscriptions {
             tracing::warn!(
                 why,
                 "the server refuses the subscription to a channel: who waits for its messages will poll"
+            );
+        }
+    }
+
+    /// The server does not let a subscription end. One warning for each connection.
+    pub(super) fn stays(&self, generation: u64, error: &RedisError) {
+        let why = said(error);
+        if self
+            .warned_of_staying
+            .fetch_max(generation + 1, Ordering::Relaxed)
+            <= generation
+        {
+            tracing::warn!(
+                why,
+                "the server refuses to end a subscription: it stays until the connection ends"
             );
         }
     }

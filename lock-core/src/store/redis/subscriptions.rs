@@ -109,7 +109,12 @@ impl Link {
             match timeout(limit, connection.unsubscribe(&**name)).await {
                 Ok(Err(error)) if error.is_connection_dropped() => return true,
                 // A server that refuses once would refuse again.
-                Ok(_) => lock(&self.subscriptions.channels).unsubscribed(generation, name),
+                Ok(ended) => {
+                    if let Err(error) = ended {
+                        self.subscriptions.stays(generation, &error);
+                    }
+                    lock(&self.subscriptions.channels).unsubscribed(generation, name);
+                }
                 Err(_) => self.went_silent(limit),
             }
             false
