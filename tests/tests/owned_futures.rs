@@ -33,6 +33,9 @@ async fn a_future_outlives_its_handle_and_can_be_spawned() {
     let _ = within.await.unwrap().unwrap();
     let _ = tried.await.unwrap().unwrap();
 
+    let campaign = tokio::spawn(locks.election("e").campaign("me"));
+    assert!(campaign.await.unwrap().unwrap().is_held());
+
     let acquire = tokio::spawn(locks.all(["x", "y"]).acquire());
     let _both = acquire.await.unwrap().unwrap();
     let within = tokio::spawn(locks.all(["v", "w"]).acquire_within(LIMIT));
