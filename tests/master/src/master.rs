@@ -320,6 +320,12 @@ impl Master {
         &self.state.faults
     }
 
+    /// The names of the channels that a connection is subscribed to.
+    #[must_use]
+    pub fn channels(&self, id: ConnectionId) -> Vec<Vec<u8>> {
+        self.state.channels.channels(id)
+    }
+
     /// Channels that a connection is subscribed to.
     #[must_use]
     pub fn subscriptions(&self, id: ConnectionId) -> usize {

@@ -15,6 +15,9 @@ use crate::trace::micros;
 /// What the server's clock says when a run begins, in microseconds.
 pub const EPOCH: u64 = 1_700_000_000_000_000;
 
+/// The beginning of what is announced of leaders. No lock is told of there.
+const LEADERS: &[u8] = b"lock-core:leader:";
+
 type Watcher = Box<dyn FnMut(&Command<'_>)>;
 
 /// The one server of a world. Cheap to clone; clones are the same server.
@@ -58,7 +61,7 @@ impl fmt::Debug for Server {
 pub enum Deafness {
     /// Its connection is with a server that is not the master any more, which only a write shows.
     LeftBehind,
-    /// It has no channel: it was refused.
+    /// It has no channel of its own: it was refused.
     Unsubscribed,
 }
 
@@ -209,7 +212,10 @@ impl Server {
         {
             return Some(Deafness::LeftBehind);
         }
-        let subscribed = self.with(|master| open.iter().any(|id| master.subscriptions(id.0) > 0));
+        let subscribed = self.with(|master| {
+            let mut channels = open.iter().flat_map(|id| master.channels(id.0));
+            channels.any(|channel| !channel.starts_with(LEADERS))
+        });
         (!open.is_empty() && !subscribed).then_some(Deafness::Unsubscribed)
     }
 

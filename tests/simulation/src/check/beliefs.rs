@@ -36,6 +36,8 @@ pub struct Grant {
     pub owner: Option<String>,
     /// Where several may hold it.
     pub share: Option<Share>,
+    /// What a leader has campaigned with.
+    pub value: Option<String>,
     /// How it sees the lock.
     pub view: LockView,
     /// When its call began.
@@ -102,7 +104,7 @@ const SUBSCRIBED_WITHIN: Duration = Duration::from_secs(65);
 const ASKED_WITHIN: Duration = Duration::from_secs(2);
 
 /// A counter may run ahead of the clock by as much: by the reserved tokens, and one for each grant that a run has in a moment.
-const AHEAD: Duration = Duration::from_micros(1_500);
+pub(super) const AHEAD: Duration = Duration::from_micros(1_500);
 
 impl Beliefs {
     pub(super) fn begin(&mut self, world: &World, grant: Grant, now: Duration) -> Option<BeliefId> {
@@ -110,15 +112,7 @@ impl Beliefs {
             return None;
         }
         let fence = grant.view.fencing_token().get();
-        // The lock may have been granted to its process before its caller asked, but not long before its number was made.
-        let made = Duration::from_micros(fence.saturating_sub(EPOCH));
-        let since = match grant.share {
-            None => grant.asked.min(made.saturating_sub(AHEAD)),
-            Some(_) => grant.asked,
-        };
-        let excuse = self.excuse_of(&grant.name).filter(|(at, _)| *at >= since);
-        // It was under way by then: nobody knows which came first.
-        let excused = excuse.map(|(at, _)| (None, at));
+        let excused = self.excuse_at_first(&grant).map(|at| (None, at));
         let belief = Belief {
             fence,
             value: value(world, &grant.name),
@@ -140,6 +134,48 @@ impl Beliefs {
         let id = BeliefId(self.next);
         self.all.insert(id, belief);
         Some(id)
+    }
+
+    /// When the lock was taken from a holder while this was under way: nobody knows which came first.
+    fn excuse_at_first(&self, grant: &Grant) -> Option<Duration> {
+        // The lock may have been granted to its process before its caller asked, but not long before its number was made.
+        let fence = grant.view.fencing_token().get();
+        let made = Duration::from_micros(fence.saturating_sub(EPOCH));
+        let since = match grant.share {
+            None => grant.asked.min(made.saturating_sub(AHEAD)),
+            Some(_) => grant.asked,
+        };
+        let excuse = self.excuse_of(&grant.name).filter(|(at, _)| *at >= since);
+        excuse.map(|(at, _)| at)
+    }
+
+    /// Whether the lock may have been taken from this guard before it was returned.
+    pub(super) fn is_excused_from_the_start(&self, grant: &Grant) -> bool {
+        self.excuse_at_first(grant).is_some()
+    }
+
+    /// When the server last lost its data.
+    pub(super) fn data_loss(&self) -> Option<Duration> {
+        self.data_loss
+    }
+
+    /// The term of the leader of an election, or that nobody leads. `None` where the server may not agree.
+    pub(super) fn leads(
+        &self,
+        world: &World,
+        weather: &Weather,
+        name: &str,
+    ) -> Option<Option<u64>> {
+        let all = self.all.values();
+        let mut leaders = all.filter(|it| it.grant.name == name && it.grant.view.is_held());
+        let Some(leader) = leaders.next() else {
+            return Some(None);
+        };
+        let is_sure = leaders.next().is_none()
+            && leader.excused.is_none()
+            && weather.is_there(leader.grant.process)
+            && has_it(world, leader);
+        is_sure.then(|| leader.grant.value.as_ref().map(|_| leader.fence))
     }
 
     pub(super) fn downgrades(&mut self, id: BeliefId) {
@@ -390,7 +426,12 @@ impl Beliefs {
                     new.fence,
                     new.grant.view.remaining(),
                 );
-                world.find("two believers", what);
+                let rule = if new.grant.value.is_some() && other.grant.value.is_some() {
+                    "one leader"
+                } else {
+                    "two believers"
+                };
+                world.find(rule, what);
             }
         }
     }

@@ -31,6 +31,8 @@ pub struct Asked {
     pub attentive: bool,
     /// Whether its manager is ended in this run.
     pub may_end: bool,
+    /// What a candidate campaigns with.
+    pub value: Option<String>,
     /// How the manager is connected.
     pub connection: Connection,
 }

@@ -6,6 +6,7 @@
 
 mod beliefs;
 mod effects;
+mod elections;
 mod errors;
 mod keys;
 mod permits;
@@ -20,6 +21,8 @@ use self::beliefs::Beliefs;
 pub use self::beliefs::{Belief, BeliefId, Grant, Share};
 use self::effects::Effects;
 pub use self::effects::effects;
+use self::elections::Elections;
+pub use self::elections::ObserverId;
 pub use self::errors::{Asked, is_short};
 use self::keys::Keys;
 pub use self::keys::{WaiterId, idle_limit, idle_segment_limit};
@@ -39,6 +42,7 @@ struct Inner {
     beliefs: RefCell<Beliefs>,
     keys: RefCell<Keys>,
     effects: RefCell<Effects>,
+    elections: RefCell<Elections>,
     turns: RefCell<Turns>,
     /// Locks that scripts are about to take from their holders.
     forced: RefCell<Vec<Forced>>,
@@ -94,6 +98,7 @@ impl Checks {
             beliefs: RefCell::default(),
             keys: RefCell::new(Keys::new(longest_ttl, turns.none_vanishes())),
             effects: RefCell::default(),
+            elections: RefCell::default(),
             turns: RefCell::new(turns),
             forced: RefCell::default(),
         }));
@@ -162,6 +167,11 @@ impl Checks {
             .borrow_mut()
             .look(&self.0.world, &self.0.weather, now, believed);
         self.0.effects.borrow_mut().look(&self.0.world);
+        let (beliefs, world) = (self.0.beliefs.borrow(), &self.0.world);
+        let mut elections = self.0.elections.borrow_mut();
+        elections.look(world, &self.0.weather, now, |name| {
+            beliefs.leads(world, &self.0.weather, name)
+        });
     }
 
     fn guarded_arrives(&self, name: &str) {
@@ -188,6 +198,12 @@ impl Checks {
         let mut beliefs = self.0.beliefs.borrow_mut();
         let (name, process) = (grant.name.clone(), grant.process);
         let is_held = grant.view.is_held();
+        if let Some(value) = &grant.value {
+            let is_excused = beliefs.is_excused_from_the_start(&grant) || !is_held;
+            let began = (&*name, grant.view.fencing_token().get(), &**value);
+            let mut elections = self.0.elections.borrow_mut();
+            elections.begins(&self.0.world, began, is_excused, beliefs.data_loss());
+        }
         let id = beliefs.begin(&self.0.world, grant, now);
         // What was granted before the lock was taken away says nothing about those who have it since.
         let excused = id.is_some_and(|id| beliefs.is_excused(id));
@@ -205,6 +221,7 @@ impl Checks {
         // Those behind a holder that has not heard of its loss do not ask.
         let is_awaited = !excused
             && !permits::is_shared(&name)
+            && !elections::is_election(&name)
             && keys.is_awaited_by(&name, waits, self.0.weather.calm(now), now)
             && !beliefs.is_believed_elsewhere(&name, process);
         turns.granted(&self.0.world, &name, process, is_awaited, now);
@@ -287,6 +304,7 @@ impl Checks {
         let now = self.0.world.now();
         self.0.beliefs.borrow_mut().crashed(process);
         self.0.keys.borrow_mut().crashed(process, now);
+        self.0.elections.borrow_mut().crashed(process);
     }
 
     /// The server has refused a command for a moment, and with it perhaps the clean-up of a process.
@@ -317,6 +335,50 @@ impl Checks {
     /// A caller does not wait any more.
     pub fn waited(&self, waiter: WaiterId) {
         self.0.keys.borrow_mut().waited(waiter);
+    }
+
+    /// An election that the run uses, by the name of its lock on the server.
+    pub fn uses_election(&self, name: &str, ttl: Duration) {
+        self.0.elections.borrow_mut().uses(name, ttl);
+    }
+
+    /// One begins to observe an election.
+    #[must_use]
+    pub fn observes(&self, name: &str, process: usize) -> ObserverId {
+        let now = self.0.world.now();
+        self.0.elections.borrow_mut().observes(name, process, now)
+    }
+
+    /// Whether this observer is polled when it wants to be.
+    pub fn is_observing(&self, observer: ObserverId, polled: bool) {
+        let runs = polled.then(|| self.0.world.now());
+        self.0.elections.borrow_mut().is_observing(observer, runs);
+    }
+
+    /// An observer shows who leads: a term, and a value.
+    pub fn shows(&self, observer: ObserverId, leader: Option<(u64, &str)>) {
+        let mut elections = self.0.elections.borrow_mut();
+        elections.shows(&self.0.world, observer, leader);
+    }
+
+    /// Somebody was told who leads.
+    pub fn sees_leader(&self, name: &str, term: u64, value: &str) {
+        let elections = self.0.elections.borrow();
+        elections.sees(&self.0.world, name, term, value);
+    }
+
+    /// An observer shows nothing any more, by itself.
+    pub fn stream_ended(&self, asked: &Asked) {
+        if !asked.may_end && self.0.weather.was_calm_since(asked.at) {
+            let Asked { name, process, .. } = asked;
+            let what = format!("{name}: p{process} observes no more, in a calm");
+            self.0.world.find("observed", what);
+        }
+    }
+
+    /// One does not observe any more.
+    pub fn observed(&self, observer: ObserverId) {
+        self.0.elections.borrow_mut().observed(observer);
     }
 
     /// The result of an acquisition that gave no guard.

@@ -146,6 +146,10 @@ pub fn draw(seed: u64) -> Plan {
     if matches!(seed % 16, 3 | 4 | 5 | 10) {
         share(&mut plan, &mut crate::world::rng(seed, 3));
     }
+    // And with elections.
+    if matches!(seed % 32, 6 | 11 | 13 | 18 | 24 | 28) {
+        elect(&mut plan, &mut crate::world::rng(seed, 4));
+    }
     plan
 }
 
@@ -223,6 +227,48 @@ fn share(plan: &mut Plan, rng: &mut Rng) {
         {
             *command = *pick(rng, &SHARED_COMMANDS);
         }
+    }
+}
+
+/// Elections in the place of most locks. Leases are short for some long terms, so that what observers show can be compared.
+fn elect(plan: &mut Plan, rng: &mut Rng) {
+    let likely = *pick(rng, &[40, 80, 100]);
+    let observers = rng.u8(10..=40);
+    let locks = *pick(rng, &[0, 0, 30]);
+    let ttls: [&[u64]; 4] = [&[1_000], &[300, 1_000], &[2_000, 3_000], &[9_000]];
+    let ttls = *pick(rng, &ttls);
+    let keys = rng.usize(1..=plan.keys.min(2));
+    let brief = plan.delay.most * 25 + 100;
+    let tasks = plan
+        .processes
+        .iter_mut()
+        .flat_map(|process| &mut process.tasks);
+    for op in tasks.flatten() {
+        if !percent(rng, likely) {
+            continue;
+        }
+        (op.key, op.at_least) = (rng.usize(..keys), 0);
+        op.ttl = *pick(rng, ttls);
+        if percent(rng, 10) {
+            (op.hold, op.max_hold) = (rng.u64(1_000..=2 * op.ttl + 6_000), 0);
+        }
+        if percent(rng, observers) {
+            (op.kind, op.guarded) = (Kind::Observer, 0);
+            op.hold = rng.u64(100..=2 * op.ttl + 6_000);
+            if percent(rng, 70) {
+                op.attention = Attention::Full;
+            }
+            continue;
+        }
+        let steps_down = percent(rng, 30);
+        op.kind = Kind::Candidate { steps_down };
+        op.call = match op.call {
+            // A lease that ends on its way to the leader would be asked for again and again.
+            Call::With if op.ttl < brief => Call::Forever,
+            Call::Try | Call::Within(_) if !percent(rng, locks) => Call::Forever,
+            call => call,
+        };
+        op.renew |= matches!(op.call, Call::Forever | Call::With);
     }
 }
 

@@ -99,6 +99,17 @@ impl Plan {
         all.any(|max| Some(max) != first)
     }
 
+    /// How many terms its elections have at the most, where nothing goes wrong.
+    #[must_use]
+    pub fn most_terms(&self) -> u64 {
+        let campaigns = self.ops().filter_map(|op| match (op.kind, op.call) {
+            (Kind::Candidate { .. }, Call::With) => Some(2),
+            (Kind::Candidate { .. }, _) => Some(1),
+            _ => None,
+        });
+        campaigns.sum()
+    }
+
     fn ops(&self) -> impl Iterator<Item = &Op> {
         let tasks = self.processes.iter().flat_map(|process| &process.tasks);
         tasks.flatten()

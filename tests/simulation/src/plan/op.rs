@@ -59,6 +59,13 @@ pub enum Kind {
         /// Whether it becomes a reader.
         downgrades: bool,
     },
+    /// An election, by a candidate; by a lock with the same key where the call is none of an election.
+    Candidate {
+        /// Whether a check has it step down once, where it campaigns by `run`.
+        steps_down: bool,
+    },
+    /// An election, by one who observes it.
+    Observer,
 }
 
 impl Kind {
@@ -75,7 +82,11 @@ impl Kind {
             Self::Semaphore { permits, max } => Some((permits, max)),
             Self::Read { .. } => Some((1, WRITER)),
             Self::Write { .. } => Some((WRITER, WRITER)),
-            Self::Exclusive | Self::Reentrant(_) | Self::Segmented(_) => None,
+            Self::Exclusive
+            | Self::Reentrant(_)
+            | Self::Segmented(_)
+            | Self::Candidate { .. }
+            | Self::Observer => None,
         }
     }
 }

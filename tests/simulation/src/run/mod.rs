@@ -1,6 +1,7 @@
 //! Carrying out a plan.
 
 mod attention;
+mod election;
 mod faults;
 mod life;
 mod operation;
@@ -17,7 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::{Checks, Sharing, is_short};
 use crate::meter::{Finding, Limits};
-use crate::plan::{Connection, Kind, Op, Plan, ProcessPlan};
+use crate::plan::{Call, Connection, Kind, Op, Plan, ProcessPlan};
 use crate::world::{Settings, World};
 
 /// A waiter that polls asks again no sooner than this.
@@ -237,16 +238,24 @@ fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
         let polls = process.connection != Connection::Push;
         let every = if polls { refresh.min(POLL) } else { refresh };
         let times = lasts.as_micros() / every.as_micros().max(1);
+        // A leader announces itself with each renewal.
+        let each = if plan.most_terms() > 0 { 2 } else { 1 };
         15 + u64::try_from(times)
             .unwrap_or(u64::MAX)
-            .saturating_mul(process.tasks.len() as u64)
+            .saturating_mul(process.tasks.len() as u64 * each)
     };
     let processes = plan.processes.len() as u64;
+    let terms = plan.most_terms();
     let asks = |op: &Op| match op.kind {
         Kind::Reentrant(times) => (5 + processes) * (1 + u64::from(times)),
         Kind::Exclusive | Kind::Segmented(_) => 5,
         // It may change from a reader to a writer, or back.
         Kind::Semaphore { .. } | Kind::Read { .. } | Kind::Write { .. } => 6,
+        // Each term is announced with a renewal, and its end; a body may be begun anew.
+        Kind::Candidate { .. } if op.call == Call::With => 16,
+        Kind::Candidate { .. } => 8,
+        // Each beginning and each end of a term is read.
+        Kind::Observer => 4 + 2 * terms,
     };
     let ops = plan
         .processes

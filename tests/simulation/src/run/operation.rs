@@ -8,13 +8,13 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lock_core::{
-    GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner, ReadGuard, SegmentGuard,
-    SegmentedLock, WriteGuard,
+    GuardedScript, Leadership, LockError, LockGuard, LockManager, LossReason, Owner, ReadGuard,
+    SegmentGuard, SegmentedLock, WriteGuard,
 };
 use tokio::time::{sleep, timeout};
 
 use super::attention::Attended;
-use super::{Run, shared};
+use super::{Run, election, shared};
 use crate::check::{
     Asked, BeliefId, Checks, Grant, Share, WaiterId, effects, idle_limit, idle_segment_limit,
 };
@@ -36,6 +36,7 @@ pub(super) enum Got {
     Segment(SegmentGuard),
     Read(ReadGuard),
     Write(WriteGuard),
+    Leader(Leadership),
 }
 
 impl Deref for Got {
@@ -47,6 +48,7 @@ impl Deref for Got {
             Self::Segment(guard) => guard,
             Self::Read(guard) => guard,
             Self::Write(guard) => guard,
+            Self::Leader(guard) => guard,
         }
     }
 }
@@ -58,6 +60,7 @@ impl Got {
             Self::Segment(guard) => guard.release().await,
             Self::Read(guard) => guard.release().await,
             Self::Write(guard) => guard.release().await,
+            Self::Leader(guard) => guard.resign().await,
         }
     }
 }
@@ -103,6 +106,13 @@ impl Context {
         })
     }
 
+    /// What a candidate campaigns with: no two have the same.
+    fn value(&self, op: &Op, number: usize) -> Option<String> {
+        let leads = matches!(op.kind, Kind::Candidate { .. })
+            && matches!(op.call, Call::Forever | Call::With);
+        leads.then(|| format!("p{}.{} #{number}", self.process, self.task))
+    }
+
     fn ttl(&self, op: &Op) -> Duration {
         let jitter = u64::from(self.run.plan.processes[self.process].jitter);
         Duration::from_millis(op.ttl + op.ttl * jitter / 100 + u64::from(jitter > 0))
@@ -122,6 +132,9 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
             _ => idle_limit(context.ttl(op)),
         };
         run.checks.uses(name, idle);
+        if matches!(op.kind, Kind::Candidate { .. } | Kind::Observer) {
+            run.checks.uses_election(name, context.ttl(op));
+        }
     }
     if op.inspects {
         // What it says, or that it fails, is not what is tested.
@@ -131,6 +144,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
             Kind::Read { .. } | Kind::Write { .. } => {
                 locks.rw_lock(format!("w{key}")).inspect().await
             }
+            Kind::Candidate { .. } => locks.lock(election::name(op)).inspect().await,
             _ => locks.lock(format!("k{key}")).inspect().await,
         };
     }
@@ -138,6 +152,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         name: names[0].clone(),
         process: *process,
         call: op.call,
+        value: context.value(op, number),
         at: run.world.now(),
         ttl: context.ttl(op),
         shortest_ttl: ms(run.plan.shortest_ttl()),
@@ -147,6 +162,13 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         may_end: run.plan.ends(*process),
         connection: run.plan.processes[*process].connection,
     };
+    if op.kind == Kind::Observer {
+        let observed = election::observe(context, op, &asked).await;
+        return match observed {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => refused(context, op, &asked, number, &error).await,
+        };
+    }
     let waiter = run.checks.waits(names, *process);
     let waiting = Waiting(&run.checks, waiter);
     let tell = |polled| run.checks.is_polled(waiter, polled);
@@ -167,18 +189,28 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
             use_guard(context, op, &asked, owner, guard).await;
         }
         Some(Ok(None)) => context.note(format_args!("#{number} over")),
-        Some(Err(error)) => {
-            context.note(format_args!("#{number} {error}"));
-            let other_max = matches!(error, LockError::OtherMax { .. });
-            if !other_max || !run.plan.has_other_max(op.key) {
-                run.checks.refused(&asked, &error);
-            }
-            if matches!(error, LockError::ShutDown | LockError::InvalidConfig { .. }) {
-                // A refused right looks the same: the pause keeps a loop of refusals from standing still.
-                sleep(ms(20)).await;
-                return ControlFlow::Break(());
-            }
-        }
+        Some(Err(error)) => return refused(context, op, &asked, number, &error).await,
+    }
+    ControlFlow::Continue(())
+}
+
+async fn refused(
+    context: &Context,
+    op: &Op,
+    asked: &Asked,
+    number: usize,
+    error: &LockError,
+) -> ControlFlow<()> {
+    context.note(format_args!("#{number} {error}"));
+    let run = &context.run;
+    let other_max = matches!(error, LockError::OtherMax { .. });
+    if !other_max || !run.plan.has_other_max(op.key) {
+        run.checks.refused(asked, error);
+    }
+    if matches!(error, LockError::ShutDown | LockError::InvalidConfig { .. }) {
+        // A refused right looks the same: the pause keeps a loop of refusals from standing still.
+        sleep(Duration::from_millis(20)).await;
+        return ControlFlow::Break(());
     }
     ControlFlow::Continue(())
 }
@@ -194,6 +226,7 @@ fn names(op: &Op) -> Vec<String> {
             .collect(),
         Kind::Semaphore { .. } => vec![format!("lock:s{key}")],
         Kind::Read { .. } | Kind::Write { .. } => vec![format!("lock:w{key}")],
+        Kind::Candidate { .. } | Kind::Observer => vec![format!("lock:{}", election::name(op))],
     }
 }
 
@@ -209,37 +242,7 @@ async fn ask(
     let (ttl, key) = (Duration::from_millis(op.ttl), op.key);
     let most = Duration::from_millis(op.max_hold);
     match op.kind {
-        Kind::Exclusive => {
-            let mut lock = locks.lock(format!("k{key}")).ttl(ttl).renew(op.renew);
-            if op.max_hold > op.at_least {
-                lock = lock.max_hold(most);
-            }
-            if op.at_least > 0 {
-                lock = lock.at_least(Duration::from_millis(op.at_least));
-            }
-            Ok(match op.call {
-                Call::Try => {
-                    let guard = lock.try_acquire().await?;
-                    Some(guard.ok_or_else(|| busy(key))?)
-                }
-                Call::Within(limit) => {
-                    Some(lock.acquire_within(Duration::from_millis(limit)).await?)
-                }
-                Call::Forever => Some(lock.acquire().await?),
-                Call::With => {
-                    let body = async |guard: &LockGuard| {
-                        with_body(context, op, owner, asked, guard, waiting).await;
-                    };
-                    lock.with(body).await?;
-                    None
-                }
-                Call::Force => {
-                    lock.force_release().await?;
-                    None
-                }
-            }
-            .map(Got::Lock))
-        }
+        Kind::Exclusive => exclusive(context, op, format!("k{key}"), asked, waiting).await,
         Kind::Reentrant(_) => {
             let mut lock = locks
                 .reentrant_lock(format!("r{key}"))
@@ -289,7 +292,50 @@ async fn ask(
         Kind::Semaphore { .. } | Kind::Read { .. } | Kind::Write { .. } => {
             shared::ask(context, op, asked, waiting).await
         }
+        Kind::Candidate { .. } => election::ask(context, op, asked, waiting).await,
+        Kind::Observer => unreachable!("an observer asks for no lock"),
     }
+}
+
+/// Asks for the exclusive lock with this key. `None` where there is no guard and nothing is wrong.
+pub(super) async fn exclusive(
+    context: &Context,
+    op: &Op,
+    key: String,
+    asked: &Asked,
+    waiting: &Waiting<'_>,
+) -> Result<Option<Got>, LockError> {
+    let mut lock = context
+        .locks
+        .lock(key)
+        .ttl(Duration::from_millis(op.ttl))
+        .renew(op.renew);
+    if op.max_hold > op.at_least {
+        lock = lock.max_hold(Duration::from_millis(op.max_hold));
+    }
+    if op.at_least > 0 {
+        lock = lock.at_least(Duration::from_millis(op.at_least));
+    }
+    Ok(match op.call {
+        Call::Try => {
+            let guard = lock.try_acquire().await?;
+            Some(guard.ok_or_else(|| busy(op.key))?)
+        }
+        Call::Within(limit) => Some(lock.acquire_within(Duration::from_millis(limit)).await?),
+        Call::Forever => Some(lock.acquire().await?),
+        Call::With => {
+            let body = async |guard: &LockGuard| {
+                with_body(context, op, None, asked, guard, waiting).await;
+            };
+            lock.with(body).await?;
+            None
+        }
+        Call::Force => {
+            lock.force_release().await?;
+            None
+        }
+    }
+    .map(Got::Lock))
 }
 
 pub(super) fn busy(key: usize) -> LockError {
@@ -324,6 +370,7 @@ pub(super) fn believed<'a>(
             permits,
             max,
         }),
+        value: asked.value.clone(),
         view: guard.view(),
         asked: asked.at,
         // What shares an owner shares a lease, which is as long as the longest of them asked for.
