@@ -112,7 +112,15 @@ impl Beliefs {
             return None;
         }
         let fence = grant.view.fencing_token().get();
-        let excused = self.excuse_at_first(&grant).map(|at| (None, at));
+        // The lock may have been granted to its process before its caller asked, but not long before its number was made.
+        let made = Duration::from_micros(fence.saturating_sub(EPOCH));
+        let since = match grant.share {
+            None => grant.asked.min(made.saturating_sub(AHEAD)),
+            Some(_) => grant.asked,
+        };
+        let excuse = self.excuse_of(&grant.name).filter(|(at, _)| *at >= since);
+        // It was under way by then: nobody knows which came first.
+        let excused = excuse.map(|(at, _)| (None, at));
         let belief = Belief {
             fence,
             value: value(world, &grant.name),
@@ -136,22 +144,9 @@ impl Beliefs {
         Some(id)
     }
 
-    /// When the lock was taken from a holder while this was under way: nobody knows which came first.
-    fn excuse_at_first(&self, grant: &Grant) -> Option<Duration> {
-        // The lock may have been granted to its process before its caller asked, but not long before its number was made.
-        let fence = grant.view.fencing_token().get();
-        let made = Duration::from_micros(fence.saturating_sub(EPOCH));
-        let since = match grant.share {
-            None => grant.asked.min(made.saturating_sub(AHEAD)),
-            Some(_) => grant.asked,
-        };
-        let excuse = self.excuse_of(&grant.name).filter(|(at, _)| *at >= since);
-        excuse.map(|(at, _)| at)
-    }
-
-    /// Whether the lock may have been taken from this guard before it was returned.
-    pub(super) fn is_excused_from_the_start(&self, grant: &Grant) -> bool {
-        self.excuse_at_first(grant).is_some()
+    /// Whether a lock was taken from its holder since then: of what was under way by then nobody knows which came first.
+    pub(super) fn was_taken_since(&self, name: &str, moment: Duration) -> bool {
+        self.excuse_of(name).is_some_and(|(at, _)| at >= moment)
     }
 
     /// When the server last lost its data.

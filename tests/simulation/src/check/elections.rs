@@ -14,7 +14,7 @@ use crate::world::World;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObserverId(u64);
 
-/// How much later than after two ttls an observer shows what is: it may read again once a second, and wait for an answer.
+/// Whoever does not hear of a change reads within this time after the lease that it knows of has ended, and has an answer.
 const SHOWN_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a record may stay after a release in a calm.
@@ -29,8 +29,8 @@ struct Election {
     /// The term of the leader, or that there is none; `None` where that is not sure. And since when.
     leads: Option<Option<u64>>,
     since: Duration,
-    /// Since when the lock is free, and a record is there.
-    left_since: Option<Duration>,
+    /// Since when the lock is free.
+    free_since: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -176,8 +176,14 @@ impl Elections {
             let (Some(leads), Some(runs)) = (election.leads, observer.runs) else {
                 continue;
             };
-            let lasts = now.saturating_sub(runs.max(election.since)).min(calm);
-            if lasts > election.ttl * 2 + SHOWN_WITHIN && observer.shown != Some(leads) {
+            // A lease that has ended is not believed in. Who leads is written with each renewal, and read once in a ttl at the least.
+            let (since, rest) = match (leads, election.free_since) {
+                (None, Some(since)) => (since, Duration::ZERO),
+                (None, None) => (election.since, election.ttl * 2),
+                (Some(_), _) => (election.since, election.ttl),
+            };
+            let lasts = now.saturating_sub(runs.max(since)).min(calm);
+            if lasts > rest + SHOWN_WITHIN && observer.shown != Some(leads) {
                 let Observer {
                     name,
                     process,
@@ -204,38 +210,31 @@ impl Elections {
             (text(&key), master.ttl(key.as_bytes()), text(name), left)
         });
         let find = |what: String| world.find("record", format!("{name}: {what}"));
-        let Some(record) = record else {
-            self.all.entry(name.to_owned()).or_default().left_since = None;
-            return;
-        };
+        let election = self.all.entry(name.to_owned()).or_default();
+        let since = election.free_since.filter(|_| lock.is_none());
+        election.free_since = lock.is_none().then(|| since.unwrap_or(now));
+        let Some(record) = record else { return };
         let Ttl::Micros(lives) = lives else {
             return find(format!("`{record}` has no ttl"));
         };
-        let mut words = record.splitn(3, ' ');
-        let token = words.next();
-        let term: u64 = words.next().and_then(|it| it.parse().ok()).unwrap_or(0);
-        if lock.is_some() && token == lock.as_deref() {
-            self.sees(world, name, term, words.next().unwrap_or_default());
-            if left.is_none_or(|left| lives > left) {
-                find(format!(
-                    "`{record}` is there for {lives} µs, its lock for {left:?}"
-                ));
-            }
-        }
-        let election = self.all.entry(name.to_owned()).or_default();
-        if lock.is_some() {
-            election.left_since = None;
-            return;
-        }
-        let since = *election.left_since.get_or_insert(now);
-        let lasts = now.saturating_sub(since);
         // In a calm that has begun before: an end that could not be announced is left to the ttl. A holder without messages learns
         // of a forced release when it renews its lease.
+        let is_free_for = since.map_or(Duration::ZERO, |since| now.saturating_sub(since));
         let limit = election.ttl / 3 + REMOVED_WITHIN;
-        if lasts > limit && calm > lasts + REMOVED_WITHIN {
+        if is_free_for > limit && calm > is_free_for + REMOVED_WITHIN {
+            let what = format!("`{record}` is there, and the lock is free for {is_free_for:?}");
+            find(what);
+        }
+        let mut words = record.splitn(3, ' ');
+        if lock.is_none() || words.next() != lock.as_deref() {
+            return;
+        }
+        if left.is_none_or(|left| lives > left) {
             find(format!(
-                "`{record}` is there for {lasts:?}, and the lock is free"
+                "`{record}` is there for {lives} µs, its lock for {left:?}"
             ));
         }
+        let term = words.next().and_then(|it| it.parse().ok()).unwrap_or(0);
+        self.sees(world, name, term, words.next().unwrap_or_default());
     }
 }

@@ -199,7 +199,7 @@ impl Checks {
         let (name, process) = (grant.name.clone(), grant.process);
         let is_held = grant.view.is_held();
         if let Some(value) = &grant.value {
-            let is_excused = beliefs.is_excused_from_the_start(&grant) || !is_held;
+            let is_excused = beliefs.was_taken_since(&name, grant.asked) || !is_held;
             let began = (&*name, grant.view.fencing_token().get(), &**value);
             let mut elections = self.0.elections.borrow_mut();
             elections.begins(&self.0.world, began, is_excused, beliefs.data_loss());
