@@ -153,6 +153,7 @@ impl Elections {
         &mut self,
         world: &World,
         weather: &Weather,
+        data_loss: Option<Duration>,
         now: Duration,
         leads: impl Fn(&str) -> Option<Option<u64>>,
     ) {
@@ -176,9 +177,12 @@ impl Elections {
             let (Some(leads), Some(runs)) = (election.leads, observer.runs) else {
                 continue;
             };
-            // A lease that has ended is not believed in. Who leads is written with each renewal, and read once in a ttl at the least.
+            // A lease that has ended is not believed in, and what the server has lost not for longer than that. Who leads is written with each renewal, and read once in a ttl at the least.
             let (since, rest) = match (leads, election.free_since) {
-                (None, Some(since)) => (since, Duration::ZERO),
+                (None, Some(since)) => {
+                    let lost = data_loss.map_or(since, |at| at + election.ttl);
+                    (since.max(lost), Duration::ZERO)
+                }
                 (None, None) => (election.since, election.ttl * 2),
                 (Some(_), _) => (election.since, election.ttl),
             };

@@ -169,7 +169,7 @@ impl Checks {
         self.0.effects.borrow_mut().look(&self.0.world);
         let (beliefs, world) = (self.0.beliefs.borrow(), &self.0.world);
         let mut elections = self.0.elections.borrow_mut();
-        elections.look(world, &self.0.weather, now, |name| {
+        elections.look(world, &self.0.weather, beliefs.data_loss(), now, |name| {
             beliefs.leads(world, &self.0.weather, name)
         });
     }

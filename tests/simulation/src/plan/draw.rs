@@ -233,7 +233,7 @@ fn share(plan: &mut Plan, rng: &mut Rng) {
 /// Elections in the place of most locks. Leases are short for some long terms, so that what observers show can be compared.
 fn elect(plan: &mut Plan, rng: &mut Rng) {
     let likely = *pick(rng, &[40, 80, 100]);
-    let observers = rng.u8(10..=40);
+    let observers = *pick(rng, &[15, 30, 80]);
     let locks = *pick(rng, &[0, 0, 30]);
     let ttls: [&[u64]; 4] = [&[1_000], &[300, 1_000], &[2_000, 3_000], &[9_000]];
     let ttls = *pick(rng, &ttls);
@@ -260,6 +260,9 @@ fn elect(plan: &mut Plan, rng: &mut Rng) {
             }
             continue;
         }
+        if percent(rng, 10) {
+            op.before = rng.u64(..=8_000);
+        }
         let steps_down = percent(rng, 30);
         op.kind = Kind::Candidate { steps_down };
         op.call = match op.call {
@@ -269,6 +272,14 @@ fn elect(plan: &mut Plan, rng: &mut Rng) {
             call => call,
         };
         op.renew |= matches!(op.call, Call::Forever | Call::With);
+    }
+    // A leader that crashes says nothing.
+    if percent(rng, 25) {
+        for incident in &mut plan.incidents {
+            if rng.bool() {
+                incident.fault = Fault::Crash(rng.usize(..plan.processes.len()), rng.bool());
+            }
+        }
     }
 }
 
