@@ -31,9 +31,23 @@ const GONE: Duration = Duration::from_millis(1_500);
 #[derive(Debug)]
 struct Waiter {
     names: Vec<String>,
+    /// Whether it wants all of them, and may hold some while it waits for the others.
+    wants_all: bool,
+    /// Since when all of them are free at the same time, where it wants all.
+    all_free_since: Option<Duration>,
     process: usize,
     /// Since when it is polled whenever it wants to be.
     attentive: Option<Duration>,
+}
+
+impl Waiter {
+    /// Since when it has to ask for what is free. Who wants all waits for one after the other.
+    fn asks_since(&self) -> Option<Duration> {
+        if !self.wants_all {
+            return self.attentive;
+        }
+        Some(self.attentive?.max(self.all_free_since?))
+    }
 }
 
 #[derive(Debug, Default)]
@@ -116,9 +130,14 @@ impl Keys {
             self.inattentive_at = now;
         }
         let attended = now.saturating_sub(self.inattentive_at);
+        self.look_for_free(world, now, &is_believed);
         for (name, key) in &mut self.all {
             let there = world.server().with(|master| permits::ttl(master, name));
-            if is_believed(name) || now < key.kept_until || key.excused {
+            let may_be_part = self
+                .waiters
+                .values()
+                .any(|it| it.wants_all && it.names.contains(name));
+            if is_believed(name) || may_be_part || now < key.kept_until || key.excused {
                 key.used_at = now;
             }
             let waiting = self.waiters.values().filter(|waiter| {
@@ -154,8 +173,10 @@ impl Keys {
                     let waiting = self.waiters.values().filter(|waiter| {
                         waiter.names.contains(name) && weather.is_there(waiter.process)
                     });
-                    let attentive = waiting.filter_map(|waiter| waiter.attentive).min();
-                    let Some(attentive) = attentive else { continue };
+                    let asks = waiting.filter_map(Waiter::asks_since);
+                    let Some(attentive) = asks.min() else {
+                        continue;
+                    };
                     let asked = key.forgotten_at.map_or(Duration::ZERO, |at| at + REFRESH);
                     let known = since.max(attentive).max(asked);
                     let idle = now.saturating_sub(known).min(calm);
@@ -172,7 +193,7 @@ impl Keys {
                 }
                 Ttl::Micros(_) => {
                     key.free_since = None;
-                    if is_believed(name) || now < key.kept_until {
+                    if is_believed(name) || may_be_part || now < key.kept_until {
                         key.for_nobody_since = None;
                         continue;
                     }
@@ -206,6 +227,18 @@ impl Keys {
                     }
                 }
             }
+        }
+    }
+
+    /// Looks at what those who want several locks may take.
+    fn look_for_free(&mut self, world: &World, now: Duration, is_believed: impl Fn(&str) -> bool) {
+        for waiter in self.waiters.values_mut().filter(|it| it.wants_all) {
+            let is_free = |name: &String| {
+                let there = world.server().with(|master| permits::ttl(master, name));
+                there == Ttl::Absent && !is_believed(name)
+            };
+            let all_free = waiter.names.iter().all(is_free);
+            waiter.all_free_since = all_free.then(|| waiter.all_free_since.unwrap_or(now));
         }
     }
 
@@ -261,10 +294,18 @@ impl Keys {
         self.hindered_at = Some(now);
     }
 
-    pub(super) fn waits(&mut self, names: Vec<String>, process: usize, now: Duration) -> WaiterId {
+    pub(super) fn waits(
+        &mut self,
+        names: Vec<String>,
+        process: usize,
+        wants_all: bool,
+        now: Duration,
+    ) -> WaiterId {
         self.next += 1;
         let waiter = Waiter {
             names,
+            wants_all,
+            all_free_since: None,
             process,
             attentive: Some(now),
         };

@@ -4,6 +4,7 @@
 //! knowledge of its holder (a flush, a foreign client, a forced release) excuses the beliefs of that moment, for as long as
 //! they can last without a renewal, and no longer.
 
+mod all;
 mod beliefs;
 mod effects;
 mod elections;
@@ -17,6 +18,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
+use self::all::All;
 use self::beliefs::Beliefs;
 pub use self::beliefs::{Belief, BeliefId, Grant, Share};
 use self::effects::Effects;
@@ -102,11 +104,12 @@ impl Checks {
             turns: RefCell::new(turns),
             forced: RefCell::default(),
         }));
-        let (mut permits, looking) = (Permits::default(), world.clone());
+        let (mut permits, mut all, looking) = (Permits::default(), All::default(), world.clone());
         world
             .server()
             .observe(Box::new(move |master, words, reply| {
                 permits.look(&looking, master, words, reply);
+                all.look(&looking, master, words, reply);
             }));
         let watching = checks.clone();
         world.server().watch(move |command| {
@@ -316,7 +319,14 @@ impl Checks {
     #[must_use]
     pub fn waits(&self, names: Vec<String>, process: usize) -> WaiterId {
         let now = self.0.world.now();
-        self.0.keys.borrow_mut().waits(names, process, now)
+        self.0.keys.borrow_mut().waits(names, process, false, now)
+    }
+
+    /// A caller begins to wait for all of these locks, and holds some meanwhile.
+    #[must_use]
+    pub fn waits_for_all(&self, names: Vec<String>, process: usize) -> WaiterId {
+        let now = self.0.world.now();
+        self.0.keys.borrow_mut().waits(names, process, true, now)
     }
 
     /// Whether this caller is polled when it wants to be.

@@ -150,6 +150,10 @@ pub fn draw(seed: u64) -> Plan {
     if matches!(seed % 32, 6 | 11 | 13 | 18 | 24 | 28) {
         elect(&mut plan, &mut crate::world::rng(seed, 4));
     }
+    // And with several locks at once.
+    if matches!(seed % 64, 1 | 2 | 8 | 12 | 16 | 25 | 29 | 41 | 46) {
+        combine(&mut plan, &mut crate::world::rng(seed, 5));
+    }
     plan
 }
 
@@ -280,6 +284,33 @@ fn elect(plan: &mut Plan, rng: &mut Rng) {
                 incident.fault = Fault::Crash(rng.usize(..plan.processes.len()), rng.bool());
             }
         }
+    }
+}
+
+/// Several exclusive locks at once in the place of some of one, in any order: without an order of their own, their callers wait
+/// for each other.
+fn combine(plan: &mut Plan, rng: &mut Rng) {
+    plan.keys = plan.keys.clamp(2, 3);
+    let likely = *pick(rng, &[20, 50, 80]);
+    let tasks = plan
+        .processes
+        .iter_mut()
+        .flat_map(|process| &mut process.tasks);
+    for op in tasks.flatten() {
+        if op.kind != Kind::Exclusive || op.call == Call::Force {
+            continue;
+        }
+        if !percent(rng, likely) {
+            op.key = rng.usize(..plan.keys);
+            continue;
+        }
+        let mut keys = [0, 1, 2].map(|key| key % plan.keys);
+        rng.shuffle(&mut keys);
+        if percent(rng, 50) {
+            keys[2] = keys[0];
+        }
+        (op.kind, op.key) = (Kind::All(keys), keys[0]);
+        (op.at_least, op.guarded) = (0, 0);
     }
 }
 

@@ -99,6 +99,12 @@ impl Plan {
         all.any(|max| Some(max) != first)
     }
 
+    /// Whether it has locks that are asked for together.
+    #[must_use]
+    pub fn has_all(&self) -> bool {
+        self.ops().any(|op| matches!(op.kind, Kind::All(_)))
+    }
+
     /// How many terms its elections have at the most, where nothing goes wrong.
     #[must_use]
     pub fn most_terms(&self) -> u64 {

@@ -66,6 +66,8 @@ pub enum Kind {
     },
     /// An election, by one who observes it.
     Observer,
+    /// These exclusive locks at once, in this order. One of them may be named twice.
+    All([usize; 3]),
 }
 
 impl Kind {
@@ -86,7 +88,8 @@ impl Kind {
             | Self::Reentrant(_)
             | Self::Segmented(_)
             | Self::Candidate { .. }
-            | Self::Observer => None,
+            | Self::Observer
+            | Self::All(_) => None,
         }
     }
 }

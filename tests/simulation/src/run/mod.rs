@@ -1,5 +1,6 @@
 //! Carrying out a plan.
 
+mod all;
 mod attention;
 mod election;
 mod faults;
@@ -18,7 +19,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::check::{Checks, Sharing, is_short};
 use crate::meter::{Finding, Limits};
-use crate::plan::{Call, Connection, Kind, Op, Plan, ProcessPlan};
+use crate::plan::{Attention, Call, Connection, Kind, Op, Plan, ProcessPlan};
 use crate::world::{Settings, World};
 
 /// A waiter that polls asks again no sooner than this.
@@ -218,7 +219,14 @@ fn patience(plan: &Plan) -> Duration {
         .processes
         .iter()
         .flat_map(|process| process.tasks.iter().flatten());
-    let all: u64 = ops.map(|op| op.before + op.hold + op.at_least + 50).sum();
+    // A caller of several locks that does not run keeps those that it has.
+    let sleeps = |op: &Op| match (op.kind, op.attention) {
+        (Kind::All(_), Attention::Sleep(_, time) | Attention::SleepThenDrop(_, time)) => time,
+        _ => 0,
+    };
+    let all: u64 = ops
+        .map(|op| op.before + op.hold + op.at_least + sleeps(op) + 50)
+        .sum();
     let outages: u64 = plan
         .incidents
         .iter()
@@ -238,8 +246,12 @@ fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
         let polls = process.connection != Connection::Push;
         let every = if polls { refresh.min(POLL) } else { refresh };
         let times = lasts.as_micros() / every.as_micros().max(1);
-        // A leader announces itself with each renewal.
-        let each = if plan.most_terms() > 0 { 2 } else { 1 };
+        // A leader announces itself with each renewal, and some wait for a lock while they hold others.
+        let each = if plan.most_terms() > 0 || plan.has_all() {
+            2
+        } else {
+            1
+        };
         15 + u64::try_from(times)
             .unwrap_or(u64::MAX)
             .saturating_mul(process.tasks.len() as u64 * each)
@@ -254,6 +266,8 @@ fn most_commands(plan: &Plan, lasts: Duration) -> u64 {
         // Each term is announced with a renewal, and its end; a body may be begun anew.
         Kind::Candidate { .. } if op.call == Call::With => 16,
         Kind::Candidate { .. } => 8,
+        // One try for all, and then one after the other.
+        Kind::All(_) => 24,
         // Each beginning and each end of a term is read.
         Kind::Observer => 4 + 2 * terms,
     };

@@ -14,7 +14,7 @@ use lock_core::{
 use tokio::time::{sleep, timeout};
 
 use super::attention::Attended;
-use super::{Run, election, shared};
+use super::{Run, all, election, shared};
 use crate::check::{
     Asked, BeliefId, Checks, Grant, Share, WaiterId, effects, idle_limit, idle_segment_limit,
 };
@@ -75,7 +75,7 @@ impl Drop for Held<'_> {
 }
 
 /// A wait that ends with its future.
-pub(super) struct Waiting<'a>(&'a Checks, WaiterId);
+pub(super) struct Waiting<'a>(pub(super) &'a Checks, pub(super) WaiterId);
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
@@ -153,6 +153,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         process: *process,
         call: op.call,
         value: context.value(op, number),
+        is_part: matches!(op.kind, Kind::All(_)),
         at: run.world.now(),
         ttl: context.ttl(op),
         shortest_ttl: ms(run.plan.shortest_ttl()),
@@ -168,6 +169,9 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => refused(context, op, &asked, number, &error).await,
         };
+    }
+    if let Kind::All(_) = op.kind {
+        return all::carry_out(context, op, &asked, names, number).await;
     }
     let waiter = run.checks.waits(names, *process);
     let waiting = Waiting(&run.checks, waiter);
@@ -194,7 +198,7 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
     ControlFlow::Continue(())
 }
 
-async fn refused(
+pub(super) async fn refused(
     context: &Context,
     op: &Op,
     asked: &Asked,
@@ -227,6 +231,10 @@ fn names(op: &Op) -> Vec<String> {
         Kind::Semaphore { .. } => vec![format!("lock:s{key}")],
         Kind::Read { .. } | Kind::Write { .. } => vec![format!("lock:w{key}")],
         Kind::Candidate { .. } | Kind::Observer => vec![format!("lock:{}", election::name(op))],
+        Kind::All(_) => {
+            let keys = all::keys(op).into_iter();
+            keys.map(|key| format!("lock:{key}")).collect()
+        }
     }
 }
 
@@ -293,7 +301,7 @@ async fn ask(
             shared::ask(context, op, asked, waiting).await
         }
         Kind::Candidate { .. } => election::ask(context, op, asked, waiting).await,
-        Kind::Observer => unreachable!("an observer asks for no lock"),
+        Kind::Observer | Kind::All(_) => unreachable!("not asked for as one lock"),
     }
 }
 
@@ -447,17 +455,27 @@ async fn use_guard(context: &Context, op: &Op, asked: &Asked, owner: Option<&Own
         return;
     };
     drop(held);
+    end(context, op, guard, Got::release).await;
+}
+
+/// Ends a guard as the plan says.
+pub(super) async fn end<G>(
+    context: &Context,
+    op: &Op,
+    guard: G,
+    release: impl AsyncFnOnce(G) -> Result<(), LockError>,
+) {
     context.note(format_args!("ends: {:?}", op.end));
     match op.end {
         End::Drop => drop(guard),
         End::Release => {
-            if let Err(error) = guard.release().await {
+            if let Err(error) = release(guard).await {
                 context.note(format_args!("release: {error}"));
             }
         }
         End::GiveUp(polls) => {
             let _ = Attended::new(
-                guard.release(),
+                release(guard),
                 Attention::Drop(polls),
                 &context.run.checks,
                 |_| (),
