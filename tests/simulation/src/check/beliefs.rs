@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lock_core::LockView;
 
+use super::elections::Leads;
 use super::{Excuse, Weather, permits};
 use crate::plan::WRITER;
 use crate::server::{Deafness, EPOCH};
@@ -155,22 +156,18 @@ impl Beliefs {
     }
 
     /// The term of the leader of an election, or that nobody leads. `None` where the server may not agree.
-    pub(super) fn leads(
-        &self,
-        world: &World,
-        weather: &Weather,
-        name: &str,
-    ) -> Option<Option<u64>> {
+    pub(super) fn leads(&self, world: &World, weather: &Weather, name: &str) -> Option<Leads> {
         let all = self.all.values();
         let mut leaders = all.filter(|it| it.grant.name == name && it.grant.view.is_held());
         let Some(leader) = leaders.next() else {
-            return Some(None);
+            return Some(Leads::Nobody);
         };
         let is_sure = leaders.next().is_none()
             && leader.excused.is_none()
             && weather.is_there(leader.grant.process)
             && has_it(world, leader);
-        is_sure.then(|| leader.grant.value.as_ref().map(|_| leader.fence))
+        let term = leader.grant.value.as_ref().map(|_| leader.fence);
+        is_sure.then(|| Leads::of(term))
     }
 
     pub(super) fn downgrades(&mut self, id: BeliefId) {
@@ -236,8 +233,8 @@ impl Beliefs {
             Excuse::DataLoss => (None, false),
         };
         for belief in self.all.values_mut() {
-            // A lock that is lost already cannot be taken from this holder, and no message can tell it.
-            let is_lost = matches!(belief.excused, Some((Some(_), _)));
+            // A lock that is lost already cannot be taken from this holder, and no message can tell it; unless it has it again.
+            let is_lost = matches!(belief.excused, Some((Some(_), _))) && !has_it(world, belief);
             // The script may not have run: others come and go all the same.
             let is_there = forced && belief.grant.share.is_some() && has_it(world, belief);
             if !is_lost && !is_there && name.is_none_or(|name| name == belief.grant.name) {

@@ -20,6 +20,19 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(3);
 /// How long a record may stay after a release in a calm.
 const REMOVED_WITHIN: Duration = Duration::from_secs(3);
 
+/// Who leads an election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leads {
+    Nobody,
+    In(u64),
+}
+
+impl Leads {
+    pub(super) fn of(term: Option<u64>) -> Self {
+        term.map_or(Self::Nobody, Self::In)
+    }
+}
+
 #[derive(Debug, Default)]
 struct Election {
     /// The value of the candidate of each term.
@@ -27,7 +40,7 @@ struct Election {
     /// The longest of those who have something to do with it.
     ttl: Duration,
     /// The term of the leader, or that there is none; `None` where that is not sure. And since when.
-    leads: Option<Option<u64>>,
+    leads: Option<Leads>,
     since: Duration,
     /// Since when the lock is free.
     free_since: Option<Duration>,
@@ -40,7 +53,7 @@ struct Observer {
     /// Since when it is polled whenever it wants to be, and connected.
     runs: Option<Duration>,
     /// The last that it has shown, if it has shown anything.
-    shown: Option<Option<u64>>,
+    shown: Option<Leads>,
     highest: u64,
 }
 
@@ -125,7 +138,7 @@ impl Elections {
         let Some(observer) = self.observers.get_mut(&id) else {
             return;
         };
-        observer.shown = Some(leader.map(|(term, _)| term));
+        observer.shown = Some(Leads::of(leader.map(|(term, _)| term)));
         let name = observer.name.clone();
         if let Some((term, _)) = leader {
             let highest = observer.highest;
@@ -155,7 +168,7 @@ impl Elections {
         weather: &Weather,
         data_loss: Option<Duration>,
         now: Duration,
-        leads: impl Fn(&str) -> Option<Option<u64>>,
+        leads: impl Fn(&str) -> Option<Leads>,
     ) {
         let calm = weather.calm(now);
         let names: Vec<_> = self.all.keys().cloned().collect();
@@ -179,12 +192,12 @@ impl Elections {
             };
             // A lease that has ended is not believed in, and what the server has lost not for longer than that. Who leads is written with each renewal, and read once in a ttl at the least.
             let (since, rest) = match (leads, election.free_since) {
-                (None, Some(since)) => {
+                (Leads::Nobody, Some(since)) => {
                     let lost = data_loss.map_or(since, |at| at + election.ttl);
                     (since.max(lost), Duration::ZERO)
                 }
-                (None, None) => (election.since, election.ttl * 2),
-                (Some(_), _) => (election.since, election.ttl),
+                (Leads::Nobody, None) => (election.since, election.ttl * 2),
+                (Leads::In(_), _) => (election.since, election.ttl),
             };
             let lasts = now.saturating_sub(runs.max(since)).min(calm);
             if lasts > rest + SHOWN_WITHIN && observer.shown != Some(leads) {

@@ -73,7 +73,7 @@ pub(super) async fn observe(context: &Context, op: &Op, asked: &Asked) -> Result
     let checks = &context.run.checks;
     let observer = checks.observes(&asked.name, asked.process);
     let observing = Observing(checks, observer);
-    let observed = async {
+    let watching = async {
         let election = election(context, op);
         if op.inspects
             && let Some(leader) = election.leader().await?
@@ -96,6 +96,6 @@ pub(super) async fn observe(context: &Context, op: &Op, asked: &Asked) -> Result
         Ok(())
     };
     let tell = |polled| checks.is_observing(observer, polled);
-    let observed = Attended::new(observed, op.attention, checks, tell).await;
-    observed.unwrap_or(Ok(()))
+    let watched = Attended::new(watching, op.attention, checks, tell).await;
+    watched.unwrap_or(Ok(()))
 }
