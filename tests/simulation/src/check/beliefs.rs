@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use lock_core::LockView;
 
-use super::elections::Leads;
 use super::{Excuse, Weather, permits};
 use crate::plan::WRITER;
 use crate::server::{Deafness, EPOCH};
@@ -64,6 +63,19 @@ pub struct Belief {
     /// Until when it may be wrong, and since when; only since when, where it is not sure that the lock was taken from it.
     excused: Option<(Option<Duration>, Duration)>,
     forced: bool,
+}
+
+/// Who leads an election.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Leads {
+    Nobody,
+    In(u64),
+}
+
+impl Leads {
+    pub(super) fn of(term: Option<u64>) -> Self {
+        term.map_or(Self::Nobody, Self::In)
+    }
 }
 
 /// A process that the server pushes nothing to.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lock_master::Ttl;
 
 use super::Weather;
-use super::beliefs::AHEAD;
+use super::beliefs::{AHEAD, Leads};
 use crate::server::EPOCH;
 use crate::world::World;
 
@@ -19,19 +19,6 @@ const SHOWN_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a record may stay after a release in a calm.
 const REMOVED_WITHIN: Duration = Duration::from_secs(3);
-
-/// Who leads an election.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Leads {
-    Nobody,
-    In(u64),
-}
-
-impl Leads {
-    pub(super) fn of(term: Option<u64>) -> Self {
-        term.map_or(Self::Nobody, Self::In)
-    }
-}
 
 #[derive(Debug, Default)]
 struct Election {
