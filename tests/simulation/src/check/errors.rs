@@ -10,6 +10,7 @@ use crate::world::World;
 
 /// What was asked for.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each stands for itself")]
 pub struct Asked {
     /// The lock.
     pub name: String,
