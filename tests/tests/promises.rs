@@ -128,14 +128,15 @@ fn is_made(source: &str, test: &str) -> bool {
 
 /// Whether a checker of the simulation has this rule.
 fn is_rule(rule: &str) -> bool {
-    let found = format!("\"{rule}\",");
+    // As an argument, or as the value of a branch.
+    let found = [format!("\"{rule}\","), format!("\"{rule}\"\n")];
     let mut folders = vec![root().join("tests/simulation/src")];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if read(&path).contains(&found) {
+            } else if found.iter().any(|found| read(&path).contains(found)) {
                 return true;
             }
         }

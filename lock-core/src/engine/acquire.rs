@@ -108,7 +108,7 @@ async fn until_acquired<'a>(
     limit: Limit,
 ) -> Result<(Unclaimed<'a>, AcquiredHow), LockError> {
     let patience = Patience::new(limit);
-    let mut answered = false;
+    let mut answered = request.is_answered;
     loop {
         match once(shared, request.clone(), patience, &mut answered).await {
             Ok(Some((hold, how))) => {

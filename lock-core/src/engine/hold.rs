@@ -42,6 +42,8 @@ pub(crate) struct LockRequest {
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) owner: Option<Owner>,
     pub(crate) share: Share,
+    /// Its server has answered an earlier request of the same call.
+    pub(crate) is_answered: bool,
     /// The call that asked for it.
     pub(crate) place: Place,
     /// What stands for the key in metrics; empty for none.
@@ -62,6 +64,7 @@ impl LockRequest {
             at_least: Duration::ZERO.into(),
             owner: None,
             share: Share::ONLY,
+            is_answered: false,
             place: Place::here(),
             label: "",
             observed: Observers::default(),

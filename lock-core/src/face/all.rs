@@ -15,6 +15,9 @@ use crate::engine::Limit;
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 
+/// Maximum time that a call which fails spends on the release of what it has. The rest is released in the background.
+const GRACE: Duration = Duration::from_millis(100);
+
 /// Maximum locks of one request. It blocks all other clients of the server while it runs.
 const MOST: usize = 64;
 
@@ -51,7 +54,17 @@ pub(crate) async fn acquire_all(
         started: Instant::now(),
         at,
     };
-    engine.run(wanted.acquire()).await
+    let started = wanted.started;
+    let acquired = engine.run(wanted.acquire()).await;
+    acquired.map_err(|error| match error {
+        // Not only for the last of them.
+        LockError::TimedOut { key, holder, .. } => LockError::TimedOut {
+            key,
+            waited: started.elapsed(),
+            holder,
+        },
+        error => error,
+    })
 }
 
 /// The first of these guards that loses its lock.
@@ -98,22 +111,25 @@ impl Wanted {
                 }
             }
         }
+        // The last lock whose server has answered.
+        let mut answered = None;
         // Usually all are free: then this saves the round trips of the wait. It must not take longer than the whole wait.
         let is_worth_it = groups.len() < self.order.len();
         if is_worth_it && !self.locks.iter().any(LockHandle::is_used_here) {
             let trying = self.try_all(&groups, AcquiredHow::Free);
             let tried = match self.left() {
-                Some(left) => timeout(left, trying).await.unwrap_or(Ok(None)),
-                None => trying.await,
+                Some(left) => timeout(left, trying).await.ok(),
+                None => Some(trying.await),
             };
             match tried {
-                Ok(Some(guards)) => return Ok(guards),
-                Ok(None) | Err(LockError::Busy { .. } | LockError::Unavailable { .. }) => {}
-                Err(error) => return Err(error),
+                Some(Ok(Some(guards))) => return Ok(guards),
+                Some(Ok(None) | Err(LockError::Busy { .. })) => answered = self.order.first(),
+                Some(Err(LockError::Unavailable { .. })) | None => {}
+                Some(Err(error)) => return Err(error),
             }
         }
         loop {
-            if let Some(guards) = self.in_order().await? {
+            if let Some(guards) = self.in_order(&mut answered).await? {
                 return Ok(guards);
             }
         }
@@ -160,18 +176,27 @@ impl Wanted {
 
     /// Waits for one lock after the other, and holds the earlier ones. `None` if one of these was lost: then the wait for the later ones
     /// is of no use.
-    async fn in_order(&self) -> Result<Option<Box<[LockGuard]>>, LockError> {
+    async fn in_order<'a>(
+        &'a self,
+        answered: &mut Option<&'a usize>,
+    ) -> Result<Option<Box<[LockGuard]>>, LockError> {
         let mut taken = Taken::default();
-        for &n in &self.order {
-            let limit = Limit::of(self.left());
-            let acquiring = Box::pin(self.locks[n].take(limit, self.owner.clone(), self.at));
+        for n in &self.order {
+            let (limit, mut lock) = (Limit::of(self.left()), self.locks[*n].clone());
+            // Little may be left of the limit: a server that has answered this call is reachable.
+            lock.is_answered =
+                answered.is_some_and(|other| self.locks[*other].server() == lock.server());
+            let acquiring = Box::pin(lock.take(limit, self.owner.clone(), self.at));
             let outcome = tokio::select! {
                 biased;
                 _ = first_lost(&taken.guards) => break,
                 outcome = acquiring => outcome,
             };
             match outcome {
-                Ok(guard) => taken.add(&[n], vec![guard]),
+                Ok(guard) => {
+                    *answered = Some(n);
+                    taken.add(&[*n], vec![guard]);
+                }
                 Err(error) => return taken.fail(error).await,
             }
         }
@@ -207,15 +232,19 @@ impl Taken {
         self.places.extend(places);
     }
 
+    async fn release(&self) {
+        let _ = timeout(GRACE, release_all(&self.guards)).await;
+    }
+
     async fn fail<T>(self, error: LockError) -> Result<T, LockError> {
-        release_all(&self.guards).await;
+        self.release().await;
         Err(error)
     }
 
     /// The guards by their places. `None` if a lock was lost: then all are released.
     async fn complete(self) -> Option<Box<[LockGuard]>> {
         if !self.guards.iter().all(LockGuard::is_held) {
-            release_all(&self.guards).await;
+            self.release().await;
             return None;
         }
         for guard in &self.guards {

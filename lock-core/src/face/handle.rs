@@ -28,6 +28,8 @@ pub(crate) struct LockHandle {
     pub(crate) renew: bool,
     pub(crate) label: &'static str,
     pub(crate) share: Share,
+    /// Its server has answered an earlier request of the same call.
+    pub(crate) is_answered: bool,
 }
 
 /// A name that no lock can have, and why. Reported by the first call that needs the lock.
@@ -47,6 +49,7 @@ impl LockHandle {
             renew: true,
             label: "",
             share: Share::ONLY,
+            is_answered: false,
         }
     }
 
@@ -219,6 +222,7 @@ impl LockHandle {
             at_least: self.at_least.into(),
             owner,
             share: self.share,
+            is_answered: self.is_answered,
             place: Place::in_no_task(at),
             label: self.label,
             observed: config.observed.clone(),

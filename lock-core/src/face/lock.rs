@@ -249,7 +249,7 @@ impl Lock {
     /// [`TimedOut`](LockError::TimedOut) if the server answered, and others held the lock or were before the caller
     /// ([`Busy`](LockError::Busy) for a wait of zero);
     /// [`Unavailable`](LockError::Unavailable) if the server did not answer. Both come at the limit, plus up to a tenth of a second
-    /// for leaving the queue. A wait of zero ends with the answer to its one request, at the latest after the
+    /// for leaving the queue. A wait of zero ends with the answer to its one request, at the latest after twice the
     /// [`command_deadline`](crate::LockManagerBuilder::command_deadline). Otherwise as [`acquire`](Self::acquire).
     ///
     /// # Cancel safety

@@ -22,8 +22,8 @@ use crate::face::scope::Scope;
 ///
 /// # How they are acquired
 ///
-/// First all are requested at once. On one server this is one script, which takes all or none: without contention, one round trip. In a
-/// cluster it is one script for each hash slot, so give keys that are often locked together one `{tag}`. Over a quorum they are requested
+/// First one request asks for all. On one server this is one script, which takes all or none: without contention, one round trip. In a
+/// cluster it is one script for each hash slot, one after the other, so give keys that are often locked together one `{tag}`. Over a quorum they are requested
 /// one by one.
 ///
 /// If one of them is busy, the caller waits for one after the other, **in the order of their keys as text**, and holds the earlier ones

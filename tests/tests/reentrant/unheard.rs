@@ -115,7 +115,8 @@ async fn waits_and_warns(server: &TestServer, locks: &LockManager) -> usize {
     let warnings = || {
         let events = capture.events().into_iter();
         let warnings = events.filter(|event| {
-            event.level == tracing::Level::WARN && event.message().contains("its messages will poll")
+            event.level == tracing::Level::WARN
+                && event.message().contains("its messages will poll")
         });
         warnings.count()
     };

@@ -176,3 +176,51 @@ async fn a_replica_does_not_say_that_a_lock_is_busy() {
     let error = answer.expect_err("the data of a replica may be old");
     assert_eq!(error.code(), Some("READONLY"));
 }
+
+/// The last lock is busy, and little is left of the limit when the call comes to it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_lock_on_a_slow_network_has_timed_out() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let near = builder().connect(&server.url()).await.unwrap();
+    let far = behind(&proxy).await;
+    let busy = near.lock(KEYS[2]).acquire().await.unwrap();
+    // So that its scripts are known.
+    drop(far.all(&KEYS[..2]).acquire().await.unwrap());
+    until_only_held(&server).await;
+    proxy.delay(ms(20));
+    for limit in [110, 130, 150] {
+        let late = far.all(KEYS).acquire_within(ms(limit)).await.unwrap_err();
+        let LockError::TimedOut { waited, .. } = late else {
+            panic!("{limit}: {late}");
+        };
+        assert!(waited >= ms(limit), "{waited:?}");
+    }
+    assert!(busy.is_held());
+}
+
+async fn until_only_held(server: &TestServer) {
+    eventually("the others are free", LIMIT, async || {
+        server.exists(&format!("lock:{}", KEYS[2])).await
+            && !server.exists(&format!("lock:{}", KEYS[0])).await
+    })
+    .await;
+}
+
+/// What it has already is released in the background, if the server does not answer.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_holds_while_the_server_stalls() {
+    let server = warm_server().await;
+    let locks = builder().command_deadline(LIMIT);
+    let locks = locks.connect(&server.url()).await.unwrap();
+    let busy = locks.lock(KEYS[2]).acquire().await.unwrap();
+    let waiting = tokio::spawn(locks.all(KEYS).acquire_within(ms(700)));
+    waiters(&locks, KEYS[2], 1).await;
+    server.stop();
+    let late = tokio::time::timeout(LIMIT / 2, waiting).await;
+    server.cont();
+    let late = late.expect("long before the command deadline");
+    assert!(late.unwrap().unwrap_err().is_contention());
+    drop(busy);
+    until_clean(&server).await;
+}

@@ -3,7 +3,7 @@
 --
 -- KEYS  1 lock  2 leader, which is also the name of the channel
 -- ARGV  1 token  2 term  3 value
--- Returns 1 if the token holds the lock, or the record was its own; else 0
+-- Returns 1 if the token holds the lock, or there was no record of another leader; else 0
 --
 -- Atomic, so that a late call of an earlier leader writes nothing.
 local lock, leader = KEYS[1], KEYS[2]
@@ -11,9 +11,10 @@ local token = ARGV[1]
 local known = redis.pcall('GET', leader)
 if not ARGV[2] then
   local own = type(known) == 'string' and string.sub(known, 1, #token + 1) == token .. ' '
-  -- The record of the next leader stays. That one has told the observers.
-  if not own then return 0 end
-  redis.call('DEL', leader)
+  -- The record of the next leader stays. That one has told the observers. Without a record (a server that has lost its data) they may
+  -- not know yet.
+  if known and not own then return 0 end
+  if own then redis.call('DEL', leader) end
   redis.pcall('PUBLISH', leader, '0')
   return 1
 end

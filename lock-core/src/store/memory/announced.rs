@@ -33,8 +33,11 @@ impl LeaderRecords {
         let changed = match leads {
             None => {
                 let known = self.0.get(key.lock());
-                let own = known.is_some_and(|known| known.token == *token);
-                own && self.0.remove(key.lock()).is_some()
+                let own = known.is_none_or(|known| known.token == *token);
+                if own {
+                    self.0.remove(key.lock());
+                }
+                own
             }
             Some((term, value)) => {
                 if locks

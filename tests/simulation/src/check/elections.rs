@@ -7,7 +7,7 @@ use lock_master::Ttl;
 
 use super::Weather;
 use super::beliefs::{AHEAD, Leads};
-use crate::server::{Deafness, EPOCH};
+use crate::server::EPOCH;
 use crate::world::World;
 
 /// One who observes, by its number in the run.
@@ -171,9 +171,7 @@ impl Elections {
             let Some(election) = self.all.get(&observer.name) else {
                 continue;
             };
-            // Who only reads does not find out that its server is not the master any more.
-            let is_behind = world.server().deafness(observer.process) == Some(Deafness::LeftBehind);
-            if is_behind || !weather.is_there(observer.process) {
+            if !weather.is_there(observer.process) {
                 observer.runs = observer.runs.map(|_| now);
             }
             let (Some(leads), Some(runs)) = (election.leads, observer.runs) else {

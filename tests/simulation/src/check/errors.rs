@@ -10,7 +10,6 @@ use crate::world::World;
 
 /// What was asked for.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "each stands for itself")]
 pub struct Asked {
     /// The lock.
     pub name: String,
@@ -34,8 +33,6 @@ pub struct Asked {
     pub may_end: bool,
     /// What a candidate campaigns with.
     pub value: Option<String>,
-    /// Whether it is one of several locks that are asked for together.
-    pub is_part: bool,
     /// How the manager is connected.
     pub connection: Connection,
 }
@@ -124,12 +121,6 @@ pub(super) fn refused(
         // next, and then alone, and the scripts of all three may have to be loaded first.
         (LockError::Unavailable { .. }, Call::Within(limit))
             if Duration::from_millis(*limit) <= asked.delay * 12 + Duration::from_millis(2) =>
-        {
-            None
-        }
-        // What is left of the limit for the last of several locks may be too short for an answer.
-        (LockError::Unavailable { .. }, Call::Within(limit))
-            if asked.is_part && waited >= Duration::from_millis(*limit) =>
         {
             None
         }

@@ -153,7 +153,6 @@ pub(super) async fn carry_out(context: &Context, op: &Op, number: usize) -> Cont
         process: *process,
         call: op.call,
         value: context.value(op, number),
-        is_part: matches!(op.kind, Kind::All(_)),
         at: run.world.now(),
         ttl: context.ttl(op),
         shortest_ttl: ms(run.plan.shortest_ttl()),

@@ -15,7 +15,7 @@ use crate::store::redis::wire::{Arg, Name, announced};
 pub(in crate::store) static ANNOUNCE: Lazy<Script> =
     script!("election announce", "prelude.lua", "election/announce.lua");
 pub(in crate::store) static LEADER: Lazy<Script> =
-    script!("election leader", "election/leader.lua");
+    script!("election leader", "prelude.lua", "election/leader.lua");
 
 pub(in crate::store) fn keys(key: &LockKey) -> [Name<'_>; 2] {
     [key.lock().into(), announced(key, Announced::Leader)]
