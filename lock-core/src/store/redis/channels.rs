@@ -288,6 +288,11 @@ impl Channels {
         }
     }
 
+    /// No answer says that the server no longer sends this channel: it is told again.
+    pub(super) fn still_subscribed(&mut self, name: &str) {
+        self.look_at(name);
+    }
+
     /// The connection is in use from now on, without a subscription. True if the worker has to be started.
     pub(super) fn adopt(&mut self, generation: u64) -> bool {
         self.forget_server();
@@ -429,6 +434,21 @@ mod tests {
         channels.subscribed(ON, "c");
         assert_eq!(outcome(&mut late), Some(true));
         assert_eq!(channels.next(), ChannelStep::Rest);
+    }
+
+    #[test]
+    fn a_channel_is_left_once_more_if_no_answer_says_that_it_is() {
+        let mut channels = connected();
+        channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.subscribed(ON, "c");
+        channels.left("c", "a");
+        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        channels.still_subscribed("c");
+        assert_eq!(channels.next(), ChannelStep::Work { connect: false });
+        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        channels.unsubscribed(ON, "c");
+        assert_eq!(channels.next(), ChannelStep::End);
     }
 
     #[test]

@@ -115,7 +115,10 @@ impl Link {
                     }
                     lock(&self.subscriptions.channels).unsubscribed(generation, name);
                 }
-                Err(_) => self.went_silent(limit),
+                Err(_) => {
+                    lock(&self.subscriptions.channels).still_subscribed(name);
+                    self.went_silent(limit);
+                }
             }
             false
         }));
