@@ -189,6 +189,7 @@ fn built(docs: &Path) -> Result<(usize, Vec<String>), String> {
                 "dispatcher",
                 "super::",
                 "crate::Span",
+                "Stream::",
             ];
             if link.is_empty() || foreign.iter().any(|part| address.contains(part)) {
                 continue;
