@@ -79,7 +79,7 @@ async fn a_release_that_had_no_answer_is_sent_to_the_new_master() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_request_that_meets_a_forgotten_token_of_its_client_frees_the_lock() {
     let rig = Rig::start().await;
-    let short = Duration::from_millis(20);
+    let short = Duration::from_millis(100);
     let guard = rig.locks.lock("a").ttl(short).acquire().await.unwrap();
     rig.replicate("lock:a").await;
     guard.release().await.unwrap();
