@@ -6,6 +6,7 @@
 
 mod cancel;
 mod connections;
+mod credentials;
 mod garbage;
 mod guards;
 mod late;
