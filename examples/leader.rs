@@ -25,7 +25,7 @@ use tokio::time::timeout;
 /// A leader that crashes or stands still costs the others this much at most.
 const TTL: Duration = Duration::from_secs(1);
 const WORK: Duration = Duration::from_millis(300);
-/// An election without a new leader for so long is in trouble.
+/// Maximum wait for the next leader. A longer one means that the candidates are in trouble.
 const SILENCE: Duration = Duration::from_secs(60);
 
 #[tokio::main]

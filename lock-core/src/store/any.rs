@@ -175,7 +175,7 @@ impl AnyStore {
 }
 
 impl AnyStore {
-    /// Announces the leader of an election, who has this token, or that it has released the lock.
+    /// Announces that the holder of this token leads an election, or that it has released the lock.
     pub(crate) async fn announce(
         &self,
         key: &LockKey,

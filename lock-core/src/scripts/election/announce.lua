@@ -22,7 +22,7 @@ end
 local holder = redis.pcall('GET', lock)
 if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true) then return holder end
 if holder ~= token then return refused_by_replica(leader) or 0 end
--- The token proves who holds the lock, so it is compared here and never told.
+-- A client that knows the token could release the lock, so the record with it is compared on the server, and no reply has it.
 local record = token .. ' ' .. ARGV[2] .. ' ' .. ARGV[3]
 redis.call('SET', leader, record, 'PX', math.max(redis.call('PTTL', lock), 1))
 if known ~= record then redis.pcall('PUBLISH', leader, '0') end

@@ -118,7 +118,7 @@ impl Ballot {
         Self::new(&RAISE, &[key.lock().into()], &args)
     }
 
-    /// The leader of an election, who has this token, says what it leads as, or that it has released the lock.
+    /// Announces that the holder of this token leads an election, with its term and value, or that it has released the lock.
     pub(super) fn announce(key: &LockKey, token: &Token, leads: Option<(u64, &str)>) -> Arc<Self> {
         let args = election::args(token, leads);
         Self::new(&election::ANNOUNCE, &election::keys(key), &args)

@@ -68,13 +68,13 @@ pub struct Belief {
 /// Who leads an election.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Leads {
-    Nobody,
+    NoLeader,
     In(u64),
 }
 
 impl Leads {
     pub(super) fn of(term: Option<u64>) -> Self {
-        term.map_or(Self::Nobody, Self::In)
+        term.map_or(Self::NoLeader, Self::In)
     }
 }
 
@@ -157,7 +157,7 @@ impl Beliefs {
         Some(id)
     }
 
-    /// Whether a lock was taken from its holder since then: of what was under way by then nobody knows which came first.
+    /// Whether a lock was taken from its holder since then: the order of what was under way by then is not known.
     pub(super) fn was_taken_since(&self, name: &str, moment: Duration) -> bool {
         self.excuse_of(name).is_some_and(|(at, _)| at >= moment)
     }
@@ -167,12 +167,12 @@ impl Beliefs {
         self.data_loss
     }
 
-    /// The term of the leader of an election, or that nobody leads. `None` where the server may not agree.
+    /// The term of the leader of an election, or that there is no leader. `None` where the server may not agree.
     pub(super) fn leads(&self, world: &World, weather: &Weather, name: &str) -> Option<Leads> {
         let all = self.all.values();
         let mut leaders = all.filter(|it| it.grant.name == name && it.grant.view.is_held());
         let Some(leader) = leaders.next() else {
-            return Some(Leads::Nobody);
+            return Some(Leads::NoLeader);
         };
         let is_sure = leaders.next().is_none()
             && leader.excused.is_none()

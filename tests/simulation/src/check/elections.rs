@@ -67,7 +67,7 @@ impl Elections {
         election.ttl = election.ttl.max(ttl);
     }
 
-    /// A term has begun. Of those that were under way when the lock was taken away nobody knows which was first.
+    /// A term has begun. The order of those that were under way when the lock was taken away is not known.
     pub(super) fn begins(
         &mut self,
         world: &World,
@@ -179,11 +179,11 @@ impl Elections {
             };
             // A lease that has ended is not believed in, and what the server has lost not for longer than that. Who leads is written with each renewal, and read once in a ttl at the least.
             let (since, rest) = match (leads, election.free_since) {
-                (Leads::Nobody, Some(since)) => {
+                (Leads::NoLeader, Some(since)) => {
                     let lost = data_loss.map_or(since, |at| at + election.ttl);
                     (since.max(lost), Duration::ZERO)
                 }
-                (Leads::Nobody, None) => (election.since, election.ttl * 2),
+                (Leads::NoLeader, None) => (election.since, election.ttl * 2),
                 (Leads::In(_), _) => (election.since, election.ttl),
             };
             let lasts = now.saturating_sub(runs.max(since)).min(calm);
