@@ -7,6 +7,9 @@ use std::time::Duration;
 
 use crate::base::time::in_millis;
 
+/// The tasks that connect and renew are gone with their runtime. Which of them a caller notices first is chance.
+pub(crate) const RUNTIME_ENDED: &str = "the runtime in which this lock manager was made has ended, so its locks would not be renewed: make a manager in the runtime that uses it";
+
 /// The error of every operation in this crate.
 ///
 /// Each variant calls for a different reaction: wait or give up ([`Busy`](Self::Busy), [`TimedOut`](Self::TimedOut)), stop trying

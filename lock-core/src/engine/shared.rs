@@ -19,7 +19,7 @@ use super::registry::Registry;
 use super::released::ReleasedLately;
 use super::state::Action;
 use crate::base::config::{Config, MAX_TTL};
-use crate::base::error::{LockError, LossReason};
+use crate::base::error::{LockError, LossReason, RUNTIME_ENDED};
 use crate::base::key::LockKey;
 use crate::base::observe::Event;
 use crate::base::place::Place;
@@ -86,9 +86,7 @@ impl Shared {
     /// Refuses to acquire a lock that no task would renew.
     pub(crate) fn check_alive(&self) -> Result<(), LockError> {
         if self.ended.load(Ordering::Relaxed) {
-            return Err(LockError::config(
-                "the runtime in which this lock manager was made has ended, so its locks would not be renewed: make a manager in the runtime that uses it",
-            ));
+            return Err(LockError::config(RUNTIME_ENDED));
         }
         Ok(())
     }

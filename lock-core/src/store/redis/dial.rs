@@ -2,12 +2,15 @@
 
 use std::pin::pin;
 use std::sync::Mutex;
+use std::thread::panicking;
 use std::time::Duration;
 
 use redis::{ErrorKind, RedisError};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
+use super::error::misconfigured;
+use crate::base::error::RUNTIME_ENDED;
 use crate::base::sync::lock;
 
 /// Pause after the first failed attempt. Each further failure doubles it.
@@ -109,13 +112,16 @@ impl Dial {
         !state.running
     }
 
-    /// The task was dropped before its end: the runtime has ended.
+    /// The task was dropped before its end: the runtime has ended, or lacks what a connection needs.
     pub(super) fn dropped(&self) {
         let mut state = lock(&self.state);
         state.running = false;
         state.failures += 1;
-        let error = (ErrorKind::Io, "the runtime of the connection has ended");
-        state.error = Some(error.into());
+        state.error = Some(if panicking() {
+            (ErrorKind::Io, "the attempt to connect has panicked").into()
+        } else {
+            misconfigured(RUNTIME_ENDED.to_owned())
+        });
         drop(state);
         self.over.notify_waiters();
     }

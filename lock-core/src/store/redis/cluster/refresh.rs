@@ -18,7 +18,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::Cluster;
 use super::node::Node;
 use super::rounds::{PAUSE, Refresh, RefreshState};
-use crate::base::error::Cause;
+use crate::base::error::RUNTIME_ENDED;
 use crate::base::rt;
 use crate::base::sync::lock;
 use crate::store::StoreError;
@@ -46,8 +46,7 @@ impl Drop for RunningRefresh {
         let mut state = lock(&self.refresh.state);
         state.running = false;
         state.over = state.wanted.max(state.awaited);
-        let cause = Cause::text("the runtime of the connection has ended".to_owned());
-        state.error = Some(StoreError::NotNow(cause));
+        state.error = Some(StoreError::Misconfigured(RUNTIME_ENDED.into()));
         drop(state);
         self.refresh.over.notify_waiters();
     }
