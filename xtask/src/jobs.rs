@@ -149,20 +149,17 @@ fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
     docs.env_remove(server::VARIABLE);
     let docs = steps.run("documentation tests", docs);
 
-    // All others are built with TLS.
-    let without = cargo(&["test", "-p", "lock-core", "--lib", "store::redis::target"]);
-    let without = steps.run("tests without TLS", without);
-
     let mut tests = cargo(&["test", "--workspace"]);
     if !extra.iter().any(|argument| argument == NO_FAIL_FAST) {
         tests.arg(NO_FAIL_FAST);
     }
     tests
-        .args(["--lib", "--bins", "--tests", "--examples"])
+        // Of the examples only those with tests: the others are built as programs by the tests that run them.
+        .args(["--lib", "--bins", "--tests"])
         .args(extra)
         .env(server::VARIABLE, Path::new(&server.path));
     let tests = steps.run_tests("tests", tests);
-    docs.and(without).and(tests)
+    docs.and(tests)
 }
 
 fn bench(steps: &mut Steps, extra: &[String]) -> Result<(), String> {

@@ -15,6 +15,14 @@ const CRATES: [&str; 2] = ["lock-macros", "lock-core"];
 /// Files without which a packed crate is not complete.
 const FILES: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "README.md"];
 
+/// Run on the packed crates, which are built without TLS there, as the crates of the workspace never are.
+const WITHOUT_TLS: &str = r#"#[tokio::main]
+async fn main() {
+    let error = lock_core::LockManager::connect("rediss://127.0.0.1:1").await.unwrap_err();
+    assert!(error.to_string().contains("enable the feature `tls-rustls`"), "{error}");
+}
+"#;
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Packs both crates and checks them. Nothing is published.
@@ -75,13 +83,16 @@ fn readme(steps: &mut Steps, to: &Path) -> Result<(), String> {
     // The versions that are tested, which are there already.
     let lock = root().join("Cargo.lock");
     fs::copy(&lock, to.join("Cargo.lock")).map_err(|error| said(&lock, &error))?;
-    for (number, program) in programs.iter().enumerate() {
-        let file = to.join(format!("src/bin/readme-{}.rs", number + 1));
-        write(&file, program)?;
+    let numbered = (1..).zip(programs);
+    let mut all: Vec<_> = numbered
+        .map(|(number, program)| (format!("readme-{number}"), program))
+        .collect();
+    all.push(("without-tls".to_owned(), WITHOUT_TLS));
+    for (name, program) in &all {
+        write(&to.join(format!("src/bin/{name}.rs")), program)?;
     }
-    for number in 1..=programs.len() {
-        let name = format!("readme-{number}");
-        let mut run = cargo(&["run", "--bin", &name]);
+    for (name, _) in &all {
+        let mut run = cargo(&["run", "--bin", name]);
         run.current_dir(to)
             .arg("--target-dir")
             .arg(root().join("target"));
