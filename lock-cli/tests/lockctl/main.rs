@@ -9,10 +9,6 @@ mod top;
 use std::process::{Output, Stdio};
 
 use tokio::process::Command;
-use tokio::sync::Mutex;
-
-/// Held by a test that measures time, and by one that needs all processors.
-static PROCESSORS: Mutex<()> = Mutex::const_new(());
 
 /// The program with a server and arguments in words. Nothing else of the environment names a server.
 fn lockctl(url: &str, words: &str) -> Command {

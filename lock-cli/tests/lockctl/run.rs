@@ -18,7 +18,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout};
 use tokio::time::Instant;
 
-use crate::{Ended, PROCESSORS, answer, lockctl, says};
+use crate::{Ended, answer, lockctl, says};
 
 const KEY: &str = "report";
 const TTL: Duration = Duration::from_secs(2);
@@ -184,7 +184,6 @@ async fn what_does_not_begin_has_its_exit_code_and_one_sentence() {
 
 #[tokio::test]
 async fn two_hundred_runs_of_one_key_never_overlap() {
-    let _alone = PROCESSORS.lock().await;
     let server = TestServer::start().await;
     let url = server.url();
     let dir = server.dir().display();
