@@ -379,6 +379,17 @@ mod tests {
         channels
     }
 
+    /// The only listener has left a channel, and the server was told.
+    fn leaving() -> Channels {
+        let mut channels = connected();
+        channels.listen("c", "a");
+        sent(&mut channels, ON);
+        channels.subscribed(ON, "c");
+        channels.left("c", "a");
+        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        channels
+    }
+
     /// The commands that the worker would send, as `+channel` and `-channel`.
     fn sent(channels: &mut Channels, generation: u64) -> Vec<String> {
         let batch = channels.batch(generation);
@@ -421,12 +432,7 @@ mod tests {
 
     #[test]
     fn a_listener_that_comes_while_the_channel_is_left_ends_subscribed() {
-        let mut channels = connected();
-        channels.listen("c", "a");
-        sent(&mut channels, ON);
-        channels.subscribed(ON, "c");
-        channels.left("c", "a");
-        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        let mut channels = leaving();
         let mut late = channels.listen("c", "a");
         channels.unsubscribed(ON, "c");
         assert_eq!(outcome(&mut late), None);
@@ -438,12 +444,7 @@ mod tests {
 
     #[test]
     fn a_channel_is_left_once_more_if_no_answer_says_that_it_is() {
-        let mut channels = connected();
-        channels.listen("c", "a");
-        sent(&mut channels, ON);
-        channels.subscribed(ON, "c");
-        channels.left("c", "a");
-        assert_eq!(sent(&mut channels, ON), ["-c"]);
+        let mut channels = leaving();
         channels.still_subscribed("c");
         assert_eq!(channels.next(), ChannelStep::Work { connect: false });
         assert_eq!(sent(&mut channels, ON), ["-c"]);
