@@ -1,4 +1,4 @@
-//! Elections: who has led, what is written of it on the server, and what observers show.
+//! Elections: the terms that were granted, the record of the leader on the server, and what observers show.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::world::World;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ObserverId(u64);
 
-/// Whoever does not hear of a change reads within this time after the lease that it knows of has ended, and has an answer.
+/// An observer that does not hear of a change reads the record, and has an answer, within this time after the end of the lease it
+/// knows of.
 const SHOWN_WITHIN: Duration = Duration::from_secs(3);
 
 /// How long a record may stay after a release in a calm.
@@ -139,7 +140,7 @@ impl Elections {
         }
     }
 
-    /// A term that somebody was told of is one that was granted to the candidate with this value.
+    /// The leader that a caller was told of was granted this term with this value.
     pub(super) fn sees(&self, world: &World, name: &str, term: u64, value: &str) {
         let granted = self.all.get(name).and_then(|it| it.terms.get(&term));
         if granted.is_none_or(|granted| granted != value) {

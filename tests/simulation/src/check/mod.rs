@@ -371,7 +371,7 @@ impl Checks {
         elections.shows(&self.0.world, observer, leader);
     }
 
-    /// Somebody was told who leads.
+    /// A caller was told the leader.
     pub fn sees_leader(&self, name: &str, term: u64, value: &str) {
         let elections = self.0.elections.borrow();
         elections.sees(&self.0.world, name, term, value);

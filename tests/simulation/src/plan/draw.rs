@@ -165,11 +165,7 @@ fn pressure(plan: &mut Plan, rng: &mut Rng) {
         2 => Some(Fault::DenyKey(0)),
         _ => None,
     };
-    let tasks = plan
-        .processes
-        .iter_mut()
-        .flat_map(|process| &mut process.tasks);
-    for op in tasks.flatten() {
+    for op in operations(&mut plan.processes) {
         if fault.is_none() {
             // Everything in one moment.
             (op.kind, op.call, op.attention) = (Kind::Exclusive, Call::Forever, Attention::Full);
@@ -203,11 +199,7 @@ fn share(plan: &mut Plan, rng: &mut Rng) {
     let keys = rng.usize(1..=plan.keys.min(2));
     let max = rng.u32(2..=4);
     let other_max = if percent(rng, 20) { 3 } else { 0 };
-    let tasks = plan
-        .processes
-        .iter_mut()
-        .flat_map(|process| &mut process.tasks);
-    for op in tasks.flatten() {
+    for op in operations(&mut plan.processes) {
         if !percent(rng, likely) {
             continue;
         }
@@ -243,11 +235,7 @@ fn elect(plan: &mut Plan, rng: &mut Rng) {
     let ttls = *pick(rng, &ttls);
     let keys = rng.usize(1..=plan.keys.min(2));
     let brief = plan.delay.most * 25 + 100;
-    let tasks = plan
-        .processes
-        .iter_mut()
-        .flat_map(|process| &mut process.tasks);
-    for op in tasks.flatten() {
+    for op in operations(&mut plan.processes) {
         if !percent(rng, likely) {
             continue;
         }
@@ -292,11 +280,7 @@ fn elect(plan: &mut Plan, rng: &mut Rng) {
 fn combine(plan: &mut Plan, rng: &mut Rng) {
     plan.keys = plan.keys.clamp(2, 3);
     let likely = *pick(rng, &[20, 50, 80]);
-    let tasks = plan
-        .processes
-        .iter_mut()
-        .flat_map(|process| &mut process.tasks);
-    for op in tasks.flatten() {
+    for op in operations(&mut plan.processes) {
         if op.kind != Kind::Exclusive || op.call == Call::Force {
             continue;
         }
@@ -332,6 +316,13 @@ impl Weights {
         self.long_holds = rng.u8(10..=60);
         self.reentrant = rng.u8(..=30);
     }
+}
+
+/// What all tasks do.
+fn operations(processes: &mut [ProcessPlan]) -> impl Iterator<Item = &mut Op> {
+    processes
+        .iter_mut()
+        .flat_map(|process| process.tasks.iter_mut().flatten())
 }
 
 fn weights(rng: &mut Rng) -> Weights {
