@@ -168,12 +168,13 @@ async fn beside(
     answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
     let one_try = matches!(patience.limit, Limit::Try);
-    after_own_release(shared, &request, patience).await?;
+    let end = patience.end();
+    shared.after_own_releases(&request.key, end).await?;
     // The owner must not overtake waiters of other processes while this process yields the turn to them.
     if !one_try
         && shared.holder_for(&request).is_none()
         && let Some(pause) = shared.yields(&request.key)
-        && within(patience.end(), sleep(pause)).await.is_none()
+        && within(end, sleep(pause)).await.is_none()
     {
         return Err(LockError::TimedOut {
             key: request.key.name().to_owned(),
@@ -183,20 +184,6 @@ async fn beside(
     }
     let waiter = Waiter::beside(shared, request, patience, answered)?;
     Ok(tried(one_try, waiter.run().await?))
-}
-
-/// A try after the drop of a guard of this process must not find the lock held by that guard.
-pub(super) async fn after_own_release(
-    shared: &Shared,
-    request: &LockRequest,
-    patience: Patience,
-) -> Result<(), LockError> {
-    // No task would confirm an earlier release.
-    shared.check_alive()?;
-    if shared.is_releasing(&request.key) {
-        shared.after_own_release(&request.key, patience.end()).await;
-    }
-    Ok(())
 }
 
 fn tried(one_try: bool, acquired: Option<Acquired>) -> Option<Acquired> {
@@ -212,7 +199,8 @@ pub(super) async fn in_servers_queue(
 ) -> Result<Option<Acquired>, LockError> {
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try {
-        after_own_release(shared, &request, patience).await?;
+        let end = patience.end();
+        shared.after_own_releases(&request.key, end).await?;
     }
     let queue = Queue::Server(shared.acquisition(&request)?);
     let hold = Arc::new(Hold::new(request));

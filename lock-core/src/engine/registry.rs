@@ -37,12 +37,21 @@ pub(super) struct Registry {
     kept: HashMap<u64, Moment>,
     /// Tokens whose locks no task releases any more, because its runtime has ended, and until when the locks stay.
     stranded: HashMap<u64, Moment>,
-    /// Locks whose release the task has yet to send or to hear of, and the acquisition that is released.
-    releasing: HashMap<Arc<LockKey>, u64, BuildHasherDefault<OneWord>>,
+    /// Locks of which the task has yet to send a release or to hear of one: the releases, the oldest first.
+    releasing: HashMap<Arc<LockKey>, Vec<QueuedRelease>, BuildHasherDefault<OneWord>>,
+    last_release: u64,
     last_releases: LastReleases,
     /// Places of a guard and of a wait for it in one task, of which the program was warned.
     pub(super) warned_of: HashSet<[&'static Location<'static>; 2]>,
     pub(super) closing: bool,
+}
+
+/// A release that the task has yet to send or to hear of.
+#[derive(Debug)]
+struct QueuedRelease {
+    number: u64,
+    /// Of the acquisition that is released.
+    sequence: u64,
 }
 
 /// The use of a lock in this process.
@@ -171,7 +180,7 @@ impl Registry {
 
     /// Whether this process has the lock, or waits for it, and is not about to release it.
     pub(super) fn uses(&self, key: &LockKey) -> bool {
-        self.locks.contains_key(key) && !self.is_releasing(key)
+        self.locks.contains_key(key) && !self.releasing.contains_key(key)
     }
 
     pub(super) fn existing_line(&self, key: &LockKey) -> Option<&Arc<Line>> {
@@ -285,21 +294,38 @@ impl Registry {
 
     /// The task will release this acquisition.
     pub(super) fn release_queued(&mut self, acquisition: &Acquisition) {
-        self.releasing
-            .insert(Arc::clone(&acquisition.key), acquisition.sequence);
+        self.last_release += 1;
+        let queued = QueuedRelease {
+            number: self.last_release,
+            sequence: acquisition.sequence,
+        };
+        let releasing = self.releasing.entry(Arc::clone(&acquisition.key));
+        releasing.or_default().push(queued);
     }
 
     /// The release of this acquisition was answered or has failed. Returns false if none was queued.
     pub(super) fn release_tried(&mut self, acquisition: &Acquisition) -> bool {
-        let queued = self.releasing.get(&acquisition.key) == Some(&acquisition.sequence);
-        if queued {
+        let Some(releases) = self.releasing.get_mut(&acquisition.key) else {
+            return false;
+        };
+        let before = releases.len();
+        releases.retain(|queued| queued.sequence != acquisition.sequence);
+        let was_queued = releases.len() < before;
+        if releases.is_empty() {
             self.releasing.remove(&acquisition.key);
         }
-        queued
+        was_queued
     }
 
-    pub(super) fn is_releasing(&self, key: &LockKey) -> bool {
-        self.releasing.contains_key(key)
+    /// The number of the last release that was queued.
+    pub(super) fn last_release(&self) -> u64 {
+        self.last_release
+    }
+
+    /// Whether a release of this lock with at most this number is not over.
+    pub(super) fn is_releasing(&self, key: &LockKey, most: u64) -> bool {
+        let oldest = self.releasing.get(key).and_then(|queued| queued.first());
+        oldest.is_some_and(|oldest| oldest.number <= most)
     }
 
     /// This token holds its lock until then, and no task is left to release it.

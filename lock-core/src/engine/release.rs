@@ -100,16 +100,23 @@ pub(super) async fn until_confirmed_then(
 }
 
 impl Shared {
-    /// Waits for a release of this lock that the task has yet to send or to hear of. Else a client that asks just after its
-    /// process has dropped a guard would find the lock held by that guard.
-    pub(super) async fn after_own_release(&self, key: &LockKey, end: Option<Instant>) {
-        let released = self.until(|| !self.is_releasing(key));
-        let most = Instant::now() + self.config.command_deadline;
-        let _ = timeout_at(end.map_or(most, |end| end.min(most)), released).await;
-    }
-
-    pub(super) fn is_releasing(&self, key: &LockKey) -> bool {
-        lock(&self.registry).is_releasing(key)
+    /// Waits for the releases of this lock that the task has yet to send or to hear of: else a client that asks just after its
+    /// process has let go would find itself in its way. Not for those that follow, of which there may be no end.
+    pub(super) async fn after_own_releases(
+        &self,
+        key: &LockKey,
+        end: Option<Instant>,
+    ) -> Result<(), LockError> {
+        // No task would confirm an earlier release.
+        self.check_alive()?;
+        let last = lock(&self.registry).last_release();
+        let is_releasing = || lock(&self.registry).is_releasing(key, last);
+        if is_releasing() {
+            let most = Instant::now() + self.config.command_deadline;
+            let end = end.map_or(most, |end| end.min(most));
+            let _ = timeout_at(end, self.until(|| !is_releasing())).await;
+        }
+        Ok(())
     }
 
     /// Ends the hold of a guard.

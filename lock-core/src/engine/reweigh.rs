@@ -17,7 +17,9 @@ const TRIES: u64 = 3;
 /// Returns false if there are other readers, or waiters. After an error the hold may have changed on the server; its renewal and its
 /// release are the same in either case.
 pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result<bool, LockError> {
-    shared.check_alive()?;
+    // A reader or a waiter that this process let go just before is not in its way.
+    let key = &hold.request.key;
+    shared.after_own_releases(key, None).await?;
     let (Some(acquisition), Some(lease)) = (hold.acquisition(), hold.lease()) else {
         unreachable!("a guard is made of a hold that has begun")
     };
@@ -27,7 +29,7 @@ pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result
     loop {
         tries += 1;
         if let Status::Lost(reason) = hold.status(shared.clock.now()) {
-            let key = hold.request.key.name().to_owned();
+            let key = key.name().to_owned();
             return Err(LockError::Lost { key, reason });
         }
         let answer = shared

@@ -163,10 +163,10 @@ impl Shared {
         }
     }
 
-    /// A client that asks from now on waits for this release first. Not if other guards of the owner keep the lock, and not after an
-    /// attempt that came to nothing, since its server may be silent.
+    /// A client that asks from now on waits for this release first, also if it is of a waiter that has left. Not if other guards of
+    /// the owner keep the lock, and not after an attempt that came to nothing, since its server may be silent.
     pub(super) fn release_queued(&self, acquisition: &Acquisition) {
-        if acquisition.lease().is_some_and(Lease::is_over) {
+        if acquisition.is_lease_over() {
             lock(&self.registry).release_queued(acquisition);
         }
     }

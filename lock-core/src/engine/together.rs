@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::acquire::{Unclaimed, Waiter, after_own_release, blamed};
+use super::acquire::{Unclaimed, Waiter, blamed};
 use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
 use super::observed::ObservedCall;
@@ -59,7 +59,7 @@ async fn once<'a>(
 ) -> Result<Option<Vec<Unclaimed<'a>>>, LockError> {
     let patience = Patience::new(Limit::Try);
     for request in requests {
-        after_own_release(shared, request, patience).await?;
+        shared.after_own_releases(&request.key, None).await?;
     }
     let mut answered = vec![false; requests.len()];
     let waiters = requests

@@ -11,5 +11,6 @@ mod refusals;
 mod refused;
 mod resize;
 mod rig;
+mod tries;
 mod upgrade;
 mod weights;
