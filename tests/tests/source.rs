@@ -40,7 +40,7 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 35] = [
+const ENGINE: [&str; 36] = [
     "look",
     "mod",
     "together",
@@ -61,6 +61,7 @@ const ENGINE: [&str; 35] = [
     "announcements",
     "outstanding",
     "observed",
+    "own_guard",
     "shared",
     "registry",
     "released",

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lock_core::{LockError, LockGuard, LockManager, Owner, distributed_lock};
 use lock_tests::{Capture, LIMIT, TestServer, in_time};
+use tokio::time::timeout;
 use tracing::Level;
 
 /// A memory server, and a real one.
@@ -170,6 +171,78 @@ async fn a_task_that_waits_for_its_own_guard_is_warned_of_once_with_both_places(
     assert!(held.starts_with(&here(held_at)), "{held}");
     assert!(waits.starts_with(&here(waits_at)), "{waits}");
     drop(guard);
+}
+
+/// Each waits in a task of its own, all at one time.
+#[tokio::test]
+async fn a_task_that_is_in_its_own_way_is_warned_of_for_every_kind_and_manager() {
+    const WAIT: Duration = Duration::from_millis(1500);
+    async fn write_beside_the_own_read(locks: LockManager) {
+        let lock = locks.rw_lock("rw");
+        let _reader = lock.read().await.unwrap();
+        assert!(lock.write_within(WAIT).await.is_err());
+    }
+    async fn two_permits_beside(own: u32, locks: LockManager) {
+        let semaphore = locks.semaphore(format!("s{own}"), 3);
+        let _own = semaphore.clone().acquire_many(own).await.unwrap();
+        let rest = tokio::spawn(semaphore.acquire_many(3 - own));
+        let _rest = rest.await.unwrap().unwrap();
+        assert!(semaphore.permits(2).acquire_within(WAIT).await.is_err());
+    }
+    async fn a_second_candidate(locks: LockManager) {
+        let election = locks.election("e1");
+        let _leads = election.campaign("a").await.unwrap();
+        assert!(timeout(WAIT, election.campaign("a")).await.is_err());
+    }
+    async fn a_lock_beside_the_own_leadership(locks: LockManager) {
+        let _leads = locks.election("e2").campaign("a").await.unwrap();
+        assert!(locks.lock("e2").acquire_within(WAIT).await.is_err());
+    }
+    async fn two_managers(locks: LockManager, other: LockManager) {
+        let _guard = locks.lock("m").acquire().await.unwrap();
+        assert!(other.lock("m").acquire_within(WAIT).await.is_err());
+    }
+    let capture = Capture::start();
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let other = LockManager::connect(&server.url()).await.unwrap();
+    let waits = [
+        tokio::spawn(write_beside_the_own_read(locks.clone())),
+        tokio::spawn(two_permits_beside(2, locks.clone())),
+        tokio::spawn(a_second_candidate(locks.clone())),
+        tokio::spawn(a_lock_beside_the_own_leadership(locks.clone())),
+        tokio::spawn(two_managers(locks.clone(), other)),
+        // This one is in the way of others only.
+        tokio::spawn(two_permits_beside(1, locks)),
+    ];
+    let expected = waits.len() - 1;
+    for wait in waits {
+        wait.await.unwrap();
+    }
+    let warned = warned(&capture);
+    assert_eq!(warned.len(), expected, "{warned:?}");
+}
+
+#[tokio::test]
+async fn a_campaign_or_a_lock_inside_the_own_leadership_is_told() {
+    both(async |locks| {
+        let (election, lock) = (locks.election("e"), locks.lock("e"));
+        let told = election.run("a", async |_| {
+            let told = election.campaign("a").await.map(drop);
+            assert!(is_deadlock(&told, "e"), "the same value: {told:?}");
+            let told = election.campaign("b").await.map(drop);
+            assert!(is_deadlock(&told, "e"), "another value: {told:?}");
+            let told = locks.all(["d", "e"]).acquire().await.map(drop);
+            assert!(is_deadlock(&told, "e"), "{told:?}");
+            lock.acquire().await.map(drop)
+        });
+        let told = in_time("the error", Box::pin(told)).await.unwrap();
+        assert!(is_deadlock(&told, "e"), "{told:?}");
+        let told = lock.with(async |_| election.campaign("a").await.map(drop));
+        let told = in_time("the error", Box::pin(told)).await.unwrap();
+        assert!(is_deadlock(&told, "e"), "{told:?}");
+    })
+    .await;
 }
 
 #[tokio::test]

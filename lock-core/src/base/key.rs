@@ -211,6 +211,22 @@ impl LockKey {
         self.kind
     }
 
+    /// Whether both are one lock for other clients: an election and an exclusive lock of one name are.
+    pub(crate) fn excludes(&self, other: &Self) -> bool {
+        self.lock() == other.lock() && self.kind.stored() == other.kind.stored()
+    }
+
+    /// The names of the locks that are this one for other clients: of each such kind.
+    pub(crate) fn twins(&self) -> impl Iterator<Item = Self> {
+        let kinds = Kind::all().chain([Kind::Election]);
+        let kinds = kinds.filter(|kind| kind.stored() == self.kind.stored());
+        kinds.map(|kind| Self {
+            tagged: self.tagged.clone(),
+            kind,
+            ..*self
+        })
+    }
+
     /// What this lock can do.
     pub(crate) fn traits(&self) -> &'static Traits {
         self.kind.traits()

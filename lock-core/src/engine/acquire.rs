@@ -15,6 +15,7 @@ use super::lease::Status;
 use super::line::{Line, Step};
 use super::observed::ObservedCall;
 use super::outstanding::Outstanding;
+use super::own_guard;
 use super::patience::{Limit, NoAnswer, Patience, Retries, TooLate, within};
 use super::release::Unfinished;
 use super::shared::Shared;
@@ -559,7 +560,12 @@ impl<'a> Waiter<'a> {
         {
             return Err(error.into_lock_error());
         }
-        let woken = match self.line().and_then(|line| line.held_in_task_of(hold)) {
+        let held_at = match &asks {
+            // Another process has it, or another manager or guard of this one.
+            Some(_) => own_guard::held_in_task_of(self.shared, &hold.request),
+            None => self.line().and_then(|line| line.held_in_task_of(hold)),
+        };
+        let woken = match held_at {
             Some(held_at) if !self.warned => Box::pin(self.wait_for_own_task(held_at)).await,
             _ => within(self.patience.end(), hold.wake_cell.wait()).await,
         };
@@ -583,7 +589,7 @@ impl<'a> Waiter<'a> {
         self.warned = true;
         let LockRequest { key, place, .. } = &hold.request;
         // A program that gives its guards to other tasks is warned of once, and not for each of them.
-        if self.shared.warns_of(held_at, *place) {
+        if own_guard::warns_of(self.shared, held_at, *place) {
             tracing::warn!(
                 key = key.name(),
                 %held_at,
@@ -613,7 +619,7 @@ impl<'a> Waiter<'a> {
             return error.into_lock_error();
         }
         let holder = match self.line() {
-            Some(line) if line.is_held_here() => Some(self.shared.client.name().into()),
+            Some(line) if line.holder().is_some() => Some(self.shared.client.name().into()),
             _ => asks.and_then(|asks| lock(&asks.life).state.holder().map(Into::into)),
         };
         LockError::TimedOut {

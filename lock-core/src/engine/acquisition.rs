@@ -295,6 +295,11 @@ impl Acquisition {
         }
     }
 
+    /// The permits that it asks for.
+    pub(super) fn weight(&self) -> u32 {
+        self.share.weight
+    }
+
     /// The call to which the guard belongs that has the lease now, if its caller has taken it.
     pub(super) fn held_at(&self) -> Option<Place> {
         let life = lock(&self.life);

@@ -51,6 +51,14 @@ pub(crate) struct LockRequest {
     pub(crate) observed: Observers,
 }
 
+impl LockRequest {
+    /// Whether a task that keeps this many permits would wait for itself with this request, or be refused because of itself.
+    pub(crate) fn is_in_its_own_way(&self, kept: u64, waits: bool) -> bool {
+        let leaves_too_few = kept + u64::from(self.share.weight) > u64::from(self.share.max);
+        kept > 0 && (leaves_too_few || waits && self.key.traits().excludes_itself)
+    }
+}
+
 #[cfg(test)]
 impl LockRequest {
     /// A request without options, for tests.

@@ -289,9 +289,9 @@ impl Line {
         lock(&self.state).holder_for(owner).cloned()
     }
 
-    /// Whether an acquisition of this process holds the lock.
-    pub(super) fn is_held_here(&self) -> bool {
-        lock(&self.state).holder.is_some()
+    /// The acquisition of this process that holds the lock.
+    pub(super) fn holder(&self) -> Option<Arc<Acquisition>> {
+        lock(&self.state).holder.clone()
     }
 
     /// The client of an acquisition beside the line runs. Done in one step, so that two acquisitions of one owner that are granted

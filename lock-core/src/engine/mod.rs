@@ -46,6 +46,7 @@ mod news;
 mod observed;
 mod outages;
 mod outstanding;
+mod own_guard;
 mod own_thread;
 mod pass;
 mod patience;
@@ -157,6 +158,8 @@ impl Engine {
                 commands: commands.downgrade(),
             }
         });
+        #[cfg(not(lock_sim))]
+        own_guard::started(&shared);
         let ended = Ended(Arc::clone(&shared));
         let task = task::run(Arc::clone(&shared), queued);
         runtime.spawn(async move {

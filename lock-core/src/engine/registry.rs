@@ -60,6 +60,8 @@ enum LocalUse {
     /// A guard has the lock, and nothing else here needs it: there may be thousands of these.
     Holder(Arc<Acquisition>),
     Line(Arc<Line>),
+    /// Guards have it, each a share. Its waiters form no line.
+    Shares(Vec<Arc<Acquisition>>),
 }
 
 impl LocalUse {
@@ -150,6 +152,7 @@ impl Registry {
                 let line = match entry.get() {
                     LocalUse::Line(line) => return Arc::clone(line),
                     LocalUse::Holder(holder) => Line::behind(Arc::clone(key), holder),
+                    LocalUse::Shares(_) => unreachable!("a kind forms lines or does not"),
                 };
                 entry.insert(LocalUse::Line(Arc::clone(&line)));
                 line
@@ -195,13 +198,34 @@ impl Registry {
         match self.locks.get(key)? {
             LocalUse::Line(line) => line.holder_for(owner),
             LocalUse::Holder(holder) => holder.is_for(owner).then(|| Arc::clone(holder)),
+            LocalUse::Shares(_) => None,
+        }
+    }
+
+    /// A guard has a share of a lock whose waiters form no line.
+    pub(super) fn has_share(&mut self, acquisition: &Arc<Acquisition>) {
+        let key = Arc::clone(&acquisition.key);
+        let shares = self.locks.entry(key);
+        if let LocalUse::Shares(shares) = shares.or_insert_with(|| LocalUse::Shares(Vec::default()))
+        {
+            shares.push(Arc::clone(acquisition));
+        }
+    }
+
+    /// The acquisitions that have this lock, or a share of it.
+    pub(super) fn holders(&self, key: &LockKey) -> Vec<Arc<Acquisition>> {
+        match self.locks.get(key) {
+            Some(LocalUse::Line(line)) => line.holder().into_iter().collect(),
+            Some(LocalUse::Holder(holder)) => vec![Arc::clone(holder)],
+            Some(LocalUse::Shares(shares)) => shares.clone(),
+            None => Vec::new(),
         }
     }
 
     pub(super) fn lines(&self) -> impl Iterator<Item = &Arc<Line>> {
         self.locks.values().filter_map(|local_use| match local_use {
             LocalUse::Line(line) => Some(line),
-            LocalUse::Holder(_) => None,
+            LocalUse::Holder(_) | LocalUse::Shares(_) => None,
         })
     }
 
@@ -218,10 +242,10 @@ impl Registry {
     /// This acquisition does not have the lock any more, or will not get it. Returns the line of the key, if it stays: it may
     /// differ from the line of the acquisition.
     pub(super) fn gone(&mut self, acquisition: &Arc<Acquisition>) -> Option<Arc<Line>> {
-        let Entry::Occupied(entry) = self.locks.entry(Arc::clone(&acquisition.key)) else {
+        let Entry::Occupied(mut entry) = self.locks.entry(Arc::clone(&acquisition.key)) else {
             return None;
         };
-        match entry.get() {
+        match entry.get_mut() {
             LocalUse::Line(line) => {
                 line.gone(acquisition);
                 if !line.is_idle() {
@@ -231,6 +255,12 @@ impl Registry {
             // Other guards of the same owner may still have the lease.
             LocalUse::Holder(holder) => {
                 if !(holder.shares_lease_with(acquisition) && acquisition.is_lease_over()) {
+                    return None;
+                }
+            }
+            LocalUse::Shares(shares) => {
+                shares.retain(|share| share.sequence != acquisition.sequence);
+                if !shares.is_empty() {
                     return None;
                 }
             }

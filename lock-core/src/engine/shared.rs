@@ -22,7 +22,6 @@ use crate::base::config::{Config, MAX_TTL};
 use crate::base::error::{LockError, LossReason, RUNTIME_ENDED};
 use crate::base::key::LockKey;
 use crate::base::observe::Event;
-use crate::base::place::Place;
 use crate::base::rt;
 use crate::base::sync::{Locked, lock};
 use crate::base::time::{Clock, Moment};
@@ -134,13 +133,6 @@ impl Shared {
             Action::GoOn => self.progress.notify_waiters(),
             Action::Forget => self.forget(acquisition),
         }
-    }
-
-    /// Whether this is the first wait at `place` for a guard of the same task taken at `held_at`.
-    pub(super) fn warns_of(&self, held_at: Place, place: Place) -> bool {
-        lock(&self.registry)
-            .warned_of
-            .insert([held_at.at(), place.at()])
     }
 
     /// Hands the clean-up of an acquisition to the task. Callable from any thread, at any time, without I/O.
@@ -370,6 +362,11 @@ impl Shared {
 
     /// A hold has begun: the task watches its renewal and its end from now on.
     pub(crate) fn watch(&self, hold: &Hold) {
+        if let Some(acquisition) = hold.acquisition()
+            && !acquisition.key.traits().forms_line
+        {
+            lock(&self.registry).has_share(acquisition);
+        }
         self.lease_due_at(hold.due());
     }
 

@@ -49,9 +49,7 @@ impl Scope {
                 kept += u64::from(level.view.kept_from(engine, request));
                 next = level.outer.as_ref();
             }
-            let leaves_too_few =
-                kept + u64::from(request.share.weight) > u64::from(request.share.max);
-            kept > 0 && (leaves_too_few || waits && request.key.traits().excludes_itself)
+            request.is_in_its_own_way(kept, waits)
         };
         INNERMOST.try_with(excludes).unwrap_or(false)
     }

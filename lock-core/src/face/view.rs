@@ -139,9 +139,9 @@ impl LockView {
     /// again.
     pub(crate) fn kept_from(&self, engine: &Arc<Engine>, request: &LockRequest) -> u32 {
         let held = &self.hold.request;
-        let enters_again = request.owner.is_some() && request.owner == held.owner;
+        let enters_again = request.key.traits().has_owners && request.owner == held.owner;
         let keeps = Arc::ptr_eq(engine, &self.engine)
-            && held.key == request.key
+            && held.key.excludes(&request.key)
             && !enters_again
             // A task of a `LocalSet` that is driven inside the scope is not part of it.
             && held.place.is_in_task_of(request.place)
