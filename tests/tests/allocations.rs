@@ -1,9 +1,10 @@
-//! What a free lock costs in allocations. A binary of its own, since its allocator counts.
+//! What locks cost in allocations. A binary of its own, since its allocator counts.
 
 use std::alloc::System;
+use std::sync::{Mutex, PoisonError};
 
 use lock_core::{Lock, LockError, LockManager};
-use lock_tests::TestServer;
+use lock_tests::{LIMIT, TestServer, eventually};
 use stats_alloc::{INSTRUMENTED_SYSTEM, Region, StatsAlloc};
 use tokio::runtime::Runtime;
 
@@ -17,13 +18,18 @@ const ON_A_SERVER: usize = 17;
 
 const CYCLES: usize = 100;
 
-/// One test for both stores: another test at the same time would be counted, too.
+/// Another test at the same time would be counted, too.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn runtime() -> Runtime {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    runtime.enable_all().build().unwrap()
+}
+
 #[test]
 fn a_free_lock_costs_no_more_allocations_than_it_did() {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let runtime = runtime();
     assert_eq!(counted(&runtime, "memory://"), IN_MEMORY, "on memory://");
     let server = runtime.block_on(TestServer::start());
     assert_eq!(counted(&runtime, &server.url()), ON_A_SERVER, "on a server");
@@ -52,4 +58,33 @@ async fn cycles(lock: &Lock) -> Result<(), LockError> {
         lock.acquire().await?.release().await?;
     }
     Ok(())
+}
+
+#[test]
+fn a_set_that_waits_costs_the_same_for_each_of_its_keys() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (few, many) = runtime().block_on(async { (waiting(100).await, waiting(800).await) });
+    assert!(many < few * 2, "of 100 keys {few} each, of 800 {many} each");
+}
+
+/// Allocations for each key of a set that waits for its last one.
+async fn waiting(count: usize) -> usize {
+    let url = format!("memory://set-of-{count}");
+    let (locks, other) = (
+        LockManager::connect(&url).await.unwrap(),
+        LockManager::connect(&url).await.unwrap(),
+    );
+    let keys: Vec<_> = (0..count).map(|key| format!("{key:04}")).collect();
+    let last = other.lock(keys.last().unwrap());
+    let held = last.acquire().await.unwrap();
+    let region = Region::new(COUNTING);
+    let waits = tokio::spawn(locks.all(&keys).acquire());
+    eventually("it waits for the last", LIMIT, async || {
+        last.inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    let change = region.change();
+    held.release().await.unwrap();
+    waits.await.unwrap().unwrap();
+    (change.allocations + change.reallocations) / count
 }

@@ -266,9 +266,17 @@ impl Acquisition {
         begun
     }
 
-    /// A renewal is due. Returns whether the lease was handed to a waiter that has not run since.
+    /// A renewal is due. Returns whether the caller for which the lease is has not run since: a waiter to which it was handed, or a call
+    /// for several locks, which is woken for that.
     pub(super) fn is_untaken(&self) -> bool {
         let mut life = lock(&self.life);
+        if let Some(lease) = self.lease()
+            && lease.users() == 1
+            && life.hold.as_ref().is_some_and(|hold| hold.awaits_call())
+        {
+            lease.announce();
+            return true;
+        }
         // There may be thousands of leases, and few were handed over since their last renewal.
         if !life.state.is_handed() {
             return false;

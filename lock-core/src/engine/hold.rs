@@ -8,7 +8,7 @@
 //! ```
 //! One atomic byte, so that a guard answers `is_held()` without a lock. A hold that has ended never begins again.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -95,6 +95,11 @@ const BEGUN: u8 = 1;
 /// The hold has ended, and the observer was told, or will be as soon as it was told of the beginning.
 const ENDED: u8 = 2;
 
+const WHOLE: u8 = 0;
+/// The call for all of them has not run since it was asked to.
+const SILENT: u8 = 1;
+const RUNS: u8 = 2;
+
 /// How a hold has ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum HoldEnd {
@@ -108,8 +113,9 @@ pub(crate) struct Hold {
     phase: AtomicU8,
     /// What the observer was told: `BEGUN`, `ENDED`, or both.
     told: AtomicU8,
-    /// It is one of several, not all of which are held yet: it is not kept for a minimum time.
-    is_part: AtomicBool,
+    /// `WHOLE`, or one of several, not all of which are held yet: it is not kept for a minimum time, and is renewed only if the call
+    /// for all of them runs.
+    part: AtomicU8,
     begun: AtomicU64,
     fence: AtomicU64,
     acquisition: OnceLock<Arc<Acquisition>>,
@@ -126,7 +132,7 @@ impl Hold {
             request,
             phase: AtomicU8::new(PENDING),
             told: AtomicU8::new(0),
-            is_part: AtomicBool::new(false),
+            part: AtomicU8::new(WHOLE),
             begun: AtomicU64::new(Moment::NEVER.0),
             fence: AtomicU64::new(0),
             acquisition: OnceLock::new(),
@@ -350,14 +356,31 @@ impl Hold {
 
     /// It is one of several, not all of which are held yet; or all are.
     pub(crate) fn set_part(&self, is_part: bool) {
-        self.is_part.store(is_part, Ordering::Relaxed);
+        let part = if is_part { SILENT } else { WHOLE };
+        self.part.store(part, Ordering::SeqCst);
+    }
+
+    /// A watcher was woken, and runs. Returns whether a renewal waits for that.
+    pub(crate) fn watcher_runs(&self) -> bool {
+        self.changes_part(SILENT, RUNS)
+    }
+
+    /// A renewal is due. Returns whether it has to wait until the call for all of them has run.
+    pub(super) fn awaits_call(&self) -> bool {
+        self.part.load(Ordering::SeqCst) != WHOLE && !self.changes_part(RUNS, SILENT)
+    }
+
+    fn changes_part(&self, from: u8, to: u8) -> bool {
+        let order = Ordering::SeqCst;
+        let changed = self.part.compare_exchange(from, to, order, order);
+        changed.is_ok()
     }
 
     /// The moment until which the lock must be kept although no client needs it.
     pub(crate) fn keep_until(&self) -> Moment {
         match self.phase.load(Ordering::SeqCst) {
             PENDING | HANDED | UNTAKEN => Moment(0),
-            _ if self.is_part.load(Ordering::Relaxed) => Moment(0),
+            _ if self.part.load(Ordering::Relaxed) != WHOLE => Moment(0),
             _ => self.begun() + self.request.at_least,
         }
     }

@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) config: Config,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) store: AnyStore,
-    pub(super) client: ClientId,
+    pub(crate) client: ClientId,
     pub(super) registry: Mutex<Registry>,
     /// When a lease or a check needs the task. A moment that is too early is harmless; one that is too late never occurs.
     pub(super) leases_due: AtomicU64,

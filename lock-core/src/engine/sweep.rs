@@ -89,7 +89,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
     for key in untaken {
         tracing::debug!(
             key = key.name(),
-            "a waiter does not run: its lock is not renewed"
+            "a renewal waits until the caller of the lock runs"
         );
     }
     for (acquisition, end) in ending {

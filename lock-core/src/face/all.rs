@@ -5,10 +5,12 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{join_all, pending, select_all};
+use futures_util::StreamExt;
+use futures_util::future::{BoxFuture, join_all, pending, select_all};
+use futures_util::stream::FuturesUnordered;
 use tokio::time::{Instant, timeout};
 
-use crate::base::error::LockError;
+use crate::base::error::{LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::owner::Owner;
 use crate::engine::Limit;
@@ -103,16 +105,12 @@ impl Wanted {
             lock.check(self.owner.clone(), self.limit, self.at)?;
         }
         let groups = self.groups()?;
-        let is_try = matches!(self.limit, Limit::Try);
-        if is_try {
-            loop {
-                if let Some(guards) = self.try_all(&groups, AcquiredHow::Tried).await? {
-                    return Ok(guards);
-                }
-            }
+        if matches!(self.limit, Limit::Try) {
+            return self.try_all(&groups, AcquiredHow::Tried).await;
         }
         // The last lock whose server has answered.
         let mut answered = None;
+        let mut lost = None;
         // Usually all are free: then this saves the round trips of the wait. It must not take longer than the whole wait.
         let is_worth_it = groups.len() < self.order.len();
         if is_worth_it && !self.locks.iter().any(LockHandle::is_used_here) {
@@ -122,15 +120,19 @@ impl Wanted {
                 None => Some(trying.await),
             };
             match tried {
-                Some(Ok(Some(guards))) => return Ok(guards),
-                Some(Ok(None) | Err(LockError::Busy { .. })) => answered = self.order.first(),
                 Some(Err(LockError::Unavailable { .. })) | None => {}
-                Some(Err(error)) => return Err(error),
+                Some(Err(error @ (LockError::Busy { .. } | LockError::Lost { .. }))) => {
+                    answered = self.order.first();
+                    lost = Some(error);
+                }
+                Some(outcome) => return outcome,
             }
         }
         loop {
-            if let Some(guards) = self.in_order(&mut answered).await? {
-                return Ok(guards);
+            match (self.in_order(&mut answered).await, lost) {
+                (Err(error @ LockError::Lost { .. }), _) if !self.is_over() => lost = Some(error),
+                (Err(error), Some(lost)) if self.was_lost(&error, &lost) => return Err(lost),
+                (outcome, _) => return outcome,
             }
         }
     }
@@ -151,35 +153,38 @@ impl Wanted {
         Ok(groups)
     }
 
-    /// One try for each group. `None` if a lock was lost meanwhile.
+    /// One try for each group. Fails as lost if a lease ends before the last one.
     async fn try_all(
         &self,
         groups: &[Vec<usize>],
         how: AcquiredHow,
-    ) -> Result<Option<Box<[LockGuard]>>, LockError> {
+    ) -> Result<Box<[LockGuard]>, LockError> {
         let mut taken = Taken::default();
         for group in groups {
-            let tried = if let [one] = group[..] {
-                let taking = self.locks[one].take(Limit::Try, self.owner.clone(), self.at);
-                Box::pin(taking).await.map(|guard| vec![guard])
-            } else {
-                let locks: Vec<_> = group.iter().map(|&n| &self.locks[n]).collect();
-                Box::pin(LockHandle::take_together(&locks, how, self.at)).await
-            };
-            match tried {
-                Ok(guards) => taken.add(group, guards),
-                Err(error) => return taken.fail(error).await,
+            let trying = Box::pin(async {
+                if let [one] = group[..] {
+                    let taking = self.locks[one].take(Limit::Try, self.owner.clone(), self.at);
+                    taking.await.map(|guard| vec![guard])
+                } else {
+                    let locks: Vec<_> = group.iter().map(|&n| &self.locks[n]).collect();
+                    LockHandle::take_together(&locks, how, self.at).await
+                }
+            });
+            match taken.unless_lost(trying).await {
+                Some(Ok(guards)) => taken.add(group, guards),
+                Some(Err(error)) => return taken.fail(error, self.grace()).await,
+                None => break,
             }
         }
-        Ok(taken.complete().await)
+        taken.complete(self.grace()).await
     }
 
-    /// Waits for one lock after the other, and holds the earlier ones. `None` if one of these was lost: then the wait for the later ones
-    /// is of no use.
+    /// Waits for one lock after the other, and holds the earlier ones. Fails if one of these is lost: then the wait for the later ones is
+    /// of no use.
     async fn in_order<'a>(
         &'a self,
         answered: &mut Option<&'a usize>,
-    ) -> Result<Option<Box<[LockGuard]>>, LockError> {
+    ) -> Result<Box<[LockGuard]>, LockError> {
         let mut taken = Taken::default();
         for n in &self.order {
             let (limit, mut lock) = (Limit::of(self.left()), self.locks[*n].clone());
@@ -187,20 +192,16 @@ impl Wanted {
             lock.is_answered =
                 answered.is_some_and(|other| self.locks[*other].server() == lock.server());
             let acquiring = Box::pin(lock.take(limit, self.owner.clone(), self.at));
-            let outcome = tokio::select! {
-                biased;
-                _ = first_lost(&taken.guards) => break,
-                outcome = acquiring => outcome,
-            };
-            match outcome {
-                Ok(guard) => {
+            match taken.unless_lost(acquiring).await {
+                Some(Ok(guard)) => {
                     *answered = Some(n);
                     taken.add(&[*n], vec![guard]);
                 }
-                Err(error) => return taken.fail(error).await,
+                Some(Err(error)) => return taken.fail(error, self.grace()).await,
+                None => break,
             }
         }
-        Ok(taken.complete().await)
+        taken.complete(self.grace()).await
     }
 
     /// The rest of the limit. At least a millisecond: zero would be one try, with the error `Busy` instead of `TimedOut`.
@@ -214,44 +215,79 @@ impl Wanted {
             Limit::Forever => None,
         }
     }
+
+    fn is_over(&self) -> bool {
+        matches!(self.limit, Limit::Within(limit) if self.started.elapsed() >= limit)
+    }
+
+    /// Whether a wait has ended behind a lock that this call has lost: the leases are too short for the call, and no other client is in
+    /// its way.
+    fn was_lost(&self, timed_out: &LockError, lost: &LockError) -> bool {
+        let ours = self.locks[0].engine.shared.client.name();
+        match (timed_out, lost) {
+            (LockError::TimedOut { key, holder, .. }, LockError::Lost { key: lost, .. }) => {
+                key == lost && holder.as_deref().is_none_or(|holder| holder == ours)
+            }
+            _ => false,
+        }
+    }
+
+    /// The time for the releases of a call that fails: the last request may have used a part of it.
+    fn grace(&self) -> Duration {
+        match self.limit {
+            Limit::Within(limit) => {
+                let end = limit.saturating_add(GRACE);
+                end.saturating_sub(self.started.elapsed()).min(GRACE)
+            }
+            Limit::Try | Limit::Forever => GRACE,
+        }
+    }
 }
 
-/// The locks that a call has so far, and their places.
+/// The locks that a call has so far, and their places. They are renewed only while the call runs.
 #[derive(Default)]
 struct Taken {
     guards: Vec<LockGuard>,
     places: Vec<usize>,
+    losses: FuturesUnordered<BoxFuture<'static, LossReason>>,
 }
 
 impl Taken {
     fn add(&mut self, places: &[usize], guards: Vec<LockGuard>) {
         for guard in &guards {
             guard.set_part(true);
+            let view = guard.view();
+            self.losses.push(Box::pin(async move { view.lost().await }));
         }
         self.guards.extend(guards);
         self.places.extend(places);
     }
 
-    async fn release(&self) {
-        let _ = timeout(GRACE, release_all(&self.guards)).await;
+    /// The outcome of `work`, or `None` if a lock is lost before.
+    async fn unless_lost<T>(&mut self, work: impl Future<Output = T>) -> Option<T> {
+        tokio::select! {
+            biased;
+            Some(_) = self.losses.next() => None,
+            outcome = work => Some(outcome),
+        }
     }
 
-    async fn fail<T>(self, error: LockError) -> Result<T, LockError> {
-        self.release().await;
+    async fn fail<T>(self, error: LockError, grace: Duration) -> Result<T, LockError> {
+        let _ = timeout(grace, release_all(&self.guards)).await;
         Err(error)
     }
 
-    /// The guards by their places. `None` if a lock was lost: then all are released.
-    async fn complete(self) -> Option<Box<[LockGuard]>> {
-        if !self.guards.iter().all(LockGuard::is_held) {
-            self.release().await;
-            return None;
+    /// The guards by their places. If a lock was lost, all are released.
+    async fn complete(self, grace: Duration) -> Result<Box<[LockGuard]>, LockError> {
+        if let Some(lost) = self.guards.iter().find(|guard| !guard.is_held()) {
+            let error = lost.lost_error().await;
+            return self.fail(error, grace).await;
         }
         for guard in &self.guards {
             guard.set_part(false);
         }
         let mut taken: Vec<_> = self.places.into_iter().zip(self.guards).collect();
         taken.sort_by_key(|(place, _)| *place);
-        Some(taken.into_iter().map(|(_, guard)| guard).collect())
+        Ok(taken.into_iter().map(|(_, guard)| guard).collect())
     }
 }

@@ -106,6 +106,10 @@ impl LockView {
                 Status::Lost(reason) => return reason,
                 Status::Held => {
                     let _ = tokio::time::timeout(now.until(hold.end()), changed).await;
+                    if hold.watcher_runs() {
+                        lease.confirm_at(now);
+                        self.engine.shared.lease_due_at(now);
+                    }
                 }
                 Status::Pending | Status::Released => std::future::pending().await,
             }

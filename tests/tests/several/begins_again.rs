@@ -1,11 +1,13 @@
 //! Locks that are lost while others are waited for, and after that.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use lock_core::{LockError, LossReason};
-use lock_tests::{LIMIT, eventually, in_time};
+use lock_tests::kit::warm_server;
+use lock_tests::{LIMIT, Proxy, eventually, in_time};
 
-use super::rig::{KEYS, everywhere, for_one_script, held, seen, waiters};
+use super::rig::{KEYS, builder, everywhere, for_one_script, held, seen, waiters};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_during_the_wait_begins_it_again() {
@@ -41,7 +43,8 @@ async fn the_limit_is_for_all_beginnings_together() {
     let limit = Duration::from_millis(150);
     let begun = std::time::Instant::now();
     match short.acquire_within(limit).await {
-        Err(LockError::TimedOut { .. }) => {}
+        // It waits for the second one, or until the first one, which it has lost, is free again.
+        Err(LockError::TimedOut { .. } | LockError::Lost { .. }) => {}
         other => panic!("{other:?}"),
     }
     assert!(begun.elapsed() >= limit);
@@ -90,4 +93,59 @@ async fn a_loss_cancels_the_body_of_a_scope() {
         other => panic!("{other:?}"),
     }
     assert!(all.try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn a_call_that_is_not_polled_keeps_what_it_has_for_one_ttl() {
+    for_one_script(&async |rig: &super::rig::Rig| {
+        let (other, locks) = (rig.manager().await, rig.manager().await);
+        let _last = other.lock("{t}c").acquire().await.unwrap();
+        let ttl = Duration::from_secs(1);
+        let mut waiting = pin!(locks.all(KEYS).ttl(ttl).acquire());
+        let early = tokio::select! {
+            early = &mut waiting => Some(early),
+            () = waiters(&other, "{t}c", 1) => None,
+        };
+        assert!(early.is_none(), "{early:?}");
+        let first = other.lock("b").acquire_within(LIMIT).await;
+        first.unwrap().release().await.unwrap();
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_that_runs_keeps_what_it_has_for_longer_than_its_ttl() {
+    for_one_script(&async |rig: &super::rig::Rig| {
+        let (other, locks) = (rig.manager().await, rig.manager().await);
+        let last = other.lock("{t}c").acquire().await.unwrap();
+        let ttl = Duration::from_millis(600);
+        let waiting = tokio::spawn(locks.all(KEYS).ttl(ttl).acquire());
+        waiters(&other, "{t}c", 1).await;
+        let first = seen(&other, "b").await.held_since();
+        tokio::time::sleep(ttl * 2).await;
+        let info = seen(&other, "b").await;
+        assert!(info.is_held() && info.held_since() == first, "{info:?}");
+        last.release().await.unwrap();
+        let guard = in_time("all of them", waiting).await.unwrap().unwrap();
+        assert!(guard.is_held());
+    })
+    .await;
+}
+
+/// More keys than one request takes, and less time than two requests.
+#[tokio::test]
+async fn a_call_whose_leases_are_too_short_for_it_ends_as_lost() {
+    let server = warm_server().await;
+    let proxy = Proxy::start(&server);
+    let locks = builder().connect(&proxy.url()).await.unwrap();
+    proxy.delay(Duration::from_millis(30));
+    let all = |from: u32| {
+        let keys: Vec<_> = (from..from + 65).map(|key| key.to_string()).collect();
+        locks.all(&keys).max_hold(Duration::from_millis(20))
+    };
+    let tried = in_time("one pass", all(100).try_acquire()).await;
+    assert!(matches!(tried, Err(LockError::Lost { .. })), "{tried:?}");
+    let limit = Duration::from_millis(200);
+    let waited = in_time("the limit", all(200).acquire_within(limit)).await;
+    assert!(matches!(waited, Err(LockError::Lost { .. })), "{waited:?}");
 }
