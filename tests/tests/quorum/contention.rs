@@ -1,7 +1,9 @@
 //! Votes that are split.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use lock_tests::kit::command;
 use lock_tests::{Child, eventually};
 use tokio::sync::Barrier;
 
@@ -16,7 +18,7 @@ const NO_ENV: [(&str, &str); 0] = [];
 async fn who_waits_is_not_told_of_a_foreign_key_on_a_minority() {
     let quorum = Quorum::start(3).await;
     let (locks, rival) = (quorum.manager().await, quorum.manager().await);
-    let () = lock_tests::kit::command(&quorum.nodes[2], "SET lock:a something").await;
+    let () = command(&quorum.nodes[2], "SET lock:a something").await;
     let guard = locks.lock("a").acquire().await.unwrap();
     assert!(rival.lock("a").try_acquire().await.unwrap().is_none());
     let waiting = rival.lock("a");
@@ -28,6 +30,29 @@ async fn who_waits_is_not_told_of_a_foreign_key_on_a_minority() {
         guard.release().await.unwrap();
     });
     drop(waited.unwrap());
+}
+
+/// A client of another kind deletes its keys without a message.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_another_kind_of_client_asks_often() {
+    let quorum = Quorum::start(3).await;
+    let locks = quorum.manager().await;
+    for node in &quorum.nodes {
+        let () = command(node, "SET lock:a redlock PX 3600000").await;
+    }
+    let waiting = tokio::spawn(locks.lock("a").acquire_within(LIMIT));
+    // Two seconds at the pace of a waiter that is told.
+    let began = Instant::now();
+    let node = &quorum.nodes[0];
+    eventually("it asks ten times", LIMIT, async || {
+        node.commandstats().await.get("evalsha").copied() >= Some(10)
+    })
+    .await;
+    assert!(began.elapsed() < Duration::from_secs(8), "too seldom");
+    for node in &quorum.nodes {
+        let () = command(node, "DEL lock:a").await;
+    }
+    drop(waiting.await.unwrap().unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 use lock_core::observe::{Event, Observer};
 use lock_core::{LockError, LockGuard, LockManager, Owner};
 use lock_tests::kit::command;
-use lock_tests::{Capture, Said, TestServer, eventually};
+use lock_tests::{Capture, Proxy, Said, TestServer, eventually};
 use tokio::time::timeout;
 
-use super::rig::{LIMIT, Quorum};
+use super::rig::{LIMIT, Quorum, behind};
 
 const ALL: [usize; 5] = [0, 1, 2, 3, 4];
 
@@ -67,6 +67,23 @@ async fn all_works_with_two_of_five_killed() {
     );
     guard.release().await.unwrap();
     quorum.no_votes("kept", &[0, 2, 3]).await;
+}
+
+/// Its votes and its renewals take a quarter of its ttl.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lock_of_four_round_trips_is_acquired_and_renewed() {
+    let quorum = Quorum::start(3).await;
+    let proxies: Vec<_> = quorum.nodes.iter().map(Proxy::start).collect();
+    let urls = proxies.iter().zip(&quorum.nodes);
+    let urls = urls.map(|(proxy, node)| behind(proxy, node));
+    let builder = quorum.builder().command_deadline(LIMIT);
+    let locks = builder.connect_quorum(urls).await.unwrap();
+    for proxy in &proxies {
+        proxy.delay(Duration::from_secs(3) / 8);
+    }
+    let guard = take_for_three_seconds(&locks, "far").await;
+    assert!(outlives_its_ttl(&guard).await, "it is renewed");
+    guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

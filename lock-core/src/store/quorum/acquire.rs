@@ -57,8 +57,14 @@ impl QuorumStore {
                     fence: largest,
                     reserve: attempt.reserve,
                 },
-                Verdict::Busy { left, holder } => wait_or_leave(attempt.mode, left, holder),
-                Verdict::Split => wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64()), None),
+                Verdict::Busy {
+                    left,
+                    holder,
+                    is_foreign,
+                } => wait_or_leave(attempt.mode, left, holder, is_foreign),
+                Verdict::Split => {
+                    wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64()), None, false)
+                }
                 Verdict::Foreign { kind } => Answer::Foreign { kind },
             });
         }
@@ -78,7 +84,8 @@ impl QuorumStore {
     async fn vote(&self, attempt: Attempt<'_>, skip: Nodes) -> Result<Verdict, StoreError> {
         let members = &self.members;
         let kept = members.kept(attempt.ttl);
-        let most = (attempt.ttl / 10).max(Duration::from_millis(1));
+        // As for a renewal: a lock whose renewals would all be late is not granted.
+        let most = (attempt.ttl / 3).max(Duration::from_millis(1));
         let generation = |node: usize| members.all[node].master.generation();
         let claim = members
             .tokens
@@ -210,7 +217,12 @@ impl QuorumStore {
 }
 
 /// The answer to a waiter that is in the queues of the nodes. No node grants a lock by itself, so its place is not known.
-fn wait_or_leave(mode: Mode, remaining: Duration, holder: Option<Box<str>>) -> Answer {
+fn wait_or_leave(
+    mode: Mode,
+    remaining: Duration,
+    holder: Option<Box<str>>,
+    is_foreign: bool,
+) -> Answer {
     match mode {
         Mode::Try => Answer::Busy { remaining, holder },
         Mode::Wait => Answer::Queued(QueuePlace {
@@ -218,7 +230,7 @@ fn wait_or_leave(mode: Mode, remaining: Duration, holder: Option<Box<str>>) -> A
             last_fence: 0,
             holder,
             own_holder: None,
-            is_foreign: false,
+            is_foreign,
         }),
     }
 }

@@ -160,6 +160,8 @@ pub(super) enum Vote {
         client: String,
         /// The name of this client, if it has one.
         name: Option<Box<str>>,
+        /// Whether it is a client of another kind.
+        is_foreign: bool,
     },
     Foreign {
         kind: String,
@@ -181,6 +183,8 @@ impl Vote {
                 }),
                 (Some("busy"), [_, left, client, node_name]) => Ok(Self::Busy {
                     name: name(node_name),
+                    // Each client of this library has a name.
+                    is_foreign: text(Some(node_name)) == Some(""),
                     left: millis(left)?,
                     // The token of another client may be any bytes, cut anywhere.
                     client: match client {
@@ -247,7 +251,8 @@ mod tests {
             Vote::Busy {
                 left,
                 client,
-                name: Some("n".into())
+                name: Some("n".into()),
+                is_foreign: false,
             }
         );
         let zero = Value::Array(vec![Value::Int(0), Value::Int(7)]);

@@ -30,6 +30,7 @@ pub(super) enum Verdict {
         left: Duration,
         /// The name of this client, if it has one.
         holder: Option<Box<str>>,
+        is_foreign: bool,
     },
     /// A majority answers, and no client is known to have a majority of the votes.
     Split,
@@ -96,7 +97,7 @@ impl Tally {
     fn lost(&self, granted: usize, open: usize) -> Option<Result<Verdict, StoreError>> {
         let majority = majority(self.nodes);
         let mut left = Vec::new();
-        let mut clients: HashMap<&str, (usize, &Option<Box<str>>)> = HashMap::default();
+        let mut clients: HashMap<&str, (usize, &Option<Box<str>>, bool)> = HashMap::default();
         let mut foreign = Vec::new();
         // Votes that do not count together with the others are failures.
         let void = self.clocks().count() - granted;
@@ -108,9 +109,10 @@ impl Tally {
                     left: time,
                     client,
                     name,
+                    is_foreign,
                 }) => {
                     left.push(*time);
-                    clients.entry(client).or_insert((0, name)).0 += 1;
+                    clients.entry(client).or_insert((0, name, *is_foreign)).0 += 1;
                 }
                 Ok(Vote::Foreign { kind }) => foreign.push(kind),
                 Err(_) => failed += 1,
@@ -123,8 +125,8 @@ impl Tally {
                 let kind = foreign[0].clone();
                 return Some(Ok(Verdict::Foreign { kind }));
             }
-            let most = clients.values().max_by_key(|(votes, _)| *votes);
-            let (most, holder) = most.copied().unwrap_or((0, &None));
+            let most = clients.values().max_by_key(|(votes, ..)| *votes);
+            let (most, holder, is_foreign) = most.copied().unwrap_or((0, &None, false));
             // The nodes without an answer may all have voted for one client. If even that is no majority, the votes are split.
             if most < majority {
                 let is_split = open == 0 || most + open + failed < majority;
@@ -137,6 +139,7 @@ impl Tally {
             return Some(Ok(Verdict::Busy {
                 left: left.unwrap_or_default(),
                 holder: holder.clone(),
+                is_foreign,
             }));
         }
         if failed <= self.nodes - majority {
@@ -197,6 +200,7 @@ mod tests {
             left: MS * left,
             client: client.to_owned(),
             name: None,
+            is_foreign: false,
         })
     }
 
@@ -231,7 +235,8 @@ mod tests {
             busy_now.unwrap().unwrap(),
             Verdict::Busy {
                 left: MS * 30,
-                holder: None
+                holder: None,
+                is_foreign: false,
             }
         );
         // One node has voted for this attempt already: two more have to come free.
@@ -240,7 +245,8 @@ mod tests {
             verdict(&votes).unwrap().unwrap(),
             Verdict::Busy {
                 left: MS * 20,
-                holder: None
+                holder: None,
+                is_foreign: false,
             }
         );
     }
