@@ -6,6 +6,8 @@
 -- `fence` is the counter.
 --
 -- Atomic because the holder, its ttl and the queue are read together.
+local refusal = read_from_replica(KEYS[1])
+if refusal then return refusal end
 local waiting = redis.call('LLEN', KEYS[2])
 -- A user without these rights sees less.
 local queue, fence = redis.pcall('LRANGE', KEYS[2], 0, 99), redis.pcall('GET', KEYS[3])

@@ -32,6 +32,12 @@ local function refused_by_replica(key)
   return type(said) == 'table' and not string.find(said.err, 'WRONGTYPE', 1, true) and said or nil
 end
 
+-- The same for a script that only reads: nothing but a replica keeps it from that, since a user may lack the right to write.
+local function read_from_replica(key)
+  local refused = refused_by_replica(key)
+  return refused and string.find(refused.err, 'READONLY', 1, true) and refused or nil
+end
+
 -- The reply of a script that ends for this reason. Up to Redis 6 the reason is a text that only the server turns into a reply.
 local function refused(why)
   if type(why) == 'table' then return why end

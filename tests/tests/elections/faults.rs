@@ -2,7 +2,7 @@
 
 use lock_core::{LockError, LockManager};
 use lock_tests::kit::command;
-use lock_tests::{LIMIT, Proxy, TestServer, eventually, in_time};
+use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually, in_time};
 
 use super::rig::{LONG, TTL, next_leader, no_leader};
 
@@ -34,6 +34,23 @@ async fn an_idle_observer_hears_of_what_happened_while_it_was_cut_off() {
     proxy.refuse(false);
     let seen = next_leader(&mut leaders).await;
     assert_eq!((seen.value(), seen.term()), ("a", leader.term()));
+    in_time("it is open", waiting).await.unwrap().unwrap();
+}
+
+/// The server of the connection becomes a replica, and the address leads to another master.
+#[tokio::test]
+async fn a_waiter_of_a_latch_follows_its_address_to_the_new_master() {
+    let (server, master) = (TestServer::start().await, TestServer::start().await);
+    let proxy = Proxy::start(&server);
+    let far = LockManager::connect(&proxy.url()).await.unwrap();
+    let near = LockManager::connect(&master.url()).await.unwrap();
+    let latch = far.latch("l", 1);
+    let waiting = tokio::spawn(async move { latch.wait().await });
+    let is_read = |request: &Request| request.script() == Some("latch count_down");
+    proxy.on_count(1, is_read).await;
+    near.latch("l", 1).count_down("x").await.unwrap();
+    proxy.retarget(master.addr());
+    command::<()>(&server, "REPLICAOF 127.0.0.1 1").await;
     in_time("it is open", waiting).await.unwrap().unwrap();
 }
 

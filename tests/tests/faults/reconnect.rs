@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use lock_core::{LockError, LockGuard, LockManager, LossReason};
+use lock_core::{GuardedScript, LockError, LockGuard, LockManager, LossReason, Owner};
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually};
 
 use crate::support::{
@@ -197,6 +197,37 @@ async fn a_holder_on_a_master_that_was_demoted_asks_the_new_one() {
     let guard = locks.lock(NAME).ttl(ms(12_000)).acquire().await.unwrap();
     demote(&server, &proxy, &master).await;
     assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
+}
+
+/// Over a connection that nobody replaces. What the replica has may be old.
+#[tokio::test]
+async fn a_replica_is_no_answer_to_a_script_that_only_reads() {
+    let server = warm_server().await;
+    let connection = server.connection().await;
+    let locks = LockManager::builder().from_connection(connection).unwrap();
+    let guard = locks.lock("{k}").ttl(LONG).acquire().await.unwrap();
+    let (permits, election) = (locks.semaphore("s", 2), locks.election("e"));
+    let (rw, latch) = (locks.rw_lock("rw"), locks.latch("l", 1));
+    let reentrant = locks.reentrant_lock("r").owner(&Owner::new());
+    let permit = permits.acquire().await.unwrap();
+    latch.count_down("a").await.unwrap();
+    command::<()>(&server, "REPLICAOF 127.0.0.1 1").await;
+    let read = GuardedScript::new("return redis.call('GET', KEYS[1])");
+    let answers = [
+        ("guarded", guard.guarded(&read).key("{k}").run().await),
+        ("inspect", locks.lock(NAME).inspect().await.map(drop)),
+        ("permits", permits.inspect().await.map(drop)),
+        ("read-write", rw.inspect().await.map(drop)),
+        ("reentrant", reentrant.inspect().await.map(drop)),
+        ("leader", election.leader().await.map(drop)),
+        ("remaining", latch.remaining().await.map(drop)),
+        ("count", latch.count_down("a").await.map(drop)),
+    ];
+    for (what, answer) in answers {
+        let is_unavailable = matches!(answer, Err(LockError::Unavailable { .. }));
+        assert!(is_unavailable, "{what}: {answer:?}");
+    }
+    drop((guard, permit));
 }
 
 #[tokio::test]

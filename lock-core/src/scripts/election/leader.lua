@@ -4,9 +4,8 @@
 -- Returns {} if the lock is free; {pttl} if the holder has not announced itself; {pttl, term, value}; {'foreign', kind}
 --
 -- Atomic because a record counts only with the lock of the same token.
--- The data of a replica may be old, and a client that only observes would not find out otherwise that its server is one.
-local refusal = refused_by_replica(KEYS[2])
-if refusal and string.find(refusal.err, 'READONLY', 1, true) then return refusal end
+local refusal = read_from_replica(KEYS[2])
+if refusal then return refusal end
 local holder = redis.pcall('GET', KEYS[1])
 if not holder then return {} end
 if type(holder) == 'table' then

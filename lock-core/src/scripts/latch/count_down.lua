@@ -12,9 +12,9 @@ if known.err then
   return {'foreign', redis.call('TYPE', latch)['ok']}
 end
 local made_for = known[1]
-if made_for and tonumber(made_for) ~= count then return {'count', tonumber(made_for) or 0} end
+if made_for and tonumber(made_for) ~= count then return read_from_replica(latch) or {'count', tonumber(made_for) or 0} end
 local left = made_for and count + 1 - redis.call('HLEN', latch) or count
-if not id or left <= 0 then return math.max(left, 0) end
+if not id or left <= 0 then return read_from_replica(latch) or math.max(left, 0) end
 
 -- A name of an id never is that of the count.
 if redis.call('HSET', latch, 'count', count, ':' .. id, '') > 0 then

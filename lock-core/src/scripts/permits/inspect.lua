@@ -7,6 +7,8 @@
 -- is that of the last grant, 0 if it is not known. There are at most 100 members, those that began first.
 --
 -- Atomic because the members and the queue are read together.
+local refusal = read_from_replica(KEYS[1])
+if refusal then return refusal end
 local waiting, queue = redis.call('LLEN', KEYS[2]), redis.pcall('LRANGE', KEYS[2], 0, 99)
 if queue.err then queue = {} end
 for i, token in ipairs(queue) do queue[i] = string.sub(token, ID + 2) end

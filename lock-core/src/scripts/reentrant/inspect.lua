@@ -5,6 +5,8 @@
 -- is the client that began the tenure, and `fence` its fencing token: '' and '0' if that client has neither
 --
 -- Atomic because the owner, its count and the ttl are read together.
+local refusal = read_from_replica(KEYS[1])
+if refusal then return refusal end
 local holder, count, known = holder_of(KEYS[1])
 if not holder then return count or {'free'} end
 local tenure = known and redis.pcall('HMGET', KEYS[2], 'owner', 'name', 'fence') or {}

@@ -37,8 +37,10 @@ const VERDICT: &str = "local is, must = asked[1], asked[2]; \
      if is ~= must then return {'lost'} end";
 
 /// Marks an error that the script returns. It differs from an error of the check, and from one that kept the
-/// script from running.
+/// script from running. A script that only reads proves nothing on a replica. Its write comes last: a full server refuses the first one.
 const REPLY: &str = "if type(reply) == 'table' and type(reply.err) == 'string' then return {'failed', reply.err} end; \
+     local wrote = redis.pcall('HDEL', KEYS[1], 'lock-core:none'); \
+     if type(wrote) == 'table' and string.find(wrote.err, 'READONLY', 1, true) then return {'refused', wrote.err} end; \
      return {'held', reply}";
 
 /// Scripts with their texts and hashes, each made once.

@@ -13,7 +13,8 @@ use super::wire::{Arg, announced};
 use crate::base::key::{Announced, LockKey};
 use crate::base::snapshot::LatchSnapshot;
 
-static COUNT_DOWN: Lazy<Script> = script!("latch count_down", "latch/count_down.lua");
+static COUNT_DOWN: Lazy<Script> =
+    script!("latch count_down", "prelude.lua", "latch/count_down.lua");
 
 /// Counts an id, and reads what is left. Without an id it only reads.
 pub(in crate::store) async fn count_down(
