@@ -87,17 +87,54 @@ fn a_plain_thread_without_a_runtime_can_use_everything() {
             .await?
             .release()
             .await?;
-        locks
-            .segmented_lock("s", 2)
-            .acquire()
-            .await?
-            .release()
-            .await?;
+        let segments = locks.segmented_lock("s", 1);
+        let segment = segments.acquire().await?;
+        assert!(segments.try_acquire().await?.is_none());
+        let late = segments.acquire_within(Duration::from_millis(50)).await;
+        assert!(matches!(late, Err(LockError::TimedOut { .. })));
+        let next = segments.acquire();
+        drop(segment);
+        next.await?.release().await?;
+        let permits = locks.semaphore("p", 1);
+        let permit = permits.acquire().await?;
+        let late = permits.acquire_within(Duration::from_millis(50)).await;
+        assert!(matches!(late, Err(LockError::TimedOut { .. })));
+        permits.resize(2).await?;
+        permit.release().await?;
+        let rw = locks.rw_lock("rw");
+        let reader = rw.read().await?;
+        let late = rw.write_within(Duration::from_millis(50)).await;
+        assert!(matches!(late, Err(LockError::TimedOut { .. })));
+        assert!(reader.try_upgrade().await.is_ok());
+        let both = locks.all(["b", "c"]).acquire().await?;
+        let late = locks.all(["c", "d"]);
+        let late = late.acquire_within(Duration::from_millis(50)).await;
+        assert!(matches!(late, Err(LockError::TimedOut { .. })));
+        both.release().await?;
+        locks.examine().await;
         lock.with(async |guard| assert!(guard.is_held())).await?;
         assert_eq!(locks.shutdown(LIMIT).await, 0);
         Ok::<_, LockError>(())
     })
     .unwrap();
+}
+
+#[test]
+fn a_plain_thread_can_begin_a_quorum_and_look_at_it() {
+    let (helper, server) = server();
+    let others = [(); 2].map(|()| helper.block_on(TestServer::start()));
+    let urls = || [&server, &others[0], &others[1]].map(TestServer::url);
+    for begun in [
+        builder().begin_quorum(urls()),
+        builder().begin_quorum(urls()).anew(),
+    ] {
+        block_on(begun.into_future()).unwrap();
+    }
+    let status = block_on(builder().quorum_status(urls())).unwrap();
+    assert!(status.iter().all(|node| node.vote().is_ok()), "{status:?}");
+    let told = LockManager::builder().quorum_status(urls());
+    let told = told.now_or_never().unwrap().unwrap_err().to_string();
+    assert!(told.contains("await this inside one"), "{told}");
 }
 
 #[test]

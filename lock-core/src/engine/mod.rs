@@ -86,6 +86,7 @@ pub(crate) use self::look::Walk;
 pub(crate) use self::look::resize;
 use self::news::NewsCells;
 use self::outages::Outages;
+pub(crate) use self::own_thread::run_alone;
 use self::own_thread::{OwnThread, with_timers_of};
 pub(crate) use self::patience::Limit;
 pub(crate) use self::release::confirmed;

@@ -46,6 +46,17 @@ impl OwnThread {
     }
 }
 
+/// Runs a future that has no engine: here, or with a thread of its own.
+pub(crate) async fn run_alone<F: Future>(own: bool, future: F) -> Result<F::Output, LockError> {
+    if own {
+        let thread = OwnThread::start()?;
+        return Ok(with_timers_of(&thread.runtime, future).await);
+    }
+    let told = "there is no tokio runtime here: await this inside one, or use `own_thread`";
+    Handle::try_current().map_err(|_| LockError::config(told))?;
+    Ok(future.await)
+}
+
 /// Runs a future with the timers of this runtime, whatever polls it.
 pub(super) async fn with_timers_of<F: Future>(runtime: &Handle, future: F) -> F::Output {
     let mut future = pin!(future);

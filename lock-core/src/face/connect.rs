@@ -8,9 +8,8 @@ use futures_util::future::BoxFuture;
 
 use crate::base::error::LockError;
 use crate::base::quorum_node::QuorumNode;
-use crate::base::rt::Handle;
 use crate::base::time::{Clock, SystemClock};
-use crate::engine::Engine;
+use crate::engine::{Engine, run_alone};
 use crate::face::builder::LockManagerBuilder;
 use crate::face::manager::LockManager;
 use crate::store::{
@@ -168,7 +167,7 @@ impl LockManagerBuilder {
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) if a node does not answer: all of them must; [`InvalidConfig`](LockError::InvalidConfig)
-    /// without a tokio runtime, also with [`own_thread`](Self::own_thread);
+    /// without a tokio runtime, unless it has [`own_thread`](Self::own_thread);
     /// [`InvalidConfig`](LockError::InvalidConfig) if some nodes have lost their data or have restarted since the quorum began, if one belongs
     /// to another quorum, or as for [`connect_quorum`](Self::connect_quorum).
     ///
@@ -196,8 +195,8 @@ impl LockManagerBuilder {
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL or a setting that cannot work, or without a tokio runtime. What a node
-    /// says is in [`QuorumNode::vote`].
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL or a setting that cannot work, or without a tokio runtime, unless it
+    /// has [`own_thread`](Self::own_thread). What a node says is in [`QuorumNode::vote`].
     ///
     /// # Cancel safety
     ///
@@ -217,8 +216,9 @@ impl LockManagerBuilder {
         self,
         nodes: impl IntoIterator<Item = U>,
     ) -> Result<Vec<QuorumNode>, LockError> {
+        let own_thread = self.config.own_thread;
         let store = checked_quorum(self, &texts(nodes))?;
-        Ok(store.status().await)
+        run_alone(own_thread, store.status()).await
     }
 
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or any other connection to
@@ -306,13 +306,14 @@ impl BeginQuorum {
     }
 
     async fn run(self) -> Result<(), LockError> {
+        let own_thread = self.builder.config.own_thread;
         let store = checked_quorum(self.builder, &self.nodes)?;
         let begun = if self.anew {
-            store.begin_anew().await
+            run_alone(own_thread, store.begin_anew()).await
         } else {
-            store.begin().await
+            run_alone(own_thread, store.begin()).await
         };
-        begun.map_err(StoreError::into_lock_error)
+        begun?.map_err(StoreError::into_lock_error)
     }
 }
 
@@ -339,9 +340,6 @@ fn checked_quorum(
 ) -> Result<QuorumStore, LockError> {
     builder.config.longest = Some(builder.quorum.longest());
     builder.check()?;
-    Handle::try_current().map_err(|_| {
-        LockError::config("there is no tokio runtime here: begin a quorum inside one")
-    })?;
     builder.quorum_store(nodes)
 }
 

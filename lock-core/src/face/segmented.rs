@@ -211,7 +211,7 @@ impl SegmentedLock {
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
         let (lock, at) = (self.clone(), Location::caller());
-        async move { lock.take(None, at).await }
+        async move { lock.run(lock.take(None, at)).await }
     }
 
     /// Acquires any segment; waits at most this long while all are busy. Zero is one try, without a place in a queue.
@@ -242,7 +242,7 @@ impl SegmentedLock {
         limit: Duration,
     ) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
         let (lock, at) = (self.clone(), Location::caller());
-        async move { lock.take(Some(limit), at).await }
+        async move { lock.run(lock.take(Some(limit), at)).await }
     }
 
     /// Acquires a free segment; never waits for another holder. `Ok(None)` if all are busy.
@@ -276,6 +276,14 @@ impl SegmentedLock {
                 None if lock.seats.are_all_exhausted() => Err(lock.nothing_left()),
                 found => Ok(found),
             }
+        }
+    }
+
+    /// With the timers of the manager, if it has a thread of its own.
+    async fn run<F: Future>(&self, future: F) -> F::Output {
+        match self.locks.as_ref().ok().and_then(|locks| locks.first()) {
+            Some(lock) => lock.handle.engine.run(future).await,
+            None => future.await,
         }
     }
 
