@@ -2,11 +2,13 @@
 
 use std::error::Error;
 use std::fmt;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::base::sync::lock;
 
@@ -26,6 +28,8 @@ pub struct Credentials {
     pub(crate) user: String,
     pub(crate) password: String,
     pub(crate) lasts: Option<Duration>,
+    /// When the provider gave them.
+    pub(crate) at: Instant,
 }
 
 impl Credentials {
@@ -40,7 +44,13 @@ impl Credentials {
             user: user.into(),
             password: password.into(),
             lasts: None,
+            at: Instant::now(),
         }
+    }
+
+    /// When others are due; `None` for never.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.at.checked_add(self.lasts?.mul_f64(0.8))
     }
 
     /// How long they last, for credentials that end a connection when they end: after four fifths of that time the provider is asked
@@ -69,12 +79,27 @@ impl fmt::Debug for Credentials {
 type Failed = Box<dyn Error + Send + Sync>;
 type Provide = dyn Fn() -> BoxFuture<'static, Result<Credentials, Failed>> + Send + Sync;
 
-/// Provides credentials.
+/// Pause after the provider was asked in vain. Each further time doubles it, four times.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Provides credentials. The last ones serve for each connection, until a server refuses them or most of their time is over.
 #[derive(Clone)]
 pub(crate) struct Provider {
     provide: Arc<Provide>,
+    /// Locked while the provider is asked.
+    asked: Arc<tokio::sync::Mutex<Asked>>,
     /// The last user.
     user: Arc<Mutex<String>>,
+}
+
+#[derive(Default)]
+struct Asked {
+    last: Option<Arc<Credentials>>,
+    /// When it was asked, and when it may be asked again.
+    at: Option<(Instant, Instant)>,
+    /// How often it was asked since a server has accepted what it gave, and why that was in vain.
+    in_vain: u32,
+    failure: String,
 }
 
 impl fmt::Debug for Provider {
@@ -92,29 +117,60 @@ impl Provider {
         let provide = Arc::new(move || provide().map(|made| made.map_err(Into::into)).boxed());
         Self {
             provide,
+            asked: Arc::default(),
             user: Arc::default(),
         }
     }
 
-    /// The text of the error says what the provider did.
-    pub(crate) async fn credentials(&self, limit: Duration) -> Result<Credentials, String> {
+    /// Credentials other than the `refused` ones. If the provider has none, those whose time is over: the server may still accept
+    /// them. The text of the error says what the provider did.
+    pub(crate) async fn credentials(
+        &self,
+        limit: Duration,
+        refused: Option<&Arc<Credentials>>,
+    ) -> Result<Arc<Credentials>, String> {
+        let begun = Instant::now();
+        let mut asked = self.asked.lock().await;
+        let is_other = |last: &_| refused.is_none_or(|refused| !Arc::ptr_eq(refused, last));
+        let (last, now) = (asked.last.clone().filter(is_other), Instant::now());
+        if let Some(last) = &last
+            && last.due().is_none_or(|due| now < due)
+        {
+            return Ok(Arc::clone(last));
+        }
+        if let Some((at, next)) = asked.at.filter(|_| asked.in_vain > 0) {
+            // Another caller has just asked, or the pause leaves no time for the answer.
+            if at >= begun || next > now + limit / 2 {
+                return last.ok_or_else(|| asked.failure.clone());
+            }
+            sleep_until(next).await;
+        }
+        let (now, pause) = (Instant::now(), PAUSE * 2_u32.pow(asked.in_vain.min(4)));
+        asked.at = Some((now, now + pause.mul_f64(0.5 + fastrand::f64() / 2.0)));
+        asked.in_vain += 1;
         // A panic of its own is that of one attempt.
-        let provide = std::panic::AssertUnwindSafe(async { (self.provide)().await });
-        let provided = tokio::time::timeout(limit, provide.catch_unwind()).await;
-        let credentials = match provided {
-            Ok(Ok(Ok(credentials))) => credentials,
-            Ok(Ok(Err(error))) => {
-                return Err(format!("the provider of credentials has none: {error}"));
+        let provide = AssertUnwindSafe(async { (self.provide)().await });
+        asked.failure = match timeout_at(begun + limit, provide.catch_unwind()).await {
+            Ok(Ok(Ok(mut given))) => {
+                given.at = Instant::now();
+                lock(&self.user).clone_from(&given.user);
+                asked.last = Some(Arc::new(given));
+                "it refuses the credentials of the provider".to_owned()
             }
-            Ok(Err(_)) => return Err("the provider of credentials has panicked".to_owned()),
-            Err(_) => {
-                return Err(format!(
-                    "the provider of credentials gave none within {limit:?}"
-                ));
-            }
+            Ok(Ok(Err(error))) => format!("the provider of credentials has none: {error}"),
+            Ok(Err(_)) => "the provider of credentials has panicked".to_owned(),
+            Err(_) => format!("the provider of credentials gave none within {limit:?}"),
         };
-        lock(&self.user).clone_from(&credentials.user);
-        Ok(credentials)
+        let given = asked.last.clone().filter(is_other);
+        given.ok_or_else(|| asked.failure.clone())
+    }
+
+    /// A server has accepted what it gave.
+    pub(crate) fn was_right(&self) {
+        // While it is asked, another server has refused them.
+        if let Ok(mut asked) = self.asked.try_lock() {
+            asked.in_vain = 0;
+        }
     }
 
     /// The user of the last credentials.

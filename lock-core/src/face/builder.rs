@@ -417,15 +417,16 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Asks for user and password at each connection to a server, in place of those in the URL: for passwords that change, and for
-    /// tokens of a cloud or a vault. Also for the nodes of a cluster and of a quorum; sentinels have a
+    /// Asks for user and password, in place of those in the URL: for passwords that change, and for tokens of a cloud or a vault.
+    /// The last ones serve for all connections, until a server refuses them or four fifths of the time that they
+    /// [last](crate::Credentials::lasts) are over. Also for the nodes of a cluster and of a quorum; sentinels have a
     /// [provider of their own](Self::sentinel_credentials).
     ///
     /// The provider runs in the runtime of the manager, between its renewals: a client that blocks belongs into `spawn_blocking`. It
     /// must answer within the [`command_deadline`](Self::command_deadline). If it fails, panics or is late, or if the
     /// server refuses what it gave, the attempt to connect has failed, and is repeated as without an answer of the server: callers
-    /// get [`Unavailable`](crate::LockError::Unavailable), with the text of its error. A connection that lives goes on. If the
-    /// credentials [last](crate::Credentials::lasts) for a limited time, the connection authenticates anew before they end.
+    /// get [`Unavailable`](crate::LockError::Unavailable), with the text of its error, and the provider is asked about once a second.
+    /// A connection that lives goes on. If the credentials last for a limited time, the connection authenticates anew before they end.
     ///
     /// # Examples
     ///

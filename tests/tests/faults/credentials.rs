@@ -1,13 +1,13 @@
 //! Users and passwords that change while the program runs.
 
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lock_core::{Credentials, LockError, LockGuard, LockManager, LockManagerBuilder};
 use lock_tests::kit::command;
-use lock_tests::{Capture, LIMIT, Sentinel, TestCluster, TestServer, eventually};
+use lock_tests::{Capture, LIMIT, Proxy, Sentinel, TestCluster, TestServer, eventually};
 use tokio::time::{Instant, sleep_until};
 
 /// A vault with the present password of the user `app`.
@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep_until};
 struct Vault {
     password: Arc<Mutex<String>>,
     asked: Arc<AtomicU64>,
+    is_sealed: Arc<AtomicBool>,
 }
 
 impl Vault {
@@ -26,13 +27,26 @@ impl Vault {
         self.asked.load(Ordering::SeqCst)
     }
 
+    /// From now on it has nothing for anybody.
+    fn seal(&self) {
+        self.is_sealed.store(true, Ordering::SeqCst);
+    }
+
+    async fn gives(&self) -> io::Result<Credentials> {
+        self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.is_sealed.load(Ordering::SeqCst) {
+            return Err(io::Error::other("the vault is sealed"));
+        }
+        let password = self.password.lock().unwrap().clone();
+        Ok(Credentials::new("app", password))
+    }
+
     fn builder(&self, lasts: Option<Duration>) -> LockManagerBuilder {
         let vault = self.clone();
         LockManager::builder().credentials(move || {
-            vault.asked.fetch_add(1, Ordering::SeqCst);
-            let password = vault.password.lock().unwrap().clone();
+            let vault = vault.clone();
             async move {
-                let credentials = Credentials::new("app", password);
+                let credentials = vault.gives().await?;
                 Ok::<_, io::Error>(match lasts {
                     Some(time) => credentials.lasts(time),
                     None => credentials,
@@ -237,4 +251,207 @@ async fn a_provider_and_a_password_in_the_url_exclude_each_other() {
             "{refused:?}"
         );
     }
+}
+
+/// Three nodes with the user `app`, and a quorum of them that has begun.
+async fn quorum_of(vault: &Vault) -> ([TestServer; 3], Vec<String>) {
+    let nodes = [
+        TestServer::start().await,
+        TestServer::start().await,
+        TestServer::start().await,
+    ];
+    vault.change("secret");
+    for node in &nodes {
+        set(node, "secret").await;
+    }
+    let urls: Vec<String> = nodes.iter().map(TestServer::url).collect();
+    of_quorum(vault).begin_quorum(&urls).await.unwrap();
+    (nodes, urls)
+}
+
+fn of_quorum(vault: &Vault) -> LockManagerBuilder {
+    let builder = vault.builder(None).quorum_wait(WAIT);
+    builder.default_ttl(Duration::from_secs(1))
+}
+
+/// The wait of these quorums. Each address is looked at after a quarter of it.
+const WAIT: Duration = Duration::from_secs(4);
+
+/// Waits until a new connection has shown so often where the address of the node leads.
+async fn is_looked_at(node: &TestServer, times: u64) {
+    let connections = async || {
+        let stats: String = command(node, "INFO stats").await;
+        let count = stats
+            .lines()
+            .find_map(|line| line.strip_prefix("total_connections_received:"));
+        count.unwrap().parse::<u64>().unwrap()
+    };
+    // Each question is a connection of its own.
+    let (before, mut questions) = (connections().await, 0);
+    eventually("the address is looked at", LIMIT, async || {
+        questions += 1;
+        connections().await >= before + questions + times
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_quorum_lives_on_while_its_provider_fails() {
+    let vault = Vault::default();
+    let (nodes, urls) = quorum_of(&vault).await;
+    let locks = of_quorum(&vault).connect_quorum(&urls).await.unwrap();
+    let held = locks.lock("held").acquire().await.unwrap();
+    vault.seal();
+    let asked = vault.asked();
+    // A vote counts for half of the wait after a look, so two looks have to succeed.
+    for node in &nodes {
+        is_looked_at(node, 4).await;
+    }
+    works(&locks).await;
+    assert!(held.is_held());
+    assert_eq!(vault.asked(), asked, "the last credentials are still good");
+    // A connection that breaks is made again with them.
+    for node in &nodes {
+        let _: i64 = command(node, "CLIENT KILL USER app").await;
+    }
+    works(&locks).await;
+    assert!(held.is_held());
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_vote_for_want_of_credentials_says_so_in_the_log() {
+    let vault = Vault::default();
+    let (nodes, urls) = quorum_of(&vault).await;
+    let locks = of_quorum(&vault).connect_quorum(&urls).await.unwrap();
+    let _held = locks.lock("held").acquire().await.unwrap();
+    let capture = Capture::start();
+    vault.seal();
+    let asked = vault.asked();
+    set(&nodes[0], "other").await;
+    eventually("the log names the provider", LIMIT, async || {
+        capture.events().iter().any(|event| {
+            let error = event.field("error").unwrap_or_default();
+            event
+                .message()
+                .starts_with("a node of the quorum does not vote: ")
+                && error.contains("the provider of credentials has none: the vault is sealed")
+        })
+    })
+    .await;
+    assert!(vault.asked() <= asked + 6, "it is asked by the looks only");
+    works(&locks).await;
+}
+
+#[tokio::test]
+async fn a_server_that_is_away_costs_the_provider_nothing() {
+    let server = TestServer::start().await;
+    let vault = Vault::default();
+    vault.change("secret");
+    set(&server, "secret").await;
+    let proxy = Proxy::start(&server);
+    proxy.refuse(true);
+    let locks = vault.builder(None).connect_lazily(&proxy.url()).unwrap();
+    let waits = locks.lock("a").acquire();
+    let attempts = async {
+        eventually("ten attempts", LIMIT, async || {
+            proxy.refused_connections() >= 10
+        })
+        .await;
+        assert_eq!(vault.asked(), 1, "what it gave is not used up");
+        proxy.refuse(false);
+    };
+    let (guard, ()) = tokio::join!(waits, attempts);
+    let guard = guard.unwrap();
+    let before = proxy.refused_connections();
+    proxy.refuse(true);
+    proxy.reset();
+    eventually("ten attempts for the lock", LIMIT, async || {
+        proxy.refused_connections() >= before + 10
+    })
+    .await;
+    proxy.refuse(false);
+    guard.release().await.unwrap();
+    assert_eq!(vault.asked(), 1, "the server has accepted these");
+}
+
+#[tokio::test]
+async fn a_provider_that_fails_is_asked_with_a_backoff() {
+    let server = TestServer::start().await;
+    let vault = Vault::default();
+    vault.seal();
+    let locks = vault.builder(None).connect_lazily(&server.url()).unwrap();
+    let wait = Duration::from_secs(3);
+    let refused = locks.lock("a").acquire_within(wait).await;
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("the vault is sealed"), "{text}");
+    let asked = vault.asked();
+    assert!((4..12).contains(&asked), "{asked} times in {wait:?}");
+}
+
+/// What each of these says while the provider is late with the new password, and after that.
+async fn waits_for_the_provider(builder: impl Fn(Vault) -> LockManagerBuilder, url: &str) {
+    let vault = Vault::default();
+    vault.change("old");
+    let is_said = "it refuses the credentials of the provider";
+    let text = refused(builder(vault.clone()), url).await;
+    assert!(text.contains(is_said), "{text}");
+    let locks = builder(vault.clone()).connect_lazily(url).unwrap();
+    let text = match locks.lock("a").try_acquire().await {
+        Err(error @ LockError::Unavailable { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    };
+    assert!(text.contains(is_said), "{text}");
+    let listed = locks.list().next_page().await;
+    assert!(
+        matches!(listed, Err(LockError::Unavailable { .. })),
+        "{listed:?}"
+    );
+    let waits = locks.lock("a").acquire_within(LIMIT);
+    let late = async {
+        sleep_until(Instant::now() + Duration::from_millis(300)).await;
+        vault.change("secret");
+    };
+    let (guard, ()) = tokio::join!(waits, late);
+    guard.unwrap().release().await.unwrap();
+    // The first call after the repair has no old error.
+    vault.change("old");
+    let locks = builder(vault.clone()).connect_lazily(url).unwrap();
+    assert!(locks.lock("a").try_acquire().await.is_err());
+    vault.change("secret");
+    let guard = locks.lock("a").try_acquire().await.unwrap().unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_cluster_waits_for_a_provider_that_is_late() {
+    let cluster = TestCluster::start(3).await;
+    for node in &cluster.nodes {
+        set(&node.server, "secret").await;
+    }
+    waits_for_the_provider(|vault| vault.builder(None), &cluster.url()).await;
+}
+
+#[tokio::test]
+async fn a_master_behind_sentinels_waits_for_a_provider_that_is_late() {
+    let server = TestServer::start().await;
+    set(&server, "secret").await;
+    let sentinel = Sentinel::start("mymaster", server.addr()).await;
+    let url = format!("redis+sentinel://{}/mymaster", sentinel.addr());
+    waits_for_the_provider(|vault| vault.builder(None), &url).await;
+}
+
+#[tokio::test]
+async fn sentinels_wait_for_a_provider_that_is_late() {
+    let server = TestServer::start().await;
+    let sentinel = Sentinel::start("mymaster", server.addr()).await;
+    let user = "ACL SETUSER app on >secret &* +@all";
+    assert_eq!(sentinel.ask(user).await, "+OK\r\n");
+    let url = format!("redis+sentinel://{}/mymaster", sentinel.addr());
+    let of_sentinels = |vault: Vault| {
+        LockManager::builder().sentinel_credentials(move || {
+            let vault = vault.clone();
+            async move { vault.gives().await }
+        })
+    };
+    waits_for_the_provider(of_sentinels, &url).await;
 }

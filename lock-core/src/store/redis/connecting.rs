@@ -18,7 +18,7 @@ use tokio::time::{Instant, timeout};
 
 use super::authenticate;
 use super::dial::Caller;
-use super::error::{is_reply, not_accepted, not_connected_within, said};
+use super::error::{is_reply, not_connected_within, said};
 use super::format;
 use super::link::{Link, Live};
 use super::look::{Look, lacks_channels};
@@ -36,9 +36,10 @@ pub(super) async fn ask_once(
     command: &Cmd,
     limit: Duration,
 ) -> RedisResult<Value> {
-    let (settings, _) = target.settings(limit).await?;
-    let config = AsyncConnectionConfig::new();
-    let mut socket = socket::connect(target, &settings, config, true, || {}).await?;
+    let config = AsyncConnectionConfig::new;
+    let connect =
+        |settings| async move { socket::connect(target, &settings, config(), true, || {}).await };
+    let (mut socket, _) = target.logged_in(limit, None, connect).await?;
     socket.request(command).await?.extract_error()
 }
 
@@ -130,7 +131,7 @@ impl Link {
 
     /// Makes one attempt to connect.
     async fn connect(self: &Arc<Self>) -> RedisResult<Live> {
-        let attempt = timeout(self.connect_limit, self.connect_either_way());
+        let attempt = timeout(self.connect_limit, self.connect_to_source());
         let late = |_| Err(not_connected_within(self.connect_limit));
         attempt.await.unwrap_or_else(late)
     }
@@ -140,28 +141,34 @@ impl Link {
         ask_once(&*self.source.target().await?, command, self.connect_limit).await
     }
 
-    async fn connect_either_way(self: &Arc<Self>) -> RedisResult<Live> {
-        let target = self.source.target().await?;
-        let (settings, lasts) = target.settings(self.connect_limit).await?;
-        let mut made = self.connect_as(&target, &settings, target.resp3).await;
+    async fn connect_to_source(self: &Arc<Self>) -> RedisResult<Live> {
+        let (target, limit) = (self.source.target().await?, self.connect_limit);
+        let connect = |settings| self.connect_either_way(&target, settings);
+        let (live, given) = target.logged_in(limit, None, connect).await?;
+        if let Some(given) = given {
+            let (link, target) = (Arc::downgrade(self), Arc::clone(&target));
+            self.spawn(authenticate::keep(link, live.generation, target, given));
+        }
+        Ok(live)
+    }
+
+    async fn connect_either_way(
+        self: &Arc<Self>,
+        target: &Arc<Target>,
+        settings: RedisConnectionInfo,
+    ) -> RedisResult<Live> {
+        let mut made = self.connect_as(target, &settings, target.resp3).await;
         if let Err(error) = &made
             && error.kind() == ErrorKind::RESP3NotSupported
         {
-            let with_resp2 = self.connect_as(&target, &settings, false).await;
+            let with_resp2 = self.connect_as(target, &settings, false).await;
             if with_resp2.is_ok() {
                 self.poll_instead(&said(error));
             }
             made = with_resp2;
         }
         if made.is_err() {
-            self.source.failed(&target);
-        }
-        if target.credentials.is_some() {
-            made = made.map_err(not_accepted);
-            if let (Ok(live), Some(lasts)) = (&made, lasts) {
-                let link = Arc::downgrade(self);
-                self.spawn(authenticate::keep(link, live.generation, target, lasts));
-            }
+            self.source.failed(target);
         }
         made
     }

@@ -94,17 +94,10 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     }
 }
 
-/// The server refuses the credentials of a provider, which may have others with the next attempt.
-pub(super) fn not_accepted(error: RedisError) -> RedisError {
-    let refuses = ["WRONGPASS", "NOAUTH"].contains(&error.code().unwrap_or_default());
-    if refuses || error.kind() == ErrorKind::AuthenticationFailed {
-        let why = said(&error);
-        return io::Error::other(format!(
-            "it refuses the credentials of the provider ({why})"
-        ))
-        .into();
-    }
-    error
+/// Whether the server refuses user and password.
+pub(super) fn refuses_credentials(error: &RedisError) -> bool {
+    let code = error.code().unwrap_or_default();
+    ["WRONGPASS", "NOAUTH"].contains(&code) || error.kind() == ErrorKind::AuthenticationFailed
 }
 
 /// Whether the error is a reply of the server, and not the lack of one.

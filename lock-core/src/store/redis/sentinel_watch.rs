@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use futures_util::future::join;
 use redis::{
-    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisError, RedisResult,
-    Value, from_redis_value, pipe,
+    AsyncConnectionConfig, ErrorKind, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo,
+    RedisError, RedisResult, Value, from_redis_value, pipe,
 };
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
@@ -64,6 +64,8 @@ impl Watch {
             if begun.elapsed() > MAXIMUM_PAUSE {
                 pause = MINIMUM_PAUSE;
             }
+            let mut ask = pin!(self.ask.notified());
+            ask.as_mut().enable();
             let told =
                 self.tell(|link, sentinels| sentinels.failed(&self.target, error, &link.address()));
             if told.is_none() {
@@ -71,7 +73,7 @@ impl Watch {
             }
             // An attempt to reach the master may be right about the sentinel as well.
             let spread = 0.5 + fastrand::f64() / 2.0;
-            let _ = timeout(pause.mul_f64(spread), self.ask.notified()).await;
+            let _ = timeout(pause.mul_f64(spread), ask).await;
             pause = (pause * 2).min(MAXIMUM_PAUSE);
         }
     }
@@ -124,29 +126,31 @@ impl Watch {
 
     /// Also returns whether the sentinel can tell us of failovers.
     async fn connect(&self, changed: &Arc<Notify>) -> RedisResult<(Socket, bool)> {
-        let (settings, _) = self.target.settings(self.limit).await?;
-        let ended = || {
-            let changed = Arc::clone(changed);
-            move || changed.notify_one()
+        let connect = |settings: RedisConnectionInfo| async move {
+            let ended = || {
+                let changed = Arc::clone(changed);
+                move || changed.notify_one()
+            };
+            let told = Arc::clone(changed);
+            let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
+                if matches!(push.kind, PushKind::Message) {
+                    told.notify_one();
+                }
+                Ok::<(), RedisError>(())
+            });
+            let resp3 = settings.clone().set_protocol(ProtocolVersion::RESP3);
+            match socket::connect(&self.target, &resp3, config, true, ended()).await {
+                Ok(socket) => Ok((socket, true)),
+                Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
+                    let config = AsyncConnectionConfig::new();
+                    let made = socket::connect(&self.target, &settings, config, true, ended());
+                    Ok((made.await?, false))
+                }
+                Err(error) => Err(error),
+            }
         };
-        let told = Arc::clone(changed);
-        let config = AsyncConnectionConfig::new().set_push_sender(move |push: PushInfo| {
-            if matches!(push.kind, PushKind::Message) {
-                told.notify_one();
-            }
-            Ok::<(), RedisError>(())
-        });
-        let resp3 = settings.clone().set_protocol(ProtocolVersion::RESP3);
-        let connecting = socket::connect(&self.target, &resp3, config, true, ended());
-        match self.within(connecting).await {
-            Ok(socket) => Ok((socket, true)),
-            Err(error) if error.kind() == ErrorKind::RESP3NotSupported => {
-                let config = AsyncConnectionConfig::new();
-                let connecting = socket::connect(&self.target, &settings, config, true, ended());
-                Ok((self.within(connecting).await?, false))
-            }
-            Err(error) => Err(error),
-        }
+        let connected = self.within(self.target.logged_in(self.limit, None, connect));
+        Ok(connected.await?.0)
     }
 
     /// The master that the sentinel names, and the other sentinels that it knows.

@@ -52,6 +52,8 @@ struct Observed {
     is_discovered: bool,
     /// The master that it named, or why it does not answer. `None` before the first answer.
     answer: Option<RedisResult<Named>>,
+    /// Whether an attempt to connect that has begun since waits for another answer.
+    is_old: bool,
     /// Number of answers in a row with an older epoch.
     older: u32,
 }
@@ -87,9 +89,13 @@ impl Sentinels {
     }
 
     /// Asks all sentinels. Where no master is known, waits until all have answered or failed, but not much longer than for the first
-    /// answer: another one may know better. Else waits for the first answer, and not for long. An error if all have failed.
+    /// answer: another one may know better. Else waits for the first answer, and not for long. An error if all have failed since.
     pub(super) async fn ask(&self, is_known: bool) -> RedisResult<()> {
-        let before = lock(&self.board).answers;
+        let before = {
+            let mut board = lock(&self.board);
+            board.all.iter_mut().for_each(|one| one.is_old |= !is_known);
+            board.answers
+        };
         self.ask.notify_waiters();
         if is_known {
             let first = self.until(|board| board.answers > before);
@@ -166,7 +172,10 @@ impl Sentinels {
     pub(super) fn failed(&self, which: &Target, error: RedisError, master: &str) {
         let mut board = lock(&self.board);
         let (sentinel, why) = (&*which.address, said(&error));
-        let before = board.find(which).map(|one| one.answer.replace(Err(error)));
+        let before = board.find(which).map(|one| {
+            one.is_old = false;
+            one.answer.replace(Err(error))
+        });
         if let Some(None | Some(Ok(_))) = before {
             tracing::warn!(
                 sentinel,
@@ -241,8 +250,10 @@ impl Board {
         let mut failures = Vec::new();
         for observed in &self.all {
             match &observed.answer {
-                Some(Err(error)) => failures.push((&observed.target.address, error)),
-                None | Some(Ok(_)) => return None,
+                Some(Err(error)) if !observed.is_old => {
+                    failures.push((&observed.target.address, error));
+                }
+                _ => return None,
             }
         }
         let mut errors = failures.iter().map(|(_, error)| *error);
@@ -265,6 +276,7 @@ impl Observed {
             task: None,
             is_discovered,
             answer: None,
+            is_old: false,
             older: 0,
         }
     }

@@ -8,7 +8,9 @@ use redis::{
     ConnectionAddr, ConnectionInfo, IntoConnectionInfo, RedisConnectionInfo, RedisError,
     RedisResult,
 };
+use tokio::time::Instant;
 
+use super::error::{refuses_credentials, said};
 use super::settings::RedisConfig;
 #[cfg(feature = "tls-rustls")]
 use super::tls::TlsClient;
@@ -26,7 +28,7 @@ pub(in crate::store) struct Target {
     #[cfg(feature = "tls-rustls")]
     pub(super) tls: Option<TlsClient>,
     /// Provides user and password, in place of those in `info`.
-    pub(super) credentials: Option<Provider>,
+    credentials: Option<Provider>,
     /// In front of every name there.
     pub(in crate::store) namespace: Arc<str>,
     /// Whether the URL permits RESP3. With RESP2 no messages arrive, so waiters poll.
@@ -118,24 +120,47 @@ impl Target {
         })
     }
 
-    /// The settings of the next connection, and how long its credentials last. The text of an error is that of the provider.
-    pub(super) async fn settings(
+    /// Connects with user and password, also those of the provider. If the server refuses the last ones, as it has `refused` these,
+    /// the provider is asked for others. Also returns what the server has accepted.
+    pub(super) async fn logged_in<T, F>(
         &self,
         limit: Duration,
-    ) -> RedisResult<(RedisConnectionInfo, Option<Duration>)> {
-        let settings = self.info.redis_settings().clone();
+        mut refused: Option<Arc<Credentials>>,
+        connect: impl Fn(RedisConnectionInfo) -> F,
+    ) -> RedisResult<(T, Option<Arc<Credentials>>)>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let settings = self.info.redis_settings();
         let Some(provider) = &self.credentials else {
-            return Ok((settings, None));
+            return Ok((connect(settings.clone()).await?, None));
         };
-        // The caller, which waits as long as for a connection, is to hear of it.
-        let given = provider.credentials(limit.mul_f64(0.9)).await;
-        let Credentials {
-            user,
-            password,
-            lasts,
-        } = given.map_err(io::Error::other)?;
-        let settings = settings.set_username(user).set_password(password);
-        Ok((settings, lasts))
+        let begun = Instant::now();
+        loop {
+            // The caller, which waits as long as for a connection, is to hear of it.
+            let given = provider.credentials(limit.mul_f64(0.9), refused.as_ref());
+            let given = given.await.map_err(io::Error::other)?;
+            let settings = settings.clone().set_username(&given.user);
+            let made = connect(settings.set_password(&given.password)).await;
+            match made {
+                // The provider may have others by now.
+                Err(error) if refuses_credentials(&error) && given.at < begun => {
+                    refused = Some(given);
+                }
+                Err(error) if refuses_credentials(&error) => {
+                    let why = said(&error);
+                    return Err(io::Error::other(format!(
+                        "it refuses the credentials of the provider ({why})"
+                    ))
+                    .into());
+                }
+                made => {
+                    let made = made?;
+                    provider.was_right();
+                    return Ok((made, Some(given)));
+                }
+            }
+        }
     }
 
     /// The user of the last connection.
