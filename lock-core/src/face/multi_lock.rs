@@ -122,8 +122,8 @@ impl MultiLock {
     /// # Errors
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire), of the lock that the error names; [`InvalidKey`](LockError::InvalidKey) for an empty
-    /// list; [`Lost`](LockError::Lost) if the leases are too short: a lock that was taken first is lost before the last one is taken. None
-    /// of the locks is held then.
+    /// list; [`Lost`](LockError::Lost) if one of the locks is lost before the last one is taken, and no time is left to begin again, or the
+    /// leases are too short for that. None of the locks is held then.
     ///
     /// # Cancel safety
     ///

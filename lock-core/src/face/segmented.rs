@@ -211,7 +211,7 @@ impl SegmentedLock {
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
         let (lock, at) = (self.clone(), Location::caller());
-        async move { lock.run(lock.take(None, at)).await }
+        async move { lock.run(Box::pin(lock.take(None, at))).await }
     }
 
     /// Acquires any segment; waits at most this long while all are busy. Zero is one try, without a place in a queue.
@@ -242,7 +242,7 @@ impl SegmentedLock {
         limit: Duration,
     ) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
         let (lock, at) = (self.clone(), Location::caller());
-        async move { lock.run(lock.take(Some(limit), at)).await }
+        async move { lock.run(Box::pin(lock.take(Some(limit), at))).await }
     }
 
     /// Acquires a free segment; never waits for another holder. `Ok(None)` if all are busy.

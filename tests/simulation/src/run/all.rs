@@ -42,6 +42,10 @@ pub(super) async fn carry_out(
             context.note(format_args!("#{number} granted {guard:?}"));
             use_guard(context, op, asked, guard).await;
         }
+        // It has lost one of the first before the last was taken, and could not begin again.
+        Some(Err(LockError::Lost { .. })) if matches!(op.call, Call::Try | Call::Within(_)) => {
+            context.note(format_args!("#{number} lost a part"));
+        }
         Some(Err(error)) => return refused(context, op, asked, number, &error).await,
     }
     ControlFlow::Continue(())
