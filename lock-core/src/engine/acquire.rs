@@ -670,6 +670,7 @@ impl<'a> Waiter<'a> {
             return Err(error.into_lock_error());
         }
         tracing::debug!(key = acquisition.key.name(), %error, "asking again");
+        self.shared.asked_in_vain(&acquisition.key, &error);
         // A wake-up ends the pause early, for example when the connection is back.
         let _ = timeout(pause, self.hold.wake_cell.wait()).await;
         Ok(())

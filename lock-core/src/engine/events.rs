@@ -98,7 +98,7 @@ impl Events for Shared {
     /// every lease is confirmed, and every turn is limited as if another process waited. The server may be another one, which has
     /// not heard of the last releases: they are repeated.
     fn reconnected(&self, of: Concerned<'_>) {
-        let now = self.clock.now();
+        let (now, is_back) = (self.clock.now(), self.outages.is_any());
         let registry = lock(&self.registry);
         for line in registry.lines().filter(|line| of(&line.key)) {
             line.reconnected();
@@ -108,6 +108,9 @@ impl Events for Shared {
             lock(&acquisition.life).state.contended();
             if let Some(lease) = acquisition.lease() {
                 lease.confirm_at(now);
+                if is_back {
+                    lease.is_doubted();
+                }
             }
             if let Some(line) = registry.existing_line(&acquisition.key) {
                 line.contended(acquisition, now);

@@ -386,13 +386,14 @@ impl Lease {
 
     /// The server has the lease still, whose end it has not changed. Returns the moment of the next renewal.
     pub(crate) fn confirmed(&self, now: Moment) -> Moment {
+        self.trouble.store(FINE, Ordering::Relaxed);
         let users = lock(&self.users);
         self.next_renewal(&users, now, self.renew_at())
     }
 
     /// A renewal got no answer, or a refusal: it changes no deadline, and is repeated. Returns the moment of the next one.
     pub(crate) fn failed(&self, now: Moment, error: &StoreError) -> Moment {
-        self.changes_trouble(FINE, FAILING);
+        self.is_doubted();
         let again = match error {
             // The refusal lasts until an operator changes the rights, so the repetitions are few.
             StoreError::Misconfigured(_) => self.again_after(now, self.terms().ttl() / 6),
@@ -404,6 +405,11 @@ impl Lease {
             self.announce();
         }
         again
+    }
+
+    /// The server may have lost it in an outage.
+    pub(crate) fn is_doubted(&self) {
+        self.changes_trouble(FINE, FAILING);
     }
 
     fn changes_trouble(&self, from: u8, to: u8) -> bool {

@@ -199,7 +199,7 @@ impl Shared {
         } else {
             &self.outages
         };
-        if !outages.failed(key, &is_there, since, now) {
+        if !outages.failed(key, &is_there, since, now, false) {
             return;
         }
         // Where the server is away, the other leases fail as well. A refusal may be of one key.
@@ -223,6 +223,16 @@ impl Shared {
         tracing::warn!(server, locks, lost_in_ms, %error, "leases could not be renewed: trying again");
     }
 
+    /// A waiter got no answer, and asks again.
+    pub(super) fn asked_in_vain(&self, key: &Arc<LockKey>, error: &StoreError) {
+        let (now, is_there) = (self.clock.now(), self.is_beside(key));
+        if self.outages.failed(key, is_there, now, now, true) {
+            let server = self.store.server_of(key);
+            let server = server.as_deref();
+            tracing::warn!(server, %error, "locks could not be asked for: trying again");
+        }
+    }
+
     /// A lease of this lock is over.
     pub(super) fn lease_lost(&self, key: &LockKey) {
         if self.outages.is_any() {
@@ -237,7 +247,16 @@ impl Shared {
 
     /// The servers of these locks answer again.
     pub(super) fn outages_end(&self, is_there: impl Fn(&LockKey) -> bool) {
-        for ended in self.outages.ended(is_there, self.clock.now()) {
+        let now = self.clock.now();
+        if self.outages.is_any() && self.outages.answered(is_there, now) {
+            self.lease_due_at(now);
+        }
+    }
+
+    /// Tells the log of the outages that have ended. These leases are in doubt.
+    pub(super) fn tell_ended(&self, in_doubt: &[Arc<LockKey>]) {
+        let is_in_doubt = |key: &LockKey| in_doubt.iter().any(|it| self.is_beside(it)(key));
+        for ended in self.outages.ended(is_in_doubt) {
             let server = self.store.server_of(&ended.key);
             let away_ms = ended.lasted.as_millis() as u64;
             tracing::info!(

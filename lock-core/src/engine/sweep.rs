@@ -35,6 +35,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
     let mut due = Vec::new();
     let (mut lost, mut over) = (Vec::new(), Vec::new());
     let (mut untaken, mut ending) = (Vec::new(), Vec::new());
+    let (outages, mut in_doubt) = (shared.outages.is_any(), Vec::new());
     for acquisition in lock(&shared.registry).acquisitions.values() {
         let Some(lease) = acquisition.lease() else {
             continue;
@@ -52,6 +53,9 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
                 lost.push(Arc::clone(acquisition));
             }
             Swept::Held { cap } => {
+                if outages && lease.is_failing() {
+                    in_doubt.push(Arc::clone(&acquisition.key));
+                }
                 // Leases that are due soon join the batch, so that batches are full and sweeps are few.
                 let terms = lease.terms();
                 let is_due = lease.renew_at() <= now + terms.ttl() / 12;
@@ -85,6 +89,9 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
     }
     for acquisition in lost {
         shared.gone(&acquisition);
+    }
+    if outages {
+        shared.tell_ended(&in_doubt);
     }
     for key in untaken {
         tracing::debug!(

@@ -314,3 +314,53 @@ async fn the_log_names_an_outage_in_few_lines_and_its_end_in_one() {
     lines_of_an_outage(1, TestServer::kill, |server| Box::pin(server.restart())).await;
     lines_of_an_outage(1000, TestServer::kill, |server| Box::pin(server.restart())).await;
 }
+
+#[tokio::test]
+async fn a_campaign_without_a_server_is_a_line_in_the_log() {
+    let server = TestServer::start().await;
+    server.kill();
+    let locks = LockManager::builder();
+    let locks = locks.connect_lazily(&server.url()).unwrap();
+    let capture = Capture::start();
+    let election = locks.election("leader");
+    let campaign = tokio::spawn(async move { election.campaign("a").await });
+    let message = "locks could not be asked for: trying again";
+    eventually("the line", LIMIT, async || {
+        !said(&capture, message).is_empty()
+    })
+    .await;
+    let line = &said(&capture, message)[0];
+    assert_eq!(line.level, Level::WARN);
+    assert!(line.field("server").is_some() && line.field("error").is_some());
+    server.restart().await;
+    let _leads = campaign.await.unwrap().unwrap();
+    eventually("the end", LIMIT, async || {
+        !said(&capture, "the server answers again").is_empty()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_end_of_an_outage_counts_what_the_server_has_lost() {
+    let server = warm_server().await;
+    let locks = usual(&server).await;
+    let taken = (0..20).map(|n| {
+        let lock = locks.lock(format!("outage:{n}"));
+        let lock = lock.ttl(if n == 0 { ms(5000) } else { LONG });
+        async move { lock.acquire().await.unwrap() }
+    });
+    let _guards = join_all(taken).await;
+    let capture = Capture::start();
+    server.kill();
+    eventually("the first failed renewal", LIMIT, async || {
+        !said(&capture, "leases could not be renewed: trying again").is_empty()
+    })
+    .await;
+    server.restart().await;
+    eventually("the end", LIMIT, async || {
+        !said(&capture, "the server answers again").is_empty()
+    })
+    .await;
+    let ended = &said(&capture, "the server answers again")[0];
+    assert_eq!(ended.field("lost"), Some("20"));
+}
