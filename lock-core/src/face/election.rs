@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use tokio::time::{sleep, timeout};
+use tokio::time::sleep;
 
 use crate::base::error::LockError;
 use crate::base::fencing::FencingToken;
@@ -121,7 +121,8 @@ impl Election {
     }
 
     /// Has [`run`](Self::run) step down while this is true: for a copy whose database is gone, or that is about to end. It is asked before
-    /// each campaign, before the body, and while leading, each time that a third of the ttl has passed. A check that takes longer than that counts as true.
+    /// each campaign, before the body, and while leading, each time that a third of the ttl has passed. A check that takes longer than that
+    /// counts as true. After a term that a check has ended, the candidate pauses for a third of the ttl. The check runs where `run` does.
     ///
     /// # Examples
     ///
@@ -235,8 +236,10 @@ impl Election {
     ) -> impl Future<Output = Result<T, LockError>> {
         let (value, at) = (value.to_owned(), Location::caller());
         async move {
+            let mut pause = Duration::ZERO;
             loop {
-                self.until_fit(at).await?;
+                self.until_fit(pause, at).await?;
+                pause = Duration::ZERO;
                 let leadership = match self.candidate(value.clone(), at).await {
                     Err(LockError::Unavailable { .. }) => {
                         self.pause(A_MOMENT).await;
@@ -256,18 +259,28 @@ impl Election {
                 });
                 let outcome = Scope::run([leadership.view()].into_iter(), leads).await;
                 leadership.release_quietly().await;
-                if let Ok(Some(value)) = outcome {
-                    return Ok(value);
+                match outcome {
+                    Ok(Some(value)) => return Ok(value),
+                    // A check that says something else each time must not begin terms without a pause.
+                    Ok(None) => pause = self.third(),
+                    Err(_) => {}
                 }
             }
         }
     }
 
-    /// Waits until the candidate may lead. Fails where a campaign would fail at once.
-    async fn until_fit(&self, at: &'static Location<'static>) -> Result<(), LockError> {
+    /// Waits for this long, and until the candidate may lead. Fails where a campaign would fail at once.
+    async fn until_fit(
+        &self,
+        pause: Duration,
+        at: &'static Location<'static>,
+    ) -> Result<(), LockError> {
         let engine = &self.handle.engine;
         self.handle.check(None, Limit::Forever, at)?;
         let fit = async {
+            if !pause.is_zero() {
+                self.pause(pause).await;
+            }
             while self.is_unfit().await {
                 self.pause(self.third()).await;
             }
@@ -295,9 +308,12 @@ impl Election {
         let Some(unfit) = &self.unfit else {
             return false;
         };
-        // In the block: a manager with a thread of its own brings the timers.
-        let checked = async { timeout(self.third(), unfit()).await };
-        self.handle.engine.run(checked).await.unwrap_or(true)
+        // Not in `Engine::run`: what the check spawns belongs to the runtime of the caller.
+        tokio::select! {
+            biased;
+            unfit = unfit() => unfit,
+            () = self.pause(self.third()) => true,
+        }
     }
 
     fn third(&self) -> Duration {

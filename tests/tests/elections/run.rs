@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use lock_core::{FencingToken, LockError, LockGuard, LockManager};
 use lock_tests::{LIMIT, TestServer, eventually, in_time};
@@ -102,6 +103,40 @@ async fn a_candidate_steps_down_while_it_must_not_lead() {
     };
     in_time("it leads again", again).await;
     running.abort();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_check_that_says_no_and_yes_in_turn_begins_no_terms_without_a_pause() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let ttl = Duration::from_millis(300);
+    let checks = Arc::new(AtomicU32::new(0));
+    let counted = Arc::clone(&checks);
+    let election = locks.election("e").ttl(ttl).step_down_if(move || {
+        let sick = counted.fetch_add(1, Ordering::SeqCst) % 2 == 1;
+        async move { sick }
+    });
+    let begun = Instant::now();
+    let running = tokio::spawn(async move { election.run("a", async |_| ()).await });
+    // Two checks a term, and one when it campaigns again.
+    eventually("four terms", LIMIT, async || {
+        checks.load(Ordering::SeqCst) > 8
+    })
+    .await;
+    assert!(begun.elapsed() >= ttl / 3 * 4 && !running.is_finished());
+    running.abort();
+}
+
+/// What it spawns may block: on the thread of the manager that would keep the renewals.
+#[tokio::test]
+async fn a_check_runs_in_the_runtime_of_its_caller() {
+    let builder = LockManager::builder().own_thread();
+    let locks = builder.connect("memory://").await.unwrap();
+    let election = locks.election("e").step_down_if(|| async {
+        let spawned = tokio::spawn(async { thread::current().name() == Some("lock-core") });
+        spawned.await.unwrap()
+    });
+    let run = election.run("a", async |_| 7);
+    assert_eq!(in_time("the body runs", run).await.unwrap(), 7);
 }
 
 #[tokio::test]
