@@ -1,6 +1,8 @@
 //! What a user of the server must be allowed, exactly: the line that the page for operators gives.
 
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lock_core::{LockError, LockGuard, LockManager, LossReason};
@@ -469,6 +471,39 @@ async fn without_publish_a_hand_over_is_found_by_the_refresh() {
     let mut server = AclServer::start(PATTERNS).await;
     server.allow(all_but("publish")).await;
     assert_eq!(whole_life(&mut server).await, Ok(false));
+}
+
+/// Nothing tells the holders that another process waits. Its first refresh finds that it has the lock, a second one is 6 s away.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_publish_a_busy_lock_is_let_go_before_the_first_refresh() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("publish")).await;
+    let (busy, waiting) = (connect(&server).await, connect(&server).await);
+    let (busy, lock) = (busy.unwrap().lock("a"), waiting.unwrap().lock("a"));
+    let holds = Arc::new(AtomicUsize::new(0));
+    let holders: Vec<_> = (0..4)
+        .map(|_| {
+            let (lock, holds) = (busy.clone(), Arc::clone(&holds));
+            tokio::spawn(async move {
+                loop {
+                    let _guard = lock.acquire().await.unwrap();
+                    // Until then the turns grow, up to 1023 holds.
+                    if holds.fetch_add(1, Ordering::SeqCst) > 1000 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    eventually("the turns are long", LIMIT, async || {
+        holds.load(Ordering::SeqCst) > 1000
+    })
+    .await;
+    let before = holds.load(Ordering::SeqCst);
+    drop(lock.acquire_within(LIMIT).await.unwrap());
+    let meanwhile = holds.load(Ordering::SeqCst) - before;
+    assert!(meanwhile < 500, "{meanwhile} holds");
+    holders.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 #[tokio::test]

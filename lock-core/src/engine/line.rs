@@ -38,6 +38,9 @@ const RESERVE_FOR_ONE: u64 = 7;
 const RESERVE_FOR_MANY: u64 = 63;
 const MAXIMUM_RESERVE: u64 = 1023;
 
+/// The longest turn while no process is known to wait: the message that one does may be lost, or refused (an ACL).
+const LONGEST_TURN: Duration = Duration::from_secs(1);
+
 /// Limits of a turn while another process waits.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
@@ -341,8 +344,9 @@ impl Line {
         }
         let terms = lease.terms();
         let fresh = lease.status(now) == Status::Held && now + terms.third() < lease.end();
-        let our_turn = !(state.contended || limits.always)
-            || (state.handovers < limits.handovers && state.turn_lasted(now) < limits.time);
+        let lasted = state.turn_lasted(now);
+        let our_turn = !(state.contended || limits.always) && lasted < LONGEST_TURN
+            || (state.handovers < limits.handovers && lasted < limits.time);
         if !(fresh && our_turn && ended.request.renew) {
             return None;
         }
