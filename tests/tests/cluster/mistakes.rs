@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use lock_core::{GuardedScript, LockError, LockManager};
 use lock_tests::kit::{command, try_command};
 use lock_tests::{LIMIT, TestCluster, TestServer};
@@ -145,6 +146,30 @@ async fn nodes_that_disagree_about_a_slot_are_not_stormed() {
         matches!(tried, Err(LockError::Unavailable { .. })),
         "{tried:?}"
     );
+    let rejected = rejected_by(&cluster).await;
+    assert!(rejected < 60, "{rejected} in {limit:?}");
+    // The same for all locks of the slot together, however many there are.
+    let before = rejected;
+    let tries = (0..100).map(|n| locks.lock(format!("{{lock:a}}{n}")));
+    let tries = tries.map(|lock| async move { lock.acquire_within(limit).await });
+    for tried in join_all(tries).await {
+        assert!(
+            matches!(tried, Err(LockError::Unavailable { .. })),
+            "{tried:?}"
+        );
+    }
+    let rejected = rejected_by(&cluster).await - before;
+    assert!(rejected < 60, "{rejected} of a hundred locks in {limit:?}");
+    // The slot is settled.
+    let node = &cluster.nodes[1 - home];
+    let agree = format!("CLUSTER SETSLOT {slot} NODE {}", node.id);
+    let () = command(&node.server, &agree).await;
+    let guard = locks.lock("a").acquire_within(LIMIT).await.unwrap();
+    guard.release().await.unwrap();
+}
+
+/// The number of requests that the nodes have sent elsewhere.
+async fn rejected_by(cluster: &TestCluster) -> u32 {
     let mut rejected = 0;
     for node in &cluster.nodes {
         let errors: String = command(&node.server, "INFO errorstats").await;
@@ -153,7 +178,7 @@ async fn nodes_that_disagree_about_a_slot_are_not_stormed() {
             .find_map(|line| line.strip_prefix("errorstat_MOVED:count="));
         rejected += moved.map_or(0, |count| count.trim().parse::<u32>().unwrap());
     }
-    assert!(rejected < 60, "{rejected} in {limit:?}");
+    rejected
 }
 
 #[tokio::test]

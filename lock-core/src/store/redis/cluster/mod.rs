@@ -20,11 +20,11 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use once_cell::sync::OnceCell;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use self::node::LATE;
 pub(super) use self::node::Node;
-use self::redirect::{DISPUTED, NextStep, Redirections, Said};
+use self::redirect::{NONE, NextStep, Redirections, Said};
 use self::rounds::Refresh;
 pub(super) use self::slots::fence_of;
 use self::slots::{Address, Range};
@@ -187,6 +187,7 @@ impl Cluster {
         self.is_used();
         let (slot, end) = (slot_of(call.lock()), Instant::now() + call.limit);
         let (mut redirections, mut asked) = (Redirections::default(), None);
+        let mut tries = self.admitted(slot, end).await?;
         loop {
             let route = match asked.take() {
                 Some(address) => Route {
@@ -198,6 +199,10 @@ impl Cluster {
             };
             let node = &route.node;
             let failure = match self.run_at(&route, call, end).await {
+                Ok(value) if tries => {
+                    lock(&self.table).is_settled(slot);
+                    return Ok(value);
+                }
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
@@ -222,12 +227,10 @@ impl Cluster {
                     asked = Some(address);
                     continue;
                 }
-                NextStep::Follow { to, after } => {
-                    if self.has_moved(slot, &to)? {
-                        after
-                    } else {
-                        DISPUTED
-                    }
+                NextStep::Follow { to, after } if self.has_moved(slot, &to)? => after,
+                NextStep::Follow { .. } => {
+                    tries = self.admitted(slot, end).await?;
+                    NONE
                 }
                 NextStep::Again { after } => after,
             };
@@ -237,6 +240,18 @@ impl Cluster {
             }
             if !pause.is_zero() {
                 sleep(pause).await;
+            }
+        }
+    }
+
+    /// Waits until a request for this slot may be sent. True if nodes disagree about it: the answer settles that.
+    async fn admitted(&self, slot: usize, end: Instant) -> Result<bool, StoreError> {
+        loop {
+            let admitted = lock(&self.table).admits(slot, Instant::now());
+            match admitted {
+                Ok(tries) => return Ok(tries),
+                Err(at) if at < end => sleep_until(at).await,
+                Err(_) => return Err(StoreError::NotNow(Cause::new(Arc::new(HalfMoved)))),
             }
         }
     }

@@ -13,16 +13,13 @@ use crate::store::redis::error::is_made_up;
 /// A pause, ms: shortest and longest.
 pub(super) type Pause = RangeInclusive<u64>;
 
-const NONE: Pause = 0..=0;
+pub(super) const NONE: Pause = 0..=0;
 
 /// Pauses before a request is repeated whose slot is half moved.
 const HALF_MOVED: [Pause; 4] = [5..=20, 10..=40, 20..=80, 40..=160];
 
 /// The same, while the cluster does not serve the slot: a failover takes much longer.
 const DOWN: Pause = 20..=60;
-
-/// The same, while nodes disagree about the slot.
-pub(super) const DISPUTED: Pause = 200..=500;
 
 /// Maximum redirections in a row that are followed at once. Two nodes that disagree send a request to and fro.
 const AT_ONCE: u32 = 5;

@@ -11,7 +11,8 @@ use super::slots::{Address, Range};
 use crate::base::slot::SLOTS;
 
 /// Two nodes may disagree about a slot for hours, after a move that was interrupted. The slot follows this number of changes within
-/// this time at once, and then rests until the time is over.
+/// this time at once, and then rests until the time is over. From then on one request is sent in this time, whatever the number of
+/// locks, until one is answered.
 const CHANGES: u32 = 5;
 const REST: Duration = Duration::from_secs(1);
 
@@ -97,7 +98,7 @@ impl Table {
         if self.owner(slot).is_some_and(|node| Arc::ptr_eq(node, to)) {
             return Some(false);
         }
-        self.changes.retain(|_, changes| !changes.are_over(now));
+        self.changes.retain(|_, changes| changes.go_on(now));
         if !self.may_change(slot, now) {
             return None;
         }
@@ -111,7 +112,7 @@ impl Table {
     /// The slots are as in this answer, and these are its nodes.
     pub(super) fn apply(&mut self, ranges: &[Range], nodes: &[Arc<Node>], now: Instant) -> Applied {
         self.ids = ids_of(ranges).into_iter().map(Box::from).collect();
-        self.changes.retain(|_, changes| !changes.are_over(now));
+        self.changes.retain(|_, changes| changes.go_on(now));
         let mut owners = vec![None; SLOTS];
         for (range, node) in ranges.iter().zip(nodes) {
             owners[range.first..=range.last].fill(Some(Arc::clone(node)));
@@ -146,14 +147,37 @@ impl Table {
         }
     }
 
+    /// Whether a request for the slot may be sent now, and whether it is the one that tries a slot about which nodes disagree. Else
+    /// the time to ask again.
+    pub(super) fn admits(&mut self, slot: usize, now: Instant) -> Result<bool, Instant> {
+        let changes = self.changes.get_mut(&slot);
+        match changes.and_then(|changes| changes.tried.as_mut()) {
+            Some(tried) if now < *tried + REST => Err(*tried + REST),
+            Some(tried) => {
+                *tried = now;
+                Ok(true)
+            }
+            None => Ok(false),
+        }
+    }
+
+    /// A node has answered for the slot.
+    pub(super) fn is_settled(&mut self, slot: usize) {
+        self.changes.remove(&slot);
+    }
+
     /// Counts a change of the slot.
     fn may_change(&mut self, slot: usize, now: Instant) -> bool {
         let first = SlotChanges {
             since: now,
             count: 0,
+            tried: None,
         };
         let changes = self.changes.entry(slot).or_insert(first);
         changes.count += 1;
+        if changes.count > CHANGES {
+            changes.tried.get_or_insert(now);
+        }
         changes.count <= CHANGES
     }
 }
@@ -162,11 +186,18 @@ impl Table {
 struct SlotChanges {
     since: Instant,
     count: u32,
+    /// If nodes disagree about the slot: when the last request was sent.
+    tried: Option<Instant>,
 }
 
 impl SlotChanges {
-    fn are_over(&self, now: Instant) -> bool {
-        now.saturating_duration_since(self.since) >= REST
+    /// Counts anew after [`REST`]. False if nothing is left to know.
+    fn go_on(&mut self, now: Instant) -> bool {
+        let is_over = now.saturating_duration_since(self.since) >= REST;
+        if is_over {
+            (self.since, self.count) = (now, 0);
+        }
+        !is_over || self.tried.is_some()
     }
 }
 
