@@ -39,7 +39,7 @@ const RESERVE_FOR_MANY: u64 = 63;
 const MAXIMUM_RESERVE: u64 = 1023;
 
 /// The longest turn while no process is known to wait: the message that one does may be lost, or refused (an ACL).
-const LONGEST_TURN: Duration = Duration::from_secs(1);
+const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 /// Limits of a turn while another process waits.
 #[derive(Debug, Clone, Copy)]
