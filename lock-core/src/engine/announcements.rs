@@ -45,6 +45,9 @@ pub(crate) struct Announcements {
     what: Announced,
     subscription: Option<Subscription>,
     subscribe_at: Moment,
+    /// When the read began that was seen last, which other waiters may have made, and how old the next one may be.
+    read_at: Option<Moment>,
+    slack: Duration,
 }
 
 impl Announcements {
@@ -55,6 +58,8 @@ impl Announcements {
             what,
             subscription: None,
             subscribe_at: Moment(0),
+            read_at: None,
+            slack: Duration::ZERO,
         }
     }
 
@@ -83,10 +88,26 @@ impl Announcements {
         let mut failures = ReadFailures::new(self.shared.clock.now(), Some(patience));
         loop {
             self.ready().await?;
-            let (store, key) = (&self.shared.store, &self.cell.key);
-            match store.count_down(key, count, ttl, None).await {
+            match self.latch_once(count, ttl).await {
                 Ok(latch) => return Ok(latch),
                 Err(error) => self.failed(error, &mut failures).await?,
+            }
+            self.slack = Duration::ZERO;
+        }
+    }
+
+    async fn latch_once(&mut self, count: u32, ttl: Duration) -> Result<LatchSnapshot, StoreError> {
+        let since = self.shared.clock.now() - self.slack;
+        loop {
+            let now = self.shared.clock.now();
+            let (began, read) = self.cell.read((since, now), count, || {
+                let (shared, key) = (Arc::clone(&self.shared), Arc::clone(&self.cell.key));
+                Box::pin(async move { shared.store.count_down(&key, count, ttl, None).await })
+            });
+            let seen = read.await;
+            if began >= since {
+                self.read_at = Some(began);
+                return seen;
             }
         }
     }
@@ -136,13 +157,17 @@ impl Announcements {
         }
     }
 
-    /// Waits for an announcement, at most this long. Where none arrive, it waits for one poll interval.
-    pub(crate) async fn news(&self, most: Duration, poll: Duration) {
+    /// Waits for an announcement, at most this long since the last read. Where none arrive, it waits for one poll interval.
+    pub(crate) async fn news(&mut self, most: Duration, poll: Duration) {
         let most = if self.subscription.is_some() {
             most
         } else {
             most.min(poll.max(self.shared.config.poll_interval))
         };
-        self.cell.wait(most).await;
+        let now = self.shared.clock.now();
+        let since = self.read_at.map_or(Duration::ZERO, |at| at.until(now));
+        let told = self.cell.wait(most.saturating_sub(since)).await;
+        // A read of another waiter serves as well, so that all of them make one in an interval.
+        self.slack = if told { Duration::ZERO } else { most / 2 };
     }
 }

@@ -4,11 +4,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::base::key::{Announced, LockKey};
 use crate::base::sync::lock;
+use crate::base::time::Moment;
+use crate::store::{LatchSnapshot, StoreError};
+
+/// A read of a latch for all of its waiters here: whichever of them runs drives it.
+pub(super) type LatchRead = Shared<BoxFuture<'static, Result<LatchSnapshot, StoreError>>>;
+
+/// When the last read of a latch began, for which number of counts, and the read.
+type LastRead = Mutex<Option<(Moment, u32, LatchRead)>>;
 
 /// What one client waits for.
 #[derive(Debug)]
@@ -19,12 +28,34 @@ pub(super) struct NewsCell {
     news: Notify,
     /// The subscription may be gone.
     interrupted: AtomicBool,
+    last_read: Arc<LastRead>,
 }
 
 impl NewsCell {
-    /// Waits for news, at most this long.
-    pub(super) async fn wait(&self, most: Duration) {
-        let _ = timeout(most, self.news.notified()).await;
+    /// Waits for news, at most this long. Returns whether there are any.
+    pub(super) async fn wait(&self, most: Duration) -> bool {
+        timeout(most, self.news.notified()).await.is_ok()
+    }
+
+    /// The last read and when it began, if that was since then or if it still runs; else a new one, which begins now.
+    pub(super) fn read(
+        &self,
+        (since, now): (Moment, Moment),
+        count: u32,
+        read: impl FnOnce() -> BoxFuture<'static, Result<LatchSnapshot, StoreError>>,
+    ) -> (Moment, LatchRead) {
+        let mut last = lock(&self.last_read);
+        match &*last {
+            Some((began, of, read))
+                if *of == count && (*began >= since || read.peek().is_none()) =>
+            {
+                (*began, read.clone())
+            }
+            _ => {
+                let (_, _, read) = last.insert((now, count, read().shared()));
+                (now, read.clone())
+            }
+        }
     }
 
     /// Whether the subscription may be gone since the last call.
@@ -39,11 +70,15 @@ pub(super) struct NewsCells(Mutex<Vec<Weak<NewsCell>>>);
 
 impl NewsCells {
     pub(super) fn add(&self, key: &Arc<LockKey>, what: Announced) -> Arc<NewsCell> {
+        let name: Box<str> = what.name(key).into();
+        let mut beside = self.all().filter(|cell| cell.name == name);
+        let last_read = beside.next().map(|cell| Arc::clone(&cell.last_read));
         let cell = Arc::new(NewsCell {
             key: Arc::clone(key),
-            name: what.name(key).into(),
+            name,
             news: Notify::new(),
             interrupted: AtomicBool::new(false),
+            last_read: last_read.unwrap_or_default(),
         });
         let mut all = lock(&self.0);
         all.retain(|cell| cell.strong_count() > 0);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Latch, LockError, LockManager};
 use lock_tests::kit::command;
-use lock_tests::{DropMode, LIMIT, Proxy, TestServer, eventually, in_time};
+use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually, in_time};
 use tokio::time::Instant;
 
 use super::rig::Rig;
@@ -166,6 +166,33 @@ async fn a_count_whose_reply_was_lost_counts_once() {
         latch.count_down("a").await.is_ok_and(|left| left == 1)
     })
     .await;
+}
+
+#[tokio::test]
+async fn waiters_of_one_manager_share_their_reads() {
+    const WAITERS: usize = 300;
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let client = redis::Client::open(proxy.url()).unwrap();
+    let connection = client.get_multiplexed_async_connection().await.unwrap();
+    let interval = Duration::from_millis(50);
+    let builder = LockManager::builder().poll_interval(interval);
+    let locks = builder.from_connection(connection).unwrap();
+    let begun = Instant::now();
+    let waiting: Vec<_> = (0..WAITERS)
+        .map(|_| {
+            let latch = locks.latch("l", 1);
+            tokio::spawn(async move { latch.wait().await })
+        })
+        .collect();
+    let is_read = |request: &Request| request.script() == Some("latch count_down");
+    in_time("twenty reads", proxy.on_count(20, is_read)).await;
+    // At the beginning there may be two, and a text for a hash.
+    assert!(begun.elapsed() >= interval * 10, "{:?}", begun.elapsed());
+    locks.latch("l", 1).count_down("a").await.unwrap();
+    for waiting in waiting {
+        in_time("it is open", waiting).await.unwrap().unwrap();
+    }
 }
 
 #[tokio::test]
