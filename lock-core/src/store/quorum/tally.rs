@@ -118,15 +118,15 @@ impl Tally {
                 Err(_) => failed += 1,
             }
         }
-        let heard = self.nodes - open;
-        if heard - failed >= majority {
+        if self.nodes - open - failed >= majority {
             // If the key is not a lock on a minority of the nodes, the others are enough.
             if foreign.len() > self.nodes - majority {
-                let kind = foreign[0].clone();
-                return Some(Ok(Verdict::Foreign { kind }));
+                return Some(Ok(Verdict::Foreign {
+                    kind: foreign[0].clone(),
+                }));
             }
-            let most = clients.values().max_by_key(|(votes, ..)| *votes);
-            let (most, holder, is_foreign) = most.copied().unwrap_or((0, &None, false));
+            let most = clients.into_values().max_by_key(|(votes, ..)| *votes);
+            let (most, holder, is_foreign) = most.unwrap_or((0, &None, false));
             // The nodes without an answer may all have voted for one client. If even that is no majority, the votes are split.
             if most < majority {
                 let is_split = open == 0 || most + open + failed < majority;
@@ -145,16 +145,21 @@ impl Tally {
         if failed <= self.nodes - majority {
             return None;
         }
-        let failures = self.votes.iter().flatten();
-        let failures = failures.filter_map(|vote| vote.as_ref().err().cloned());
-        let failed = combined(self.nodes, failures.collect());
+        let failed = combined(self.nodes, self.failures());
         // A late node may vote the next time.
         if void == 0 || matches!(failed, StoreError::Ambiguous(_)) {
             return Some(Err(failed));
         }
-        let (first, last) = (self.clocks().min(), self.clocks().max());
-        let apart = last.unwrap_or(0).abs_diff(first.unwrap_or(0));
+        let first = self.clocks().min().unwrap_or(0);
+        let apart = self.clocks().max().unwrap_or(0).abs_diff(first);
         Some(Err(clocks_apart(Duration::from_millis(apart))))
+    }
+
+    fn failures(&self) -> Vec<Failure> {
+        let votes = self.votes.iter().flatten();
+        votes
+            .filter_map(|vote| vote.as_ref().err().cloned())
+            .collect()
     }
 
     /// Whether a majority has answered.
