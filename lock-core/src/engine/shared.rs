@@ -155,10 +155,11 @@ impl Shared {
         }
     }
 
-    /// A client that asks from now on waits for this release first, also if it is of a waiter that has left. Not if other guards of
-    /// the owner keep the lock, and not after an attempt that came to nothing, since its server may be silent.
+    /// A client that asks from now on waits for this release first, also if it is of a waiter that has left its queue. Not if other
+    /// guards of the owner keep the lock, and not after an attempt that came to nothing, since its server may be silent.
     pub(super) fn release_queued(&self, acquisition: &Acquisition) {
-        if acquisition.is_lease_over() {
+        let was_served = || lock(&acquisition.life).state.was_served();
+        if acquisition.lease().map_or_else(was_served, Lease::is_over) {
             lock(&self.registry).release_queued(acquisition);
         }
     }

@@ -316,6 +316,11 @@ impl State {
         self.settled(!matches!(answer, Err(StoreError::Ambiguous(_))))
     }
 
+    /// Whether the server has answered with the lock, or with a place in the queue.
+    pub(super) fn was_served(&self) -> bool {
+        self.served
+    }
+
     /// A request has ended. Without a clear answer it may still take effect. A clean-up may have come before it.
     pub(super) fn settled(&mut self, clear: bool) -> Action {
         self.under_way = self.under_way.saturating_sub(1);

@@ -70,7 +70,10 @@ async fn a_try_after_a_wait_that_was_dropped_is_not_behind_it() {
         for round in 0..ROUNDS {
             let mut writing = Box::pin(lock.write());
             let mut acquiring = Box::pin(semaphore.acquire_many(2));
-            while lock_waits(&lock, &semaphore).await < 2 {
+            let mut queued = 0;
+            // Polled once more when both are queued, so that they read the answers.
+            while queued < 2 {
+                queued = lock_waits(&lock, &semaphore).await;
                 let (write, acquire) = (poll!(writing.as_mut()), poll!(acquiring.as_mut()));
                 assert!(write.is_pending() && acquire.is_pending());
             }
