@@ -159,7 +159,6 @@ impl Engine {
                 commands: commands.downgrade(),
             }
         });
-        #[cfg(not(lock_sim))]
         own_guard::started(&shared);
         let ended = Ended(Arc::clone(&shared));
         let task = task::run(Arc::clone(&shared), queued);

@@ -1,10 +1,7 @@
 //! A task that waits for a lock whose guard it has taken itself, perhaps through another manager.
 
-use std::sync::Arc;
-#[cfg(not(lock_sim))]
-use std::sync::{Mutex, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
-#[cfg(not(lock_sim))]
 use once_cell::sync::Lazy;
 
 use super::hold::LockRequest;
@@ -14,31 +11,28 @@ use crate::base::place::Place;
 use crate::base::sync::lock;
 
 /// The managers of this process.
-#[cfg(not(lock_sim))]
 static MANAGERS: Lazy<Mutex<Vec<Weak<Shared>>>> = Lazy::new(Mutex::default);
 
 /// A manager has started.
-#[cfg(not(lock_sim))]
 pub(super) fn started(shared: &Arc<Shared>) {
     let mut managers = lock(&MANAGERS);
     managers.retain(|manager| manager.strong_count() > 0);
     managers.push(Arc::downgrade(shared));
 }
 
-/// This manager, and the others of its process with the same server for this lock.
+/// This manager, and the others of its process with the same server for this lock. A simulation runs several processes in one.
 fn managers(shared: &Arc<Shared>, key: &LockKey) -> Vec<Arc<Shared>> {
-    #[cfg(not(lock_sim))]
-    if let Some(server) = shared.store.server_of(key) {
-        let managers = lock(&MANAGERS).clone().into_iter();
-        let managers = managers.filter_map(|manager| manager.upgrade());
-        let here = |manager: &Arc<Shared>| manager.store.server_of(key).as_ref() == Some(&server);
-        return managers.filter(here).collect();
-    }
-    vec![Arc::clone(shared)]
+    let server = shared.store.server_of(key).filter(|_| !cfg!(lock_sim));
+    let Some(server) = server else {
+        return vec![Arc::clone(shared)];
+    };
+    let managers = lock(&MANAGERS).clone().into_iter();
+    let managers = managers.filter_map(|manager| manager.upgrade());
+    let here = |manager: &Arc<Shared>| manager.store.server_of(key).as_ref() == Some(&server);
+    managers.filter(here).collect()
 }
 
-/// Where the task of this request has taken what the request waits for. A simulation runs several processes, so it looks at its
-/// own manager alone.
+/// Where the task of this request has taken what the request waits for.
 pub(super) fn held_in_task_of(shared: &Arc<Shared>, request: &LockRequest) -> Option<Place> {
     let (mut kept, mut held_at) = (0, None);
     for manager in managers(shared, &request.key) {

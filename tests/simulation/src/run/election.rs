@@ -50,9 +50,9 @@ pub(super) async fn ask(
         return Ok(Some(Got::Leader(election.campaign(value).await?)));
     }
     if matches!(op.kind, Kind::Candidate { steps_down: true }) {
-        // Not before the first campaign, then once while it leads, and for a while after that.
+        // Not before the first campaign, then once while it leads. A pause follows.
         let asks = AtomicU32::new(0);
-        let unfit = move || matches!(asks.fetch_add(1, Ordering::Relaxed), 1 | 2);
+        let unfit = move || asks.fetch_add(1, Ordering::Relaxed) == 1;
         election = election.step_down_if(move || ready(unfit()));
     }
     let mut op = op.clone();
