@@ -2,7 +2,7 @@
 //! takes a grant, and leaves nothing behind on any failure.
 
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout};
@@ -233,6 +233,8 @@ pub(super) struct Waiter<'a> {
     has_waited: bool,
     /// It was warned that its own task holds the lock.
     warned: bool,
+    /// Where its own task holds the lock through another acquisition. Looked for once: there may be thousands.
+    held_at: OnceLock<Option<Place>>,
     /// It has left its queue, or its hold is taken.
     is_over: bool,
 }
@@ -257,6 +259,7 @@ impl<'a> Waiter<'a> {
             answered,
             has_waited: false,
             warned: false,
+            held_at: OnceLock::new(),
             is_over: false,
         }
     }
@@ -562,7 +565,10 @@ impl<'a> Waiter<'a> {
         }
         let held_at = match &asks {
             // Another process has it, or another manager or guard of this one.
-            Some(_) => own_guard::held_in_task_of(self.shared, &hold.request),
+            Some(_) => {
+                let look = || own_guard::held_in_task_of(self.shared, &hold.request);
+                *self.held_at.get_or_init(look)
+            }
             None => self.line().and_then(|line| line.held_in_task_of(hold)),
         };
         let woken = match held_at {

@@ -37,8 +37,8 @@ pub(super) struct Registry {
     kept: HashMap<u64, Moment>,
     /// Tokens whose locks no task releases any more, because its runtime has ended, and until when the locks stay.
     stranded: HashMap<u64, Moment>,
-    /// Locks of which the task has yet to send a release or to hear of one: the releases, the oldest first.
-    releasing: HashMap<Arc<LockKey>, Vec<QueuedRelease>, BuildHasherDefault<OneWord>>,
+    /// Locks of which the task has yet to send a release or to hear of one.
+    releasing: HashMap<Arc<LockKey>, Releases, BuildHasherDefault<OneWord>>,
     last_release: u64,
     last_releases: LastReleases,
     /// Places of a guard and of a wait for it in one task, of which the program was warned.
@@ -46,12 +46,16 @@ pub(super) struct Registry {
     pub(super) closing: bool,
 }
 
-/// A release that the task has yet to send or to hear of.
-#[derive(Debug)]
-struct QueuedRelease {
-    number: u64,
-    /// Of the acquisition that is released.
-    sequence: u64,
+/// Maximum holders of one lock that a waiter looks at. There may be thousands of both.
+const MAXIMUM_HOLDERS: usize = 100;
+
+/// The releases of a lock that the task has yet to send or to hear of. There may be thousands of permits.
+#[derive(Debug, Default)]
+struct Releases {
+    /// In the order in which they were queued.
+    numbers: BTreeSet<u64>,
+    /// The number for each acquisition that is released.
+    by_sequence: HashMap<u64, u64, BuildHasherDefault<OneWord>>,
 }
 
 /// The use of a lock in this process.
@@ -61,7 +65,7 @@ enum LocalUse {
     Holder(Arc<Acquisition>),
     Line(Arc<Line>),
     /// Guards have it, each a share. Its waiters form no line.
-    Shares(Vec<Arc<Acquisition>>),
+    Shares(HashMap<u64, Arc<Acquisition>, BuildHasherDefault<OneWord>>),
 }
 
 impl LocalUse {
@@ -204,20 +208,21 @@ impl Registry {
 
     /// A guard has a share of a lock whose waiters form no line.
     pub(super) fn has_share(&mut self, acquisition: &Arc<Acquisition>) {
-        let key = Arc::clone(&acquisition.key);
-        let shares = self.locks.entry(key);
-        if let LocalUse::Shares(shares) = shares.or_insert_with(|| LocalUse::Shares(Vec::default()))
-        {
-            shares.push(Arc::clone(acquisition));
+        let local_use = self.locks.entry(Arc::clone(&acquisition.key));
+        let local_use = local_use.or_insert_with(|| LocalUse::Shares(HashMap::default()));
+        if let LocalUse::Shares(shares) = local_use {
+            shares.insert(acquisition.sequence, Arc::clone(acquisition));
         }
     }
 
-    /// The acquisitions that have this lock, or a share of it.
+    /// The acquisitions that have this lock, or a share of it. Not all, if there are very many.
     pub(super) fn holders(&self, key: &LockKey) -> Vec<Arc<Acquisition>> {
         match self.locks.get(key) {
             Some(LocalUse::Line(line)) => line.holder().into_iter().collect(),
             Some(LocalUse::Holder(holder)) => vec![Arc::clone(holder)],
-            Some(LocalUse::Shares(shares)) => shares.clone(),
+            Some(LocalUse::Shares(shares)) => {
+                shares.values().take(MAXIMUM_HOLDERS).cloned().collect()
+            }
             None => Vec::new(),
         }
     }
@@ -259,7 +264,7 @@ impl Registry {
                 }
             }
             LocalUse::Shares(shares) => {
-                shares.retain(|share| share.sequence != acquisition.sequence);
+                shares.remove(&acquisition.sequence);
                 if !shares.is_empty() {
                     return None;
                 }
@@ -324,13 +329,12 @@ impl Registry {
 
     /// The task will release this acquisition.
     pub(super) fn release_queued(&mut self, acquisition: &Acquisition) {
-        self.last_release += 1;
-        let queued = QueuedRelease {
-            number: self.last_release,
-            sequence: acquisition.sequence,
-        };
-        let releasing = self.releasing.entry(Arc::clone(&acquisition.key));
-        releasing.or_default().push(queued);
+        let key = Arc::clone(&acquisition.key);
+        let releases = self.releasing.entry(key).or_default();
+        if let Entry::Vacant(entry) = releases.by_sequence.entry(acquisition.sequence) {
+            self.last_release += 1;
+            releases.numbers.insert(*entry.insert(self.last_release));
+        }
     }
 
     /// The release of this acquisition was answered or has failed. Returns false if none was queued.
@@ -338,10 +342,9 @@ impl Registry {
         let Some(releases) = self.releasing.get_mut(&acquisition.key) else {
             return false;
         };
-        let before = releases.len();
-        releases.retain(|queued| queued.sequence != acquisition.sequence);
-        let was_queued = releases.len() < before;
-        if releases.is_empty() {
+        let number = releases.by_sequence.remove(&acquisition.sequence);
+        let was_queued = number.is_some_and(|number| releases.numbers.remove(&number));
+        if releases.numbers.is_empty() {
             self.releasing.remove(&acquisition.key);
         }
         was_queued
@@ -354,8 +357,9 @@ impl Registry {
 
     /// Whether a release of this lock with at most this number is not over.
     pub(super) fn is_releasing(&self, key: &LockKey, most: u64) -> bool {
-        let oldest = self.releasing.get(key).and_then(|queued| queued.first());
-        oldest.is_some_and(|oldest| oldest.number <= most)
+        let releases = self.releasing.get(key);
+        let oldest = releases.and_then(|releases| releases.numbers.first());
+        oldest.is_some_and(|oldest| *oldest <= most)
     }
 
     /// This token holds its lock until then, and no task is left to release it.
