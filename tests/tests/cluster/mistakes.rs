@@ -150,9 +150,9 @@ async fn nodes_that_disagree_about_a_slot_are_not_stormed() {
     assert!(rejected < 60, "{rejected} in {limit:?}");
     // The same for all locks of the slot together, however many there are.
     let before = rejected;
-    let tries = (0..100).map(|n| locks.lock(format!("{{lock:a}}{n}")));
-    let tries = tries.map(|lock| async move { lock.acquire_within(limit).await });
-    for tried in join_all(tries).await {
+    let crowd = (0..100).map(|n| locks.lock(format!("{{lock:a}}{n}")));
+    let crowd = crowd.map(|lock| async move { lock.acquire_within(limit).await });
+    for tried in join_all(crowd).await {
         assert!(
             matches!(tried, Err(LockError::Unavailable { .. })),
             "{tried:?}"

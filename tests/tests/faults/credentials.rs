@@ -32,7 +32,7 @@ impl Vault {
         self.is_sealed.store(true, Ordering::SeqCst);
     }
 
-    async fn gives(&self) -> io::Result<Credentials> {
+    fn gives(&self) -> io::Result<Credentials> {
         self.asked.fetch_add(1, Ordering::SeqCst);
         if self.is_sealed.load(Ordering::SeqCst) {
             return Err(io::Error::other("the vault is sealed"));
@@ -46,7 +46,7 @@ impl Vault {
         LockManager::builder().credentials(move || {
             let vault = vault.clone();
             async move {
-                let credentials = vault.gives().await?;
+                let credentials = vault.gives()?;
                 Ok::<_, io::Error>(match lasts {
                     Some(time) => credentials.lasts(time),
                     None => credentials,
@@ -452,7 +452,7 @@ async fn sentinels_wait_for_a_provider_that_is_late() {
     let of_sentinels = |vault: Vault| {
         LockManager::builder().sentinel_credentials(move || {
             let vault = vault.clone();
-            async move { vault.gives().await }
+            async move { vault.gives() }
         })
     };
     waits_for_the_provider(of_sentinels, &url).await;
