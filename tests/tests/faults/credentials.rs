@@ -27,7 +27,7 @@ impl Vault {
         self.asked.load(Ordering::SeqCst)
     }
 
-    /// From now on it has nothing for anybody.
+    /// From now on it gives no credentials.
     fn seal(&self) {
         self.is_sealed.store(true, Ordering::SeqCst);
     }

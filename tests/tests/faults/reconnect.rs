@@ -199,7 +199,7 @@ async fn a_holder_on_a_master_that_was_demoted_asks_the_new_one() {
     assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
 }
 
-/// Over a connection that nobody replaces. What the replica has may be old.
+/// Over a connection that is not replaced. What the replica has may be old.
 #[tokio::test]
 async fn a_replica_is_no_answer_to_a_script_that_only_reads() {
     let server = warm_server().await;
