@@ -524,7 +524,9 @@ async fn something_else_under_the_name_is_told_by_its_kind_and_left_alone() {
 
         let lock = locks.lock(kind);
         let check = |error: LockError| match &error {
-            LockError::NotALock { key, kind: shown } => {
+            LockError::NotALock {
+                key, kind: shown, ..
+            } => {
                 assert_eq!((&**key, &**shown), (kind, kind));
                 says(&error, "choose another key or prefix, or delete it there");
             }

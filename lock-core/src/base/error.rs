@@ -12,7 +12,8 @@ pub(crate) const RUNTIME_ENDED: &str = "the runtime in which this lock manager w
 
 /// The error of every operation in this crate.
 ///
-/// Each variant calls for a different reaction: wait or give up ([`Busy`](Self::Busy), [`TimedOut`](Self::TimedOut)), stop trying
+/// Each variant calls for a different reaction: wait or give up ([`Busy`](Self::Busy), [`TimedOut`](Self::TimedOut),
+/// [`NotOpen`](Self::NotOpen)), stop trying
 /// ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), check the server
 /// ([`Unavailable`](Self::Unavailable)), or repair the program ([`Deadlock`](Self::Deadlock), [`InvalidKey`](Self::InvalidKey),
 /// [`InvalidConfig`](Self::InvalidConfig), [`OtherMax`](Self::OtherMax), [`TooManyPermits`](Self::TooManyPermits),
@@ -120,14 +121,17 @@ pub enum LockError {
     },
     /// The name is used on the server by something that is not a lock.
     #[error(
-        "`{}` on the server is a {kind}{}: {}choose another key or prefix, or delete it there",
-        Escaped(key),
+        "`{}` on the server is a {kind}{}: {}choose another key or prefix{}",
+        Escaped(stored),
         and_not(kind),
-        unless_a_lock(kind)
+        unless_a_lock(kind),
+        or_delete(kind)
     )]
     NotALock {
         /// The key as the caller wrote it.
         key: String,
+        /// The name on the server.
+        stored: String,
         /// The type of the value there.
         kind: String,
     },
@@ -169,6 +173,20 @@ pub enum LockError {
         count: u32,
         /// The number that the latch was made for.
         made_for: u32,
+    },
+    /// The latch was not open within the time given: parts of the work have not counted.
+    #[error(
+        "{left} counts of latch `{}` were missing after {:?}: wait longer, or see what keeps those that have not counted",
+        Escaped(key),
+        in_millis(*waited)
+    )]
+    NotOpen {
+        /// The key as the caller wrote it.
+        key: String,
+        /// The number of ids that were left at the server's last answer.
+        left: u32,
+        /// How long the caller waited.
+        waited: Duration,
     },
     /// A [guarded script](crate::LockGuard::guarded) failed, or its reply had an unexpected type. The lock is still held.
     #[error("the guarded script failed: {reason}")]
@@ -377,6 +395,14 @@ fn and_not(kind: &str) -> &'static str {
     }
 }
 
+/// Who uses another kind of lock must not lose it.
+fn or_delete(kind: &str) -> &'static str {
+    match kind {
+        "semaphore" | "read-write" => "",
+        _ => ", or delete it there",
+    }
+}
+
 /// What to do if the value is a lock after all, by its type.
 fn unless_a_lock(kind: &str) -> &'static str {
     match kind {
@@ -385,6 +411,7 @@ fn unless_a_lock(kind: &str) -> &'static str {
         }
         "semaphore" => "use `semaphore`, or ",
         "read-write" => "use `rw_lock`, or ",
+        "string" => "if it is an exclusive lock, use `lock`, otherwise ",
         "string without a ttl" => {
             "if `PERSIST` has removed the ttl of a lock, set one with `PEXPIRE`, otherwise "
         }
@@ -528,6 +555,7 @@ mod tests {
             },
             LockError::NotALock {
                 key: key(),
+                stored: key(),
                 kind: "list".to_owned(),
             },
         ] {

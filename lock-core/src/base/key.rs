@@ -243,6 +243,15 @@ impl LockKey {
         &self.lock()[usize::from(self.prefix_len)..]
     }
 
+    /// The error of a name with something else.
+    pub(crate) fn not_a_lock(&self, kind: String) -> LockError {
+        LockError::NotALock {
+            key: self.name().to_owned(),
+            stored: self.lock().to_owned(),
+            kind,
+        }
+    }
+
     /// In front of each name beside the lock.
     pub(crate) fn namespace(&self) -> &str {
         &self.lock()[..usize::from(self.namespace_len)]

@@ -305,6 +305,7 @@ pub(crate) fn refusal(error: &LockError) -> &'static str {
         | LockError::OtherCount { .. }
         | LockError::TooManyPermits { .. } => misconfigured,
         LockError::InvalidKey { .. }
+        | LockError::NotOpen { .. }
         | LockError::Deadlock { .. }
         | LockError::Exhausted { .. }
         | LockError::Lost { .. }

@@ -35,6 +35,9 @@ const GRACE: Duration = Duration::from_millis(100);
 /// Maximum interval between a failure and the next request of a waiter that runs.
 const FRESH: Duration = Duration::from_secs(2);
 
+/// Interval between the requests of a waiter for a name that has become something else.
+const PUZZLED: Duration = Duration::from_secs(1);
+
 /// Time after which a task that waits for a lock of its own is warned of.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
 
@@ -231,6 +234,8 @@ pub(super) struct Waiter<'a> {
     answered: &'a mut bool,
     /// It has waited for another holder.
     has_waited: bool,
+    /// The name was something else at the last answer, and the log was told.
+    is_puzzled: bool,
     /// It was warned that its own task holds the lock.
     warned: bool,
     /// Where its own task holds the lock through another acquisition. Looked for once: there may be thousands.
@@ -258,6 +263,7 @@ impl<'a> Waiter<'a> {
             hold,
             answered,
             has_waited: false,
+            is_puzzled: false,
             warned: false,
             held_at: OnceLock::new(),
             is_over: false,
@@ -427,6 +433,7 @@ impl<'a> Waiter<'a> {
             Ok(Answer::Granted { .. }) => Ok(None),
             Ok(Answer::Queued(place)) => {
                 self.retries.over();
+                self.is_puzzled = false;
                 if let Some(own) = place.own_holder {
                     self.shared
                         .check_own_holder(own, &acquisition.key, place.remaining);
@@ -450,10 +457,18 @@ impl<'a> Waiter<'a> {
                 self.subscribe(acquisition).await?;
                 Ok(Some(remaining))
             }
-            Ok(Answer::Foreign { kind }) => Err(LockError::NotALock {
-                key: acquisition.key.name().to_owned(),
-                kind,
-            }),
+            Ok(Answer::Foreign { kind }) => {
+                let error = acquisition.key.not_a_lock(kind);
+                if !self.has_waited || self.patience.is_last {
+                    // The next waiter of a line asks itself.
+                    lock(&acquisition.life).state.interrupted();
+                    return Err(error);
+                }
+                if !std::mem::replace(&mut self.is_puzzled, true) {
+                    tracing::warn!(key = acquisition.key.name(), %error, "waiting for a lock: asking again each second");
+                }
+                Ok(Some(PUZZLED))
+            }
             Ok(Answer::OtherMax { max: in_use }) => Err(LockError::OtherMax {
                 key: acquisition.key.name().to_owned(),
                 max: self.hold.request.share.max,

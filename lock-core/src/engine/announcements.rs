@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::news::NewsCell;
+use super::patience::NoAnswer;
 use super::shared::Shared;
 use crate::base::error::LockError;
 use crate::base::key::{Announced, LockKey};
@@ -48,6 +49,8 @@ pub(crate) struct Announcements {
     /// When the read began that was seen last, which other waiters may have made, and how old the next one may be.
     read_at: Option<Moment>,
     slack: Duration,
+    /// The error of the last read, if it failed.
+    trouble: Option<StoreError>,
 }
 
 impl Announcements {
@@ -60,6 +63,15 @@ impl Announcements {
             subscribe_at: Moment(0),
             read_at: None,
             slack: Duration::ZERO,
+            trouble: None,
+        }
+    }
+
+    /// The error of reads that have not answered in the time given: `seen` tells whether one has.
+    pub(crate) fn no_answer(self, seen: bool) -> Option<LockError> {
+        match self.trouble {
+            Some(error) => Some(error.into_lock_error()),
+            None => (!seen).then(|| self.shared.unavailable(&self.cell.key, NoAnswer)),
         }
     }
 
@@ -89,7 +101,10 @@ impl Announcements {
         loop {
             self.ready().await?;
             match self.latch_once(count, ttl).await {
-                Ok(latch) => return Ok(latch),
+                Ok(latch) => {
+                    self.trouble = None;
+                    return Ok(latch);
+                }
                 Err(error) => self.failed(error, &mut failures).await?,
             }
             self.slack = Duration::ZERO;
@@ -114,17 +129,17 @@ impl Announcements {
 
     /// Before each read: it must not miss an announcement that comes after it.
     async fn ready(&mut self) -> Result<(), LockError> {
+        self.shared.check_alive()?;
         if self.shared.is_closing() {
             return Err(LockError::ShutDown);
         }
-        self.shared.check_alive()?;
         self.subscribe().await;
         Ok(())
     }
 
     /// Waits before the next read, or gives up.
     async fn failed(
-        &self,
+        &mut self,
         error: StoreError,
         failures: &mut ReadFailures,
     ) -> Result<(), LockError> {
@@ -133,6 +148,7 @@ impl Announcements {
         if hopeless || failures.patience.is_some_and(|patience| waited >= patience) {
             return Err(error.into_lock_error());
         }
+        self.trouble = Some(error);
         // A new connection ends the pause.
         self.cell.wait(failures.pause).await;
         failures.pause = (failures.pause * 2).min(LONGEST_PAUSE);

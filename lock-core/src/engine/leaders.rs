@@ -1,6 +1,7 @@
 //! Leaders of elections announce themselves: a record on the server, which is written with each renewal and ends with the lease.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 
@@ -30,7 +31,12 @@ pub(super) async fn announce(shared: &Shared, leaders: &[Arc<Acquisition>]) {
         if let Some(leads) = leads.filter(|_| term > 0)
             && let Err(error) = shared.store.announce(&leader.key, &token, Some(leads)).await
         {
-            tracing::debug!(key = leader.key.name(), %error, "the leader could not be announced: trying again with the next renewal");
+            let (key, refused) = (leader.key.name(), matches!(error, StoreError::Misconfigured(_)));
+            if refused && !shared.leads_unseen.swap(true, Ordering::Relaxed) {
+                tracing::warn!(key, %error, "observers do not see this leader");
+            } else {
+                tracing::debug!(key, %error, "the leader could not be announced: trying again with the next renewal");
+            }
         }
     });
     join_all(announcing).await;

@@ -35,10 +35,7 @@ impl Engine {
         match self.shared.store.force_release(key).await {
             Ok(Forced::TakenAway) => Ok(true),
             Ok(Forced::NotHeld) => Ok(false),
-            Ok(Forced::Foreign { kind }) => Err(LockError::NotALock {
-                key: key.name().to_owned(),
-                kind,
-            }),
+            Ok(Forced::Foreign { kind }) => Err(key.not_a_lock(kind)),
             Err(error) => Err(self.blame(error)),
         }
     }
@@ -114,7 +111,7 @@ pub(crate) async fn resize(
             max: from,
             in_use,
         }),
-        Ok(Resized::Foreign { kind }) => Err(LockError::NotALock { key: name(), kind }),
+        Ok(Resized::Foreign { kind }) => Err(key.not_a_lock(kind)),
         Err(error) => Err(error.into_lock_error()),
     }
 }

@@ -153,6 +153,7 @@ impl Engine {
                 reconnected: Notify::new(),
                 outages: Outages::default(),
                 refusals: Outages::default(),
+                leads_unseen: AtomicBool::new(false),
                 largest_token: AtomicU64::new(0),
                 ended: AtomicBool::new(false),
                 own_runtime,
@@ -185,9 +186,11 @@ impl Engine {
         }
     }
 
-    /// Resolves when the manager is shut down.
-    pub(crate) async fn closed(&self) {
+    /// Resolves when the manager is shut down, or its runtime has ended.
+    pub(crate) async fn closed(&self) -> LockError {
         self.shared.until(|| self.shared.is_closing()).await;
+        let ended = self.shared.check_alive().err();
+        ended.unwrap_or(LockError::ShutDown)
     }
 
     /// Refuses new acquisitions, then waits until no lock is held, waited for or being released. Locks that are still held

@@ -26,12 +26,16 @@ pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result
     let token = shared.token(acquisition);
     let from = hold.fencing_token().get();
     let mut tries = 0;
+    let held = || match hold.status(shared.clock.now()) {
+        Status::Lost(reason) => Err(LockError::Lost {
+            key: key.name().to_owned(),
+            reason,
+        }),
+        Status::Held | Status::Pending | Status::Released => Ok(()),
+    };
     loop {
         tries += 1;
-        if let Status::Lost(reason) = hold.status(shared.clock.now()) {
-            let key = key.name().to_owned();
-            return Err(LockError::Lost { key, reason });
-        }
+        held()?;
         let answer = shared
             .store
             .reweigh(&acquisition.key, &token, from, to)
@@ -40,9 +44,10 @@ pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result
             Ok(Reweighed::Done { fence }) => {
                 shared.has_token(fence);
                 hold.renumber(fence);
-                return Ok(true);
+                // The answer may have come later than the lease lasts.
+                return held().map(|()| true);
             }
-            Ok(Reweighed::NotAlone) => return Ok(false),
+            Ok(Reweighed::NotAlone) => return held().map(|()| false),
             Ok(Reweighed::NotHeld) => {
                 lease.lose(LossReason::Gone);
                 shared.lease_due_at(shared.clock.now());

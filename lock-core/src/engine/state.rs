@@ -416,10 +416,9 @@ impl Received {
             }
             // There is no queue: the waiter waits for a message or for the end of the lease.
             Ok(Answer::Busy { holder, .. }) => self.held_by(holder.clone(), false),
-            // The waiter learns the reason from a request of its own.
-            Ok(Answer::Foreign { .. } | Answer::OtherMax { .. } | Answer::TooMany { .. }) => {
-                self.ask_again = true;
-            }
+            // The waiter learns the reason from a request of its own. This reason may be over soon.
+            Ok(Answer::Foreign { .. }) => self.ask_again |= sent.by == Asker::Refresh,
+            Ok(Answer::OtherMax { .. } | Answer::TooMany { .. }) => self.ask_again = true,
             Err(error) => {
                 self.failed(now, error.clone());
                 // The task repeats a refresh by itself.

@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 use tokio::time::sleep;
 
+use crate::base::config::check_ttl;
 use crate::base::error::LockError;
 use crate::base::fencing::FencingToken;
 use crate::base::key::{Announced, LockKey};
@@ -286,7 +287,7 @@ impl Election {
             }
         };
         tokio::select! {
-            () = engine.closed() => Err(LockError::ShutDown),
+            error = engine.closed() => Err(error),
             () = fit => Ok(()),
         }
     }
@@ -353,7 +354,8 @@ impl Election {
     ///
     /// # Errors
     ///
-    /// As [`leader`](Self::leader). Later errors of the server are waited out.
+    /// As [`leader`](Self::leader), and [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of range. Later errors of the server
+    /// are waited out, as is a time in which its key is something else.
     ///
     /// # Cancel safety
     ///
@@ -374,6 +376,7 @@ impl Election {
     pub async fn observe(&self) -> Result<Leaders, LockError> {
         let engine = Arc::clone(&self.handle.engine);
         let key = Arc::clone(self.handle.key()?);
+        check_ttl(self.ttl_or_default())?;
         let announcements = Announcements::new(&engine.shared, &key, Announced::Leader);
         let mut observer = LeaderReader {
             ttl: self.ttl_or_default(),
@@ -383,6 +386,7 @@ impl Election {
             highest: None,
             shown: None,
             read_in: Duration::ZERO,
+            warned: false,
         };
         let first = observer.read(Some(Duration::ZERO)).await?;
         observer.shown.clone_from(&first);
@@ -465,10 +469,7 @@ impl Leader {
                 let term = FencingToken::new(term);
                 Ok((Some(Self { value, term }), remaining))
             }
-            LeaderSnapshot::Foreign { kind } => Err(LockError::NotALock {
-                key: key.name().to_owned(),
-                kind,
-            }),
+            LeaderSnapshot::Foreign { kind } => Err(key.not_a_lock(kind)),
         }
     }
 }
@@ -516,6 +517,8 @@ struct LeaderReader {
     shown: Option<Leader>,
     /// The time until the lease that was read would end.
     read_in: Duration,
+    /// The log was told that the key is something else.
+    warned: bool,
 }
 
 impl LeaderReader {
@@ -545,7 +548,19 @@ impl LeaderReader {
     async fn read(&mut self, patience: Option<Duration>) -> Result<Option<Leader>, LockError> {
         let engine = Arc::clone(&self.engine);
         let reading = self.announcements.leader(patience);
-        let (leader, remaining) = Leader::of(&self.key, engine.run(reading).await?)?;
+        let (leader, remaining) = match Leader::of(&self.key, engine.run(reading).await?) {
+            // Later it may be a mistake that is mended soon.
+            Err(error) if patience.is_none() => {
+                if !std::mem::replace(&mut self.warned, true) {
+                    tracing::warn!(key = self.key.name(), %error, "the election has no leader meanwhile");
+                }
+                (None, POLL)
+            }
+            read => {
+                self.warned = false;
+                read?
+            }
+        };
         self.read_in = (remaining + A_MOMENT).min(self.ttl);
         let leader = leader.filter(|leader| Some(leader.term) >= self.highest);
         self.highest = self.highest.max(leader.as_ref().map(Leader::term));

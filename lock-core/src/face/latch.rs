@@ -87,8 +87,8 @@ impl Latch {
         self.count
     }
 
-    /// How long the latch is kept after each count: longer than any pause between two counts, and than any waiter is late. From 10 ms to
-    /// 24 days. Default: a day.
+    /// How long the latch is kept after each count, also one that is repeated: longer than any pause between two counts, and than any
+    /// waiter is late. Where several are named, the longest counts. From 10 ms to 24 days. Default: a day.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.handle.ttl = Some(ttl);
         self
@@ -149,27 +149,17 @@ impl Latch {
     ///
     /// Cancel-safe: it changes nothing.
     pub async fn wait(&self) -> Result<(), LockError> {
-        let (key, ttl) = self.checked()?;
-        let engine = &self.handle.engine;
-        let waiting = async {
-            let mut announcements = Announcements::new(&engine.shared, key, Announced::Latch);
-            let patience = engine.shared.config.default_ttl;
-            loop {
-                let seen = announcements.latch(patience, self.count, ttl).await?;
-                if self.left(seen)? == 0 {
-                    return Ok(());
-                }
-                announcements.news(LOOK, Duration::ZERO).await;
-            }
-        };
-        engine.run(waiting).await
+        let (mut announcements, mut seen) = (self.announcements()?, None);
+        let waiting = self.opened(&mut announcements, &mut seen);
+        self.handle.engine.run(waiting).await
     }
 
-    /// As [`wait`](Self::wait), at most this long.
+    /// As [`wait`](Self::wait), at most this long. Zero asks once.
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`TimedOut`](LockError::TimedOut).
+    /// As [`wait`](Self::wait), and [`NotOpen`](LockError::NotOpen) if the latch was not open in time;
+    /// [`Unavailable`](LockError::Unavailable) also if the server does not answer until then.
     ///
     /// # Cancel safety
     ///
@@ -182,19 +172,51 @@ impl Latch {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let latch = lock_core::LockManager::connect("memory://").await?.latch("import", 2);
     /// let late = latch.wait_within(Duration::from_millis(20)).await.unwrap_err();
-    /// assert!(matches!(late, lock_core::LockError::TimedOut { .. }));
+    /// assert!(matches!(late, lock_core::LockError::NotOpen { left: 2, .. }));
     /// # Ok(()) }
     /// ```
     pub async fn wait_within(&self, limit: Duration) -> Result<(), LockError> {
-        let engine = &self.handle.engine;
-        let waiting = async { timeout(limit, self.wait()).await };
-        match engine.run(waiting).await {
-            Ok(opened) => opened,
-            Err(_) => Err(LockError::TimedOut {
-                key: self.key().to_owned(),
-                waited: limit,
-                holder: None,
-            }),
+        let not_open = |left| LockError::NotOpen {
+            key: self.key().to_owned(),
+            left,
+            waited: limit,
+        };
+        if limit.is_zero() {
+            return match self.remaining().await? {
+                0 => Ok(()),
+                left => Err(not_open(left)),
+            };
+        }
+        let (mut announcements, mut seen) = (self.announcements()?, None);
+        let waiting = async { timeout(limit, self.opened(&mut announcements, &mut seen)).await };
+        if let Ok(opened) = self.handle.engine.run(waiting).await {
+            return opened;
+        }
+        let no_answer = announcements.no_answer(seen.is_some());
+        Err(no_answer.unwrap_or_else(|| not_open(seen.unwrap_or(self.count))))
+    }
+
+    fn announcements(&self) -> Result<Announcements, LockError> {
+        let (key, _) = self.checked()?;
+        let shared = &self.handle.engine.shared;
+        Ok(Announcements::new(shared, key, Announced::Latch))
+    }
+
+    /// Waits until it is open, and notes how many ids were left at the last answer.
+    async fn opened(
+        &self,
+        announcements: &mut Announcements,
+        seen: &mut Option<u32>,
+    ) -> Result<(), LockError> {
+        let (_, ttl) = self.checked()?;
+        let patience = self.handle.engine.shared.config.default_ttl;
+        loop {
+            let answer = announcements.latch(patience, self.count, ttl).await?;
+            match self.left(answer)? {
+                0 => return Ok(()),
+                left => *seen = Some(left),
+            }
+            announcements.news(LOOK, Duration::ZERO).await;
         }
     }
 
@@ -218,7 +240,11 @@ impl Latch {
                 count: self.count,
                 made_for,
             }),
-            LatchSnapshot::Foreign { kind } => Err(LockError::NotALock { key: key(), kind }),
+            LatchSnapshot::Foreign { kind } => Err(LockError::NotALock {
+                key: key(),
+                stored: Announced::Latch.name(self.handle.key()?),
+                kind,
+            }),
         }
     }
 }

@@ -133,6 +133,6 @@ async fn an_election_over_something_else_is_refused_at_once() {
     let elsewhere = locks.semaphore("s", 2);
     let permit = elsewhere.acquire().await.unwrap();
     let error = locks.election("s").leader().await.unwrap_err().to_string();
-    assert!(error.contains("`s`"), "{error}");
+    assert!(error.contains("`lock:s`"), "{error}");
     drop(permit);
 }

@@ -121,7 +121,10 @@ pub(crate) async fn a_wait_ends_with_its_limit_and_its_manager(rig: &Rig) {
     let locks = rig.manager().await;
     let latch = locks.latch("l", 1);
     let late = latch.wait_within(Duration::from_millis(20)).await;
-    assert!(matches!(late, Err(LockError::TimedOut { .. })), "{late:?}");
+    assert!(
+        matches!(late, Err(LockError::NotOpen { left: 1, .. })),
+        "{late:?}"
+    );
     let waiting = tokio::spawn(async move { latch.wait().await });
     tokio::task::yield_now().await;
     locks.shutdown(Duration::from_secs(1)).await;

@@ -40,7 +40,9 @@ async fn data_under_the_name_is_foreign_and_left_alone() {
             ];
             for result in results {
                 match result {
-                    Err(LockError::NotALock { key, kind: shown }) => {
+                    Err(LockError::NotALock {
+                        key, kind: shown, ..
+                    }) => {
                         assert_eq!(key, "order");
                         assert!(shown.starts_with(kind), "{how}: {shown}");
                     }

@@ -24,6 +24,12 @@ if type(holder) == 'table' and not string.find(holder.err, 'WRONGTYPE', 1, true)
 if holder ~= token then return refused_by_replica(leader) or 0 end
 -- A client that knows the token could release the lock, so the record with it is compared on the server, and no reply has it.
 local record = token .. ' ' .. ARGV[2] .. ' ' .. ARGV[3]
-redis.call('SET', leader, record, 'PX', math.max(redis.call('PTTL', lock), 1))
-if known ~= record then redis.pcall('PUBLISH', leader, '0') end
+local lease = math.max(redis.call('PTTL', lock), 1)
+-- What is there is prolonged, which a server short of memory allows.
+if known == record then
+  redis.call('PEXPIRE', leader, lease)
+else
+  redis.call('SET', leader, record, 'PX', lease)
+  redis.pcall('PUBLISH', leader, '0')
+end
 return 1

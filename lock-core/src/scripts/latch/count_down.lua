@@ -17,13 +17,13 @@ local left = made_for and count + 1 - redis.call('HLEN', latch) or count
 if not id or left <= 0 then return read_from_replica(latch) or math.max(left, 0) end
 
 -- A name of an id never is that of the count.
-if redis.call('HSET', latch, 'count', count, ':' .. id, '') > 0 then
-  local kept = redis.pcall('PEXPIRE', latch, ARGV[2])
-  if type(kept) == 'table' then
-    if made_for then redis.call('HDEL', latch, ':' .. id) else redis.call('DEL', latch) end
-    return kept
-  end
-  left = left - 1
+local new = redis.call('HSET', latch, 'count', count, ':' .. id, '') > 0
+-- An id that counts again shows that its part lives. Other parts may name a shorter ttl.
+local kept = redis.pcall('PEXPIRE', latch, math.max(redis.call('PTTL', latch), tonumber(ARGV[2])))
+if type(kept) == 'table' then
+  if new and made_for then redis.call('HDEL', latch, ':' .. id) elseif new then redis.call('DEL', latch) end
+  return kept
 end
+if new then left = left - 1 end
 if left == 0 then redis.pcall('PUBLISH', latch, '0') end
 return left

@@ -114,10 +114,11 @@ impl Latches {
             ids: HashSet::new(),
             expires: now,
         });
+        // Also an id that counts again shows that its part lives. Other parts may name a shorter ttl.
+        latch.expires = latch.expires.max(now + ttl);
         if !latch.ids.insert(id.into()) {
             return LatchSnapshot::Left(left);
         }
-        latch.expires = now + ttl;
         if left == 1 {
             common.announce(&Announced::Latch.name(key));
         }
