@@ -198,3 +198,25 @@ async fn permits_over_a_connection_of_the_user_are_found_by_polling() {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fleet_that_has_died_keeps_no_number_of_permits() {
+    everywhere(async |rig| {
+        let _lost = in_a_process_that_dies(async {
+            let semaphore = rig.semaphore(2).await.ttl(TTL);
+            semaphore.acquire_many(2).await.unwrap()
+        });
+        queue_and_die(rig, 2, 1);
+        let semaphore = rig.semaphore(3).await;
+        eventually("the lease has ended", LIMIT, async || {
+            !semaphore.seen().await.is_held()
+        })
+        .await;
+        assert_eq!(semaphore.seen().await.waiters(), 1);
+        let all = semaphore.clone().permits(3).try_acquire().await.unwrap();
+        assert_eq!(semaphore.seen().await.permits(), Some((3, 3)));
+        assert_eq!(semaphore.seen().await.waiters(), 0);
+        drop(all);
+    })
+    .await;
+}

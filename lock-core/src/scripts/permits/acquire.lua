@@ -27,18 +27,17 @@ if ends then
   return tonumber(number)
 end
 
-local waiting = redis.call('EXISTS', queue) == 1
 if max ~= s.max and max ~= s.before then
-  if s.used > 0 or s.before > 0 or (waiting and s.max > 0) then
-    settle()
-    return refused_by_replica(waiters) or {'max', s.max}
-  end
+  -- Waiters that have died keep no number.
+  if s.max > 0 then settle() end
+  if s.used > 0 or s.before > 0 then return refused_by_replica(waiters) or {'max', s.max} end
   s.max = max
 end
 if weight > s.max then
   settle()
   return refused_by_replica(waiters) or {'too many', s.max}
 end
+local waiting = redis.call('EXISTS', queue) == 1
 if waiting and s.used < s.max then
   local done, mine = pcall(serve, token, ttl)
   if not done then return refused(mine) end

@@ -203,6 +203,6 @@ local function settle()
   local is_over = s.used == 0 and s.before == 0
   local left = is_over and s.lives > 0 and redis.pcall('DEL', lock)
   -- Where DEL is refused (an ACL), the key stays, and is free.
-  if type(left) == 'table' or (s.dirty and not is_over) then write({}, 0) end
+  if type(left) == 'table' or (s.dirty and not is_over) then write({}, 0) elseif is_over then s.lives = 0 end
   return done and served or 0
 end

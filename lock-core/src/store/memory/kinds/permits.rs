@@ -146,11 +146,15 @@ impl Permits {
             return Answer::Granted { fence, reserve };
         }
         if !slot.knows(max) {
+            // Waiters that have died keep no number.
+            self.serve(common, key, None);
+            let slot = self.slot(key, now);
             if !slot.is_over() {
                 return Answer::OtherMax { max: slot.max };
             }
             slot.max = max;
         }
+        let slot = self.slot(key, now);
         if weight > slot.max {
             return Answer::TooMany { max: slot.max };
         }
