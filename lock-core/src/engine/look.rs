@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::Engine;
-use super::shared::Shared;
 use crate::base::config::check_share;
 use crate::base::error::LockError;
 use crate::base::finding::{Finding, Severity};
@@ -58,6 +57,38 @@ impl Engine {
         counted.map_err(|error| self.blame(error))
     }
 
+    /// Changes the number of permits of a semaphore.
+    pub(crate) async fn resize(&self, key: &LockKey, from: u32, to: u32) -> Result<(), LockError> {
+        self.check_open()?;
+        let name = || key.name().to_owned();
+        for max in [from, to] {
+            check_share(key.name(), Share { weight: 1, max })?;
+        }
+        match self.shared.store.resize(key, from, to).await {
+            Ok(Resized::Done) => Ok(()),
+            Ok(Resized::Idle) => Err(LockError::config(format!(
+                "no permit of semaphore `{}` is held, so there is no number to change, and the next one that a program names counts: \
+                 resize it while a permit is held, or check the key",
+                key.name().escape_debug()
+            ))),
+            Ok(Resized::OtherMax { max: in_use }) => Err(LockError::OtherMax {
+                key: name(),
+                max: from,
+                in_use,
+            }),
+            Ok(Resized::Foreign { kind }) => Err(key.not_a_lock(kind)),
+            Err(error) => Err(self.blame(error)),
+        }
+    }
+
+    /// After a shutdown a manager still looks at locks, but changes nothing.
+    fn check_open(&self) -> Result<(), LockError> {
+        if self.shared.is_closing() {
+            return Err(LockError::ShutDown);
+        }
+        Ok(())
+    }
+
     /// Examines the servers, and looks for names of locks with something else.
     pub(crate) async fn examine(self: &Arc<Self>) -> Vec<Finding> {
         let mut findings = self.shared.store.examine().await;
@@ -92,27 +123,6 @@ impl Engine {
             Ok(()) => error.into_lock_error(),
             Err(ended) => ended,
         }
-    }
-}
-
-/// Changes the number of permits of a semaphore.
-pub(crate) async fn resize(
-    shared: &Shared,
-    key: &LockKey,
-    from: u32,
-    to: u32,
-) -> Result<(), LockError> {
-    let name = || key.name().to_owned();
-    check_share(&name(), Share { weight: 1, max: to })?;
-    match shared.store.resize(key, from, to).await {
-        Ok(Resized::Done) => Ok(()),
-        Ok(Resized::OtherMax { max: in_use }) => Err(LockError::OtherMax {
-            key: name(),
-            max: from,
-            in_use,
-        }),
-        Ok(Resized::Foreign { kind }) => Err(key.not_a_lock(kind)),
-        Err(error) => Err(error.into_lock_error()),
     }
 }
 

@@ -83,7 +83,6 @@ pub(crate) use self::guarded::guarded;
 pub(crate) use self::hold::{Hold, LockRequest};
 pub(crate) use self::lease::{Lease, Status};
 pub(crate) use self::look::Walk;
-pub(crate) use self::look::resize;
 use self::news::NewsCells;
 use self::outages::Outages;
 pub(crate) use self::own_thread::run_alone;

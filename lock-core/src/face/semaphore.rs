@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::kind::{Kind, Share};
-use crate::engine::{Engine, Limit, resize};
+use crate::engine::{Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
@@ -236,13 +236,18 @@ impl Semaphore {
     /// enough are released.
     ///
     /// A handle that names the number before the last change is served as well, so that a new version of a program can be rolled out
-    /// while the old one runs. While the semaphore is idle, the change is remembered for a day. This handle goes on with its number.
+    /// while the old one runs. While the semaphore is idle, the change is remembered for a day. This handle goes on with its number: the
+    /// next change is made with a handle that names the new one.
+    ///
+    /// A resize never creates a semaphore. One that is idle, and was not resized within a day, is not on the server, which cannot tell it
+    /// from a wrong key. Hold a permit to resize it.
     ///
     /// # Errors
     ///
-    /// [`OtherMax`](LockError::OtherMax) if this handle names another number than the semaphore has;
-    /// [`Unavailable`](LockError::Unavailable), and the change may have been made; [`NotALock`](LockError::NotALock);
-    /// [`InvalidConfig`](LockError::InvalidConfig) for zero, or more than 2^30.
+    /// [`OtherMax`](LockError::OtherMax) if the semaphore has neither the number of this handle nor the new one: the same call can be
+    /// repeated; [`Unavailable`](LockError::Unavailable), and the change may have been made; [`NotALock`](LockError::NotALock);
+    /// [`InvalidConfig`](LockError::InvalidConfig) if no permit is held and no change is remembered, and for zero, or more than 2^30;
+    /// [`ShutDown`](LockError::ShutDown).
     ///
     /// # Cancel safety
     ///
@@ -261,8 +266,7 @@ impl Semaphore {
     pub async fn resize(&self, max: u32) -> Result<(), LockError> {
         let (engine, from) = (&self.handle.engine, self.handle.share.max);
         let key = self.handle.key()?;
-        let resized = resize(&engine.shared, key, from, max);
-        engine.run(resized).await
+        engine.run(engine.resize(key, from, max)).await
     }
 
     /// The state of the semaphore on the server at this moment: [`holders`](LockInfo::holders) with their permits, and the waiters.

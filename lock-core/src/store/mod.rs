@@ -113,8 +113,14 @@ pub(crate) enum Reweighed {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Resized {
     Done,
-    OtherMax { max: u32 },
-    Foreign { kind: String },
+    /// Nothing is held, and no number is remembered.
+    Idle,
+    OtherMax {
+        max: u32,
+    },
+    Foreign {
+        kind: String,
+    },
 }
 
 /// A place in the queue.

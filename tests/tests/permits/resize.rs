@@ -46,8 +46,9 @@ async fn fewer_permits_leave_the_holders_alone() {
 async fn the_max_before_the_last_resize_is_served_also_while_idle() {
     everywhere(async |rig| {
         let old = rig.semaphore(2).await;
+        let permit = old.acquire().await.unwrap();
         old.resize(3).await.unwrap();
-        old.acquire().await.unwrap().release().await.unwrap();
+        permit.release().await.unwrap();
         let new = rig.semaphore(3).await;
         let all = new.acquire_many(3).await.unwrap();
         assert!(old.try_acquire().await.unwrap().is_none());
@@ -94,6 +95,93 @@ async fn a_waiter_that_asks_for_too_many_after_a_resize_is_told() {
             "{refused:?}"
         );
         assert!(timeout(LIMIT, behind).await.unwrap().unwrap().is_held());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resize_never_creates() {
+    everywhere(async |rig| {
+        let semaphore = rig.semaphore(2).await;
+        let refused = semaphore.resize(3).await;
+        let Err(LockError::InvalidConfig { reason }) = &refused else {
+            panic!("{refused:?}")
+        };
+        assert!(reason.contains("no permit of semaphore `s` is held"));
+        for (from, to) in [(0, 1), (1, 0)] {
+            let refused = rig.semaphore(from).await.resize(to).await;
+            assert!(
+                matches!(&refused, Err(LockError::InvalidConfig { reason }) if reason.contains("2^30")),
+                "{refused:?}"
+            );
+        }
+        let other = rig.manager().await.lock("s");
+        let free = other.try_acquire().await.unwrap().expect("free");
+        free.release().await.unwrap();
+        // Nothing is left of one that was used.
+        let permit = rig.semaphore(4).await.acquire().await.unwrap();
+        permit.release().await.unwrap();
+        assert!(semaphore.resize(4).await.is_err());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resize_from_the_number_before_is_refused() {
+    everywhere(async |rig| {
+        let old = rig.semaphore(8).await;
+        let _held = old.acquire().await.unwrap();
+        old.resize(12).await.unwrap();
+        old.resize(12).await.unwrap();
+        let stale = old.resize(6).await;
+        assert!(
+            matches!(
+                stale,
+                Err(LockError::OtherMax {
+                    max: 8,
+                    in_use: 12,
+                    ..
+                })
+            ),
+            "{stale:?}"
+        );
+        // Both programs of the roll-out are served on.
+        assert!(old.try_acquire().await.unwrap().is_some());
+        let new = rig.semaphore(12).await;
+        assert!(new.try_acquire().await.unwrap().is_some());
+        new.resize(8).await.unwrap();
+        assert!(old.try_acquire().await.unwrap().is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_same_resize_mends_a_roll_out_whose_server_lost_its_data() {
+    everywhere(async |rig| {
+        let (old, new) = (rig.semaphore(8).await, rig.semaphore(12).await);
+        // After the loss, a program of the new version comes first.
+        let _held = new.acquire().await.unwrap();
+        assert!(matches!(
+            old.try_acquire().await,
+            Err(LockError::OtherMax { in_use: 12, .. })
+        ));
+        old.resize(12).await.unwrap();
+        assert!(old.try_acquire().await.unwrap().is_some());
+        assert!(new.try_acquire().await.unwrap().is_some());
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_manager_that_was_shut_down_resizes_nothing() {
+    everywhere(async |rig| {
+        let holder = rig.semaphore(1).await;
+        let _held = holder.acquire().await.unwrap();
+        let locks = rig.manager().await;
+        locks.shutdown(LIMIT).await;
+        let refused = locks.semaphore("s", 1).resize(2).await;
+        assert!(matches!(refused, Err(LockError::ShutDown)), "{refused:?}");
+        assert_eq!(holder.inspect().await.unwrap().permits(), Some((1, 1)));
     })
     .await;
 }

@@ -3,16 +3,20 @@
 --
 -- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- ARGV  1 kind  2 new max  3 max of the handle
--- Returns 1; {'max', max} if the semaphore has another number of permits than the handle; {'foreign', kind}
+-- Returns 1; 0 if nothing is held or remembered, so that there is no number to change: a resize never creates; {'max', max} if the
+-- semaphore has another number of permits than both; {'foreign', kind}
 --
 -- Atomic because waiters that fit now are granted permits in the same step.
 local to, from = tonumber(ARGV[2]), tonumber(ARGV[3])
 local _, foreign = open(ARGV[1], '')
-if foreign then return foreign end
-if s.lives == 0 or (s.used == 0 and s.before == 0) then s.max = from end
-if to == s.max then return refused_by_replica(lock) or 1 end
-if from ~= s.max and from ~= s.before then return {'max', s.max} end
-s.before, s.max = s.max, to
+local refused = foreign or refused_by_replica(lock)
+if refused then return refused end
+settle()
+if s.used == 0 and s.before == 0 then return 0 end
+if from ~= s.max and to ~= s.max then return {'max', s.max} end
+if to == s.max and (s.before > 0 or from == to) then return 1 end
+-- Also if it has this number already, and the one before is not known, as after a loss of data.
+s.before, s.max = from, to
 write({}, 0)
 settle()
 return 1

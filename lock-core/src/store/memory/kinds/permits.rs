@@ -362,19 +362,21 @@ impl Permits {
         from: u32,
         to: u32,
     ) -> Resized {
+        self.serve(common, key, None);
         let slot = self.slot(key, common.now);
         if slot.is_over() {
-            slot.max = from;
+            self.tidy(key, common.now);
+            return Resized::Idle;
         }
-        if slot.max != to {
-            if !slot.knows(from) {
-                return Resized::OtherMax { max: slot.max };
-            }
-            slot.before = Some((slot.max, common.now + KEEP));
+        if slot.max != to && slot.max != from {
+            return Resized::OtherMax { max: slot.max };
+        }
+        // Also if it has this number already, and the one before is not known.
+        if slot.max != to || (slot.before.is_none() && from != to) {
+            slot.before = Some((from, common.now + KEEP));
             slot.max = to;
             self.serve(common, key, None);
         }
-        self.tidy(key, common.now);
         Resized::Done
     }
 

@@ -205,6 +205,7 @@ pub(in crate::store) async fn resize(
     let args = [kind(key), Arg::Number(to.into()), Arg::Number(from.into())];
     match store.run(&RESIZE, &keys(store, key), &args).await? {
         Value::Int(1) => Ok(Resized::Done),
+        Value::Int(0) => Ok(Resized::Idle),
         Value::Array(parts) => match (text(parts.first()), &parts[..]) {
             (Some("max"), [_, max]) => Ok(Resized::OtherMax { max: permits(max)? }),
             (Some("foreign"), [_, kind]) => Ok(Resized::Foreign { kind: word(kind)? }),
