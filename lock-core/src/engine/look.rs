@@ -31,6 +31,7 @@ impl Engine {
 
     /// Takes the lock from its holder. Returns whether there was one.
     pub(crate) async fn force_release(&self, key: &LockKey) -> Result<bool, LockError> {
+        self.check_open()?;
         match self.shared.store.force_release(key).await {
             Ok(Forced::TakenAway) => Ok(true),
             Ok(Forced::NotHeld) => Ok(false),
@@ -53,6 +54,7 @@ impl Engine {
         ttl: Duration,
         id: Option<&str>,
     ) -> Result<LatchSnapshot, LockError> {
+        id.map_or(Ok(()), |_| self.check_open())?;
         let counted = self.shared.store.count_down(key, count, ttl, id).await;
         counted.map_err(|error| self.blame(error))
     }

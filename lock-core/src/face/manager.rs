@@ -316,7 +316,8 @@ impl LockManager {
     /// is under way gets the error with the answer, or after the command deadline. Then `shutdown` waits until guards in use are
     /// released and the queued releases of dropped guards are confirmed. Guards that are still alive shortly before `limit` are
     /// lost ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks are released. A lock with
-    /// [`at_least`](crate::Lock::at_least) keeps a ttl for the rest of that time.
+    /// [`at_least`](crate::Lock::at_least) keeps a ttl for the rest of that time. Calls that change something without a guard, such as
+    /// `force_release`, `resize` and `count_down`, fail with `ShutDown` as well. `inspect`, and what else only looks, goes on.
     ///
     /// Returns the number of acquisitions and releases that were not finished, whose locks may stay for their ttl: 0 if nothing is
     /// left on the server. Lost guards are not counted, unless the runtime of the manager has ended: nothing is released then, and what

@@ -21,6 +21,8 @@ pub(crate) async fn shutdown_refuses_new_acquisitions(rig: &Rig) {
     for refusal in refusals {
         assert!(matches!(refusal, Err(LockError::ShutDown)), "{refusal:?}");
     }
+    let forced = lock.force_release().await;
+    assert!(matches!(forced, Err(LockError::ShutDown)), "{forced:?}");
     // A look is still allowed, and another manager is none the worse.
     assert!(!lock.inspect().await.unwrap().is_held());
     assert!(rig.lock("a").await.try_acquire().await.unwrap().is_some());

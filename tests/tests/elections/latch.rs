@@ -121,15 +121,18 @@ pub(crate) async fn a_wait_ends_with_its_limit_and_its_manager(rig: &Rig) {
     let locks = rig.manager().await;
     let latch = locks.latch("l", 1);
     let late = latch.wait_within(Duration::from_millis(20)).await;
-    assert!(
-        matches!(late, Err(LockError::NotOpen { left: 1, .. })),
-        "{late:?}"
-    );
-    let waiting = tokio::spawn(async move { latch.wait().await });
+    assert!(matches!(late, Err(LockError::NotOpen { left: 1, .. })), "{late:?}");
+    let waiting = tokio::spawn({
+        let latch = latch.clone();
+        async move { latch.wait().await }
+    });
     tokio::task::yield_now().await;
     locks.shutdown(Duration::from_secs(1)).await;
     let ended = in_time("the wait ends", waiting).await.unwrap();
     assert!(matches!(ended, Err(LockError::ShutDown)), "{ended:?}");
+    let counted = latch.count_down("a").await;
+    assert!(matches!(counted, Err(LockError::ShutDown)), "{counted:?}");
+    assert_eq!(latch.remaining().await.unwrap(), 1, "a look is allowed");
 }
 
 #[tokio::test]
