@@ -119,7 +119,7 @@ impl LockInfo {
 
     /// The rest of the holder's lease on the server, in whole milliseconds; `None` if the lock was free. The nodes of a quorum keep
     /// a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its ttl. Of several [`holders`](Self::holders), the
-    /// shortest lease.
+    /// shortest lease in their list.
     ///
     /// # Examples
     ///
@@ -219,14 +219,14 @@ impl LockInfo {
     }
 
     /// The permits in use, and the number of permits, of a held [`Semaphore`](crate::Semaphore) or [`RwLock`](crate::RwLock), whose
-    /// writer has all 2^30. `None` for any other lock.
+    /// writer has all 2^30. Above 1,000 holders, those of crashed ones count until the next change. `None` for any other lock.
     #[must_use]
     pub fn permits(&self) -> Option<(u32, u32)> {
         self.permits
     }
 
-    /// The first 100 holders of a lock that several may hold: a [`Semaphore`](crate::Semaphore), or an [`RwLock`](crate::RwLock). Empty
-    /// for any other lock, which has one [`holder`](Self::holder).
+    /// The first 100 holders of a lock that several may hold: a [`Semaphore`](crate::Semaphore), or an [`RwLock`](crate::RwLock). Of more
+    /// than 1,000 holders, any 100: not all are read. Empty for any other lock, which has one [`holder`](Self::holder).
     #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         &self.holders

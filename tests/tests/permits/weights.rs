@@ -166,3 +166,40 @@ async fn inspect_shows_holders_with_weights_and_names_and_waiters() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_look_at_many_holders_reads_a_part_of_them() {
+    on_servers(async |rig| {
+        let server = rig.server();
+        let seed = "local t = redis.call('TIME')[1] * 1000 + 600000 \
+             local max = ARGV[1] + 1 \
+             redis.call('HSET', KEYS[1], 'lock', \
+               t .. ' ' .. t .. ' ' .. ARGV[1] .. ' semaphore ' .. max .. ' 0 1700000000000000 1700000000000000 x') \
+             for n = 1, ARGV[1] do \
+               local client = string.format('%08d', n) .. '-0000-4000-8000-000000000000' \
+               redis.call('HSET', KEYS[1], client .. ':64:orders-' .. n, t .. ' 1 ' .. string.format('%.0f', 1700000000000000 + n)) \
+             end \
+             return redis.call('PEXPIRE', KEYS[1], 600000)";
+        let semaphore = rig.semaphore(20_001).await;
+        for count in [900, 20_000] {
+            let mut seeding = redis::cmd("EVAL");
+            seeding.arg(seed).arg(1).arg("lock:s").arg(count);
+            let mut connection = server.connection().await;
+            assert_eq!(seeding.query_async(&mut connection).await, Ok(1));
+            server.reset_stats().await;
+            let info = semaphore.inspect().await.unwrap();
+            assert_eq!(info.permits(), Some((count, count + 1)));
+            assert_eq!(info.holders().len(), 100);
+            let whole = server.commandstats().await.contains_key("hgetall");
+            assert_eq!(whole, count == 900, "{count}");
+            if whole {
+                assert_eq!(info.holder(), Some("orders-1"), "the first");
+            }
+        }
+        lock_tests::kit::command::<()>(server, "ACL SETUSER default -hscan").await;
+        let info = semaphore.inspect().await.unwrap();
+        assert_eq!(info.permits(), Some((20_000, 20_001)));
+        assert_eq!(info.holders().len(), 100);
+    })
+    .await;
+}
