@@ -6,9 +6,6 @@ use crate::base::error::Cause;
 use crate::base::kind::Kind;
 use crate::base::token::Bearer;
 
-/// The remaining lease of a lock that never ends by itself: longer than any waiter parks.
-pub(crate) const NO_TTL: Duration = Duration::from_secs(365 * 24 * 3600);
-
 /// The visible state of a lock.
 #[derive(Debug, Clone)]
 pub(crate) struct Snapshot {
@@ -33,7 +30,6 @@ pub(crate) struct NodeSnapshot {
 pub(crate) enum SnapshotState {
     Free,
     Held {
-        /// [`NO_TTL`] if the lease has no end.
         remaining: Duration,
         client: String,
         holder: Bearer,

@@ -24,7 +24,7 @@ use crate::base::error::{Cause, LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
 use crate::base::sync::lock;
-use crate::store::{Answer, Mode, NO_TTL, Store, StoreError};
+use crate::store::{Answer, Mode, Store, StoreError};
 
 /// A hold, and how it was acquired.
 type Acquired = (Arc<Hold>, AcquiredHow);
@@ -521,7 +521,7 @@ impl<'a> Waiter<'a> {
         }
         LockError::Busy {
             key: self.hold.request.key.name().to_owned(),
-            retry_after: (remaining < NO_TTL).then_some(remaining),
+            retry_after: Some(remaining),
             holder,
         }
     }

@@ -19,7 +19,7 @@ use crate::base::fencing::FencingToken;
 use crate::base::key::{Announced, LockKey};
 use crate::base::kind::Kind;
 use crate::base::owner::Owner;
-use crate::base::snapshot::{LeaderSnapshot, NO_TTL};
+use crate::base::snapshot::LeaderSnapshot;
 use crate::engine::{Announcements, Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
@@ -459,7 +459,7 @@ impl Leader {
     /// The leader, and the rest of its lease as it is known.
     fn of(key: &LockKey, seen: LeaderSnapshot) -> Result<(Option<Self>, Duration), LockError> {
         match seen {
-            LeaderSnapshot::Free => Ok((None, NO_TTL)),
+            LeaderSnapshot::Free => Ok((None, Duration::MAX)),
             LeaderSnapshot::Unknown { remaining } => Ok((None, remaining)),
             LeaderSnapshot::Leads {
                 term,
@@ -561,7 +561,7 @@ impl LeaderReader {
                 read?
             }
         };
-        self.read_in = (remaining + A_MOMENT).min(self.ttl);
+        self.read_in = remaining.saturating_add(A_MOMENT).min(self.ttl);
         let leader = leader.filter(|leader| Some(leader.term) >= self.highest);
         self.highest = self.highest.max(leader.as_ref().map(Leader::term));
         Ok(leader)

@@ -32,7 +32,7 @@ pub(crate) use self::redis::{
 };
 pub(crate) use self::subscription::{Announcer, Subscription};
 pub(crate) use crate::base::snapshot::{
-    HolderSnapshot, LatchSnapshot, LeaderSnapshot, NO_TTL, NodeSnapshot, Snapshot, SnapshotState,
+    HolderSnapshot, LatchSnapshot, LeaderSnapshot, NodeSnapshot, Snapshot, SnapshotState,
 };
 
 /// Whether an attempt that finds the lock held joins the queue.
@@ -69,7 +69,7 @@ pub(crate) enum Answer {
         reserve: u64,
     },
     Busy {
-        /// The rest of the holder's lease; [`NO_TTL`] if it has no end.
+        /// The rest of the holder's lease.
         remaining: Duration,
         /// The name of the holder's client, if it has one.
         holder: Option<Box<str>>,

@@ -25,6 +25,12 @@ async fn data_under_the_name_is_foreign_and_left_alone() {
         ("HSET order me 01", "hash"),
         ("HSET order me 1.5", "hash"),
         ("HSET order me 99999999999999999999", "hash"),
+        // Data that looks like a lock, but for the ttl.
+        ("HSET order count 5", "hash without a ttl"),
+        (
+            "HSET order count 1 lock-core:tenure 1",
+            "hash without a ttl",
+        ),
     ] {
         let _: Value = command(&server, how).await;
         let before: Value = command(&server, "DUMP order").await;
@@ -64,6 +70,7 @@ async fn a_lock_of_any_owner_is_one() {
     let lock = manager(&server).await.lock_apart("order");
     for owner in ["me", "0", "with:many:colons", "ünïcode"] {
         let _: i64 = command(&server, &format!("HSET order {owner} 3")).await;
+        let _: i64 = command(&server, "PEXPIRE order 30000").await;
         let info = lock.inspect().await.unwrap();
         assert_eq!((info.holds(), info.owner()), (3, Some(owner)));
         assert!(lock.try_acquire().await.unwrap().is_none());

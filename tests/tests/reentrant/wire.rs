@@ -246,21 +246,24 @@ async fn neither_a_nested_hold_nor_its_release_shortens_the_lease() {
 }
 
 #[tokio::test]
-async fn a_lock_without_a_ttl_is_held_and_waited_for() {
+async fn a_lock_whose_ttl_was_removed_is_renewed_or_released_by_its_holder() {
     let server = TestServer::start().await;
-    let java = Redisson::new(&server).await;
     let lock = manager(&server).await.lock_apart("order");
-    assert_eq!(java.try_lock("order", LONG).await, None);
-    let _: i64 = crate::support::command(&server, "PERSIST order").await;
-    let info = lock.inspect().await.unwrap();
-    assert!(info.is_held());
-    assert_eq!(info.foreign(), None);
-    assert!(lock.try_acquire().await.unwrap().is_none());
-    let waiter = lock.clone();
-    let waiting = tokio::spawn(async move { waiter.acquire().await });
-    crate::support::until_listening(&server, "order", 1).await;
-    assert_eq!(java.unlock("order", LONG).await, Unlocked::Free);
-    let guard = in_time("the lock", waiting).await.unwrap().unwrap();
+    let persist = async || crate::support::command::<i64>(&server, "PERSIST order").await;
+    let guard = lock.clone().renew(false).acquire().await.unwrap();
+    assert_eq!(persist().await, 1);
+    let other = lock.try_acquire().await;
+    assert!(
+        matches!(&other, Err(LockError::NotALock { kind, .. }) if kind == "hash without a ttl"),
+        "{other:?}"
+    );
     guard.release().await.unwrap();
-    eventually("it is free", LIMIT, async || !server.exists("order").await).await;
+    until_clean(&server).await;
+
+    let guard = lock.clone().ttl(ms(300)).acquire().await.unwrap();
+    assert_eq!(persist().await, 1);
+    let renewed = async || server.pttl("order").await > 0;
+    eventually("it has a ttl again", LIMIT, renewed).await;
+    guard.release().await.unwrap();
+    until_clean(&server).await;
 }

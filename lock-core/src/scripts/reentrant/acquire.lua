@@ -7,7 +7,7 @@
 -- Returns one of
 --   n                  granted, with this fencing token and all reserved tokens behind it
 --   {n, reserve}       granted, with `reserve` reserved tokens behind n
---   {'busy', pttl, name}  another owner holds it; -1 if its lease has no end; the name of the client that began the tenure
+--   {'busy', pttl, name}  another owner holds it; the name of the client that began the tenure
 --   {'foreign', kind}  the key is not a lock
 --
 -- The fencing token belongs to the tenure: a further acquisition of the owner does not change it.

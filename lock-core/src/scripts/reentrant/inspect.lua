@@ -1,8 +1,8 @@
 -- The state of a lock at this moment.
 --
 -- KEYS  1 lock  2 holds
--- Returns {'free'}, {'held', pttl, owner, count, name, fence} or {'foreign', kind}; a pttl of -1 is a lease without an end; `name`
--- is the client that began the tenure, and `fence` its fencing token: '' and '0' if that client has neither
+-- Returns {'free'}, {'held', pttl, owner, count, name, fence} or {'foreign', kind}; `name` is the client that began the
+-- tenure, and `fence` its fencing token: '' and '0' if that client has neither
 --
 -- Atomic because the owner, its count and the ttl are read together.
 local refusal = read_from_replica(KEYS[1])

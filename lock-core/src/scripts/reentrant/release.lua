@@ -11,7 +11,7 @@
 local lock, holds = KEYS[1], KEYS[2]
 local owner, token = ARGV[1], ARGV[2]
 
-local holder, count, known = holder_of(lock)
+local holder, count, known = holder_of(lock, true)
 -- A key of another type certainly does not count this token. A read that was refused (an ACL) proves nothing.
 if not holder and count and count.err then return count end
 

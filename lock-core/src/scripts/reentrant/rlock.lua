@@ -13,8 +13,9 @@
 local TENURE = 'lock-core:tenure'
 
 -- The owner of the lock, the number of its holds, and whether the holds hash is of this tenure. nil if the lock is free. nil
--- and a reply if the key is not a lock of this kind: a key without a prefix may have other data.
-local function holder_of(lock)
+-- and a reply if the key is not a lock of this kind: a key without a prefix may have other data. A lock always has a ttl, and data
+-- seldom. `any_ttl`: the caller knows a token of the lock, so that it is one also after PERSIST.
+local function holder_of(lock, any_ttl)
   local fields = redis.pcall('HLEN', lock)
   if type(fields) == 'table' then
     if not string.find(fields.err, 'WRONGTYPE', 1, true) then return nil, fields end
@@ -27,6 +28,7 @@ local function holder_of(lock)
     local owner, count, known = all[at], all[at + 1], fields == 2
     local alone = not known or all[4 - at] == TENURE
     if owner and alone and #count < 16 and string.find(count, '^[1-9]%d*$') then
+      if not any_ttl and redis.call('PTTL', lock) == -1 then return nil, {'foreign', 'hash without a ttl'} end
       return owner, tonumber(count), known
     end
   end
@@ -36,14 +38,16 @@ end
 -- Time by which the holds outlive the lock, ms: two commands of one script may run at different moments.
 local AFTER = 100
 
--- Extends the lease to at least `ttl` ms from now. It never shortens it, since other holds of the same owner may rely on more,
--- and it leaves a lock without a ttl as it is. It always writes: a replica must refuse. Returns an error if a step is refused.
+-- Extends the lease to at least `ttl` ms from now. It never shortens it, since other holds of the same owner may rely on more. It
+-- always writes: a replica must refuse. Returns an error if a step is refused.
 local function prolong(lock, holds, ttl)
   local left, beside = redis.pcall('PTTL', lock), redis.pcall('PTTL', holds)
   if type(left) == 'table' then return left end
+  local lease = math.max(left, ttl)
   -- A client that does not know the holds may have renewed the lock for the same owner.
-  local done = redis.pcall('PEXPIRE', holds, math.max(math.max(left, ttl) + AFTER, beside))
-  if type(done) == 'number' and left ~= -1 then done = redis.pcall('PEXPIRE', lock, math.max(left, ttl)) end
+  local done = redis.pcall('PEXPIRE', holds, math.max(lease + AFTER, beside))
+  -- Ttl 0 only confirms a hold, also of a lock whose ttl `PERSIST` has removed.
+  if type(done) == 'number' and lease > 0 then done = redis.pcall('PEXPIRE', lock, lease) end
   return type(done) == 'table' and done or nil
 end
 

@@ -7,8 +7,7 @@ use redis::Value;
 use super::error::garbled;
 use crate::base::token::{Bearer, is_name, number_in};
 use crate::store::{
-    Answer, Forced, NO_TTL, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError,
-    Together,
+    Answer, Forced, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError, Together,
 };
 
 pub(super) type Parsed<T> = Result<T, StoreError>;
@@ -26,7 +25,7 @@ pub(super) fn acquired(value: Value, reserve: u64) -> Parsed<Answer> {
                 reserve: number(reserve)?,
             }),
             (Some("busy"), [_, pttl, holder]) => Ok(Answer::Busy {
-                remaining: lease(pttl)?,
+                remaining: millis(pttl)?,
                 holder: name(holder),
             }),
             (Some("queued"), [_, pttl, last, own, holder]) => Ok(Answer::Queued(QueuePlace {
@@ -177,14 +176,6 @@ pub(in crate::store) fn millis(value: &Value) -> Parsed<Duration> {
     }
 }
 
-/// A PTTL of a lock that Java clients may have taken without an end.
-pub(super) fn lease(pttl: &Value) -> Parsed<Duration> {
-    match pttl {
-        Value::Int(-1) => Ok(NO_TTL),
-        other => millis(other),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,7 +210,6 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(remaining(1500), Duration::from_millis(1500));
-        assert_eq!(remaining(-1), NO_TTL, "no ttl, no end");
         assert_eq!(remaining(-2), Duration::ZERO, "over by now");
         let queued = Value::Array(vec![
             bulk("queued"),

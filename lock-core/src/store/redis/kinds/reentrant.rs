@@ -12,7 +12,7 @@ use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
 use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
-use crate::store::redis::reply::{self, Parsed, lease, number, text, word};
+use crate::store::redis::reply::{self, Parsed, millis, number, text, word};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
 use crate::store::redis::wire::{Arg, Guard, Name};
@@ -201,7 +201,7 @@ fn inspected(value: &Value) -> Parsed<Snapshot> {
             let owner = String::from_utf8_lossy(owner).into_owned();
             last = number(fence).unwrap_or(0);
             SnapshotState::Held {
-                remaining: lease(pttl)?,
+                remaining: millis(pttl)?,
                 client: owner.chars().take(CLIENT_LEN).collect(),
                 holder: Bearer::began_with(last, reply::name(name)),
                 holds: at_least_one(holds)?,
@@ -232,7 +232,6 @@ mod tests {
     use std::time::{Duration, SystemTime};
 
     use super::*;
-    use crate::store::NO_TTL;
 
     fn bulk(text: &str) -> Value {
         Value::BulkString(text.as_bytes().to_vec())
@@ -261,14 +260,14 @@ mod tests {
         assert_eq!(released(&Value::Int(3)).unwrap(), still);
         let held = Value::Array(vec![
             bulk("held"),
-            Value::Int(-1),
+            Value::Int(1500),
             bulk("me"),
             Value::Int(4),
             bulk("orders-7"),
             bulk("1800000000000000"),
         ]);
         let state = SnapshotState::Held {
-            remaining: NO_TTL,
+            remaining: Duration::from_millis(1500),
             client: "me".to_owned(),
             holder: Bearer {
                 name: Some("orders-7".into()),
