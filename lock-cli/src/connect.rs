@@ -1,17 +1,27 @@
 //! From the command line to a manager.
 
-use lock_core::{LockManager, LockManagerBuilder, Tls};
+use std::time::Duration;
+
+use lock_core::{LockError, LockManager, LockManagerBuilder, Tls};
+use tokio::time::{Instant, sleep};
 
 use crate::exit::Failure;
 use crate::options::Server;
+
+/// Interval between two attempts to reach a server that is away.
+const AGAIN: Duration = Duration::from_millis(100);
 
 impl Server {
     /// The URL, if one is given.
     pub(crate) fn url(&self) -> Result<&str, Failure> {
         let missing = "there is no server: state `--url`, or LOCK_URL in the environment";
-        self.url
-            .as_deref()
-            .ok_or_else(|| Failure::Usage(missing.to_owned()))
+        let url = self.url.as_deref();
+        let url = url.ok_or_else(|| Failure::Usage(missing.to_owned()))?;
+        if url.starts_with("memory://") {
+            let alone = "locks of `memory://` are inside one process, so that lockctl would exclude nobody and find nothing: state the URL of the server that the programs use";
+            return Err(Failure::Refused(alone.to_owned()));
+        }
+        Ok(url)
     }
 
     pub(crate) fn builder(&self) -> LockManagerBuilder {
@@ -39,6 +49,23 @@ impl Server {
 
     pub(crate) async fn connect(&self) -> Result<LockManager, Failure> {
         Ok(self.builder().connect(self.url()?).await?)
+    }
+
+    /// As [`connect`](Self::connect). A server that is away has this time to come.
+    pub(crate) async fn connect_within(
+        &self,
+        wait: Option<Duration>,
+    ) -> Result<LockManager, Failure> {
+        let began = Instant::now();
+        loop {
+            let connected = self.connect().await;
+            let left = wait.unwrap_or_default().saturating_sub(began.elapsed());
+            let is_away = matches!(connected, Err(Failure::Lock(LockError::Unavailable { .. })));
+            if !is_away || left.is_zero() {
+                return connected;
+            }
+            sleep(left.min(AGAIN)).await;
+        }
     }
 
     fn tls(&self) -> Option<Tls> {

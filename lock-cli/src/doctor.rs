@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use lock_core::{LockError, LockManager, Severity};
 use serde_json::{Value, json};
 
-use crate::exit::{Failure, NO};
+use crate::exit::{Failure, NO, said, translated};
 use crate::options::{Doctor, Server};
 use crate::shown;
 
@@ -49,8 +49,8 @@ async fn examined(locks: &LockManager, rounds: u32) -> Vec<Line> {
         .map(|finding| Line {
             server: finding.server().to_owned(),
             severity: finding.severity(),
-            what: finding.what().to_owned(),
-            advice: finding.advice().map(str::to_owned),
+            what: translated(finding.what()),
+            advice: finding.advice().map(translated),
         })
         .collect();
     if rounds > 0 {
@@ -59,7 +59,7 @@ async fn examined(locks: &LockManager, rounds: u32) -> Vec<Line> {
             // A user may have rights to other names only.
             Err(error @ LockError::InvalidConfig { .. }) => Line {
                 severity: Severity::Advice,
-                what: format!("the latency was not measured: {error}"),
+                what: format!("the latency was not measured: {}", said(&error)),
                 ..refused(&error)
             },
             Err(error) => refused(&error),
@@ -106,7 +106,7 @@ fn refused(error: &LockError) -> Line {
     Line {
         server: String::new(),
         severity: Severity::Problem,
-        what: error.to_string(),
+        what: said(error),
         advice: None,
     }
 }

@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use lock_core::LockError;
 
+use crate::shown::plain;
+
 /// The answer is no: the lock was free, still held, or something was found.
 pub(crate) const NO: u8 = 1;
 /// Wrong arguments.
@@ -55,9 +57,93 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Lock(error) => error.fmt(f),
+            Self::Lock(error) => f.write_str(&said(error)),
             Self::System(text) | Self::Usage(text) | Self::Refused(text) => f.write_str(text),
         }
+    }
+}
+
+/// What the library tells a program to write, and what that is here.
+const OPTIONS: [(&str, &str); 23] = [
+    (" or `memory://`", ""),
+    (
+        "use `reentrant_lock`, if it is a semaphore or a read-write lock, `semaphore` or `rw_lock`",
+        "state `--reentrant`",
+    ),
+    (
+        "choose another key or prefix",
+        "state another key or `--prefix`",
+    ),
+    (
+        "use another name or a prefix",
+        "state another key or `--prefix`",
+    ),
+    (".tls(Tls::new().ca_file(\"ca.pem\"))", "--ca ca.pem"),
+    (".tls(Tls::new().ca_file(..))", "--ca FILE"),
+    (".tls(Tls::new().server_name(..))", "--tls-name NAME"),
+    (
+        ".tls(Tls::new().identity_files(\"client.pem\", \"client.key\"))",
+        "--cert client.pem --cert-key client.key",
+    ),
+    (
+        ".tls(Tls::new().identity_files(..))",
+        "--cert FILE --cert-key FILE",
+    ),
+    (
+        "use `Tls::insecure` with the feature `tls-insecure`",
+        "state `--insecure`",
+    ),
+    (
+        "give it with `.sentinel_password(..)`",
+        "state `--sentinel-password`, or LOCK_SENTINEL_PASSWORD in the environment",
+    ),
+    (".sentinel_password(..)", "--sentinel-password"),
+    (".sentinel_user(..)", "--sentinel-user"),
+    (
+        "set its TLS with `.sentinel_tls(..)`",
+        "state `--plain-sentinels` if it has no TLS",
+    ),
+    ("`quorum_wait`", "`--quorum-wait`"),
+    (
+        "call `begin_quorum` with `anew`",
+        "run `lockctl quorum begin --anew`",
+    ),
+    (
+        "begin the quorum `anew`",
+        "run `lockctl quorum begin --anew`",
+    ),
+    ("call `begin_quorum`", "run `lockctl quorum begin`"),
+    ("`begin_quorum`", "`lockctl quorum begin`"),
+    ("`prefix`", "`--prefix`"),
+    ("`namespace`", "`--namespace`"),
+    ("`command_deadline`", "`--deadline`"),
+    ("and this program names", "and you name"),
+];
+
+/// A text of the library, with the options of lockctl in the place of its calls.
+pub(crate) fn translated(text: &str) -> String {
+    let texts = OPTIONS.iter();
+    texts.fold(text.to_owned(), |text, (call, option)| {
+        text.replace(call, option)
+    })
+}
+
+/// An error of the library. What it says of the number of a semaphore or a latch is for a program, so that is said here.
+pub(crate) fn said(error: &LockError) -> String {
+    match error {
+        LockError::OtherMax { key, in_use, max } => format!(
+            "semaphore `{}` has {in_use} permits on the server, and you name {max}: state `{in_use}` as FROM",
+            plain(key)
+        ),
+        LockError::OtherCount {
+            key,
+            made_for,
+            count,
+        } => format!(
+            "latch `{}` was made for {made_for} counts, and you name {count}: state `--latch {made_for}`",
+            plain(key)
+        ),
+        other => translated(&other.to_string()),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use lock_core::LockInfo;
+use serde_json::json;
 
 use crate::exit::Failure;
 use crate::options::{Inspect, Server};
@@ -11,16 +12,49 @@ use crate::shown;
 pub(crate) async fn run(server: &Server, options: &Inspect) -> Result<ExitCode, Failure> {
     options.lock.hint(server);
     let locks = server.connect().await?;
+    let key = &options.lock.key;
+    if let Some(count) = options.latch {
+        let left = locks.latch(key, count).remaining().await?;
+        latch(options, count, left);
+        return Ok(ExitCode::SUCCESS);
+    }
     let (lock, info) = options.lock.look(&locks).await?;
-    let (key, kind) = (&options.lock.key, lock.kind());
+    let mut kind = lock.kind();
+    let mut leader = None;
+    if options.election {
+        (kind, leader) = ("election", locks.election(key).leader().await?);
+    }
     if options.json {
         let mut shown = shown::lock(key, &info);
         shown["kind"] = info.is_held().then_some(kind).into();
+        if options.election {
+            let leader = leader.map(|it| json!({ "value": it.value(), "term": it.term().get() }));
+            shown["leader"] = leader.into();
+        }
         shown::say(format_args!("{shown:#}"));
-    } else {
-        shown::print(&text(key, kind, &info));
+        return Ok(ExitCode::SUCCESS);
+    }
+    shown::print(text(key, kind, &info));
+    if let Some(leader) = leader {
+        let (value, term) = (shown::plain(leader.value()), leader.term());
+        shown::print(format!("leader      {value}\nterm        {term}\n"));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn latch(options: &Inspect, count: u32, left: u32) {
+    if options.json {
+        let (key, open) = (&options.lock.key, left == 0);
+        let shown =
+            json!({ "key": key, "kind": "latch", "count": count, "left": left, "open": open });
+        shown::say(format_args!("{shown:#}"));
+        return;
+    }
+    let state = if left == 0 { "open" } else { "closed" };
+    let key = options.lock.shown();
+    shown::print(format!(
+        "latch       {key}\nstate       {state}\nleft        {left} of {count}\n"
+    ));
 }
 
 pub(crate) fn text(key: &str, kind: &str, info: &LockInfo) -> String {

@@ -69,9 +69,9 @@ impl OfLock {
     pub(crate) fn hint(&self, server: &Server) {
         let (key, prefix) = (self.shown(), &server.prefix);
         if !self.reentrant && !prefix.is_empty() && self.key.starts_with(prefix.as_str()) {
-            eprintln!(
-                "lockctl: the key is stated without the prefix: this is the lock `{prefix}{key}` on the server"
-            );
+            shown::warn(format_args!(
+                "the key is stated without the prefix: this is the lock `{prefix}{key}` on the server"
+            ));
         }
     }
 

@@ -21,11 +21,25 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::exit::{Failure, USAGE};
-use crate::options::{Cli, Command, Server};
+use crate::options::{Cli, Command, Part, Server};
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
-        Ok(cli) => cli,
+    let is_part = std::env::args_os().nth(1);
+    let is_part = is_part.is_some_and(|word| word == "run-keeper" || word == "run-start");
+    let outcome = if is_part {
+        Part::try_parse().map(|part| match part {
+            Part::RunKeeper(options) => run::keeper::run(&options),
+            Part::RunStart(options) => run::start::run(&options),
+        })
+    } else {
+        Cli::try_parse().map(|cli| match &cli.command {
+            Command::Completions { shell } => pages::completions(*shell),
+            Command::Man => pages::man(),
+            command => with_runtime(&cli.server, command),
+        })
+    };
+    let outcome = match outcome {
+        Ok(outcome) => outcome,
         Err(error) => {
             let _ = error.print();
             // Help and version are no errors.
@@ -33,15 +47,8 @@ fn main() -> ExitCode {
             return ExitCode::from(if is_usage { USAGE } else { 0 });
         }
     };
-    let outcome = match &cli.command {
-        Command::RunKeeper(options) => run::keeper::run(options),
-        Command::RunStart(options) => run::start::run(options),
-        Command::Completions { shell } => pages::completions(*shell),
-        Command::Man => pages::man(),
-        command => with_runtime(&cli.server, command),
-    };
     outcome.unwrap_or_else(|failure| {
-        eprintln!("lockctl: {failure}");
+        shown::warn(format_args!("{failure}"));
         failure.code()
     })
 }
@@ -63,10 +70,7 @@ fn with_runtime(server: &Server, command: &Command) -> Result<ExitCode, Failure>
             Command::Wait(options) => wait::run(server, options).await,
             Command::Quorum(command) => quorum::run(server, command).await,
             Command::Doctor(options) => doctor::run(server, options).await,
-            Command::RunKeeper(_)
-            | Command::RunStart(_)
-            | Command::Completions { .. }
-            | Command::Man => unreachable!("without a runtime"),
+            Command::Completions { .. } | Command::Man => unreachable!("without a runtime"),
         }
     })
 }

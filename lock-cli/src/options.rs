@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use glob::Pattern;
+use glob::{Pattern, PatternError};
 
 use crate::run::Limits;
 
@@ -98,6 +98,16 @@ pub(crate) struct Server {
     pub(crate) plain_sentinels: bool,
 }
 
+/// What `run` starts lockctl as: no commands of users, so that no help, page or completion names them.
+#[derive(Debug, Parser)]
+#[command(name = "lockctl")]
+pub(crate) enum Part {
+    /// The parent of the command of `run`
+    RunKeeper(RunKeeper),
+    /// What becomes the command of `run`
+    RunStart(RunStart),
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Runs a command while it holds a lock
@@ -109,12 +119,6 @@ pub(crate) enum Command {
     /// The environment of the command has `LOCK_KEY` and `LOCK_FENCING_TOKEN`. SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 are
     /// passed on to it. In a terminal, Ctrl-Z stops both; if they are stopped for too long, the lease ends, and the command is killed.
     Run(Run),
-    /// The parent of the command of `run`
-    #[command(hide = true)]
-    RunKeeper(RunKeeper),
-    /// What becomes the command of `run`
-    #[command(hide = true)]
-    RunStart(RunStart),
     /// Lists the held locks
     Ls(Ls),
     /// The held locks, live in the terminal
@@ -151,10 +155,20 @@ pub(crate) struct OfLock {
 #[derive(Debug, Args)]
 pub(crate) struct Ls {
     /// Only keys of this form, as `order:*`
+    #[arg(value_parser = pattern)]
     pub(crate) pattern: Option<Pattern>,
     /// One JSON array
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+/// `**` is `*`: a key has no folders.
+fn pattern(text: &str) -> Result<Pattern, PatternError> {
+    let mut text = text.to_owned();
+    while text.contains("**") {
+        text = text.replace("**", "*");
+    }
+    Pattern::new(&text)
 }
 
 #[derive(Debug, Args)]
@@ -168,6 +182,12 @@ pub(crate) struct Top {
 pub(crate) struct Inspect {
     #[command(flatten)]
     pub(crate) lock: OfLock,
+    /// An election: shows the value and the term of its leader
+    #[arg(long, conflicts_with = "reentrant")]
+    pub(crate) election: bool,
+    /// A latch of this count: shows how many ids are left
+    #[arg(long, value_name = "COUNT", conflicts_with_all = ["reentrant", "election"])]
+    pub(crate) latch: Option<u32>,
     /// One JSON object
     #[arg(long)]
     pub(crate) json: bool,
@@ -232,18 +252,19 @@ pub(crate) struct Doctor {
 pub(crate) struct Wait {
     #[command(flatten)]
     pub(crate) lock: OfLock,
-    /// How long to wait. Default: without limit
+    /// How long to wait, also for a server that is away at the start. Default: without limit, and not for such a server
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Option<Duration>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Run {
-    /// The key of the lock, without the prefix
-    pub(crate) key: String,
+    #[command(flatten)]
+    pub(crate) lock: OfLock,
     #[command(flatten)]
     pub(crate) limits: Limits,
-    /// How long to wait for the lock; `0s` tries once. Default: without limit
+    /// How long to wait for the lock, and before that for a server that is away; `0s` tries once. Default: without limit for the
+    /// lock, and not for the server
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pub(crate) wait: Option<Duration>,
     /// What happens to the command when the lock is lost

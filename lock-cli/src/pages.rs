@@ -1,6 +1,6 @@
 //! What is generated from the command line: completions and a page for `man`.
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::process::ExitCode;
 
 use clap::CommandFactory;
@@ -9,11 +9,13 @@ use clap_mangen::Man;
 
 use crate::exit::Failure;
 use crate::options::Cli;
+use crate::shown;
 
 pub(crate) fn completions(shell: Shell) -> Result<ExitCode, Failure> {
     let mut text = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "lockctl", &mut text);
-    print(&text)
+    shown::print(&text);
+    Ok(ExitCode::SUCCESS)
 }
 
 /// One page: the commands are sections of it.
@@ -21,9 +23,7 @@ pub(crate) fn man() -> Result<ExitCode, Failure> {
     let mut text = Vec::new();
     let command = Cli::command();
     let rendered = Man::new(command.clone()).render(&mut text).and_then(|()| {
-        let commands = command
-            .get_subcommands()
-            .filter(|command| !command.is_hide_set());
+        let commands = command.get_subcommands();
         commands.cloned().try_for_each(|command| {
             let name = command.get_name().to_uppercase();
             writeln!(text, ".SH {name}")?;
@@ -34,11 +34,6 @@ pub(crate) fn man() -> Result<ExitCode, Failure> {
         })
     });
     rendered.map_err(|error| Failure::system("the page", &error))?;
-    print(&text)
-}
-
-fn print(text: &[u8]) -> Result<ExitCode, Failure> {
-    let written = io::stdout().write_all(text);
-    written.map_err(|error| Failure::system("the output", &error))?;
+    shown::print(&text);
     Ok(ExitCode::SUCCESS)
 }

@@ -33,7 +33,12 @@ pub(crate) async fn run(server: &Server, command: &Quorum) -> Result<ExitCode, F
 /// The nodes of the command line, or the URL of all.
 fn named(server: &Server, nodes: &[String]) -> Result<Vec<String>, Failure> {
     if nodes.is_empty() {
-        return Ok(vec![server.url()?.to_owned()]);
+        let url = server.url()?;
+        if !url.contains("+quorum://") {
+            let other = "the URL is not that of a quorum: state `redis+quorum://a,b,c`, or each node, as `redis://a`";
+            return Err(Failure::Refused(other.to_owned()));
+        }
+        return Ok(vec![url.to_owned()]);
     }
     Ok(nodes.to_vec())
 }

@@ -11,22 +11,27 @@ use unicode_width::UnicodeWidthStr;
 use crate::exit::SYSTEM;
 
 /// Prints to stdout. A reader that has gone (`| head`) has seen enough.
-pub(crate) fn print(text: &str) {
+pub(crate) fn print(text: impl AsRef<[u8]>) {
     let mut out = io::stdout();
-    let written = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    let written = out.write_all(text.as_ref()).and_then(|()| out.flush());
     match written {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(0),
         Err(error) => {
-            eprintln!("lockctl: the output: {error}");
+            warn(format_args!("the output: {error}"));
             std::process::exit(i32::from(SYSTEM));
         }
     }
 }
 
+/// Says this on stderr. If nobody can read it, the exit code is left to tell.
+pub(crate) fn warn(line: impl Display) {
+    let _ = writeln!(io::stderr(), "lockctl: {line}");
+}
+
 /// Prints a line to stdout.
 pub(crate) fn say(line: impl Display) {
-    print(&format!("{line}\n"));
+    print(format!("{line}\n"));
 }
 
 /// A time of at least a second in two units, a shorter one in milliseconds.

@@ -90,7 +90,7 @@ pub(crate) fn is_meant(question: &str) -> Result<bool, Failure> {
         let question = "there is no terminal for the question: state `--yes`";
         return Err(Failure::Usage(question.to_owned()));
     }
-    shown::print(&format!("{question} [y/N] "));
+    shown::print(format!("{question} [y/N] "));
     let mut answer = String::new();
     let read = stdin().read_line(&mut answer);
     read.map_err(|error| Failure::system("the terminal", &error))?;

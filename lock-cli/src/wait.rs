@@ -17,7 +17,7 @@ pub(crate) async fn run(server: &Server, options: &Wait) -> Result<ExitCode, Fai
         .timeout
         .and_then(|time| Instant::now().checked_add(time));
     options.lock.hint(server);
-    let locks = server.connect().await?;
+    let locks = server.connect_within(options.timeout).await?;
     loop {
         let looked = options.lock.look(&locks).await;
         let over = match looked {

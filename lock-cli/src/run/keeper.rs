@@ -31,6 +31,7 @@ use super::words::{Cause, Order, Report};
 use super::{pass, this_program};
 use crate::exit::Failure;
 use crate::options::{OnLost, RunKeeper};
+use crate::shown;
 
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// Interval between two looks at processes whose leader has ended.
@@ -230,7 +231,9 @@ impl Keeper {
 
     fn without_lockctl(&mut self) {
         if !self.may_end() {
-            eprintln!("lockctl: lockctl has died: the command goes on without the lock");
+            shown::warn(format_args!(
+                "lockctl has died: the command goes on without the lock"
+            ));
             return;
         }
         let by_lease = self.limits.kill_at(self.deadline);

@@ -21,13 +21,14 @@ mod words;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
+use std::time::Instant;
 
-use lock_core::{LockError, LockGuard, LockManager};
+use lock_core::{LockError, LockGuard, LockManager, Owner};
 
 pub(crate) use self::limits::Limits;
 use self::session::{Outcome, Session};
 use self::signals::Signals;
-use crate::exit::{Failure, LOST, SYSTEM};
+use crate::exit::{Failure, LOST, SYSTEM, said};
 use crate::options::{Run, Server};
 use crate::shown;
 
@@ -48,13 +49,14 @@ fn this_program() -> io::Result<Command> {
 
 pub(crate) async fn run(server: &Server, options: &Run) -> Result<ExitCode, Failure> {
     options.limits.check()?;
+    let began = Instant::now();
     let mut signals = Signals::handle().map_err(|error| Failure::system("no signals", &error))?;
     let locks = tokio::select! {
-        locks = server.connect() => locks?,
+        locks = server.connect_within(options.wait) => locks?,
         number = signals.next() => return Ok(ended_by(number)),
     };
     let guard = tokio::select! {
-        guard = acquire(&locks, options) => guard,
+        guard = acquire(&locks, options, began) => guard,
         number = signals.next() => {
             // The dropped acquisition leaves the queue.
             locks.shutdown(server.deadline).await;
@@ -73,9 +75,25 @@ fn ended_by(signal: i32) -> ExitCode {
     ExitCode::from(128 + signal as u8)
 }
 
-async fn acquire(locks: &LockManager, options: &Run) -> Result<LockGuard, LockError> {
-    let lock = locks.lock(&options.key).ttl(options.limits.ttl);
-    match options.wait {
+/// The time until the server was there is a part of the wait.
+async fn acquire(
+    locks: &LockManager,
+    options: &Run,
+    began: Instant,
+) -> Result<LockGuard, LockError> {
+    let (key, ttl) = (&options.lock.key, options.limits.ttl);
+    let wait = options
+        .wait
+        .map(|wait| wait.saturating_sub(began.elapsed()));
+    if options.lock.reentrant {
+        let lock = locks.reentrant_lock(key).ttl(ttl).owner(&Owner::new());
+        return match wait {
+            Some(limit) => lock.acquire_within(limit).await,
+            None => lock.acquire().await,
+        };
+    }
+    let lock = locks.lock(key).ttl(ttl);
+    match wait {
         Some(limit) => lock.acquire_within(limit).await,
         None => lock.acquire().await,
     }
@@ -84,15 +102,18 @@ async fn acquire(locks: &LockManager, options: &Run) -> Result<LockGuard, LockEr
 async fn hold(options: &Run, guard: LockGuard, signals: &mut Signals) -> Result<ExitCode, Failure> {
     let mut session = Session::begin(options, &guard)
         .map_err(|error| Failure::system("no keeper of the command", &error))?;
-    let key = shown::plain(&options.key);
+    let key = options.lock.shown();
     match session.run(signals).await {
         Outcome::Ended(code) => {
             match guard.release().await {
                 Ok(()) => {}
-                Err(LockError::Lost { reason, .. }) => eprintln!(
-                    "lockctl: the lock `{key}` was lost before the command ended: {reason}"
-                ),
-                Err(error) => eprintln!("lockctl: `{key}` stays locked for its ttl: {error}"),
+                Err(LockError::Lost { reason, .. }) => shown::warn(format_args!(
+                    "the lock `{key}` was lost before the command ended: {reason}"
+                )),
+                Err(error) => shown::warn(format_args!(
+                    "`{key}` stays locked for its ttl: {}",
+                    said(&error)
+                )),
             }
             Ok(ExitCode::from(code))
         }
@@ -100,7 +121,9 @@ async fn hold(options: &Run, guard: LockGuard, signals: &mut Signals) -> Result<
             let reason = reason.map_or("the lease was not renewed in time".to_owned(), |reason| {
                 reason.to_string()
             });
-            eprintln!("lockctl: the lock `{key}` was lost, and the command was ended: {reason}");
+            shown::warn(format_args!(
+                "the lock `{key}` was lost, and the command was ended: {reason}"
+            ));
             Ok(ExitCode::from(LOST))
         }
         Outcome::KeeperDied => {
@@ -109,9 +132,9 @@ async fn hold(options: &Run, guard: LockGuard, signals: &mut Signals) -> Result<
             Err(Failure::System(text.to_owned()))
         }
         Outcome::Unkillable => {
-            eprintln!(
-                "lockctl: the command cannot be ended (does it run as another user, as with sudo?), and may outlive the lock `{key}`"
-            );
+            shown::warn(format_args!(
+                "the command cannot be ended (does it run as another user, as with sudo?), and may outlive the lock `{key}`"
+            ));
             // The end of the manager would release the lock.
             std::process::exit(i32::from(SYSTEM))
         }

@@ -71,7 +71,7 @@ impl<'a> Session<'a> {
             keeper.args(["--on-lost", "warn"]);
         }
         keeper.arg("--").args(&options.command);
-        keeper.env("LOCK_KEY", &options.key);
+        keeper.env("LOCK_KEY", &options.lock.key);
         keeper.env(
             "LOCK_FENCING_TOKEN",
             guard.fencing_token().get().to_string(),
@@ -179,8 +179,10 @@ impl<'a> Session<'a> {
 
     async fn tell_loss(&mut self, reason: LossReason) {
         if self.options.on_lost == OnLost::Warn && self.began() {
-            let key = shown::plain(&self.options.key);
-            eprintln!("lockctl: the lock `{key}` was lost, and the command goes on: {reason}");
+            let key = self.options.lock.shown();
+            shown::warn(format_args!(
+                "the lock `{key}` was lost, and the command goes on: {reason}"
+            ));
             return;
         }
         self.order(Order::Lost).await;

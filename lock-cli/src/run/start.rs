@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 use super::pass;
 use crate::exit::{Failure, NOT_EXECUTABLE, NOT_FOUND};
 use crate::options::RunStart;
+use crate::shown;
 
 pub(crate) fn run(options: &RunStart) -> Result<ExitCode, Failure> {
     if options.with_parent {
@@ -30,7 +31,7 @@ pub(crate) fn run(options: &RunStart) -> Result<ExitCode, Failure> {
         .split_first()
         .ok_or_else(|| Failure::Usage("there is no command".to_owned()))?;
     let error = Command::new(name).args(arguments).exec();
-    eprintln!("lockctl: {}: {error}", name.display());
+    shown::warn(format_args!("{}: {error}", name.display()));
     Ok(ExitCode::from(match error.kind() {
         ErrorKind::NotFound => NOT_FOUND,
         _ => NOT_EXECUTABLE,

@@ -16,7 +16,7 @@ use ratatui::DefaultTerminal;
 use tokio::time::{MissedTickBehavior, interval};
 
 use self::model::{Model, Press, Row, Wish};
-use crate::exit::Failure;
+use crate::exit::{Failure, said};
 use crate::lock::Handle;
 use crate::ls;
 use crate::options::{Server, Top};
@@ -66,7 +66,7 @@ async fn watch(
             listed = &mut looking => {
                 match listed {
                     Ok(listed) => model.update(&listed),
-                    Err(error) => model.said = error.to_string(),
+                    Err(error) => model.said = said(&error),
                 }
                 if let Some(row) = model.open() {
                     look(&mut model, locks, &row).await;
@@ -80,7 +80,7 @@ async fn watch(
                         Wish::Nothing => {}
                         Wish::Look(row) => look(&mut model, locks, &row).await,
                         Wish::Unlock(row) => {
-                            model.said = unlock(locks, &row).await.unwrap_or_else(|error| error.to_string());
+                            model.said = unlock(locks, &row).await.unwrap_or_else(|error| said(&error));
                             again.reset_immediately();
                         }
                     }
@@ -111,7 +111,7 @@ async fn unlock(locks: &LockManager, row: &Row) -> Result<String, LockError> {
 async fn look(model: &mut Model, locks: &LockManager, row: &Row) {
     match of(locks, row).inspect().await {
         Ok(info) => model.looked(row, info),
-        Err(error) => model.said = error.to_string(),
+        Err(error) => model.said = said(&error),
     }
 }
 

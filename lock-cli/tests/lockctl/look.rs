@@ -159,6 +159,94 @@ async fn completions_and_the_page_for_man_name_each_command() {
 }
 
 #[tokio::test]
+async fn what_only_lockctl_starts_is_in_no_completion() {
+    for shell in ["bash", "zsh", "fish"] {
+        let text = says("", &format!("completions {shell}")).await;
+        assert!(
+            !text.contains("run-keeper") && !text.contains("run-start"),
+            "{shell}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_reader_of_a_page_that_has_gone_is_no_error() {
+    for words in ["man", "completions bash"] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = lockctl("", words).stdout(writer).status().await.unwrap();
+        assert_eq!(status.code(), Some(0), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn two_stars_of_a_pattern_are_one() {
+    let server = TestServer::start().await;
+    let locks = manager(&server.url(), "orders-1").await;
+    let _held = locks.lock("order:7").acquire().await.unwrap();
+    for (pattern, found) in [("o**7", 1), ("**", 1), ("***:7", 1), ("b**", 0)] {
+        let listed = json(&server.url(), &format!("ls {pattern}")).await;
+        assert_eq!(listed.as_array().unwrap().len(), found, "{pattern}");
+    }
+}
+
+#[tokio::test]
+async fn a_hash_of_counters_is_not_taken_for_a_reentrant_lock() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let _: i64 = command(&server, "HSET stock:7 count 5").await;
+    let text = says(&url, "inspect --reentrant stock:7").await;
+    assert!(
+        text.contains("state       no lock, but a hash without a ttl\n"),
+        "{text}"
+    );
+    let refused = answer(&url, "unlock --reentrant stock:7 --yes").await;
+    assert_eq!(refused.code, Some(78), "{refused:?}");
+    assert!(
+        refused.err.contains("state another key or `--prefix`"),
+        "{refused:?}"
+    );
+    let left: String = command(&server, "HGET stock:7 count").await;
+    assert_eq!(left, "5");
+}
+
+#[tokio::test]
+async fn an_election_is_shown_with_its_leader_and_a_latch_with_its_count() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let locks = manager(&url, "orders-1").await;
+    assert!(json(&url, "inspect --election chief").await["leader"].is_null());
+    let led = locks.election("chief").campaign("10.0.0.1").await.unwrap();
+    let term = led.term().get();
+    let text = says(&url, "inspect --election chief").await;
+    let leader = format!("leader      10.0.0.1\nterm        {term}\n");
+    assert!(
+        text.contains("kind        election\n") && text.ends_with(&leader),
+        "{text}"
+    );
+    let shown = json(&url, "inspect --election chief").await;
+    let leader = serde_json::json!({ "value": "10.0.0.1", "term": term });
+    assert_eq!(
+        (&shown["leader"], &shown["holder"]),
+        (&leader, &"orders-1".into())
+    );
+
+    let latch = locks.latch("parts", 2);
+    for (id, text) in [
+        ("a", "closed\nleft        1 of 2\n"),
+        ("b", "open\nleft        0 of 2\n"),
+    ] {
+        latch.count_down(id).await.unwrap();
+        let shown = says(&url, "inspect --latch 2 parts").await;
+        assert_eq!(shown, format!("latch       parts\nstate       {text}"));
+    }
+    assert_eq!(json(&url, "inspect --latch 2 parts").await["open"], true);
+    let other = answer(&url, "inspect --latch 3 parts").await;
+    assert_eq!(other.code, Some(78));
+    assert!(other.err.contains("state `--latch 2`"), "{other:?}");
+}
+
+#[tokio::test]
 async fn mistakes_have_their_exit_codes_and_one_sentence() {
     let server = TestServer::start().await;
     let url = server.url();
@@ -183,6 +271,14 @@ async fn mistakes_have_their_exit_codes_and_one_sentence() {
             "braces are allowed only as one non-empty `{tag}`",
         ),
         (&url, "inspect", 64, "<KEY>"),
+        ("memory://", "ls", 78, "inside one process"),
+        ("memory://", "run a -- true", 78, "inside one process"),
+        (
+            "redis+cluster://a",
+            "quorum status",
+            78,
+            "not that of a quorum",
+        ),
     ] {
         let mut command = lockctl(url, words);
         if url.is_empty() {

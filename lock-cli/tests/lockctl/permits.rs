@@ -170,7 +170,11 @@ async fn a_resize_serves_the_waiters_and_asks_before() {
     let _two = timeout(LIMIT, waiting).await.unwrap().unwrap().unwrap();
     let wrong = answer(&url, "resize provider 5 6 --yes").await;
     assert_eq!(wrong.code, Some(78), "{wrong:?}");
-    assert!(wrong.err.contains("has 2 permits"), "{wrong:?}");
+    assert!(
+        wrong.err.contains("has 2 permits on the server"),
+        "{wrong:?}"
+    );
+    assert!(wrong.err.contains("state `2` as FROM"), "{wrong:?}");
     let _held = locks.lock("order:7").acquire().await.unwrap();
     let no_semaphore = answer(&url, "resize order:7 1 2 --yes").await;
     assert_eq!(no_semaphore.code, Some(78), "{no_semaphore:?}");

@@ -414,3 +414,74 @@ async fn a_command_that_is_only_warned_goes_on() {
     stdin.write_all(b"\n").await.unwrap();
     assert_eq!(running.status().await.code(), Some(5));
 }
+
+#[tokio::test]
+async fn a_stderr_that_takes_nothing_changes_no_exit_code() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let gone = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        OwnedFd::from(writer)
+    };
+    let full = || OwnedFd::from(fs::File::options().write(true).open("/dev/full").unwrap());
+    let held = other(&server).await.lock(KEY).acquire().await.unwrap();
+    for stderr in [gone(), full()] {
+        let mut command = under_lock(&url, "--wait 0s", "true");
+        let status = command.stderr(stderr).status().await.unwrap();
+        assert_eq!(status.code(), Some(75));
+    }
+    held.release().await.unwrap();
+    for (options, code) in [("", 80), ("--on-lost warn", 5)] {
+        for stderr in [gone(), full()] {
+            let mut command = under_lock(&url, options, "echo began; read line; exit 5");
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut running = command.stderr(stderr).spawn().unwrap();
+            let mut lines = BufReader::new(running.stdout.take().unwrap()).lines();
+            in_time("it begins", lines.next_line()).await.unwrap();
+            says(&url, "unlock report --yes").await;
+            let mut stdin = running.stdin.take().unwrap();
+            if code == 5 {
+                stdin.write_all(b"\n").await.unwrap();
+            }
+            let status = in_time("it ends", running.wait()).await.unwrap();
+            assert_eq!(status.code(), Some(code), "{options}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn the_wait_for_the_lock_is_also_one_for_the_server() {
+    let mut server = TestServer::start().await;
+    let url = server.url();
+    server.kill();
+    let mut waiting = under_lock(&url, "--wait 30s", "exit 3").spawn().unwrap();
+    let early = tokio::time::timeout(Duration::from_millis(400), waiting.wait()).await;
+    assert!(early.is_err(), "{early:?}");
+    server.restart().await;
+    let status = in_time("it runs", waiting.wait()).await.unwrap();
+    assert_eq!(status.code(), Some(3));
+    server.kill();
+    for words in ["run a --wait 300ms -- true", "wait a --timeout 300ms"] {
+        let began = Instant::now();
+        assert_eq!(answer(&url, words).await.code, Some(69), "{words}");
+        assert!(began.elapsed() >= Duration::from_millis(300), "{words}");
+    }
+}
+
+#[tokio::test]
+async fn a_command_under_a_reentrant_lock_excludes_its_other_holders() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let script = "echo $$ $PPID; read line; exit 4";
+    let mut running = Running::start(&url, "--reentrant", script).await;
+    let lock = other(&server).await.reentrant_lock(KEY);
+    let lock = lock.owner(&lock_core::Owner::new());
+    assert!(lock.try_acquire().await.unwrap().is_none());
+    let busy = answer(&url, "run report --reentrant --wait 0s -- true").await;
+    assert_eq!(busy.code, Some(75), "{busy:?}");
+    let mut stdin = running.lockctl.stdin.take().unwrap();
+    stdin.write_all(b"\n").await.unwrap();
+    assert_eq!(running.status().await.code(), Some(4));
+    assert!(lock.try_acquire().await.unwrap().is_some());
+}
