@@ -375,3 +375,26 @@ async fn ten_thousand_locks_are_listed_in_few_requests() {
     drop(piped.stdout.take());
     assert_eq!(piped.wait().await.unwrap().code(), Some(0));
 }
+
+#[tokio::test]
+async fn a_waiter_that_was_killed_is_listed_until_it_counts_as_dead() {
+    let server = TestServer::start().await;
+    let url = server.url();
+    let locks = manager(&url, "orders-1").await;
+    let _held = locks.lock("order:7").acquire().await.unwrap();
+    let mut waiting = lockctl(&url, "run order:7 -- true").spawn().unwrap();
+    let others = manager(&url, "orders-2").await;
+    let _living = tokio::spawn(others.lock("order:7").acquire());
+    let waiters = async || {
+        json(&url, "inspect order:7").await["waiters"]
+            .as_u64()
+            .unwrap()
+    };
+    eventually("both wait", LIMIT, async || waiters().await == 2).await;
+    waiting.kill().await.unwrap();
+    eventually("one waits", LIMIT, async || waiters().await == 1).await;
+    let shown = json(&url, "inspect order:7").await;
+    assert_eq!(shown["queue"].as_array().unwrap().len(), 1);
+    let queued: i64 = command(&server, "LLEN lock-core:queue:{lock:order:7}").await;
+    assert_eq!(queued, 2, "the server keeps its place");
+}

@@ -1,19 +1,17 @@
 -- The state of a lock at this moment.
 --
--- KEYS  1 lock  2 queue  3 fence
+-- KEYS  1 lock  2 queue  3 waiters  4 fence
 -- Returns {'free', waiters, queue, fence}, {'held', waiters, queue, fence, pttl, client id of the holder, the rest of its token}
--- or {'foreign', waiters, queue, fence, kind}. `queue` has the first 100 waiters, as their tokens without the client ids;
+-- or {'foreign', waiters, queue, fence, kind}. `queue` has those of the first 100 that live, as their tokens without the client ids;
 -- `fence` is the counter.
 --
 -- Atomic because the holder, its ttl and the queue are read together.
 local refusal = read_from_replica(KEYS[1])
 if refusal then return refusal end
-local waiting = redis.call('LLEN', KEYS[2])
--- A user without these rights sees less.
-local queue, fence = redis.pcall('LRANGE', KEYS[2], 0, 99), redis.pcall('GET', KEYS[3])
-if queue.err then queue = {} end
+local waiting, queue = queued(KEYS[2], KEYS[3])
+-- A user without this right sees less.
+local fence = redis.pcall('GET', KEYS[4])
 if not fence or type(fence) == 'table' then fence = '0' end
-for i, token in ipairs(queue) do queue[i] = string.sub(token, ID + 2) end
 
 local holder = redis.pcall('GET', KEYS[1])
 if not holder then return {'free', waiting, queue, fence} end

@@ -1,18 +1,16 @@
 -- The state of a lock that several may hold, at this moment.
 --
--- KEYS  1 lock  2 queue
+-- KEYS  1 lock  2 queue  3 waiters
 -- ARGV  1 kind
 -- Returns {'free', waiters, queue, number}, {'held', waiters, queue, number, used, max, {client id, rest of the token, weight, ms left,
--- ..}} or {'foreign', waiters, queue, number, kind}. `queue` has the first 100 waiters, as their tokens without the client ids; `number`
--- is that of the last grant, 0 if it is not known. There are at most 100 members, those that began first. Of more than 1000 they are
--- any, and `used` may count members that have expired.
+-- ..}} or {'foreign', waiters, queue, number, kind}. `queue` has those of the first 100 waiters that live, as their tokens without the
+-- client ids; `number` is that of the last grant, 0 if it is not known. There are at most 100 members, those that began first. Of more
+-- than 1000 they are any, and `used` may count members that have expired.
 --
 -- Atomic because the members and the queue are read together.
 local refusal = read_from_replica(KEYS[1])
 if refusal then return refusal end
-local waiting, queue = redis.call('LLEN', KEYS[2]), redis.pcall('LRANGE', KEYS[2], 0, 99)
-if queue.err then queue = {} end
-for i, token in ipairs(queue) do queue[i] = string.sub(token, ID + 2) end
+local waiting, queue = queued(KEYS[2], KEYS[3])
 
 local known = redis.pcall('HMGET', KEYS[1], 'lock', 'lock-core:tenure')
 if known.err then

@@ -47,6 +47,7 @@ static INSPECT: Lazy<Script> = script!(
     "quorum inspect",
     "quorum/inspect.lua",
     "prelude.lua",
+    "queued.lua",
     "inspect.lua"
 );
 
@@ -129,7 +130,8 @@ impl Ballot {
     }
 
     pub(super) fn inspect(key: &LockKey) -> Arc<Self> {
-        let keys = [key.lock().into(), queue(key), note(key.namespace())];
+        let [lock, queue, waiters] = beside(key);
+        let keys = [lock, queue, waiters, note(key.namespace())];
         Self::new(&INSPECT, &keys, &[])
     }
 }

@@ -56,7 +56,7 @@ static PASS: Lazy<Script> = script!(
     "pass.lua"
 );
 static EXTEND: Lazy<Script> = script!("extend", "prelude.lua", "extend.lua");
-static INSPECT: Lazy<Script> = script!("inspect", "prelude.lua", "inspect.lua");
+static INSPECT: Lazy<Script> = script!("inspect", "prelude.lua", "queued.lua", "inspect.lua");
 static FORCE_RELEASE: Lazy<Script> = script!(
     "force_release",
     "prelude.lua",
@@ -162,8 +162,7 @@ pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Pars
 }
 
 pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapshot> {
-    let keys = [key.lock().into(), queue(key), store.fence(key)];
-    let value = store.run(&INSPECT, &keys, &[]).await?;
+    let value = store.run(&INSPECT, &keys(store, key), &[]).await?;
     reply::inspected(value)
 }
 

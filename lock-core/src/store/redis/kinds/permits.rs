@@ -47,6 +47,7 @@ static EXTEND: Lazy<Script> = script!(
 static INSPECT: Lazy<Script> = script!(
     "permits inspect",
     "prelude.lua",
+    "queued.lua",
     "permits/state.lua",
     "permits/inspect.lua"
 );
@@ -156,8 +157,10 @@ pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Pars
 }
 
 pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapshot> {
-    let [lock, queue, ..] = keys(store, key);
-    let value = store.run(&INSPECT, &[lock, queue], &[kind(key)]).await?;
+    let [lock, queue, waiters, _] = keys(store, key);
+    let value = store
+        .run(&INSPECT, &[lock, queue, waiters], &[kind(key)])
+        .await?;
     inspected(&value)
 }
 
