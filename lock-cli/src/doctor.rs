@@ -35,7 +35,7 @@ pub(crate) async fn run(server: &Server, options: &Doctor) -> Result<ExitCode, F
         ));
     } else {
         for line in &lines {
-            shown::print(&line.text());
+            shown::print(line.text());
         }
     }
     let is_ill = lines.iter().any(|line| line.severity == Severity::Problem);

@@ -50,6 +50,6 @@ pub(crate) async fn run(server: &Server, options: &Ls) -> Result<ExitCode, Failu
         })
         .collect();
     let head = ["KEY", "KIND", "HOLDER", "HELD", "TTL LEFT", "WAITERS"];
-    shown::print(&shown::table(&head, &rows));
+    shown::print(shown::table(&head, &rows));
     Ok(ExitCode::SUCCESS)
 }

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
         })
     } else {
         Cli::try_parse().map(|cli| match &cli.command {
-            Command::Completions { shell } => pages::completions(*shell),
+            Command::Completions { shell } => Ok(pages::completions(*shell)),
             Command::Man => pages::man(),
             command => with_runtime(&cli.server, command),
         })

@@ -55,7 +55,7 @@ fn show(nodes: &[QuorumNode], as_json: bool) -> ExitCode {
         ));
     } else {
         let rows: Vec<_> = nodes.iter().map(row).collect();
-        shown::print(&shown::table(&["NODE", "CLOCK", "VOTES"], &rows));
+        shown::print(shown::table(&["NODE", "CLOCK", "VOTES"], &rows));
         let ahead = nodes.iter().filter_map(QuorumNode::clock_ahead_ms);
         let (least, most) = (ahead.clone().min(), ahead.max());
         let apart = most.unwrap_or(0) - least.unwrap_or(0);

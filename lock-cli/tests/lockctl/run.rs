@@ -452,7 +452,7 @@ async fn a_stderr_that_takes_nothing_changes_no_exit_code() {
 
 #[tokio::test]
 async fn the_wait_for_the_lock_is_also_one_for_the_server() {
-    let mut server = TestServer::start().await;
+    let server = TestServer::start().await;
     let url = server.url();
     server.kill();
     let mut waiting = under_lock(&url, "--wait 30s", "exit 3").spawn().unwrap();
