@@ -18,7 +18,7 @@ impl Server {
         let url = self.url.as_deref();
         let url = url.ok_or_else(|| Failure::Usage(missing.to_owned()))?;
         if url.starts_with("memory://") {
-            let alone = "locks of `memory://` are inside one process, so that lockctl would exclude nobody and find nothing: state the URL of the server that the programs use";
+            let alone = "locks of `memory://` are inside one process, so that lockctl would exclude no other process and find no lock: state the URL of the server that the programs use";
             return Err(Failure::Refused(alone.to_owned()));
         }
         Ok(url)
