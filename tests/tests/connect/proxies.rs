@@ -183,6 +183,22 @@ async fn a_proxy_that_ends_at_client_setinfo_is_no_hindrance() {
     }
 }
 
+#[tokio::test]
+async fn a_proxy_that_ends_at_hello_can_be_used_with_resp2() {
+    let server = TestServer::start().await;
+    let end: Rule = |request, _| {
+        if request.starts_with("HELLO") {
+            Verdict::End
+        } else {
+            Verdict::Forward
+        }
+    };
+    let proxy = Strict::start(server.addr(), end, "").await;
+    let locks = LockManager::connect(&format!("{}/?protocol=resp2", proxy.url())).await;
+    let locks = locks.unwrap_or_else(|error| panic!("{error}"));
+    assert!(locks.lock("a").try_acquire().await.unwrap().is_some());
+}
+
 /// Says its version as a server with RESP3 does, or in INFO as one of Redis 5.
 async fn refusal_of_version(server: &TestServer, rule: Rule, version: &'static str) -> String {
     let proxy = Strict::start(server.addr(), rule, version).await;
@@ -204,7 +220,7 @@ async fn a_server_that_is_too_old_is_refused_with_its_version() {
     };
     let in_info: Rule = |request, version| match request {
         "HELLO" | "HELLO 3" => Verdict::Refuse("ERR unknown command `HELLO`"),
-        "INFO SERVER" => {
+        "INFO" => {
             let info = format!("# Server\r\nredis_version:{version}\r\n");
             Verdict::Answer(format!("${}\r\n{info}\r\n", info.len()))
         }

@@ -2,12 +2,12 @@
 //! something is wrong.
 //!
 //! It refuses only what would fail later. The mode and the role are known from the reply to HELLO, which the connection has
-//! seen. One script tries the commands of the locks. What is not answered, or refused for another reason, proves nothing.
+//! seen, or from INFO. One script tries the commands of the locks. What is not answered, or refused for another reason, proves nothing.
 
 use std::collections::HashMap;
 use std::io;
 
-use futures_util::future::join5;
+use futures_util::future::join4;
 use once_cell::sync::Lazy;
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
 
@@ -40,17 +40,19 @@ impl Look<'_> {
 
     /// An error if no lock can work with this server.
     pub(super) async fn look(&self) -> RedisResult<()> {
-        let (mut memory, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
-        memory.arg("memory");
+        let (info, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
         hash.arg(&PROBE.hash).arg(0);
         let mut args = vec![Arg::Text(&self.target.namespace)];
         args.extend(self.in_cluster.map(Arg::Text));
         let probe = PROBE.by_text(&[], &args);
-        let asked = (self.ask(&probe), self.ask(&hash), self.ask(&memory));
+        let asked = (self.ask(&probe), self.ask(&hash), self.ask(&info));
         // First, since the next command spends it.
-        let (asking, hello, refused, by_hash, memory) =
-            join5(self.asking(), self.hello(), asked.0, asked.1, asked.2).await;
-        match text(hello.get("mode")) {
+        let (asking, refused, by_hash, info) =
+            join4(self.asking(), asked.0, asked.1, asked.2).await;
+        let info = info.and_then(|info| Ok(from_redis_value::<String>(info)?));
+        let (hello, info) = (self.greeted(), info.unwrap_or_default());
+        let told = |name, in_info| text(hello.get(name)).or_else(|| field(&info, in_info));
+        match told("mode", "redis_mode") {
             Some("sentinel") => return Err(self.is_sentinel().await),
             Some("cluster") if self.in_cluster.is_none() => {
                 return Err(misconfigured(format!(
@@ -68,9 +70,14 @@ impl Look<'_> {
             }
             _ => {}
         }
-        self.check_version(&hello).await?;
-        if matches!(text(hello.get("role")), Some("replica" | "slave")) {
-            return Err(self.is_replica().await);
+        if let Some(version) = told("version", "redis_version").filter(|it| is_too_old(it)) {
+            return Err(misconfigured(format!(
+                "the server at {} has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server",
+                self.at()
+            )));
+        }
+        if matches!(told("role", "role"), Some("replica" | "slave")) {
+            return Err(is_replica(&info));
         }
         let mut missing = match refused {
             Ok(refused) => from_redis_value::<Vec<String>>(refused).unwrap_or_default(),
@@ -92,42 +99,17 @@ impl Look<'_> {
             let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
             return Err(lacks(self.target, &missing));
         }
-        if let Ok(memory) = memory.and_then(|memory| Ok(from_redis_value::<String>(memory)?)) {
-            self.check_memory(&memory);
-        }
+        self.check_memory(&info);
         Ok(())
     }
 
-    /// The reply to HELLO: that of the greeting, or another one where there is none (RESP2). Empty if it was refused.
-    async fn hello(&self) -> HashMap<String, Value> {
+    /// What the greeting has said, under the names of INFO. With RESP2 there is none, and no other HELLO is sent: a proxy may end the
+    /// connection at it.
+    fn greeted(&self) -> HashMap<String, Value> {
         let greeting = self.socket.silence.greeting();
         let greeting = greeting.and_then(|bytes| parse_redis_value(bytes).ok());
-        let hello = match greeting {
-            Some(hello @ Value::Map(_)) => Ok(hello),
-            _ => self.ask(&cmd("HELLO")).await,
-        };
-        let hello = hello.and_then(|hello| Ok(from_redis_value(hello)?));
+        let hello = greeting.and_then(|hello| from_redis_value(hello).ok());
         hello.unwrap_or_default()
-    }
-
-    async fn check_version(&self, hello: &HashMap<String, Value>) -> RedisResult<()> {
-        match self.version(hello).await {
-            Some(version) if is_too_old(&version) => Err(misconfigured(format!(
-                "the server at {} has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server",
-                self.at()
-            ))),
-            _ => Ok(()),
-        }
-    }
-
-    /// Redis 5 has no HELLO.
-    async fn version(&self, hello: &HashMap<String, Value>) -> Option<String> {
-        if !hello.is_empty() {
-            return text(hello.get("version")).map(str::to_owned);
-        }
-        let info = self.ask(cmd("INFO").arg("server")).await.ok()?;
-        let info: String = from_redis_value(info).ok()?;
-        field(&info, "redis_version").map(str::to_owned)
     }
 
     /// The command in front of a request for a slot that moves.
@@ -165,20 +147,6 @@ impl Look<'_> {
         ))
     }
 
-    async fn is_replica(&self) -> RedisError {
-        let mut info = cmd("INFO");
-        info.arg("replication");
-        let info = self.ask(&info).await;
-        let info: String = info
-            .and_then(|info| Ok(from_redis_value(info)?))
-            .unwrap_or_default();
-        let master = field(&info, "master_host").zip(field(&info, "master_port"));
-        let of = master.map_or_else(String::new, |(host, port)| format!(" of {host}:{port}"));
-        let why = format!("it is a replica{of}, and only a master holds locks");
-        // It may be promoted: trying again may help.
-        io::Error::other(why).into()
-    }
-
     fn check_memory(&self, info: &str) {
         let limited = field(info, "maxmemory").is_some_and(|limit| limit != "0");
         if let Some(policy) =
@@ -191,6 +159,14 @@ impl Look<'_> {
             );
         }
     }
+}
+
+fn is_replica(info: &str) -> RedisError {
+    let master = field(info, "master_host").zip(field(info, "master_port"));
+    let of = master.map_or_else(String::new, |(host, port)| format!(" of {host}:{port}"));
+    let why = format!("it is a replica{of}, and only a master holds locks");
+    // It may be promoted: trying again may help.
+    io::Error::other(why).into()
 }
 
 /// A version that cannot be read proves nothing.
