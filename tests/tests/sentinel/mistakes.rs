@@ -86,6 +86,7 @@ async fn a_server_that_is_no_sentinel_is_called_so() {
 
 #[tokio::test]
 async fn sentinels_that_do_not_answer_are_named_with_their_reasons() {
+    let capture = Capture::start();
     let url = "redis+sentinel://127.0.0.1:1,127.0.0.1:2/orders";
     let error = LockManager::connect(url).await.unwrap_err();
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
@@ -94,6 +95,8 @@ async fn sentinels_that_do_not_answer_are_named_with_their_reasons() {
         "the lock server at orders (sentinels 127.0.0.1:1, 127.0.0.1:2) is not available (no sentinel answers: 127.0.0.1:1: \
          Connection refused (os error 111); 127.0.0.1:2: Connection refused (os error 111)): check that it runs and can be reached"
     );
+    // There is no last master to stay with.
+    assert!(!capture.text().contains("last master"));
 }
 
 #[tokio::test]

@@ -66,8 +66,10 @@ impl Watch {
             }
             let mut ask = pin!(self.ask.notified());
             ask.as_mut().enable();
-            let told =
-                self.tell(|link, sentinels| sentinels.failed(&self.target, error, &link.address()));
+            let told = self.tell(|link, sentinels| {
+                let master = link.source.is_known().then(|| link.address());
+                sentinels.failed(&self.target, error, master.as_deref());
+            });
             if told.is_none() {
                 return;
             }

@@ -168,8 +168,8 @@ impl Sentinels {
         votes.all(|named| Some(named) == first) && answer.count() * 2 > of_url.count()
     }
 
-    /// A sentinel has failed.
-    pub(super) fn failed(&self, which: &Target, error: RedisError, master: &str) {
+    /// A sentinel has failed. The master is that of the last answers, if there were any.
+    pub(super) fn failed(&self, which: &Target, error: RedisError, master: Option<&str>) {
         let mut board = lock(&self.board);
         let (sentinel, why) = (&*which.address, said(&error));
         let before = board.find(which).map(|one| {
@@ -182,7 +182,9 @@ impl Sentinels {
                 why,
                 "a sentinel does not answer: the others are asked"
             );
-            if board.failed().is_some() {
+            if let Some(master) = master
+                && board.failed().is_some()
+            {
                 tracing::warn!(
                     master,
                     "no sentinel answers: the client stays with the last master, and learns of a failover only from that server"
