@@ -29,8 +29,11 @@ pub(super) fn label_in(url: &str) -> Result<(Option<String>, String), LockError>
     };
     let mut label = None;
     let others = query.split('&').filter(|part| {
-        let named = part.strip_prefix("node=");
-        label = named.map(str::to_owned).or_else(|| label.take());
+        // A second one stays, and is refused as unknown.
+        let named = part.strip_prefix("node=").filter(|_| label.is_none());
+        if named.is_some() {
+            label = named.map(str::to_owned);
+        }
         named.is_none()
     });
     let others: Vec<_> = others.collect();
@@ -96,6 +99,8 @@ mod tests {
         let (named, url) = label("redis://u:p@a?protocol=resp2&node=b:7");
         assert_eq!(named.as_deref(), Some("b:7"));
         assert_eq!(url, "redis://u:p@a?protocol=resp2");
+        // The second one is refused with the other options.
+        assert_eq!(label("redis://a?node=b&node=c").1, "redis://a?node=c");
         assert_eq!(label("redis://a?node=b").1, "redis://a");
         for wrong in [
             "redis://a?node=",

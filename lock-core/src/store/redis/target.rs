@@ -19,6 +19,10 @@ use crate::base::error::LockError;
 
 const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
 
+/// The options of a URL, for every server and for a Unix socket. A quorum takes its own out before.
+const OPTIONS: [&str; 4] = ["protocol", "db", "user", "pass"];
+const KNOWN: &str = "the URL has an option that is not known, or one twice: the options are `?protocol=resp2` or `resp3`, `node` for a node of a quorum, and `db`, `user` and `pass` for a Unix socket";
+
 /// A server, and how to speak to it.
 pub(in crate::store) struct Target {
     /// Host and port, or the path of the socket.
@@ -64,6 +68,11 @@ impl Target {
         // The redis crate refuses `rediss` without a feature of its own, and TLS is ours.
         let info = format!("{plain}://{rest}").into_connection_info();
         let info = info.map_err(|error| unreadable(&error))?;
+        let is_socket = matches!(info.addr(), ConnectionAddr::Unix(_));
+        let query = rest.split_once('?').map_or("", |(_, query)| query);
+        if !are_known(query, &OPTIONS[..if is_socket { 4 } else { 1 }]) {
+            return Err(LockError::config(KNOWN));
+        }
         // Without TCP_NODELAY a single command can wait for the acknowledgement of the previous one.
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_tcp_settings(tcp);
@@ -80,6 +89,7 @@ impl Target {
             _ => None,
         };
         let settings = info.redis_settings();
+        let resp3 = settings.protocol().supports_resp3() || !query.contains("protocol=");
         let is_given = settings.username().is_some() || settings.password().is_some();
         if config.credentials.is_some() && is_given {
             return Err(LockError::config(
@@ -93,7 +103,7 @@ impl Target {
             namespace: Arc::clone(&config.namespace),
             #[cfg(feature = "tls-rustls")]
             tls,
-            resp3: !(url.contains("protocol=resp2") || url.contains("protocol=2")),
+            resp3,
         })
     }
 }
@@ -199,6 +209,16 @@ pub(super) fn shown(address: &ConnectionAddr) -> Arc<str> {
     }
 }
 
+/// Whether the URL has each of these options at most once, and no others. A part of it is not shown: it may be of a password.
+fn are_known(query: &str, options: &[&str]) -> bool {
+    let mut left = options.to_vec();
+    query.split('&').filter(|it| !it.is_empty()).all(|option| {
+        let name = option.split(['=', '#']).next();
+        let at = left.iter().position(|known| Some(*known) == name);
+        at.map(|at| left.swap_remove(at)).is_some()
+    })
+}
+
 /// Whether there is a comma between the password and the path.
 fn names_several(rest: &str) -> bool {
     let hosts = rest.split(['/', '?', '#']).next().unwrap_or(rest);
@@ -269,6 +289,28 @@ mod tests {
             ),
         ] {
             assert_eq!(said(url), expected, "{url}");
+        }
+    }
+
+    #[test]
+    fn an_option_that_is_not_known_or_is_there_twice_is_refused() {
+        for good in [
+            "redis://h?protocol=resp2",
+            "redis://h/?protocol=resp3&",
+            "redis+unix:///s?db=1&user=u&pass=p&protocol=2",
+        ] {
+            assert!(said(good).starts_with("leads to "), "{good}");
+        }
+        for wrong in [
+            "redis://h?protocl=resp2",
+            "redis://h/1?protocol=resp2&protocol=resp2",
+            "valkey://h?node=a:1",
+            "redis://h?db=1",
+            "redis+unix:///s?db=1&db=2",
+            "unix:///s?s3cret",
+        ] {
+            let expected = format!("lock configuration: {KNOWN}");
+            assert_eq!(said(wrong), expected, "{wrong}");
         }
     }
 
