@@ -520,7 +520,7 @@ async fn a_key_outside_the_pattern_is_a_matter_of_configuration() {
             assert!(
                 error
                     .to_string()
-                    .contains("add a pattern for its keys to the user"),
+                    .ends_with("`ACL SETUSER <user> ~elsewhere:* ~lock-core:*`"),
                 "{error}"
             );
         }

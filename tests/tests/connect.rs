@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use lock_core::{LockError, LockManager};
-use lock_tests::{AclServer, Capture, LIMIT, Sentinel, TestServer};
+use lock_core::{LockError, LockManager, Owner};
+use lock_tests::{AclServer, Capture, LIMIT, Sentinel, TestCluster, TestServer, rights};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
@@ -141,8 +141,8 @@ async fn a_replica_is_unavailable_and_names_its_master() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the lock server at {} is not available (it is a replica of {}, and only a master holds locks): check that it runs and \
-             can be reached",
+            "the lock server at {} is not available (it is a replica of {}, and only a master holds locks): name its master in the URL, \
+             or the sentinels with `redis+sentinel://`, or wait if it is being promoted",
             replica.addr(),
             master.addr()
         )
@@ -163,18 +163,17 @@ async fn missing_rights_are_named_with_the_line_that_gives_them() {
     assert_eq!(
         refused(&acl.url()).await,
         format!(
-            "the user `app` of the server at {at} may not run llen, lindex, lrem, lpop, rpush, which locks need: an administrator \
-             permits it with `ACL SETUSER app +llen +lindex +lrem +lpop +rpush`"
+            "the user `app` of the server at {at} may not run llen, lindex, lrem, lpop, rpush, hgetall, type, which locks need: an \
+             administrator permits it with `ACL SETUSER app +llen +lindex +lrem +lpop +rpush +hgetall +type`"
         )
     );
+    // Without the script that tries them, all are named: as on the page for operators.
     acl.allow(["evalsha"]).await;
-    assert_eq!(
-        refused(&acl.url()).await,
-        format!(
-            "the user `app` of the server at {at} may not run eval, which locks need: an administrator permits it with `ACL SETUSER \
-             app +eval`"
-        )
-    );
+    let [page, ..] = rights();
+    let line = page.commands.join(" +");
+    let error = refused(&acl.url()).await;
+    let end = format!("with `ACL SETUSER app +{line}`");
+    assert!(error.ends_with(&end), "{error}");
     acl.allow(words(&format!("{most} llen lindex lrem lpop rpush")))
         .await;
     let locks = connect(&acl.url()).await.unwrap();
@@ -206,7 +205,122 @@ async fn a_missing_pattern_for_the_keys_is_named_with_the_line_that_gives_it() {
     acl.allow(["@all"]).await;
     let locks = connect(&acl.url()).await.unwrap();
     let said = locks.lock("a").try_acquire().await.unwrap_err().to_string();
-    assert!(said.contains("add a pattern for its keys"), "{said}");
+    let line = "so permit them with `ACL SETUSER <user> ~lock:* ~lock-core:*`";
+    assert!(said.ends_with(line), "{said}");
+}
+
+/// What the log says of the prefix at `connect`, and the text of its error, if any.
+async fn of_prefix(patterns: &'static str, missing: &str) -> (usize, String) {
+    let mut acl = AclServer::start(patterns).await;
+    acl.allow(["@all"]).await;
+    if !missing.is_empty() {
+        acl.admin(&["ACL", "SETUSER", "app", missing]).await;
+    }
+    let capture = Capture::start();
+    let error = connect(&acl.url()).await.err();
+    let sentence = "may not write every key with the prefix of the locks";
+    let warned = capture.text().matches(sentence).count();
+    (warned, error.map_or_else(String::new, |it| it.to_string()))
+}
+
+#[tokio::test]
+async fn a_prefix_that_may_not_be_written_is_a_warning_as_patterns_differ() {
+    for (patterns, warnings) in [
+        ("~lock:* ~lock-core:* &lock-core:*", 0),
+        ("~lock-core:* &lock-core:*", 1),
+        ("%R~lock:* ~lock-core:* &lock-core:*", 1),
+        ("~lock:orders:* ~lock-core:* &lock-core:*", 1),
+    ] {
+        let outcome = of_prefix(patterns, "").await;
+        assert_eq!(outcome, (warnings, String::new()), "{patterns}");
+    }
+    let acl = AclServer::start("~* &*").await;
+    let rights = "on >secret ~lock:orders:* ~lock-core:* &lock-core:* +@all";
+    let mut words = vec!["ACL", "SETUSER", "app"];
+    words.extend(rights.split(' '));
+    let mut acl = acl;
+    acl.admin(&words).await;
+    let locks = connect(&acl.url()).await.unwrap();
+    assert!(
+        locks
+            .lock("orders:1")
+            .try_acquire()
+            .await
+            .unwrap()
+            .is_some()
+    );
+}
+
+#[tokio::test]
+async fn missing_keys_and_commands_are_named_at_once() {
+    let (warned, said) = of_prefix("~none &*", "-@list").await;
+    assert_eq!(warned, 1);
+    let line = "`ACL SETUSER app ~lock-core:* +llen +lindex +lrem +lpop +rpush`";
+    assert!(said.ends_with(line), "{said}");
+    // Also those that are tried on a key that cannot be removed.
+    let (_, said) = of_prefix("~* &*", "-del").await;
+    assert!(said.ends_with("`ACL SETUSER app +del`"), "{said}");
+    let mut acl = AclServer::start("~* &*").await;
+    acl.allow(["@all"]).await;
+    let less = ["-del", "-rpush", "-hset"];
+    acl.admin(&[&["ACL", "SETUSER", "app"][..], &less].concat())
+        .await;
+    let said = refused(&acl.url()).await;
+    assert!(
+        said.ends_with("`ACL SETUSER app +del +rpush +hset`"),
+        "{said}"
+    );
+    assert!(
+        acl.server()
+            .keys()
+            .await
+            .iter()
+            .all(|it| it != "lock-core:probe")
+    );
+}
+
+#[tokio::test]
+async fn a_refused_key_is_answered_with_the_pattern_of_its_lock() {
+    let mut acl = AclServer::start("~lock-core:* &*").await;
+    acl.allow(["@all"]).await;
+    let builder = LockManager::builder().prefix("shop:");
+    let locks = builder.connect(&acl.url()).await.unwrap();
+    let owner = Owner::new();
+    let reentrant = locks.reentrant_lock("order:7").owner(&owner);
+    let refused = [
+        locks.lock("a").try_acquire().await.map(drop).unwrap_err(),
+        reentrant.try_acquire().await.map(drop).unwrap_err(),
+    ];
+    for (error, patterns) in refused
+        .iter()
+        .zip(["~shop:* ~lock-core:*", "~order:7 ~lock-core:*"])
+    {
+        let line = format!("`ACL SETUSER <user> {patterns}`");
+        assert!(error.to_string().ends_with(&line), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_of_a_cluster_over_a_connection_of_the_user_is_called_one() {
+    let cluster = TestCluster::shared().await;
+    let node = cluster.nodes[0].server.connection().await;
+    let locks = LockManager::from_connection(node).unwrap();
+    for key in ["a", "b", "c", "{x}", "{y}"] {
+        let said = locks.lock(key).try_acquire().await.unwrap_err();
+        assert!(matches!(said, LockError::InvalidConfig { .. }), "{said:?}");
+        let advice = "it is a node of a cluster, so connect with `redis+cluster://host1,host2`";
+        assert!(said.to_string().ends_with(advice), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn a_lost_connection_of_the_user_is_advised_to_connect_again() {
+    let server = TestServer::start().await;
+    let connection = server.connection().await;
+    let locks = LockManager::from_connection(connection).unwrap();
+    server.kill();
+    let said = locks.lock("a").try_acquire().await.unwrap_err().to_string();
+    assert!(said.ends_with("as a `ConnectionManager`"), "{said}");
 }
 
 #[tokio::test]
@@ -325,7 +439,8 @@ async fn a_missing_database_and_a_missing_password_have_fitting_advice() {
     for query in ["", "/?protocol=resp2"] {
         let error = refused(&format!("redis://{at}{query}")).await;
         let start = format!("the server at {at} refused (NOAUTH ");
-        let end = "): it asks for a password, so write `redis://user:password@host:port`";
+        let end =
+            "): it asks for a password, so write `user:password@` in front of the host in the URL";
         assert!(error.starts_with(&start) && error.ends_with(end), "{error}");
     }
     assert_eq!(

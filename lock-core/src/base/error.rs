@@ -296,8 +296,11 @@ impl fmt::Display for LossReason {
 #[derive(Clone)]
 pub struct Cause(Arc<Underneath>);
 
+#[derive(Clone)]
 struct Underneath {
     server: Option<Arc<str>>,
+    /// What to do, if that does not follow from the text.
+    advice: Option<&'static str>,
     shown: Box<str>,
     error: Arc<dyn StdError + Send + Sync>,
 }
@@ -312,6 +315,7 @@ impl Cause {
     pub(crate) fn shown_as(shown: &str, error: Arc<dyn StdError + Send + Sync>) -> Self {
         Self(Arc::new(Underneath {
             server: None,
+            advice: None,
             // On one line: the error of a reply parser has several.
             shown: shown.trim_end().replace('\n', ", ").into(),
             error,
@@ -324,23 +328,38 @@ impl Cause {
 
     /// The same cause, at this server.
     pub(crate) fn at(&self, server: &Arc<str>) -> Self {
+        let server = Some(Arc::clone(server));
         Self(Arc::new(Underneath {
-            server: Some(Arc::clone(server)),
-            shown: self.0.shown.clone(),
-            error: Arc::clone(&self.0.error),
+            server,
+            ..(*self.0).clone()
         }))
     }
 
-    /// What to do about it. Redis 6 and a quorum have the code of the server's reply within their text.
-    fn remedy(&self) -> &'static str {
-        let mut words = self.0.shown.split(' ');
-        let remedy = words.find_map(|word| {
-            let code = word.trim_start_matches('-');
-            REMEDIES.iter().find(|(of, _)| *of == code)
-        });
-        remedy.map_or("check that it runs and can be reached", |(_, remedy)| {
-            remedy
+    /// The same cause, with what to do about it unless that is known.
+    pub(crate) fn advised(self, advice: Option<&'static str>) -> Self {
+        if advice.is_none() || self.known_advice().is_some() {
+            return self;
+        }
+        Self(Arc::new(Underneath {
+            advice,
+            ..(*self.0).clone()
+        }))
+    }
+
+    /// What to do about it, unless the server only has to be reached. Redis 6 and a quorum have the code of the server's reply
+    /// within their text.
+    pub(crate) fn known_advice(&self) -> Option<&'static str> {
+        self.0.advice.or_else(|| {
+            let text = format!(" {} ", self.0.shown.replace('-', " "));
+            let known = |of: &str| text.contains(&format!(" {of} "));
+            let remedy = REMEDIES.iter().find(|(of, _)| known(of));
+            remedy.map(|(_, remedy)| *remedy)
         })
+    }
+
+    fn remedy(&self) -> &'static str {
+        let reach = "check that it runs and can be reached";
+        self.known_advice().unwrap_or(reach)
     }
 
     /// Host and port of the server, or the path of its socket. `None` if it is not known
@@ -369,8 +388,19 @@ impl StdError for Cause {
     }
 }
 
+/// What to do about a replica.
+pub(crate) const A_REPLICA: &str = "name its master in the URL, or the sentinels with `redis+sentinel://`, or wait if it is being promoted";
+
+/// An error with what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{said}")]
+pub(crate) struct Advised {
+    pub(crate) said: String,
+    pub(crate) advice: &'static str,
+}
+
 /// What to do about a server that runs and refuses, by the code of its reply.
-const REMEDIES: [(&str, &str); 4] = [
+const REMEDIES: [(&str, &str); 11] = [
     ("OOM", "give the server more memory"),
     (
         "BUSY",
@@ -383,6 +413,28 @@ const REMEDIES: [(&str, &str); 4] = [
     (
         "NOREPLICAS",
         "too few replicas are connected, so connect them or lower `min-replicas-to-write`",
+    ),
+    ("READONLY", A_REPLICA),
+    ("MASTERDOWN", A_REPLICA),
+    (
+        "LOADING",
+        "it loads its data, and answers when it has loaded all",
+    ),
+    (
+        "UNKILLABLE",
+        "a script of another client occupies it and has written, so only `SHUTDOWN NOSAVE` ends the script",
+    ),
+    (
+        "CLUSTERDOWN",
+        "a part of the slots has no master, and `redis-cli --cluster check` shows which",
+    ),
+    (
+        "TRYAGAIN",
+        "the slot is half moved, and `redis-cli --cluster fix` ends that",
+    ),
+    (
+        "max number of clients",
+        "raise its `maxclients`, or end connections that are not used",
     ),
 ];
 
@@ -501,7 +553,15 @@ mod tests {
                 "ERR Error running script (call to f_ab): @user_script:1: -OOM command not allowed",
                 "more memory",
             ),
-            ("LOADING Redis is loading the dataset in memory", "reached"),
+            (
+                "LOADING Redis is loading the dataset in memory",
+                "when it has loaded",
+            ),
+            (
+                "READONLY You can't write against a read only replica.",
+                "name its master",
+            ),
+            ("ERR max number of clients reached", "`maxclients`"),
             ("no reply within 1s", "reached"),
         ] {
             let error = LockError::unavailable(said, None).to_string();

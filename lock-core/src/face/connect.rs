@@ -98,7 +98,7 @@ impl LockManagerBuilder {
         self.start(url).map(LockManager::new)
     }
 
-    fn start(self, url: &str) -> Result<Arc<Engine>, LockError> {
+    fn start(mut self, url: &str) -> Result<Arc<Engine>, LockError> {
         self.check()?;
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         if let Some(name) = url.strip_prefix("memory://") {
@@ -111,6 +111,7 @@ impl LockManagerBuilder {
         if let Some(nodes) = node_urls(url) {
             return self.start_quorum(&texts(nodes));
         }
+        self.redis.prefix = self.config.prefix().whole().into();
         let store = AnyStore::Redis(RedisStore::open(url, &self.config, &self.redis)?);
         Engine::start(self.config, store, clock)
     }
@@ -261,7 +262,9 @@ impl LockManagerBuilder {
 
     fn quorum_store(&self, nodes: &[String]) -> Result<QuorumStore, LockError> {
         let limit = self.config.command_deadline;
-        QuorumStore::open(nodes, &self.quorum, &self.redis, limit)
+        let mut redis = self.redis.clone();
+        redis.prefix = self.config.prefix().whole().into();
+        QuorumStore::open(nodes, &self.quorum, &redis, limit)
     }
 }
 

@@ -93,7 +93,7 @@ async fn sentinels_that_do_not_answer_are_named_with_their_reasons() {
     assert_eq!(
         error.to_string(),
         "the lock server at orders (sentinels 127.0.0.1:1, 127.0.0.1:2) is not available (no sentinel answers: 127.0.0.1:1: \
-         Connection refused (os error 111); 127.0.0.1:2: Connection refused (os error 111)): check that it runs and can be reached"
+         Connection refused (os error 111); 127.0.0.1:2: Connection refused (os error 111)): check that the sentinels run and can be reached"
     );
     // There is no last master to stay with.
     assert!(!capture.text().contains("last master"));

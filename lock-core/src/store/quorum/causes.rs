@@ -37,6 +37,15 @@ impl fmt::Display for NoMajority {
 }
 
 impl Failure {
+    /// What to do about it, if it is more than to reach the node.
+    fn advice(&self) -> Option<&'static str> {
+        match &self.error {
+            StoreError::Ambiguous(cause) | StoreError::NotNow(cause) => cause.known_advice(),
+            StoreError::NotYet(_) => Some("wait until these nodes vote"),
+            StoreError::Misconfigured(_) => Some("repair the nodes that are named"),
+        }
+    }
+
     pub(super) fn why(&self) -> String {
         match &self.error {
             StoreError::Ambiguous(cause)
@@ -57,11 +66,12 @@ pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
     let waits = waiting > 0 && failures.len() - waiting <= nodes - majority(nodes);
     let ambiguous = |failure: &Failure| matches!(failure.error, StoreError::Ambiguous(_));
     let ambiguous = failures.iter().any(ambiguous);
+    let advice = failures.iter().find_map(Failure::advice);
     let no_majority = NoMajority { nodes, failures };
     if hopeless {
         return StoreError::Misconfigured(no_majority.to_string().into());
     }
-    let cause = Cause::new(Arc::new(no_majority));
+    let cause = Cause::new(Arc::new(no_majority)).advised(advice);
     if waits {
         StoreError::NotYet(cause)
     } else if ambiguous {

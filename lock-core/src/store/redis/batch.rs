@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 use tokio::task::yield_now;
 use tokio::time::timeout;
 
-use super::error::{classify, garbled, no_reply};
+use super::error::{garbled, no_reply, outside_a_cluster};
 use super::link::Link;
 use super::script;
 use super::wire::{Arg, Name, fence, queue};
@@ -353,7 +353,7 @@ impl Turn {
             Ok(Err(error)) if !matches!(error.kind(), ErrorKind::Io | ErrorKind::Parse) => {
                 Answers::Nothing
             }
-            Ok(Err(error)) => Answers::Failed(classify(error)),
+            Ok(Err(error)) => Answers::Failed(outside_a_cluster(error)),
             Err(_) => {
                 self.link.went_silent(self.limit);
                 Answers::Failed(StoreError::Ambiguous(no_reply(self.limit)))

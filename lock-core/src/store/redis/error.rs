@@ -1,12 +1,14 @@
 //! Errors of the server and of the socket, sorted by their meaning for a lock.
 
+use std::error::Error;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{ErrorKind, ProtocolVersion, RedisError};
 
-use crate::base::error::Cause;
+use super::wire::Name;
+use crate::base::error::{Advised, Cause};
 use crate::base::time::in_millis;
 use crate::store::{Misconfiguration, StoreError};
 
@@ -44,11 +46,15 @@ const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 /// First words of replies that refuse the client, and not only RESP3.
 const OF_A_CLIENT: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "DENIED"];
 
+/// First words of replies that only a node of a cluster gives.
+const OF_A_NODE: [&str; 5] = ["MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN"];
+const A_NODE: &str = "it is a node of a cluster, so connect with `redis+cluster://host1,host2`";
+
 /// What to do about a refusal, by its code; for any other code the last one.
-const ADVICE: [(&str, &str); 5] = [
+const ADVICE: [(&str, &str); 6] = [
     (
         "NOAUTH ",
-        "it asks for a password, so write `redis://user:password@host:port`",
+        "it asks for a password, so write `user:password@` in front of the host in the URL",
     ),
     ("WRONGPASS ", "check the user and the password in the URL"),
     (
@@ -60,10 +66,18 @@ const ADVICE: [(&str, &str); 5] = [
         "it has no database of the number in the URL, so leave out `/db` or name another",
     ),
     (
+        "DENIED ",
+        "it is in protected mode, so give it a password, or a user in its ACL file",
+    ),
+    (
         "",
-        "check the password, the ACL rules and that it is a Redis or Valkey master",
+        "check its ACL rules, and that it is a Redis or Valkey master",
     ),
 ];
+
+/// What to do about a connection of the user that is not authenticated, or is lost.
+const USERS_LOGIN: &str = "give `from_connection` a connection that is authenticated";
+const USERS_OWN: &str = "check that its server runs, and give `from_connection` a connection that connects again, as a `ConnectionManager`";
 
 /// The text in front of the Lua error of a script that does not compile.
 const COMPILING: &str = "Error compiling script ";
@@ -91,6 +105,50 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
                 refused(&text)
             }
         }
+    }
+}
+
+/// The same where no cluster is meant: a node of one is named.
+pub(super) fn outside_a_cluster(error: RedisError) -> StoreError {
+    if OF_A_NODE.contains(&error.code().unwrap_or_default()) && !is_made_up(&error) {
+        let advice = A_NODE.to_owned();
+        return refused_with(said(&error), advice);
+    }
+    classify(error)
+}
+
+/// The same over a connection of the user, which has no URL.
+pub(super) fn over_users(error: RedisError) -> StoreError {
+    let is_login = refuses_credentials(&error);
+    match outside_a_cluster(error) {
+        StoreError::NotNow(cause) => StoreError::NotNow(cause.advised(Some(USERS_OWN))),
+        StoreError::Ambiguous(cause) => StoreError::Ambiguous(cause.advised(Some(USERS_OWN))),
+        StoreError::Misconfigured(Misconfiguration::Refused { said, .. }) if is_login => {
+            refused_with(said, USERS_LOGIN.to_owned())
+        }
+        other => other,
+    }
+}
+
+/// A refusal of keys names the patterns of all keys of the request.
+pub(super) fn with_patterns(error: StoreError, keys: &[Name<'_>], prefix: &str) -> StoreError {
+    match error {
+        StoreError::Misconfigured(Misconfiguration::Refused { said, server, .. })
+            if is_about_keys(&said) =>
+        {
+            let mut patterns: Vec<_> = keys.iter().map(|key| key.pattern(prefix)).collect();
+            patterns.dedup();
+            let advice = format!(
+                "the user may not use its keys, so permit them with `ACL SETUSER <user> ~{}`",
+                patterns.join(" ~")
+            );
+            StoreError::Misconfigured(Misconfiguration::Refused {
+                server,
+                said,
+                advice,
+            })
+        }
+        other => other,
     }
 }
 
@@ -154,10 +212,15 @@ fn refused(said: &str) -> StoreError {
     let advice = ADVICE.iter().find(|(code, _)| said.starts_with(code));
     let advice = advice.map_or("", |(_, advice)| advice);
     let right = said.strip_prefix("NOPERM ").and_then(missing_right);
+    refused_with(said.to_owned(), right.unwrap_or_else(|| advice.to_owned()))
+}
+
+fn refused_with(said: String, advice: String) -> StoreError {
+    let server = None;
     StoreError::Misconfigured(Misconfiguration::Refused {
-        server: None,
-        said: said.to_owned(),
-        advice: right.unwrap_or_else(|| advice.to_owned()),
+        server,
+        said,
+        advice,
     })
 }
 
@@ -168,11 +231,6 @@ pub(super) fn is_about_keys(refusal: &str) -> bool {
 
 /// What a refusal says that the user may not do, as advice.
 fn missing_right(refusal: &str) -> Option<String> {
-    if is_about_keys(refusal) {
-        return Some(
-            "add a pattern for its keys to the user, as `ACL SETUSER <user> ~lock:*`".to_owned(),
-        );
-    }
     let (_, quoted) = refusal.split_once("run the '")?;
     let (command, _) = quoted.split_once('\'')?;
     Some(format!("permit it with `ACL SETUSER <user> +{command}`"))
@@ -225,8 +283,21 @@ pub(super) fn fault_of_script(wrong: &Misconfiguration) -> Option<String> {
 }
 
 fn cause(error: RedisError) -> Cause {
-    let shown = said(&error);
-    Cause::shown_as(&shown, Arc::new(error))
+    let (shown, advised) = (said(&error), error.source().and_then(io_error));
+    let advised = advised.and_then(|error| error.get_ref()?.downcast_ref::<Advised>());
+    let advice = advised.map(|it| it.advice);
+    Cause::shown_as(&shown, Arc::new(error)).advised(advice)
+}
+
+/// The `redis` crate keeps its causes in an `Arc`.
+pub(super) fn io_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
+    let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>();
+    shared.map_or_else(|| cause.downcast_ref(), |shared| shared.downcast_ref())
+}
+
+/// An error that may end by itself, with what to do about it.
+pub(super) fn advised(said: String, advice: &'static str) -> RedisError {
+    io::Error::other(Advised { said, advice }).into()
 }
 
 pub(in crate::store) fn no_reply(limit: Duration) -> Cause {

@@ -4,23 +4,11 @@ use redis::{Cmd, Value, cmd, from_redis_value};
 
 use super::error::garbled;
 use super::reply::Parsed;
+use super::wire::beginning_with;
 use crate::store::Cursor;
 
 /// Number of keys that the server looks at for one page.
 const KEYS: u32 = 500;
-
-/// The pattern of the names that begin so.
-pub(super) fn beginning_with(prefix: &str) -> String {
-    let mut pattern = String::with_capacity(prefix.len() + 1);
-    for c in prefix.chars() {
-        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
-            pattern.push('\\');
-        }
-        pattern.push(c);
-    }
-    pattern.push('*');
-    pattern
-}
 
 /// Asks for the values of a type whose names begin so, from this cursor on.
 pub(super) fn page(prefix: &str, of_type: &str, cursor: u64) -> Cmd {

@@ -5,19 +5,21 @@
 //! seen, or from INFO. One script tries the commands of the locks. What is not answered, or refused for another reason, proves nothing.
 
 use std::collections::HashMap;
-use std::io;
 
 use futures_util::future::join4;
 use once_cell::sync::Lazy;
 use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
 
-use super::error::misconfigured;
-use super::list::beginning_with;
+use super::error::{advised, misconfigured};
 use super::reply::text;
 use super::script::{Script, script};
 use super::socket::Socket;
 use super::target::Target;
-use super::wire::Arg;
+use super::wire::{Arg, beginning_with};
+use crate::base::error::A_REPLICA;
+
+/// The commands of a lock. A user who may not run the script that tries them is told all of them.
+const ALL: &str = "eval evalsha exists get set del type pttl pexpire time llen lindex lpop rpush lrem hset hdel hlen hmget hgetall publish subscribe unsubscribe";
 
 static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 
@@ -42,7 +44,8 @@ impl Look<'_> {
     pub(super) async fn look(&self) -> RedisResult<()> {
         let (info, mut hash) = (cmd("INFO"), cmd("EVALSHA"));
         hash.arg(&PROBE.hash).arg(0);
-        let mut args = vec![Arg::Text(&self.target.namespace)];
+        let names = [&self.target.namespace, &self.target.prefix];
+        let mut args: Vec<_> = names.map(|name| Arg::Text(name)).into();
         args.extend(self.in_cluster.map(Arg::Text));
         let probe = PROBE.by_text(&[], &args);
         let asked = (self.ask(&probe), self.ask(&hash), self.ask(&info));
@@ -52,24 +55,7 @@ impl Look<'_> {
         let info = info.and_then(|info| Ok(from_redis_value::<String>(info)?));
         let (hello, info) = (self.greeted(), info.unwrap_or_default());
         let told = |name, in_info| text(hello.get(name)).or_else(|| field(&info, in_info));
-        match told("mode", "redis_mode") {
-            Some("sentinel") => return Err(self.is_sentinel().await),
-            Some("cluster") if self.in_cluster.is_none() => {
-                return Err(misconfigured(format!(
-                    "the server at {} is a node of a cluster: write `redis+cluster://{}`, and name other nodes as well",
-                    self.at(),
-                    self.at()
-                )));
-            }
-            Some("standalone") if self.in_cluster.is_some() => {
-                return Err(misconfigured(format!(
-                    "the server at {} is no node of a cluster: write `redis://{}`",
-                    self.at(),
-                    self.at()
-                )));
-            }
-            _ => {}
-        }
+        self.check_kind(told("mode", "redis_mode")).await?;
         if let Some(version) = told("version", "redis_version").filter(|it| is_too_old(it)) {
             return Err(misconfigured(format!(
                 "the server at {} has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server",
@@ -81,12 +67,14 @@ impl Look<'_> {
         }
         let mut missing = match refused {
             Ok(refused) => from_redis_value::<Vec<String>>(refused).unwrap_or_default(),
-            Err(error) if is_no_right(&error) => vec!["eval".to_owned()],
+            Err(error) if is_no_right(&error) => ALL.split(' ').map(str::to_owned).collect(),
             Err(error) if proves(&error) => return Err(error),
             Err(_) => Vec::new(),
         };
         match by_hash {
-            Err(error) if is_no_right(&error) => missing.push("evalsha".to_owned()),
+            Err(error) if is_no_right(&error) && !missing.iter().any(|it| it == "evalsha") => {
+                missing.push("evalsha".to_owned());
+            }
             Err(error) if proves(&error) => return Err(error),
             _ => {}
         }
@@ -95,12 +83,34 @@ impl Look<'_> {
         {
             missing.push("asking".to_owned());
         }
+        if let Some(at) = missing.iter().position(|word| word == "%") {
+            missing.remove(at);
+            self.warn_of_prefix();
+        }
         if !missing.is_empty() {
             let missing: Vec<&str> = missing.iter().map(String::as_str).collect();
             return Err(lacks(self.target, &missing));
         }
         self.check_memory(&info);
         Ok(())
+    }
+
+    /// Whether a lock can be on a server of this kind.
+    async fn check_kind(&self, mode: Option<&str>) -> RedisResult<()> {
+        match mode {
+            Some("sentinel") => Err(self.is_sentinel().await),
+            Some("cluster") if self.in_cluster.is_none() => Err(misconfigured(format!(
+                "the server at {} is a node of a cluster: write `redis+cluster://{}`, and name other nodes as well",
+                self.at(),
+                self.at()
+            ))),
+            Some("standalone") if self.in_cluster.is_some() => Err(misconfigured(format!(
+                "the server at {} is no node of a cluster: write `redis://{}`",
+                self.at(),
+                self.at()
+            ))),
+            _ => Ok(()),
+        }
     }
 
     /// What the greeting has said, under the names of INFO. With RESP2 there is none, and no other HELLO is sent: a proxy may end the
@@ -147,6 +157,17 @@ impl Look<'_> {
         ))
     }
 
+    /// The patterns of the user may be narrower than the prefix, and cover its locks.
+    fn warn_of_prefix(&self) {
+        let (user, prefix) = (self.target.user(), beginning_with(&self.target.prefix));
+        tracing::warn!(
+            server = self.at(),
+            user,
+            prefix,
+            "the user may not write every key with the prefix of the locks: a lock outside of its patterns is refused"
+        );
+    }
+
     fn check_memory(&self, info: &str) {
         let limited = field(info, "maxmemory").is_some_and(|limit| limit != "0");
         if let Some(policy) =
@@ -166,7 +187,7 @@ fn is_replica(info: &str) -> RedisError {
     let of = master.map_or_else(String::new, |(host, port)| format!(" of {host}:{port}"));
     let why = format!("it is a replica{of}, and only a master holds locks");
     // It may be promoted: trying again may help.
-    io::Error::other(why).into()
+    advised(why, A_REPLICA)
 }
 
 /// A version that cannot be read proves nothing.
@@ -182,29 +203,33 @@ fn is_too_old(version: &str) -> bool {
 pub(super) fn lacks(target: &Target, missing: &[&str]) -> RedisError {
     let user = &*target.user();
     let at = &target.address;
-    let unknown: Vec<_> = missing
-        .iter()
-        .filter_map(|word| word.strip_prefix('?'))
-        .collect();
-    misconfigured(if !unknown.is_empty() {
-        format!(
-            "the server at {at} does not know {}, which locks need: it was renamed or disabled (`rename-command` in its settings)",
-            unknown.join(", ")
-        )
-    } else if missing.contains(&"~") {
-        let keys = ours(target);
-        format!(
-            "the user `{user}` of the server at {at} may not use the keys `{keys}`, which locks need: an administrator permits it with \
-             `ACL SETUSER {user} ~{keys}`"
-        )
-    } else {
-        format!(
-            "the user `{user}` of the server at {at} may not run {}, which locks need: an administrator permits it with \
-             `ACL SETUSER {user} +{}`",
-            missing.join(", "),
-            missing.join(" +")
-        )
-    })
+    let (unknown, known): (Vec<&str>, Vec<&str>) =
+        missing.iter().partition(|word| word.starts_with('?'));
+    let (keys, commands): (Vec<&str>, Vec<&str>) = known.iter().partition(|word| **word == "~");
+    let line = commands.iter().map(|command| format!("+{command}"));
+    let (mut what, mut line) = (Vec::new(), line.collect::<Vec<_>>());
+    if !keys.is_empty() {
+        what.push(format!("may not use the keys `{}`", ours(target)));
+        line.insert(0, format!("~{}", ours(target)));
+    }
+    if !commands.is_empty() {
+        what.push(format!("may not run {}", commands.join(", ")));
+    }
+    let mut sentences = Vec::new();
+    if !unknown.is_empty() {
+        let unknown = unknown.join(", ").replace('?', "");
+        sentences.push(format!(
+            "the server at {at} does not know {unknown}, which locks need: it was renamed or disabled (`rename-command` in its settings)"
+        ));
+    }
+    if !what.is_empty() {
+        sentences.push(format!(
+            "the user `{user}` of the server at {at} {}, which locks need: an administrator permits it with `ACL SETUSER {user} {}`",
+            what.join(" and "),
+            line.join(" ")
+        ));
+    }
+    misconfigured(sentences.join("; "))
 }
 
 /// What to do about a refused subscription, if the user may not use our channels.

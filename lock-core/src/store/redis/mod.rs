@@ -42,8 +42,8 @@ use futures_util::future::{BoxFuture, join_all};
 use tokio::time::timeout;
 
 pub(super) use self::endpoint::Endpoint;
-use self::error::no_reply;
 pub(super) use self::error::{classify, garbled};
+use self::error::{no_reply, over_users};
 pub(super) use self::examine::unreachable;
 pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::GuardedCall;
@@ -143,7 +143,7 @@ impl Store for RedisStore {
                 let request = connection.request(page(cursor.on_node));
                 let answer = timeout(self.limit, request).await;
                 let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
-                list::read(answer.map_err(classify)?, cursor)?
+                list::read(answer.map_err(over_users)?, cursor)?
             }
         };
         let keys = names.iter();

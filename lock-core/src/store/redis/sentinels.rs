@@ -1,6 +1,5 @@
 //! The sentinels of a master: what each has answered, and what they say together.
 
-use std::io;
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::error::{is_misconfigured, said};
+use super::error::{advised, is_misconfigured, said};
 use super::named::{Agreement, Named, agreement};
 use super::target::Target;
 use crate::base::sync::lock;
@@ -267,7 +266,11 @@ impl Board {
             .map(|(at, error)| format!("{at}: {}", said(error)))
             .collect();
         let each = each.join("; ");
-        Some(io::Error::other(format!("no sentinel answers: {each}")).into())
+        let why = format!("no sentinel answers: {each}");
+        Some(advised(
+            why,
+            "check that the sentinels run and can be reached",
+        ))
     }
 }
 

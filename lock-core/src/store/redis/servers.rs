@@ -9,8 +9,8 @@ use redis::Value;
 use tokio::time::{Instant, timeout};
 
 use super::cluster::{self, Cluster, Node};
-use super::endpoint::{Call, Endpoint, Purpose};
-use super::error::{classify, no_reply};
+use super::endpoint::{Call, CallFailure, Endpoint, Purpose};
+use super::error::{no_reply, outside_a_cluster, over_users, with_patterns};
 use super::script::Script;
 use super::settings::RedisConfig;
 use super::source::Source;
@@ -36,6 +36,8 @@ pub(crate) struct RedisStore {
     /// The channel on which this client receives grants.
     channel: OnceCell<String>,
     namespace: Arc<str>,
+    /// In front of the key of an exclusive lock, with the namespace.
+    pub(super) prefix: Arc<str>,
 }
 
 /// What carries the requests.
@@ -81,6 +83,7 @@ impl RedisStore {
             polls_for: polls_for(config),
             channel: OnceCell::new(),
             namespace: Arc::clone(&config.namespace),
+            prefix: config.prefix().whole().into(),
         }
     }
 
@@ -213,18 +216,22 @@ impl RedisStore {
         let result = match &self.servers {
             Servers::One(endpoint) => {
                 let answer = endpoint.run(call, limit, false).await;
-                answer.map_err(|none| none.into_error(limit))
+                answer.map_err(|none| match none {
+                    CallFailure::Error(error) => outside_a_cluster(error),
+                    silence @ CallFailure::Silence => silence.into_error(limit),
+                })
             }
             Servers::Cluster(cluster) => Box::pin(cluster.run(call)).await,
             Servers::User(connection) => {
                 let request = |command| connection.request(command);
                 let answer = call.script.run(call.keys, call.args, request);
                 match timeout(limit, answer).await {
-                    Ok(answer) => answer.map_err(classify),
+                    Ok(answer) => answer.map_err(over_users),
                     Err(_) => Err(StoreError::Ambiguous(no_reply(limit))),
                 }
             }
         };
+        let result = result.map_err(|error| with_patterns(error, call.keys, &self.prefix));
         if let Some(started) = started {
             let micros = started.elapsed().as_micros() as u64;
             tracing::trace!(

@@ -12,6 +12,8 @@ use crate::base::tls::Tls;
 pub(crate) struct RedisConfig {
     /// In front of every name on a server.
     pub(crate) namespace: Arc<str>,
+    /// In front of the key of an exclusive lock, with the namespace.
+    pub(crate) prefix: Arc<str>,
     #[cfg(feature = "tls-rustls")]
     pub(crate) tls: Option<Tls>,
     pub(crate) sentinel: SentinelConfig,

@@ -10,6 +10,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 #[cfg(feature = "tls-rustls")]
 use std::time::Duration;
 
+#[cfg(feature = "tls-rustls")]
+use super::error::io_error;
 use super::error::{is_reply, misconfigured, no_resp3, refuses_hello};
 use super::silence::{Heard, Silence};
 use super::stranger::{self, Stranger};
@@ -201,13 +203,6 @@ where
         });
         why.unwrap_or(error)
     })
-}
-
-/// The `redis` crate keeps its causes in an `Arc`.
-#[cfg(feature = "tls-rustls")]
-fn io_error<'a>(cause: &'a (dyn Error + 'static)) -> Option<&'a io::Error> {
-    let shared = cause.downcast_ref::<Arc<dyn Error + Send + Sync>>();
-    shared.map_or_else(|| cause.downcast_ref(), |shared| shared.downcast_ref())
 }
 
 /// Resolves if the port answers without TLS: it may never answer a handshake.

@@ -4,11 +4,11 @@
 //! majority of the sentinels names another one. An older epoch is followed only if all sentinels were set up anew.
 
 use std::cmp::Ordering;
-use std::io;
 use std::sync::{Arc, Mutex};
 
 use redis::{ConnectionAddr, RedisResult};
 
+use super::error::advised;
 use super::named::{Agreement, Named};
 use super::sentinels::Sentinels;
 use super::target::Target;
@@ -16,6 +16,8 @@ use crate::base::sync::lock;
 
 /// Channel on which each sentinel names the master, on every server of that master.
 pub(super) const HELLO: &str = "__sentinel__:hello";
+
+const SENTINELS: &str = "see `SENTINEL MASTERS` at each sentinel, and correct what it monitors";
 
 /// Who names a master.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd)]
@@ -189,7 +191,7 @@ impl Source {
                     Agreement::On(named) => drop(self.hear(&named, By::Majority)),
                     Agreement::Split(why) => {
                         let why = format!("the sentinels contradict each other: {why}");
-                        return Err(io::Error::other(why).into());
+                        return Err(advised(why, SENTINELS));
                     }
                     Agreement::None => {}
                 }
@@ -197,7 +199,8 @@ impl Source {
         }
         let state = lock(&self.state);
         if self.sentinels.is_some() && state.followed.is_none() {
-            return Err(io::Error::other("the sentinels name no master that can be used").into());
+            let why = "the sentinels name no master that can be used";
+            return Err(advised(why.to_owned(), SENTINELS));
         }
         Ok(Arc::clone(state.target(&self.url)))
     }

@@ -1,6 +1,5 @@
 //! Where a URL leads: its parts, checked, and what is wrong with it.
 
-use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,12 +9,14 @@ use redis::{
 };
 use tokio::time::Instant;
 
-use super::error::{refuses_credentials, said};
+use super::error::{advised, refuses_credentials, said};
 use super::settings::RedisConfig;
 #[cfg(feature = "tls-rustls")]
 use super::tls::TlsClient;
 use crate::base::credentials::{Credentials, Provider};
 use crate::base::error::LockError;
+
+const PROVIDER: &str = "check what the provider of credentials gives";
 
 const SCHEMES: &str = "`redis://host:port`, `rediss://host:port` (TLS), `redis+unix:///path`, `redis+sentinel://s1,s2,s3/name`, `redis+cluster://h1,h2`, `redis+quorum://a,b,c` or `memory://`";
 
@@ -35,6 +36,8 @@ pub(in crate::store) struct Target {
     credentials: Option<Provider>,
     /// In front of every name there.
     pub(in crate::store) namespace: Arc<str>,
+    /// In front of the key of an exclusive lock, with the namespace.
+    pub(super) prefix: Arc<str>,
     /// Whether the URL permits RESP3. With RESP2 no messages arrive, so waiters poll.
     pub(super) resp3: bool,
 }
@@ -65,6 +68,16 @@ impl Target {
                 "a URL with TLS has no part after `#`: use `Tls::insecure` with the feature `tls-insecure`, in tests only",
             ));
         }
+        Self::read(plain, rest, is_tls, config)
+    }
+
+    /// The parts of a URL that leads to one server.
+    fn read(
+        plain: &str,
+        rest: &str,
+        is_tls: bool,
+        config: &RedisConfig,
+    ) -> Result<Self, LockError> {
         // The redis crate refuses `rediss` without a feature of its own, and TLS is ours.
         let info = format!("{plain}://{rest}").into_connection_info();
         let info = info.map_err(|error| unreadable(&error))?;
@@ -101,6 +114,7 @@ impl Target {
             info,
             credentials: config.credentials.clone(),
             namespace: Arc::clone(&config.namespace),
+            prefix: Arc::clone(&config.prefix),
             #[cfg(feature = "tls-rustls")]
             tls,
             resp3,
@@ -126,6 +140,7 @@ impl Target {
             info: self.info.clone().set_addr(address),
             credentials: self.credentials.clone(),
             namespace: Arc::clone(&self.namespace),
+            prefix: Arc::clone(&self.prefix),
             resp3: self.resp3,
         })
     }
@@ -149,7 +164,7 @@ impl Target {
         loop {
             // The caller, which waits as long as for a connection, is to hear of it.
             let given = provider.credentials(limit.mul_f64(0.9), refused.as_ref());
-            let given = given.await.map_err(io::Error::other)?;
+            let given = given.await.map_err(|why| advised(why, PROVIDER))?;
             let settings = settings.clone().set_username(&given.user);
             let made = connect(settings.set_password(&given.password)).await;
             match made {
@@ -159,10 +174,10 @@ impl Target {
                 }
                 Err(error) if refuses_credentials(&error) => {
                     let why = said(&error);
-                    return Err(io::Error::other(format!(
-                        "it refuses the credentials of the provider ({why})"
-                    ))
-                    .into());
+                    return Err(advised(
+                        format!("it refuses the credentials of the provider ({why})"),
+                        PROVIDER,
+                    ));
                 }
                 made => {
                     let made = made?;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::key::{Announced, LockKey};
+use crate::base::key::{Announced, LockKey, RESERVED};
 use crate::base::kind::Kind;
 use crate::base::token::ClientId;
 use crate::store::{Events, Grant, Renewal};
@@ -29,9 +29,40 @@ impl<'a> Name<'a> {
         end
     }
 
+    /// The pattern of an ACL for names of its kind: for a lock without the prefix, its own name.
+    pub(super) fn pattern(self, prefix: &str) -> String {
+        match self.0 {
+            ["", "", name] if !prefix.is_empty() && name.starts_with(prefix) => {
+                beginning_with(prefix)
+            }
+            ["", "", name] => exactly(name),
+            [namespace, ours, _] if ours.starts_with(RESERVED) => {
+                beginning_with(&[namespace, RESERVED].concat())
+            }
+            [namespace, ours, _] => beginning_with(&[namespace, ours].concat()),
+        }
+    }
+
     pub(super) fn len(self) -> usize {
         self.0.map(str::len).iter().sum()
     }
+}
+
+/// The pattern of the names that begin so.
+pub(super) fn beginning_with(prefix: &str) -> String {
+    exactly(prefix) + "*"
+}
+
+/// The pattern of this name.
+pub(super) fn exactly(name: &str) -> String {
+    let mut pattern = String::with_capacity(name.len() + 1);
+    for c in name.chars() {
+        if matches!(c, '*' | '?' | '[' | ']' | '\\' | '^') {
+            pattern.push('\\');
+        }
+        pattern.push(c);
+    }
+    pattern
 }
 
 /// A name of the user's.

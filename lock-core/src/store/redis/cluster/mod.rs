@@ -78,15 +78,11 @@ struct Route {
 struct Unserved(usize);
 
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "no node that answers serves any slot: the cluster has to be created, with `redis-cli --cluster create`"
-)]
+#[error("no node that answers serves any slot")]
 struct NoSlots;
 
 #[derive(Debug, thiserror::Error)]
-#[error(
-    "the slot of this lock is half moved to another node: end that with `redis-cli --cluster fix`"
-)]
+#[error("the slot of this lock is half moved to another node")]
 struct HalfMoved;
 
 impl Cluster {
@@ -251,7 +247,7 @@ impl Cluster {
             match admitted {
                 Ok(tries) => return Ok(tries),
                 Err(at) if at < end => sleep_until(at).await,
-                Err(_) => return Err(StoreError::NotNow(Cause::new(Arc::new(HalfMoved)))),
+                Err(_) => return Err(half_moved()),
             }
         }
     }
@@ -392,16 +388,24 @@ fn unconfirmed() -> RedisError {
 }
 
 fn no_slots() -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(NoSlots)))
+    let cause = Cause::new(Arc::new(NoSlots));
+    let create = "create the cluster with `redis-cli --cluster create`";
+    StoreError::NotNow(cause.advised(Some(create)))
+}
+
+fn half_moved() -> StoreError {
+    let cause = Cause::new(Arc::new(HalfMoved));
+    StoreError::NotNow(cause.advised(Some("end that with `redis-cli --cluster fix`")))
 }
 
 fn unserved(slot: usize) -> StoreError {
-    StoreError::NotNow(Cause::new(Arc::new(Unserved(slot))))
+    let cause = Cause::new(Arc::new(Unserved(slot)));
+    StoreError::NotNow(cause.advised(Some("`redis-cli --cluster check` shows why")))
 }
 
 fn failed(node: &Node, failure: CallFailure, limit: Duration) -> StoreError {
     let error = if failure.is_half_moved() {
-        StoreError::NotNow(Cause::new(Arc::new(HalfMoved)))
+        half_moved()
     } else {
         failure.into_error(limit)
     };

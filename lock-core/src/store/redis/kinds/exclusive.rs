@@ -13,6 +13,7 @@ use crate::base::kind::Kind;
 use crate::base::token::Token;
 use crate::store::redis::batch::Want;
 use crate::store::redis::endpoint::{Endpoint, Purpose};
+use crate::store::redis::error::with_patterns;
 use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed};
@@ -238,5 +239,9 @@ fn batched<'a>(
         return None;
     }
     let ask = batcher.ask(link, store.limit, want, key, token, ttl);
-    Some(Box::pin(ask))
+    Some(Box::pin(async move {
+        let keys = [key.lock().into(), queue(key)];
+        let answer = ask.await;
+        answer.map_err(|error| with_patterns(error, &keys, &store.prefix))
+    }))
 }
