@@ -45,6 +45,39 @@ async fn a_url_of_another_kind_names_its_mistake_and_the_schemes() {
     }
 }
 
+#[test]
+fn an_option_that_is_not_known_or_is_there_twice_is_refused() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let _inside = runtime.enter();
+    for good in [
+        "redis://h?protocol=resp2",
+        "redis://h/?protocol=resp3&",
+        "redis+unix:///s?db=1&user=u&pass=p&protocol=2",
+        "redis+quorum://a,b?protocol=resp2,c?node=d&protocol=resp2",
+    ] {
+        let locks = LockManager::builder().connect_lazily(good);
+        assert!(locks.is_ok(), "{good}: {locks:?}");
+    }
+    for wrong in [
+        "redis://h?protocl=resp2",
+        "redis://h/1?protocol=resp2&protocol=resp2",
+        "valkey://h?node=a:1",
+        "redis://h?db=1",
+        "redis+unix:///s?db=1&db=2",
+        "unix:///s?s3cret",
+        "redis+sentinel://s/orders?protocl=resp2",
+        "redis+cluster://a,b/?protocl=resp2",
+        "redis+cluster://a,b?protocol=resp2&protocol=resp2",
+        "redis+quorum://a,b,c?protocl=resp2",
+        "redis+quorum://a,b,c?node=d&node=e",
+    ] {
+        let error = LockManager::builder().connect_lazily(wrong).unwrap_err();
+        let said = error.to_string();
+        assert!(said.contains("has an option that is not known"), "{said}");
+        assert!(!said.contains("s3cret"), "{said}");
+    }
+}
+
 /// A server of another kind, which gives this answer to whatever comes.
 async fn stranger(answer: &'static str) -> (SocketAddr, AbortHandle) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -141,8 +174,8 @@ async fn a_replica_is_unavailable_and_names_its_master() {
     assert_eq!(
         error.to_string(),
         format!(
-            "the lock server at {} is not available (it is a replica of {}, and only a master holds locks): name its master in the URL, \
-             or the sentinels with `redis+sentinel://`, or wait if it is being promoted",
+            "the lock server at {} is not available (it is a replica of {}, and only a master holds locks): connect to its master, \
+             or through its sentinels (`redis+sentinel://`), or wait if it is being promoted",
             replica.addr(),
             master.addr()
         )

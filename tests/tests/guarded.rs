@@ -229,7 +229,7 @@ async fn a_check_that_the_server_refuses_is_a_configuration_error_and_no_loss() 
             Err(error @ LockError::InvalidConfig { .. }) => error.to_string(),
             other => panic!("without {check}: {other:?}"),
         };
-        assert!(shown.contains("check its ACL rules"), "{shown}");
+        assert!(shown.contains("check the rights of its user"), "{shown}");
         assert_eq!(server.server().get("{a}:n").await, None, "it did not run");
         assert!(guard.is_held());
         // Once the right is there, the guard still works.

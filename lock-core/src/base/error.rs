@@ -389,7 +389,7 @@ impl StdError for Cause {
 }
 
 /// What to do about a replica.
-pub(crate) const A_REPLICA: &str = "name its master in the URL, or the sentinels with `redis+sentinel://`, or wait if it is being promoted";
+pub(crate) const A_REPLICA: &str = "connect to its master, or through its sentinels (`redis+sentinel://`), or wait if it is being promoted";
 
 /// An error with what to do about it.
 #[derive(Debug, thiserror::Error)]
@@ -559,7 +559,7 @@ mod tests {
             ),
             (
                 "READONLY You can't write against a read only replica.",
-                "name its master",
+                "connect to its master",
             ),
             ("ERR max number of clients reached", "`maxclients`"),
             ("no reply within 1s", "reached"),

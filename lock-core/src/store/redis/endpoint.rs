@@ -8,7 +8,7 @@ use redis::{Cmd, RedisError, RedisResult, Value};
 use tokio::time::timeout;
 
 use super::batch::Batcher;
-use super::error::{classify, is_made_up, no_reply};
+use super::error::{classify, is_made_up, no_reply, outside_a_cluster};
 use super::link::Link;
 use super::script::{Script, is_lost};
 use super::settings::RedisConfig;
@@ -161,7 +161,7 @@ impl Endpoint {
     /// Makes the connection if there is none.
     pub(in crate::store) async fn ready(&self) -> Result<(), StoreError> {
         match timeout(self.limit, self.link.connection()).await {
-            Ok(connected) => connected.map(drop).map_err(classify),
+            Ok(connected) => connected.map(drop).map_err(|error| self.classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
         }
     }
@@ -198,6 +198,13 @@ impl Endpoint {
             }
         }
         Err(CallFailure::Silence)
+    }
+
+    pub(super) fn classify(&self, error: RedisError) -> StoreError {
+        match self.link.source.in_cluster {
+            Some(_) => classify(error),
+            None => outside_a_cluster(error),
+        }
     }
 
     /// Sends one command.

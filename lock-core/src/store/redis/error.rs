@@ -67,16 +67,17 @@ const ADVICE: [(&str, &str); 6] = [
     ),
     (
         "DENIED ",
-        "it is in protected mode, so give it a password, or a user in its ACL file",
+        "give it a password, or end its protected mode with `protected-mode no`",
     ),
     (
         "",
-        "check its ACL rules, and that it is a Redis or Valkey master",
+        "check the rights of its user, which `docs/operating.md` lists, and that it is a Redis or Valkey master",
     ),
 ];
 
-/// What to do about a connection of the user that is not authenticated, or is lost.
-const USERS_LOGIN: &str = "give `from_connection` a connection that is authenticated";
+/// What to do about a connection of the user that has not logged in, or is lost.
+const USERS_LOGIN: &str =
+    "give `from_connection` a connection that has logged in, to a database that exists";
 const USERS_OWN: &str = "check that its server runs, and give `from_connection` a connection that connects again, as a `ConnectionManager`";
 
 /// The text in front of the Lua error of a script that does not compile.
@@ -119,7 +120,7 @@ pub(super) fn outside_a_cluster(error: RedisError) -> StoreError {
 
 /// The same over a connection of the user, which has no URL.
 pub(super) fn over_users(error: RedisError) -> StoreError {
-    let is_login = refuses_credentials(&error);
+    let is_login = refuses_credentials(&error) || said(&error).contains("DB index");
     match outside_a_cluster(error) {
         StoreError::NotNow(cause) => StoreError::NotNow(cause.advised(Some(USERS_OWN))),
         StoreError::Ambiguous(cause) => StoreError::Ambiguous(cause.advised(Some(USERS_OWN))),
@@ -311,7 +312,8 @@ pub(super) fn not_connected_within(limit: Duration) -> RedisError {
 
 /// A reply that no script of the library gives: another program answers, or the stream is broken.
 pub(in crate::store) fn garbled() -> StoreError {
-    StoreError::Ambiguous(Cause::new(Arc::new(Garbled)))
+    let server = "check that a Redis or Valkey server answers there";
+    StoreError::Ambiguous(Cause::new(Arc::new(Garbled)).advised(Some(server)))
 }
 
 /// What [`misconfigured`] begins with in the `redis` crate.

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout};
 
 use super::cluster::{self, Cluster, Node};
 use super::endpoint::{Call, CallFailure, Endpoint, Purpose};
-use super::error::{no_reply, outside_a_cluster, over_users, with_patterns};
+use super::error::{no_reply, over_users, with_patterns};
 use super::script::Script;
 use super::settings::RedisConfig;
 use super::source::Source;
@@ -217,7 +217,7 @@ impl RedisStore {
             Servers::One(endpoint) => {
                 let answer = endpoint.run(call, limit, false).await;
                 answer.map_err(|none| match none {
-                    CallFailure::Error(error) => outside_a_cluster(error),
+                    CallFailure::Error(error) => endpoint.classify(error),
                     silence @ CallFailure::Silence => silence.into_error(limit),
                 })
             }

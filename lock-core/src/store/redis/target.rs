@@ -308,28 +308,6 @@ mod tests {
     }
 
     #[test]
-    fn an_option_that_is_not_known_or_is_there_twice_is_refused() {
-        for good in [
-            "redis://h?protocol=resp2",
-            "redis://h/?protocol=resp3&",
-            "redis+unix:///s?db=1&user=u&pass=p&protocol=2",
-        ] {
-            assert!(said(good).starts_with("leads to "), "{good}");
-        }
-        for wrong in [
-            "redis://h?protocl=resp2",
-            "redis://h/1?protocol=resp2&protocol=resp2",
-            "valkey://h?node=a:1",
-            "redis://h?db=1",
-            "redis+unix:///s?db=1&db=2",
-            "unix:///s?s3cret",
-        ] {
-            let expected = format!("lock configuration: {KNOWN}");
-            assert_eq!(said(wrong), expected, "{wrong}");
-        }
-    }
-
-    #[test]
     #[cfg(not(feature = "tls-rustls"))]
     fn tls_without_its_feature_names_the_feature() {
         assert_eq!(

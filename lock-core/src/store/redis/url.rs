@@ -180,18 +180,6 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_option_is_refused_behind_several_servers_too() {
-        for url in [
-            "redis+sentinel://s/orders?protocl=resp2",
-            "redis+cluster://a,b/?protocl=resp2",
-            "redis+cluster://a,b?protocol=resp2&protocol=resp2",
-        ] {
-            let said = read(url).unwrap_err().to_string();
-            assert!(said.contains("an option that is not known"), "{said}");
-        }
-    }
-
-    #[test]
     fn each_mistake_has_its_sentence() {
         let slash = "a `/` in the password is written `%2F`";
         let no_master = "the URL names no master";
