@@ -9,7 +9,7 @@ use lock_core::{
     Credentials, GuardedScript, LockError, LockManager, LockManagerBuilder, LossReason, Owner,
 };
 use redis::aio::ConnectionLike;
-use redis::{Cmd, Pipeline, RedisError, RedisFuture, RedisResult, Value};
+use redis::{Cmd, Pipeline, RedisFuture, RedisResult, Value};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
@@ -29,6 +29,7 @@ impl Page {
         write!(self.0, "\n## {name}\n\n{head}\n").unwrap();
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "an error or a text")]
     fn row(&mut self, when: &str, place: &str, sentence: impl ToString) {
         let sentence = sentence.to_string().replace('|', "\\|");
         assert!(!sentence.contains('\n'), "{sentence}");
@@ -157,7 +158,7 @@ impl ConnectionLike for Fails {
         }
         let reply = format!("-{}\r\n", self.0);
         let answer = redis::parse_redis_value(reply.as_bytes());
-        Box::pin(async move { answer.map_err(RedisError::from)?.extract_error() })
+        Box::pin(async move { answer?.extract_error() })
     }
 
     fn req_packed_commands<'a>(
@@ -404,7 +405,7 @@ async fn of_providers(page: &mut Page) {
     let address = server(wrong.to_owned(), wrong.to_owned()).await;
     let url = format!("redis://{address}");
     let gives = async || Ok::<_, LockError>(Credentials::new("orders", "old"));
-    let refused = builder().credentials(move || gives());
+    let refused = builder().credentials(gives);
     let error = error_of(refused, &url).await;
     page.row("a login that is refused", "a URL", shown(&error, &address));
     let fails = builder().credentials(|| async { Err::<Credentials, _>("the vault is sealed") });

@@ -72,6 +72,10 @@ impl Target {
     }
 
     /// The parts of a URL that leads to one server.
+    #[cfg_attr(
+        not(feature = "tls-rustls"),
+        expect(unused_variables, reason = "the same with the feature")
+    )]
     fn read(
         plain: &str,
         rest: &str,
