@@ -64,11 +64,17 @@ impl fmt::Display for Failure {
 }
 
 /// What the library tells a program to write, and what that is here.
-const OPTIONS: [(&str, &str); 23] = [
+const OPTIONS: [(&str, &str); 26] = [
     (" or `memory://`", ""),
     (
         "use `reentrant_lock`, if it is a semaphore or a read-write lock, `semaphore` or `rw_lock`",
         "state `--reentrant`",
+    ),
+    ("use `semaphore`, or ", ""),
+    ("use `rw_lock`, or ", ""),
+    (
+        "if it is an exclusive lock, use `lock`",
+        "if it is an exclusive lock, leave out `--reentrant`",
     ),
     (
         "choose another key or prefix",

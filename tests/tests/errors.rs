@@ -246,12 +246,14 @@ fn of_calls(page: &mut Page) {
     for kind in [
         "list",
         "hash",
+        "string",
         "semaphore",
         "read-write",
         "string without a ttl",
     ] {
         let other = LockError::NotALock {
             key: key(),
+            stored: format!("lock:{}", key()),
             kind: kind.to_owned(),
         };
         page.row("`NotALock`: the name is used by something else", all, other);
@@ -265,6 +267,16 @@ fn of_calls(page: &mut Page) {
         "`OtherMax`: programs name different numbers",
         "one master, a cluster, memory",
         other,
+    );
+    let late = LockError::NotOpen {
+        key: key(),
+        left: 2,
+        waited: Duration::from_secs(5),
+    };
+    page.row(
+        "`NotOpen`: a latch was not open in time",
+        "one master, a cluster, memory",
+        late,
     );
     let many = LockError::TooManyPermits {
         key: key(),

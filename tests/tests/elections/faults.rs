@@ -136,3 +136,57 @@ async fn an_election_over_something_else_is_refused_at_once() {
     assert!(error.contains("`lock:s`"), "{error}");
     drop(permit);
 }
+
+#[tokio::test]
+async fn a_name_that_is_something_else_for_a_moment_ends_no_wait() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let one = LockManager::connect(&server.url()).await.unwrap();
+    let two = LockManager::connect(&proxy.url()).await.unwrap();
+    let leader = one.election("e").ttl(LONG).campaign("a").await.unwrap();
+    let mut leaders = two.election("e").ttl(TTL).observe().await.unwrap();
+    next_leader(&mut leaders).await;
+    let election = two.election("e").ttl(TTL);
+    let waiting = tokio::spawn(async move { election.campaign("b").await });
+    eventually("it waits", LIMIT, async || {
+        one.lock("e").inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    command::<i64>(&server, "DEL lock:e").await;
+    command::<i64>(&server, "LPUSH lock:e x").await;
+    no_leader(&mut leaders).await;
+    // The candidate has met the list, and asks again.
+    let asks = |request: &Request| request.script() == Some("acquire");
+    proxy.on_count(proxy.count(asks) + 3, asks).await;
+    assert!(!waiting.is_finished());
+    command::<i64>(&server, "DEL lock:e").await;
+    let next = in_time("it leads", waiting).await.unwrap().unwrap();
+    assert_eq!(next_leader(&mut leaders).await.value(), "b");
+    drop((leader, next));
+}
+
+#[tokio::test]
+async fn a_full_server_goes_on_showing_its_leader() {
+    let server = TestServer::builder()
+        .arg("--maxmemory-policy", "noeviction")
+        .start()
+        .await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let election = locks.election("e").ttl(TTL);
+    let leader = election.campaign("a").await.unwrap();
+    let mut leaders = election.observe().await.unwrap();
+    next_leader(&mut leaders).await;
+    command::<String>(&server, "CONFIG SET maxmemory 1").await;
+    let lost = tokio::time::timeout(TTL * 3 / 2, leader.lost()).await;
+    assert!(lost.is_err(), "{lost:?}");
+    let seen = election.leader().await.unwrap().expect("it leads");
+    assert_eq!(seen.value(), "a");
+}
+
+#[tokio::test]
+async fn an_observer_has_the_same_limits_of_a_ttl_as_a_candidate() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let zero = std::time::Duration::ZERO;
+    let error = locks.election("e").ttl(zero).observe().await.unwrap_err();
+    assert!(error.to_string().contains("out of range"), "{error}");
+}

@@ -121,7 +121,10 @@ pub(crate) async fn a_wait_ends_with_its_limit_and_its_manager(rig: &Rig) {
     let locks = rig.manager().await;
     let latch = locks.latch("l", 1);
     let late = latch.wait_within(Duration::from_millis(20)).await;
-    assert!(matches!(late, Err(LockError::NotOpen { left: 1, .. })), "{late:?}");
+    assert!(
+        matches!(late, Err(LockError::NotOpen { left: 1, .. })),
+        "{late:?}"
+    );
     let waiting = tokio::spawn({
         let latch = latch.clone();
         async move { latch.wait().await }
@@ -210,5 +213,44 @@ async fn a_key_of_another_type_is_not_a_latch() {
     for error in [latch.count_down("a").await.map(drop), latch.wait().await] {
         let error = error.unwrap_err();
         assert!(matches!(error, LockError::NotALock { .. }), "{error}");
+        let text = error.to_string();
+        assert!(text.starts_with("`lock-core:latch:{lock:l}` on"), "{text}");
     }
+}
+
+#[tokio::test]
+async fn a_wait_without_a_server_is_not_one_for_counts() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let locks = LockManager::connect(&proxy.url()).await.unwrap();
+    let latch = locks.latch("l", 2);
+    let limit = Duration::from_millis(50);
+    // It asks once.
+    for limit in [Duration::ZERO, limit] {
+        let late = latch.wait_within(limit).await.unwrap_err();
+        assert!(!late.is_contention());
+        let text = late.to_string();
+        assert!(text.starts_with("2 counts of latch `l` were"), "{text}");
+    }
+    proxy.cut_to_server(true);
+    let silent = latch.wait_within(limit).await.unwrap_err();
+    assert!(matches!(silent, LockError::Unavailable { .. }), "{silent}");
+    proxy.refuse(true);
+    proxy.reset();
+    let gone = latch.wait_within(limit).await.unwrap_err();
+    assert!(matches!(gone, LockError::Unavailable { .. }), "{gone}");
+}
+
+#[tokio::test]
+async fn the_longest_ttl_counts_and_a_repeated_count_prolongs_the_latch() {
+    const LATCH: &str = "lock-core:latch:{lock:l}";
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let latch = |ttl| locks.latch("l", 3).ttl(Duration::from_secs(ttl));
+    latch(600).count_down("a").await.unwrap();
+    latch(1).count_down("b").await.unwrap();
+    assert!(server.pttl(LATCH).await > 500_000);
+    command::<i64>(&server, &format!("PEXPIRE {LATCH} 60000")).await;
+    latch(600).count_down("b").await.unwrap();
+    assert!(server.pttl(LATCH).await > 500_000);
 }

@@ -1,7 +1,9 @@
 //! A writer that becomes a reader, and a reader that becomes the writer.
 
-use lock_core::LossReason;
-use lock_tests::{LIMIT, eventually};
+use std::time::Duration;
+
+use lock_core::{LockError, LockManager, LossReason};
+use lock_tests::{LIMIT, Proxy, TestServer, eventually};
 use tokio::time::timeout;
 
 use super::rig::{Seen, everywhere, on_servers, queued, waiters};
@@ -114,4 +116,27 @@ async fn a_downgrade_that_is_not_held_on_the_server_is_a_loss() {
         assert!(!reader.is_held());
     })
     .await;
+}
+
+/// The server carries the request out while the lease lasts, and its answer comes when the lease has ended.
+#[tokio::test]
+async fn an_upgrade_or_a_downgrade_that_is_answered_too_late_is_lost() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let locks = LockManager::builder()
+        .command_deadline(LIMIT)
+        .connect(&proxy.url())
+        .await
+        .unwrap();
+    let late = Duration::from_millis(600);
+    let lock = locks.rw_lock("rw").ttl(Duration::from_secs(1)).renew(false);
+    let reader = lock.read().await.unwrap();
+    proxy.delay(late);
+    let reader = reader.try_upgrade().await.expect_err("its lease is over");
+    assert_eq!(reader.lost().await, LossReason::Expired);
+    proxy.delay(Duration::ZERO);
+    let writer = lock.write().await.unwrap();
+    proxy.delay(late);
+    let error = writer.downgrade().await.unwrap_err();
+    assert!(matches!(error, LockError::Lost { .. }), "{error}");
 }
