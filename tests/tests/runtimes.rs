@@ -198,7 +198,10 @@ fn looking_at_a_lock_says_that_the_runtime_of_its_manager_has_ended() {
         let lock = locks.lock("a");
         let forced = lock.force_release().await.expect_err("no connection");
         let looked = lock.inspect().await.expect_err("no connection");
-        for error in [forced, looked] {
+        let latch = locks.latch("l", 1);
+        let waited = latch.wait().await.expect_err("no connection");
+        let counted = latch.count_down("a").await.expect_err("no connection");
+        for error in [forced, looked, waited, counted] {
             assert!(matches!(error, LockError::InvalidConfig { .. }), "{error}");
             assert!(error.to_string().contains("runtime"), "{error}");
         }

@@ -129,10 +129,7 @@ impl Announcements {
 
     /// Before each read: it must not miss an announcement that comes after it.
     async fn ready(&mut self) -> Result<(), LockError> {
-        self.shared.check_alive()?;
-        if self.shared.is_closing() {
-            return Err(LockError::ShutDown);
-        }
+        self.shared.check_open()?;
         self.subscribe().await;
         Ok(())
     }

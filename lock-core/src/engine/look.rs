@@ -31,7 +31,7 @@ impl Engine {
 
     /// Takes the lock from its holder. Returns whether there was one.
     pub(crate) async fn force_release(&self, key: &LockKey) -> Result<bool, LockError> {
-        self.check_open()?;
+        self.shared.check_open()?;
         match self.shared.store.force_release(key).await {
             Ok(Forced::TakenAway) => Ok(true),
             Ok(Forced::NotHeld) => Ok(false),
@@ -54,14 +54,14 @@ impl Engine {
         ttl: Duration,
         id: Option<&str>,
     ) -> Result<LatchSnapshot, LockError> {
-        id.map_or(Ok(()), |_| self.check_open())?;
+        id.map_or(Ok(()), |_| self.shared.check_open())?;
         let counted = self.shared.store.count_down(key, count, ttl, id).await;
         counted.map_err(|error| self.blame(error))
     }
 
     /// Changes the number of permits of a semaphore.
     pub(crate) async fn resize(&self, key: &LockKey, from: u32, to: u32) -> Result<(), LockError> {
-        self.check_open()?;
+        self.shared.check_open()?;
         let name = || key.name().to_owned();
         for max in [from, to] {
             check_share(key.name(), Share { weight: 1, max })?;
@@ -81,14 +81,6 @@ impl Engine {
             Ok(Resized::Foreign { kind }) => Err(key.not_a_lock(kind)),
             Err(error) => Err(self.blame(error)),
         }
-    }
-
-    /// After a shutdown a manager still looks at locks, but changes nothing.
-    fn check_open(&self) -> Result<(), LockError> {
-        if self.shared.is_closing() {
-            return Err(LockError::ShutDown);
-        }
-        Ok(())
     }
 
     /// Examines the servers, and looks for names of locks with something else.

@@ -188,8 +188,8 @@ impl Engine {
     /// Resolves when the manager is shut down, or its runtime has ended.
     pub(crate) async fn closed(&self) -> LockError {
         self.shared.until(|| self.shared.is_closing()).await;
-        let ended = self.shared.check_alive().err();
-        ended.unwrap_or(LockError::ShutDown)
+        let closed = self.shared.check_open().err();
+        closed.unwrap_or(LockError::ShutDown)
     }
 
     /// Refuses new acquisitions, then waits until no lock is held, waited for or being released. Locks that are still held

@@ -92,6 +92,16 @@ impl Shared {
         Ok(())
     }
 
+    /// After a shutdown a manager still looks at locks, but changes nothing.
+    pub(super) fn check_open(&self) -> Result<(), LockError> {
+        // The end of the runtime has closed it as well.
+        self.check_alive()?;
+        if self.is_closing() {
+            return Err(LockError::ShutDown);
+        }
+        Ok(())
+    }
+
     /// Sends a command to the task. Returns the command if the task takes no more.
     pub(super) fn send(&self, command: Command) -> Result<(), Command> {
         match self.commands.upgrade() {
