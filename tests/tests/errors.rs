@@ -253,7 +253,7 @@ fn of_calls(page: &mut Page) {
     ] {
         let other = LockError::NotALock {
             key: key(),
-            stored: format!("lock:{}", key()),
+            stored: format!("lock:{}", key()).into(),
             kind: kind.to_owned(),
         };
         page.row("`NotALock`: the name is used by something else", all, other);

@@ -131,7 +131,7 @@ pub enum LockError {
         /// The key as the caller wrote it.
         key: String,
         /// The name on the server.
-        stored: String,
+        stored: Box<str>,
         /// The type of the value there.
         kind: String,
     },
@@ -615,7 +615,7 @@ mod tests {
             },
             LockError::NotALock {
                 key: key(),
-                stored: key(),
+                stored: key().into(),
                 kind: "list".to_owned(),
             },
         ] {

@@ -247,7 +247,7 @@ impl LockKey {
     pub(crate) fn not_a_lock(&self, kind: String) -> LockError {
         LockError::NotALock {
             key: self.name().to_owned(),
-            stored: self.lock().to_owned(),
+            stored: self.lock().into(),
             kind,
         }
     }

@@ -234,8 +234,8 @@ pub(super) struct Waiter<'a> {
     answered: &'a mut bool,
     /// It has waited for another holder.
     has_waited: bool,
-    /// The name was something else at the last answer, and the log was told.
-    is_puzzled: bool,
+    /// What the name was instead of a lock at the last answer, which the log was told.
+    puzzled_by: Option<Box<str>>,
     /// It was warned that its own task holds the lock.
     warned: bool,
     /// Where its own task holds the lock through another acquisition. Looked for once: there may be thousands.
@@ -263,7 +263,7 @@ impl<'a> Waiter<'a> {
             hold,
             answered,
             has_waited: false,
-            is_puzzled: false,
+            puzzled_by: None,
             warned: false,
             held_at: OnceLock::new(),
             is_over: false,
@@ -433,7 +433,7 @@ impl<'a> Waiter<'a> {
             Ok(Answer::Granted { .. }) => Ok(None),
             Ok(Answer::Queued(place)) => {
                 self.retries.over();
-                self.is_puzzled = false;
+                self.puzzled_by = None;
                 if let Some(own) = place.own_holder {
                     self.shared
                         .check_own_holder(own, &acquisition.key, place.remaining);
@@ -457,18 +457,7 @@ impl<'a> Waiter<'a> {
                 self.subscribe(acquisition).await?;
                 Ok(Some(remaining))
             }
-            Ok(Answer::Foreign { kind }) => {
-                let error = acquisition.key.not_a_lock(kind);
-                if !self.has_waited || self.patience.is_last {
-                    // The next waiter of a line asks itself.
-                    lock(&acquisition.life).state.interrupted();
-                    return Err(error);
-                }
-                if !std::mem::replace(&mut self.is_puzzled, true) {
-                    tracing::warn!(key = acquisition.key.name(), %error, "waiting for a lock: asking again each second");
-                }
-                Ok(Some(PUZZLED))
-            }
+            Ok(Answer::Foreign { kind }) => self.puzzled(acquisition, kind).map(Some),
             Ok(Answer::OtherMax { max: in_use }) => Err(LockError::OtherMax {
                 key: acquisition.key.name().to_owned(),
                 max: self.hold.request.share.max,
@@ -481,6 +470,22 @@ impl<'a> Waiter<'a> {
             }),
             Err(error) => self.after(acquisition, error).await.map(|()| None),
         }
+    }
+
+    /// The name is something else. A lock that was waited for may be there again soon. Returns the time until the next request.
+    fn puzzled(&mut self, acquisition: &Acquisition, kind: String) -> Result<Duration, LockError> {
+        let is_known = self.puzzled_by.as_deref() == Some(&*kind);
+        self.puzzled_by = Some(kind.as_str().into());
+        let error = acquisition.key.not_a_lock(kind);
+        if !self.has_waited || self.patience.is_last {
+            // The next waiter of a line asks itself.
+            lock(&acquisition.life).state.interrupted();
+            return Err(error);
+        }
+        if !is_known {
+            tracing::warn!(key = acquisition.key.name(), %error, "waiting for a lock: asking again each second");
+        }
+        Ok(PUZZLED)
     }
 
     fn mode(&self) -> Mode {

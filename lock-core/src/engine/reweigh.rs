@@ -26,7 +26,7 @@ pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result
     let token = shared.token(acquisition);
     let from = hold.fencing_token().get();
     let mut tries = 0;
-    let held = || match hold.status(shared.clock.now()) {
+    let check = || match hold.status(shared.clock.now()) {
         Status::Lost(reason) => Err(LockError::Lost {
             key: key.name().to_owned(),
             reason,
@@ -35,7 +35,7 @@ pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result
     };
     loop {
         tries += 1;
-        held()?;
+        check()?;
         let answer = shared
             .store
             .reweigh(&acquisition.key, &token, from, to)
@@ -45,9 +45,9 @@ pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result
                 shared.has_token(fence);
                 hold.renumber(fence);
                 // The answer may have come later than the lease lasts.
-                return held().map(|()| true);
+                return check().map(|()| true);
             }
-            Ok(Reweighed::NotAlone) => return held().map(|()| false),
+            Ok(Reweighed::NotAlone) => return check().map(|()| false),
             Ok(Reweighed::NotHeld) => {
                 lease.lose(LossReason::Gone);
                 shared.lease_due_at(shared.clock.now());

@@ -242,7 +242,7 @@ impl Latch {
             }),
             LatchSnapshot::Foreign { kind } => Err(LockError::NotALock {
                 key: key(),
-                stored: Announced::Latch.name(self.handle.key()?),
+                stored: Announced::Latch.name(self.handle.key()?).into(),
                 kind,
             }),
         }

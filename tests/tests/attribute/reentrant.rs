@@ -274,7 +274,8 @@ async fn an_inner_call_that_is_cancelled_gives_back_its_own_hold_alone() {
             assert_eq!(current.hold_count(), 1);
             Ok(())
         };
-        descend(locks, "reentrant:inner", 0, &depth, outer).await.unwrap();
+        let call = descend(locks, "reentrant:inner", 0, &depth, outer);
+        Box::pin(call).await.unwrap();
     })
     .await;
 }
@@ -291,7 +292,7 @@ async fn a_lock_that_is_taken_away_ends_the_whole_nest() {
             assert!(taken.unwrap());
             std::future::pending().await
         };
-        let call = descend(locks, "reentrant:taken", 4, &depth, end);
+        let call = Box::pin(descend(locks, "reentrant:taken", 4, &depth, end));
         let outcome = tokio::time::timeout(LIMIT, call).await.expect("told of it");
         let Err(Trouble::Lock(LockError::Lost { reason, .. })) = outcome else {
             panic!("{outcome:?}");
