@@ -1,6 +1,6 @@
 //! What stands under the name is no lock of this kind: it is left alone, and said.
 
-use lock_core::{LockError, Owner};
+use lock_core::{LockError, LockManager, Owner};
 use lock_tests::{LIMIT, TestServer};
 use redis::Value;
 
@@ -77,4 +77,19 @@ async fn a_lock_of_any_owner_is_one() {
         assert!(lock.force_release().await.unwrap());
         assert!(!server.exists("order").await);
     }
+}
+
+#[tokio::test]
+async fn a_semaphore_or_rw_lock_of_its_name_says_what_is_there() {
+    let server = TestServer::start().await;
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    let reentrant = locks.reentrant_lock("s").prefix("lock:");
+    let held = reentrant.owner(&Owner::new()).acquire().await.unwrap();
+    for look in [
+        locks.semaphore("s", 2).inspect().await.unwrap(),
+        locks.rw_lock("s").inspect().await.unwrap(),
+    ] {
+        assert_eq!(look.foreign(), Some("reentrant"));
+    }
+    held.release().await.unwrap();
 }

@@ -40,7 +40,7 @@ repeat
   end
 until cursor == '0' or #members > 0
 if cursor ~= '0' then used = counted - gone end
-if used > 0 and kind ~= ARGV[1] then return {'foreign', waiting, queue, '0', kind} end
+if (used > 0 or known[2]) and kind ~= ARGV[1] then return {'foreign', waiting, queue, '0', kind} end
 if used == 0 then return {'free', waiting, queue, last or '0'} end
 table.sort(members, function(a, b) return a[1] < b[1] end)
 local shown = {}
