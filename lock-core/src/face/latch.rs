@@ -25,6 +25,9 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// Interval of the reads of a waiter that hears nothing: an announcement may be lost.
 const LOOK: Duration = Duration::from_secs(10);
 
+/// Maximum time past its limit that a waiter spends on its last look.
+const LAST: Duration = Duration::from_millis(100);
+
 /// A gate that opens when a number of different ids have been counted, across all processes that use the same server.
 ///
 /// Use it to wait until several parts of a work are done, wherever each of them runs: each part counts down with its own id, and the one
@@ -187,10 +190,22 @@ impl Latch {
                 left => Err(not_open(left)),
             };
         }
+        let (_, ttl) = self.checked()?;
         let (mut announcements, mut seen) = (self.announcements()?, None);
         let waiting = async { timeout(limit, self.opened(&mut announcements, &mut seen)).await };
         if let Ok(opened) = self.handle.engine.run(waiting).await {
             return opened;
+        }
+        if seen.is_some() {
+            // The announcement may have been lost.
+            let last =
+                async { timeout(LAST, announcements.latch(Duration::ZERO, self.count, ttl)).await };
+            if let Ok(answer) = self.handle.engine.run(last).await {
+                seen = Some(self.left(answer?)?);
+            }
+        }
+        if seen == Some(0) {
+            return Ok(());
         }
         let no_answer = announcements.no_answer(seen.is_some());
         Err(no_answer.unwrap_or_else(|| not_open(seen.unwrap_or(self.count))))

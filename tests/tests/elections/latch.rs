@@ -255,3 +255,18 @@ async fn the_longest_ttl_counts_and_a_repeated_count_prolongs_the_latch() {
     latch(600).count_down("b").await.unwrap();
     assert!(server.pttl(LATCH).await > 500_000);
 }
+
+#[tokio::test]
+async fn a_wait_whose_announcement_was_lost_looks_once_more_at_its_limit() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let there = LockManager::connect(&server.url()).await.unwrap();
+    let here = LockManager::connect(&proxy.url()).await.unwrap();
+    proxy.drop_pushes(true);
+    let read = proxy.on_request(|request| request.script() == Some("latch count_down"));
+    let latch = here.latch("l", 1);
+    let waiting = tokio::spawn(async move { latch.wait_within(Duration::from_secs(1)).await });
+    read.await;
+    there.latch("l", 1).count_down("a").await.unwrap();
+    in_time("the limit", waiting).await.unwrap().unwrap();
+}
