@@ -16,7 +16,9 @@ use tokio::net::TcpListener;
 const HEAD: &str = "# Errors and their advice
 
 Each sentence as the library gives it, with the server at `server:6379`. `cargo test -p lock-tests --test errors` compares this page with
-the code, and writes it anew with `UPDATE_ERRORS=1`. What an operator does next is in [Operating](operating.md).
+the code, and writes it anew with `UPDATE_ERRORS=1`. What an operator does next is in [Operating][operating].
+
+[operating]: operating.md
 ";
 
 /// The rows of one kind of error.

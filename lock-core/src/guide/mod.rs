@@ -12,10 +12,11 @@
 //! | What can I see of my locks, and what should wake me? | [`observability`] |
 //! | How do I list, inspect and release locks from a shell, and run a command under one? | [`lockctl`] |
 //! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
+//! | What does each error say, and where does it come from? | [`errors`] |
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!
-//! The last seven, `production` and `which_lock` are also files in the folder `docs` of the repository.
+//! The last eight, `production` and `which_lock` are also files in the folder `docs` of the repository.
 
 #[cfg(feature = "macros")]
 pub mod errors_to_http;
@@ -59,11 +60,16 @@ pub mod lockctl {}
 /// [observability]: crate::guide::observability
 /// [wire]: crate::guide::wire
 /// [lockctl]: crate::guide::lockctl
+/// [errors]: crate::guide::errors
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses
 /// [running]: crate::guide::which_lock#running-a-quorum
 #[doc = include_str!("../../docs/operating.md")]
 pub mod operating {}
+
+/// [operating]: crate::guide::operating
+#[doc = include_str!("../../docs/errors.md")]
+pub mod errors {}
 
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses
