@@ -24,7 +24,7 @@ pub(crate) fn print(text: impl AsRef<[u8]>) {
     }
 }
 
-/// Says this on stderr. If nobody can read it, the exit code is left to tell.
+/// Says this on stderr. If it cannot be written, the exit code alone tells.
 pub(crate) fn warn(line: impl Display) {
     let _ = writeln!(io::stderr(), "lockctl: {line}");
 }

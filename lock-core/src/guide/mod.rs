@@ -68,6 +68,7 @@ pub mod lockctl {}
 pub mod operating {}
 
 /// [operating]: crate::guide::operating
+#[allow(clippy::doc_markdown, reason = "sentences as they are shown")]
 #[doc = include_str!("../../docs/errors.md")]
 pub mod errors {}
 

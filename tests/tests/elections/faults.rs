@@ -1,6 +1,6 @@
 //! Servers and connections that fail, also while nothing else happens.
 
-use lock_core::{LockError, LockManager};
+use lock_core::{Leadership, LockError, LockManager};
 use lock_tests::kit::command;
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually, in_time};
 
@@ -73,8 +73,8 @@ async fn a_record_that_was_deleted_comes_back_with_the_next_renewal() {
     assert!(!server.exists(LEADER).await);
 }
 
-#[tokio::test]
-async fn a_full_server_keeps_the_leader_and_announces_it_later() {
+/// On a server that evicts nothing.
+async fn a_leader_that_is_seen() -> (TestServer, LockManager, Leadership) {
     let server = TestServer::builder()
         .arg("--maxmemory-policy", "noeviction")
         .start()
@@ -84,6 +84,12 @@ async fn a_full_server_keeps_the_leader_and_announces_it_later() {
     let leader = election.campaign("a").await.unwrap();
     let mut leaders = election.observe().await.unwrap();
     next_leader(&mut leaders).await;
+    (server, locks, leader)
+}
+
+#[tokio::test]
+async fn a_full_server_keeps_the_leader_and_announces_it_later() {
+    let (server, locks, leader) = a_leader_that_is_seen().await;
     command::<i64>(&server, &format!("DEL {LEADER}")).await;
     command::<String>(&server, "CONFIG SET maxmemory 1").await;
     let full = locks.latch("l", 2).count_down("x").await.unwrap_err();
@@ -167,19 +173,16 @@ async fn a_name_that_is_something_else_for_a_moment_ends_no_wait() {
 
 #[tokio::test]
 async fn a_full_server_goes_on_showing_its_leader() {
-    let server = TestServer::builder()
-        .arg("--maxmemory-policy", "noeviction")
-        .start()
-        .await;
-    let locks = LockManager::connect(&server.url()).await.unwrap();
-    let election = locks.election("e").ttl(TTL);
-    let leader = election.campaign("a").await.unwrap();
-    let mut leaders = election.observe().await.unwrap();
-    next_leader(&mut leaders).await;
+    let (server, locks, leader) = a_leader_that_is_seen().await;
     command::<String>(&server, "CONFIG SET maxmemory 1").await;
     let lost = tokio::time::timeout(TTL * 3 / 2, leader.lost()).await;
     assert!(lost.is_err(), "{lost:?}");
-    let seen = election.leader().await.unwrap().expect("it leads");
+    let seen = locks
+        .election("e")
+        .leader()
+        .await
+        .unwrap()
+        .expect("it leads");
     assert_eq!(seen.value(), "a");
 }
 
