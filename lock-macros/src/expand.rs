@@ -229,6 +229,7 @@ impl Lock<'_> {
         let renew = self.plan.renew;
         let ttl = time(self.plan.ttl.as_ref());
         let wait = time(self.plan.wait.as_ref());
+        let unavailable_after = time(self.plan.unavailable_after.as_ref());
         let max_hold = time(self.plan.max_hold.as_ref());
         let at_least = time(self.plan.at_least.as_ref());
         let (sharing, is_constant) = self.sharing();
@@ -238,6 +239,7 @@ impl Lock<'_> {
                 label: #label,
                 ttl: #ttl,
                 wait: #wait,
+                unavailable_after: #unavailable_after,
                 renew: #renew,
                 max_hold: #max_hold,
                 at_least: #at_least,
@@ -248,6 +250,7 @@ impl Lock<'_> {
         let times = [
             &self.plan.ttl,
             &self.plan.wait,
+            &self.plan.unavailable_after,
             &self.plan.max_hold,
             &self.plan.at_least,
         ];

@@ -76,6 +76,7 @@ use proc_macro::TokenStream;
 /// | [`max`](#permits-and-max) | a number, or an expression of `u32` | no semaphore |
 /// | [`ttl`](#ttl) | a duration | the manager's `default_ttl` |
 /// | [`wait`](#wait) | a duration | the manager's `default_wait`, or no limit |
+/// | [`unavailable_after`](#unavailable_after) | a duration | the manager's `unavailable_after`, or as long as the wait |
 /// | [`renew`](#renew) | `true`, `false` | `true` |
 /// | [`max_hold`](#max_hold) | a duration | no limit |
 /// | [`at_least`](#at_least) | a duration | the lock is free when the body has ended |
@@ -94,7 +95,7 @@ use proc_macro::TokenStream;
 /// is checked at compile time, and is at most 24 days.
 ///
 /// Expressions may use the parameters. They are evaluated once, before the acquisition and before the body moves the parameters, in
-/// the order `when`, `client`, `owner`, `key`, `ttl`, `wait`, `max_hold`, `at_least`, `permits`, `max`.
+/// the order `when`, `client`, `owner`, `key`, `ttl`, `wait`, `unavailable_after`, `max_hold`, `at_least`, `permits`, `max`.
 ///
 #[doc = include_str!("../docs/which_lock.md")]
 #[doc = include_str!("../docs/how_long.md")]

@@ -9,7 +9,7 @@ use syn::{
 };
 
 /// Every argument, in the order in which the docs explain them.
-const NAMES: &str = "key, keys, escape, reentrant, owner, mode, permits, max, ttl, wait, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name, label and crate";
+const NAMES: &str = "key, keys, escape, reentrant, owner, mode, permits, max, ttl, wait, unavailable_after, renew, max_hold, at_least, when, on_busy, on_lost, map_err, client, guard, name, label and crate";
 
 /// What stands between the parentheses of `#[distributed_lock(..)]`.
 #[derive(Default)]
@@ -24,6 +24,7 @@ pub(crate) struct Arguments {
     pub(crate) max: Option<Expr>,
     pub(crate) ttl: Option<Expr>,
     pub(crate) wait: Option<Expr>,
+    pub(crate) unavailable_after: Option<Expr>,
     pub(crate) renew: Option<bool>,
     pub(crate) max_hold: Option<Expr>,
     pub(crate) at_least: Option<Expr>,
@@ -139,6 +140,7 @@ impl Arguments {
             "max" => set(&mut self.max, &name, input, Expr::parse),
             "ttl" => set(&mut self.ttl, &name, input, Expr::parse),
             "wait" => set(&mut self.wait, &name, input, Expr::parse),
+            "unavailable_after" => set(&mut self.unavailable_after, &name, input, Expr::parse),
             "renew" => set(&mut self.renew, &name, input, |input| {
                 switch(input, "renew")
             }),

@@ -14,6 +14,7 @@ pub(crate) struct Plan {
     pub(crate) kind: Kind,
     pub(crate) ttl: Option<Time>,
     pub(crate) wait: Option<Time>,
+    pub(crate) unavailable_after: Option<Time>,
     pub(crate) renew: bool,
     pub(crate) max_hold: Option<Time>,
     pub(crate) at_least: Option<Time>,

@@ -17,6 +17,8 @@ use crate::plan::{Kind, Number, Plan, Time};
 /// The shortest ttl that the library accepts.
 const SHORTEST_TTL: Duration = Duration::from_millis(10);
 
+const MILLISECOND: Duration = Duration::from_millis(1);
+
 /// Collects errors, so that one build shows them all.
 #[derive(Default)]
 struct Problems(Option<Error>);
@@ -61,6 +63,9 @@ pub(crate) fn validate(
     );
     let ttl = time(arguments.ttl, ttl);
     let wait = time(arguments.wait, |value| duration("wait", value));
+    let unavailable_after = time(arguments.unavailable_after, |value| {
+        no_less("unavailable_after", MILLISECOND, "1ms", value)
+    });
     if let (Some(Time::Literal(most)), Some(Time::Literal(least))) = &limits
         && most < least
         && let Some(later) = later_limit
@@ -109,6 +114,7 @@ pub(crate) fn validate(
             kind,
             ttl,
             wait,
+            unavailable_after,
             renew: arguments.renew.unwrap_or(true),
             max_hold,
             at_least,
@@ -322,7 +328,7 @@ fn ttl(value: Expr) -> Result<Time> {
 }
 
 fn max_hold(value: Expr) -> Result<Time> {
-    no_less("max_hold", Duration::from_millis(1), "1ms", value)
+    no_less("max_hold", MILLISECOND, "1ms", value)
 }
 
 /// A duration whose literal has a lower bound.

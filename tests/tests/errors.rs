@@ -477,6 +477,7 @@ fn of_settings(page: &mut Page) {
         ("default_ttl", with().default_ttl(zero)),
         ("max_hold", with().max_hold(zero)),
         ("default_wait", with().default_wait(zero)),
+        ("unavailable_after", with().unavailable_after(zero)),
         ("command_deadline", with().command_deadline(zero)),
         ("poll_interval", with().poll_interval(day)),
         ("handover_limit", with().handover_limit(0)),

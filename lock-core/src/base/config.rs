@@ -31,6 +31,7 @@ pub(crate) struct Config {
     pub(crate) default_ttl: Duration,
     /// `None` for no limit.
     pub(crate) default_wait: Option<Duration>,
+    pub(crate) unavailable_after: Option<Duration>,
     pub(crate) command_deadline: Duration,
     pub(crate) drift: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
@@ -61,6 +62,7 @@ impl Default for Config {
             client_name: None,
             default_ttl: Duration::from_secs(30),
             default_wait: None,
+            unavailable_after: None,
             command_deadline: Duration::from_secs(1),
             drift: None,
             max_hold: None,
@@ -101,6 +103,9 @@ impl Config {
             return Err(LockError::config(
                 "the default wait is zero, and `acquire` would never wait: leave it out for no limit, or give a time",
             ));
+        }
+        if let Some(after) = self.unavailable_after {
+            check_unavailable_after(after)?;
         }
         if self.command_deadline.is_zero() {
             return Err(LockError::config(
@@ -196,6 +201,15 @@ pub(crate) fn check_max_hold(most: Duration) -> Result<(), LockError> {
     Ok(())
 }
 
+pub(crate) fn check_unavailable_after(after: Duration) -> Result<(), LockError> {
+    if after.is_zero() {
+        return Err(LockError::config(
+            "unavailable_after is zero: give the server time to answer, for example 500 ms",
+        ));
+    }
+    Ok(())
+}
+
 /// `fixed` is the ttl of a lock that is not renewed.
 pub(crate) fn check_at_least(
     least: Duration,
@@ -263,6 +277,7 @@ mod tests {
         assert!(refused(|c| c.max_hold = Some(Duration::ZERO)));
         assert!(refused(|c| c.command_deadline = Duration::ZERO));
         assert!(refused(|c| c.default_wait = Some(Duration::ZERO)));
+        assert!(refused(|c| c.unavailable_after = Some(Duration::ZERO)));
         assert!(refused(|c| c.ttl_jitter = f64::NAN));
         assert!(refused(|c| c.drift = Some(Duration::ZERO)));
         assert!(refused(|c| c.poll_interval = Duration::MAX));

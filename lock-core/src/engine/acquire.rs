@@ -24,6 +24,7 @@ use crate::base::error::{Cause, LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
 use crate::base::sync::lock;
+use crate::base::time::Moment;
 use crate::store::{Answer, Mode, Store, StoreError};
 
 /// A hold, and how it was acquired.
@@ -301,7 +302,8 @@ impl<'a> Waiter<'a> {
                 } => self.ask(&acquisition, reserve).await?,
                 Step::TooLate(acquisition) => {
                     let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
-                    self.failed(&acquisition, late).await?;
+                    let now = self.shared.clock.now();
+                    self.failed(&acquisition, now, late).await?;
                 }
                 Step::Wait => {
                     self.has_waited = true;
@@ -364,6 +366,7 @@ impl<'a> Waiter<'a> {
             Queue::Line(_) | Queue::Server(_) => None,
         };
         let terms = self.hold.request.terms;
+        let (began, until) = (self.shared.clock.now(), self.until(Some(acquisition)));
         let request = Outstanding::begin(self.shared, acquisition, Asker::Waiter, terms, reserve);
         let answer = {
             let call = pin!(async {
@@ -371,10 +374,10 @@ impl<'a> Waiter<'a> {
                 let attempt = request.attempt(&token, self.mode());
                 self.shared.store.acquire(attempt).await
             });
-            within(self.patience.end(), call).await
+            within(until, call).await
         };
         let Some(answer) = answer else {
-            return Err(self.no_answer());
+            return Err(self.no_answer(acquisition, began));
         };
         if !self.read(acquisition, request, &answer) {
             return Ok(());
@@ -394,11 +397,12 @@ impl<'a> Waiter<'a> {
         acquisition: &Arc<Acquisition>,
     ) -> Option<Result<(), LockError>> {
         let connecting = self.shared.store.connecting(&acquisition.key)?;
+        let (began, until) = (self.shared.clock.now(), self.until(Some(acquisition)));
         // A waiter that gives up before a connection exists leaves nothing on the server.
-        let connected = match within(self.patience.end(), connecting).await {
+        let connected = match within(until, connecting).await {
             Some(Ok(())) => Ok(()),
-            Some(Err(error)) => self.failed(acquisition, error).await,
-            None => Err(self.no_answer()),
+            Some(Err(error)) => self.failed(acquisition, began, error).await,
+            None => Err(self.no_answer(acquisition, began)),
         };
         lock(&acquisition.life).state.interrupted();
         acquisition.asked_for(&self.hold);
@@ -575,12 +579,7 @@ impl<'a> Waiter<'a> {
         }
         let hold = &self.hold;
         let asks = self.asks();
-        // A waiter with a limit waits until that limit.
-        let patience =
-            matches!(self.patience.limit, Limit::Forever).then_some(hold.request.terms.ttl());
-        if let Some(asks) = &asks
-            && let Some(error) = asks.hopeless(hold, || self.shared.clock.now(), patience)
-        {
+        if let Some(error) = asks.as_ref().and_then(|asks| self.hopeless(asks)) {
             return Err(error.into_lock_error());
         }
         let held_at = match &asks {
@@ -593,10 +592,14 @@ impl<'a> Waiter<'a> {
         };
         let woken = match held_at {
             Some(held_at) if !self.warned => Box::pin(self.wait_for_own_task(held_at)).await,
-            _ => within(self.patience.end(), hold.wake_cell.wait()).await,
+            _ => within(self.until(asks.as_ref()), hold.wake_cell.wait()).await,
         };
+        let is_over = self.patience.end().is_some_and(|end| Instant::now() >= end);
         // A hand-over may have come at the last moment.
-        if woken.is_none() && self.hold.status(self.shared.clock.now()) == Status::Pending {
+        if woken.is_none()
+            && is_over
+            && self.hold.status(self.shared.clock.now()) == Status::Pending
+        {
             // The lock may have become free without a message: a client of another kind had it, or its key was deleted.
             self.patience.lengthen(GRACE);
             if let Some(asks) = self.asks() {
@@ -623,17 +626,60 @@ impl<'a> Waiter<'a> {
                 "a task waits for a lock whose guard it has taken itself: without a limit the wait never ends, unless another task or a joined future drops that guard"
             );
         }
-        within(end, hold.wake_cell.wait()).await
+        Some(())
     }
 
-    /// The error to return when the limit passes before a reply or a connection.
-    fn no_answer(&self) -> LockError {
+    /// The end of the limit, or the end of the time without an answer of the server, if that is earlier.
+    pub(super) fn until(&self, asks: Option<&Arc<Acquisition>>) -> Option<Instant> {
+        let end = self.patience.end();
+        let Some(after) = self.hold.request.unavailable_after else {
+            return end;
+        };
+        let failing = asks.and_then(|asks| lock(&asks.life).state.failing());
+        let since = failing.map(|(since, _)| since.until(self.shared.clock.now()));
+        let away = Instant::now().checked_add(after.saturating_sub(since.unwrap_or_default()));
+        end.into_iter().chain(away).min()
+    }
+
+    /// The error that makes further waiting pointless. A waiter with a limit waits until that limit.
+    fn hopeless(&self, asks: &Arc<Acquisition>) -> Option<StoreError> {
+        let LockRequest {
+            unavailable_after,
+            terms,
+            ..
+        } = &self.hold.request;
+        let is_endless = matches!(self.patience.limit, Limit::Forever);
+        let patience = unavailable_after.or(is_endless.then(|| terms.ttl()));
+        let life = lock(&asks.life);
+        life.state.hopeless(|| self.shared.clock.now(), patience)
+    }
+
+    /// The error to return if no reply and no connection came in time.
+    pub(super) fn no_answer(&self, acquisition: &Arc<Acquisition>, began: Moment) -> LockError {
+        if self.patience.end().is_none_or(|end| Instant::now() < end) {
+            return self.away(acquisition, began);
+        }
         // A server that answered the last request is reachable: the lock itself did not come in time.
         if self.line().map_or(*self.answered, Line::is_answered) {
             self.out_of_time()
         } else {
             self.shared.unavailable(&self.hold.request.key, NoAnswer)
         }
+    }
+
+    /// The server has been away for too long, also for the waiters behind.
+    fn away(&self, acquisition: &Arc<Acquisition>, began: Moment) -> LockError {
+        let (key, now) = (&self.hold.request.key, self.shared.clock.now());
+        let mut life = lock(&acquisition.life);
+        if let Some((_, last)) = life.state.failing() {
+            return last.into_lock_error();
+        }
+        let error = self.shared.unavailable(key, NoAnswer);
+        if let LockError::Unavailable { cause } = &error {
+            let cause = cause.clone();
+            life.state.failed(began, now, StoreError::Ambiguous(cause));
+        }
+        error
     }
 
     fn out_of_time(&self) -> LockError {
@@ -659,10 +705,13 @@ impl<'a> Waiter<'a> {
     async fn failed(
         &mut self,
         acquisition: &Arc<Acquisition>,
+        began: Moment,
         error: StoreError,
     ) -> Result<(), LockError> {
         let now = self.shared.clock.now();
-        lock(&acquisition.life).state.failed(now, error.clone());
+        lock(&acquisition.life)
+            .state
+            .failed(began, now, error.clone());
         self.after(acquisition, error).await
     }
 
@@ -676,29 +725,19 @@ impl<'a> Waiter<'a> {
             return Err(LockError::ShutDown);
         }
         let pause = self.retries.again();
-        let hopeless = |patience| {
-            let now = || self.shared.clock.now();
-            lock(&acquisition.life)
-                .state
-                .hopeless(now, patience)
-                .is_some()
-        };
-        let gives_up = match self.patience.limit {
-            // A broken connection may have lost the reply: a second request with the same token finds out.
-            Limit::Try => self.retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)),
-            Limit::Within(_) => {
-                let end = self.patience.end();
-                hopeless(None) || end.is_some_and(|end| Instant::now() + pause >= end)
-            }
-            Limit::Forever => hopeless(Some(self.hold.request.terms.ttl())),
-        };
-        if gives_up {
+        let end = self.patience.end();
+        // A broken connection may have lost the reply: a second request with the same token finds out.
+        let has_tried = matches!(self.patience.limit, Limit::Try)
+            && (self.retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)));
+        let is_too_late = end.is_some_and(|end| Instant::now() + pause >= end);
+        if has_tried || is_too_late || self.hopeless(acquisition).is_some() {
             return Err(error.into_lock_error());
         }
         tracing::debug!(key = acquisition.key.name(), %error, "asking again");
         self.shared.asked_in_vain(&acquisition.key, &error);
         // A wake-up ends the pause early, for example when the connection is back.
-        let _ = timeout(pause, self.hold.wake_cell.wait()).await;
+        let woken = timeout(pause, self.hold.wake_cell.wait());
+        let _ = within(self.until(Some(acquisition)), woken).await;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use crate::base::sync::lock;
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::base::token::Token;
-use crate::store::{Attempt, Mode, StoreError};
+use crate::store::{Attempt, Mode};
 
 /// The next step of a waiter that runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,18 +231,6 @@ impl Acquisition {
         if life.serves(hold) {
             life.state.ask_once_more();
         }
-    }
-
-    /// The error that makes further waiting pointless for the waiter with this hold.
-    pub(super) fn hopeless(
-        &self,
-        hold: &Arc<Hold>,
-        now: impl FnOnce() -> Moment,
-        patience: Option<Duration>,
-    ) -> Option<StoreError> {
-        let life = lock(&self.life);
-        let serves = life.serves(hold);
-        serves.then(|| life.state.hopeless(now, patience)).flatten()
     }
 
     /// The caller that does not run, if any.

@@ -28,7 +28,7 @@ impl Limit {
     /// This limit, or the default for a wait without one.
     pub(crate) fn or(self, default: Option<Duration>) -> Self {
         match (self, default) {
-            (Self::Forever, Some(wait)) => Self::Within(wait),
+            (Self::Forever, wait) => Self::of(wait),
             (limit, _) => limit,
         }
     }

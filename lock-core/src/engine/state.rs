@@ -344,10 +344,10 @@ impl State {
         self.perhaps_on_server = self.outstanding > 0;
     }
 
-    /// A request failed before it was sent.
-    pub(super) fn failed(&mut self, now: Moment, error: StoreError) {
+    /// A request that began at that moment failed before it was sent, or its caller waited for the answer no longer.
+    pub(super) fn failed(&mut self, began: Moment, now: Moment, error: StoreError) {
         if let Some(waiting) = self.waiting() {
-            waiting.failed(now, error);
+            waiting.failed(began, now, error);
             waiting.ask_again = true;
         }
     }
@@ -362,19 +362,24 @@ impl State {
         (trouble.at >= since).then(|| trouble.last.clone())
     }
 
+    /// The first of the requests that failed one after the other, and the error of the last.
+    pub(super) fn failing(&self) -> Option<(Moment, StoreError)> {
+        let Stage::Waiting(waiting) = &self.stage else {
+            return None;
+        };
+        let trouble = waiting.trouble.as_ref()?;
+        Some((trouble.since, trouble.last.clone()))
+    }
+
     /// The error that makes further waiting pointless: a permanent one, or one that has lasted for `patience`.
     pub(super) fn hopeless(
         &self,
         now: impl FnOnce() -> Moment,
         patience: Option<Duration>,
     ) -> Option<StoreError> {
-        let Stage::Waiting(waiting) = &self.stage else {
-            return None;
-        };
-        let trouble = waiting.trouble.as_ref()?;
-        let lasted = patience.is_some_and(|patience| now() > trouble.since + patience);
-        (lasted || matches!(trouble.last, StoreError::Misconfigured(_)))
-            .then(|| trouble.last.clone())
+        let (since, last) = self.failing()?;
+        let lasted = patience.is_some_and(|patience| now() >= since + patience);
+        (lasted || matches!(last, StoreError::Misconfigured(_))).then_some(last)
     }
 
     /// The name of the client that holds the lock, as the server said last.
@@ -420,7 +425,7 @@ impl Received {
             Ok(Answer::Foreign { .. }) => self.ask_again |= sent.by == Asker::Refresh,
             Ok(Answer::OtherMax { .. } | Answer::TooMany { .. }) => self.ask_again = true,
             Err(error) => {
-                self.failed(now, error.clone());
+                self.failed(sent.at, now, error.clone());
                 // The task repeats a refresh by itself.
                 self.ask_again |= sent.by != Asker::Refresh;
             }
@@ -444,9 +449,10 @@ impl Received {
         (self.holder, self.is_foreign) = (name, is_foreign);
     }
 
-    fn failed(&mut self, now: Moment, error: StoreError) {
+    fn failed(&mut self, began: Moment, now: Moment, error: StoreError) {
         let since = match (&error, &self.trouble) {
-            (StoreError::NotYet(_), _) | (_, None) => now,
+            (StoreError::NotYet(_), _) => now,
+            (_, None) => began,
             (_, Some(trouble)) => trouble.since,
         };
         self.trouble = Some(Failures {

@@ -11,7 +11,7 @@ use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
 use super::observed::ObservedCall;
 use super::outstanding::Outstanding;
-use super::patience::{Limit, Patience};
+use super::patience::{Limit, Patience, within};
 use super::shared::Shared;
 use super::state::Asker;
 use crate::base::error::LockError;
@@ -98,12 +98,16 @@ async fn ask(shared: &Arc<Shared>, waiters: &mut [Waiter<'_>]) -> Result<bool, L
             Outstanding::begin(shared, acquisition, Asker::Waiter, terms, 0)
         })
         .collect();
+    let (began, until) = (shared.clock.now(), waiters[0].until(Some(&asked[0])));
     let answer = {
         let tokens: Vec<_> = asked.iter().map(|asked| shared.token(asked)).collect();
         let attempts = requests.iter().zip(&tokens);
         let attempts = attempts.map(|(request, token)| request.attempt(token, Mode::Try));
         let attempts: Vec<_> = attempts.collect();
-        shared.store.acquire_all(&attempts).await
+        within(until, shared.store.acquire_all(&attempts)).await
+    };
+    let Some(answer) = answer else {
+        return Err(waiters[0].no_answer(&asked[0], began));
     };
     for (n, request) in requests.into_iter().enumerate() {
         let (waiter, acquisition) = (&mut waiters[n], &asked[n]);

@@ -48,11 +48,12 @@ pub(crate) async fn acquire_all(
     let engine = Arc::clone(&first.engine);
     let mut order: Vec<usize> = (0..locks.len()).collect();
     order.sort_by_key(|&n| locks[n].name());
+    let limit = limit.or(first.default_wait());
     let wanted = Wanted {
         locks,
         order,
         owner,
-        limit: limit.or(engine.shared.config.default_wait),
+        limit,
         started: Instant::now(),
         at,
     };
@@ -112,6 +113,7 @@ impl Wanted {
         let mut answered = None;
         let mut lost = None;
         // Usually all are free: then this saves the round trips of the wait. It must not take longer than the whole wait.
+        let gives_time = self.locks[0].unavailable_after().is_none();
         let is_worth_it = groups.len() < self.order.len();
         if is_worth_it && !self.locks.iter().any(LockHandle::is_used_here) {
             let trying = self.try_all(&groups, AcquiredHow::Free);
@@ -120,7 +122,8 @@ impl Wanted {
                 None => Some(trying.await),
             };
             match tried {
-                Some(Err(LockError::Unavailable { .. })) | None => {}
+                Some(Err(LockError::Unavailable { .. })) if gives_time => {}
+                None => {}
                 Some(Err(error @ (LockError::Busy { .. } | LockError::Lost { .. }))) => {
                     answered = self.order.first();
                     lost = Some(error);

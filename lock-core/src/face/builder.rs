@@ -201,6 +201,32 @@ impl LockManagerBuilder {
         self
     }
 
+    /// How long a call waits for a server that does not answer, for every kind of lock: then it gives up with
+    /// [`Unavailable`](crate::LockError::Unavailable). Not zero. Default: as long as the limit of the call, and one ttl without a limit.
+    ///
+    /// So a request handler can wait 10 s for a lock that is held, but does not wait 10 s for a server that is away. The time counts from
+    /// the first request without an answer; all waiters of a lock share it. A waiter that queues asks every 2 s, so it may notice an outage
+    /// later, by that and the [`command_deadline`](Self::command_deadline). While this process holds the lock itself, its waiters wait for it, whatever the server does. Does not apply
+    /// to [`campaign`](crate::Election::campaign) and [`Latch::wait`](crate::Latch::wait), which wait through outages.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .default_wait(Duration::from_secs(10))
+    ///     .unavailable_after(Duration::from_millis(50))
+    ///     .connect_lazily("redis://127.0.0.1:1")?; // nothing listens there
+    /// let answer = locks.lock("a").acquire().await; // after 50 ms
+    /// assert!(matches!(answer, Err(lock_core::LockError::Unavailable { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn unavailable_after(mut self, after: Duration) -> Self {
+        self.config.unavailable_after = Some(after);
+        self
+    }
+
     /// The maximum time for the server's answer to one command; after it the command has failed. Default: 1 s. Not zero.
     ///
     /// It also limits the time to connect; to connect to a quorum takes at most three times as long, since each node is also asked

@@ -5,7 +5,7 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::config::{check_at_least, check_max_hold, check_share};
+use crate::base::config::{check_at_least, check_max_hold, check_share, check_unavailable_after};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::kind::Share;
@@ -25,6 +25,8 @@ pub(crate) struct LockHandle {
     pub(crate) ttl: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) at_least: Duration,
+    pub(crate) default_wait: Option<Duration>,
+    pub(crate) unavailable_after: Option<Duration>,
     pub(crate) renew: bool,
     pub(crate) label: &'static str,
     pub(crate) share: Share,
@@ -46,6 +48,8 @@ impl LockHandle {
             ttl: None,
             max_hold: None,
             at_least: Duration::ZERO,
+            default_wait: None,
+            unavailable_after: None,
             renew: true,
             label: "",
             share: Share::ONLY,
@@ -118,10 +122,9 @@ impl LockHandle {
         at: &'static Location<'static>,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
         let request = self.request(owner, at);
-        let engine = Arc::clone(&self.engine);
+        let (engine, default) = (Arc::clone(&self.engine), self.default_wait());
         async move {
             let request = request?;
-            let default = engine.shared.config.default_wait;
             let limit = limit.or(default.filter(|_| !request.key.traits().is_led));
             let request = entered(&engine, request, limit, at)?;
             let hold = if engine.has_own_thread() {
@@ -200,6 +203,19 @@ impl LockHandle {
             .await
     }
 
+    /// The limit of a wait without one.
+    pub(crate) fn default_wait(&self) -> Option<Duration> {
+        self.default_wait.or(self.engine.shared.config.default_wait)
+    }
+
+    /// The time after which a call gives up without an answer of the server. A candidate waits longer: it comes back anyway.
+    pub(crate) fn unavailable_after(&self) -> Option<Duration> {
+        let after = self.unavailable_after;
+        let after = after.or(self.engine.shared.config.unavailable_after);
+        let is_led = self.key.as_ref().is_ok_and(|key| key.traits().is_led);
+        after.filter(|_| !is_led)
+    }
+
     fn request(
         &self,
         owner: Option<Owner>,
@@ -209,6 +225,9 @@ impl LockHandle {
         let max_hold = self.max_hold.or(config.max_hold);
         if let Some(most) = max_hold {
             check_max_hold(most)?;
+        }
+        if let Some(after) = self.unavailable_after {
+            check_unavailable_after(after)?;
         }
         let ttl = self.ttl.unwrap_or(config.default_ttl);
         check_at_least(self.at_least, max_hold, (!self.renew).then_some(ttl))?;
@@ -220,6 +239,7 @@ impl LockHandle {
             renew: self.renew,
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
             at_least: self.at_least.into(),
+            unavailable_after: self.unavailable_after(),
             owner,
             share: self.share,
             is_answered: self.is_answered,

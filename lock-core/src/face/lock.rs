@@ -187,6 +187,44 @@ impl Lock {
         self
     }
 
+    /// The maximum wait of [`acquire`](Self::acquire) and [`with`](Self::with), instead of the manager's
+    /// [`default_wait`](crate::LockManagerBuilder::default_wait). Zero makes one try, and [`Busy`](LockError::Busy) if the lock is held.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a").default_wait(Duration::from_millis(20));
+    /// let _held = lock.acquire().await?;
+    /// let late = lock.clone().with(async |_| "the work").await;
+    /// assert!(matches!(late, Err(lock_core::LockError::TimedOut { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn default_wait(mut self, limit: Duration) -> Self {
+        self.handle.default_wait = Some(limit);
+        self
+    }
+
+    /// Gives up with [`Unavailable`](LockError::Unavailable) once the server has not answered for this long, even if the wait may last
+    /// longer. Default: the manager's [`unavailable_after`](crate::LockManagerBuilder::unavailable_after). Not zero.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let away = lock_core::LockManager::builder().connect_lazily("redis://127.0.0.1:1")?;
+    /// let lock = away.lock("a").unavailable_after(Duration::from_millis(50));
+    /// let answer = lock.acquire_within(Duration::from_secs(10)).await; // after 50 ms
+    /// assert!(matches!(answer, Err(lock_core::LockError::Unavailable { .. })));
+    /// # Ok(()) }
+    /// ```
+    pub fn unavailable_after(mut self, after: Duration) -> Self {
+        self.handle.unavailable_after = Some(after);
+        self
+    }
+
     /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
     ///
     /// # Examples

@@ -111,6 +111,16 @@ impl MultiLock {
         self.each(|lock| lock.at_least = least)
     }
 
+    /// As [`Lock::default_wait`](crate::Lock::default_wait), for all of them together.
+    pub fn default_wait(self, limit: Duration) -> Self {
+        self.each(|lock| lock.default_wait = Some(limit))
+    }
+
+    /// As [`Lock::unavailable_after`](crate::Lock::unavailable_after), for the server of each lock.
+    pub fn unavailable_after(self, after: Duration) -> Self {
+        self.each(|lock| lock.unavailable_after = Some(after))
+    }
+
     /// As [`Lock::label`](crate::Lock::label), for each lock.
     pub fn label(self, label: &'static str) -> Self {
         self.each(|lock| lock.label = label)

@@ -159,6 +159,18 @@ impl ReentrantLock {
         self
     }
 
+    /// As [`Lock::default_wait`](crate::Lock::default_wait).
+    pub fn default_wait(mut self, limit: Duration) -> Self {
+        self.handle.default_wait = Some(limit);
+        self
+    }
+
+    /// As [`Lock::unavailable_after`](crate::Lock::unavailable_after).
+    pub fn unavailable_after(mut self, after: Duration) -> Self {
+        self.handle.unavailable_after = Some(after);
+        self
+    }
+
     /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
     ///
     /// # Examples

@@ -199,6 +199,18 @@ impl RwLock {
         self
     }
 
+    /// As [`Lock::default_wait`](crate::Lock::default_wait).
+    pub fn default_wait(mut self, limit: Duration) -> Self {
+        self.handle.default_wait = Some(limit);
+        self
+    }
+
+    /// As [`Lock::unavailable_after`](crate::Lock::unavailable_after).
+    pub fn unavailable_after(mut self, after: Duration) -> Self {
+        self.handle.unavailable_after = Some(after);
+        self
+    }
+
     /// As [`Lock::label`](crate::Lock::label).
     pub fn label(mut self, label: &'static str) -> Self {
         self.handle.label = label;

@@ -159,6 +159,11 @@ impl SegmentedLock {
         self.each(|lock| lock.max_hold(most))
     }
 
+    /// As [`Lock::unavailable_after`], for each segment.
+    pub fn unavailable_after(self, after: Duration) -> Self {
+        self.each(|lock| lock.unavailable_after(after))
+    }
+
     /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
     ///
     /// # Examples

@@ -19,7 +19,8 @@
 //! deserve an alert if they last; the others are mistakes (level ERROR).
 //!
 //! A handler needs a limit: `wait`, or [`default_wait`](crate::LockManagerBuilder::default_wait). Without one, requests pile up
-//! behind a lock that is held for long.
+//! behind a lock that is held for long. Also give it [`unavailable_after`](crate::LockManagerBuilder::unavailable_after): without it
+//! each request waits for its whole limit while the server is away.
 //!
 //! # The error of the service
 //!

@@ -42,6 +42,8 @@ pub struct Options {
     pub ttl: Option<Duration>,
     /// `wait`: `None` for no limit, zero for one try.
     pub wait: Option<Duration>,
+    /// `unavailable_after`
+    pub unavailable_after: Option<Duration>,
     /// `renew`
     pub renew: bool,
     /// `max_hold`

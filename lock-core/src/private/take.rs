@@ -73,6 +73,7 @@ impl Options {
         handle.ttl = self.ttl;
         handle.max_hold = self.max_hold;
         handle.at_least = self.at_least.unwrap_or_default();
+        handle.unavailable_after = self.unavailable_after;
         handle.renew = self.renew;
         handle.label = self.label;
         handle

@@ -4,6 +4,7 @@
 //! A lock's ttl tells which way it was cleaned up. Where a test says "at once" the ttl is [`support::LONG`],
 //! beyond every time limit, so only a clean-up can have removed the key.
 
+mod away;
 mod cancel;
 mod connections;
 mod credentials;
