@@ -250,6 +250,7 @@ pub use crate::face::lock::Lock;
 pub use crate::face::manager::LockManager;
 pub use crate::face::multi_lock::{MultiGuard, MultiLock};
 pub use crate::face::observe;
+pub use crate::face::ping::Pong;
 pub use crate::face::reentrant::ReentrantLock;
 pub use crate::face::rw_lock::{ReadGuard, RwLock, WriteGuard};
 pub use crate::face::segmented::{SegmentGuard, SegmentedLock};

@@ -29,6 +29,13 @@ impl Engine {
         Ok(snapshot)
     }
 
+    /// The parts of the store, as ends of a key: one for each master of a cluster.
+    pub(crate) async fn parts(&self) -> Result<Vec<&'static str>, LockError> {
+        self.shared.check_open()?;
+        let parts = self.shared.store.parts().await;
+        parts.map_err(|error| self.blame(error))
+    }
+
     /// Takes the lock from its holder. Returns whether there was one.
     pub(crate) async fn force_release(&self, key: &LockKey) -> Result<bool, LockError> {
         self.shared.check_open()?;

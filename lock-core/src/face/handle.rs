@@ -216,7 +216,7 @@ impl LockHandle {
         after.filter(|_| !is_led)
     }
 
-    fn request(
+    pub(crate) fn request(
         &self,
         owner: Option<Owner>,
         at: &'static Location<'static>,

@@ -1,5 +1,6 @@
 //! The entry point: a connection, its settings, and the engine behind all its locks.
 
+use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use crate::face::latch::Latch;
 use crate::face::list::LockList;
 use crate::face::lock::Lock;
 use crate::face::multi_lock::MultiLock;
+use crate::face::ping::{Pong, ping};
 use crate::face::reentrant::ReentrantLock;
 use crate::face::rw_lock::RwLock;
 use crate::face::segmented::SegmentedLock;
@@ -308,6 +310,47 @@ impl LockManager {
     /// ```
     pub async fn examine(&self) -> Vec<Finding> {
         self.engine.run(self.engine.examine()).await
+    }
+
+    /// Whether locks can be granted now: takes a lock of its own, and releases it. For the readiness probe of a service.
+    ///
+    /// In a cluster it takes one lock at each master, and each slot needs a master; of a quorum a majority has to vote. The name is
+    /// `lock-core-ping` behind the prefix, in a cluster with a tag: the user of the server needs the right to these keys. Metrics
+    /// do not count it as a call or a hold.
+    ///
+    /// A probe that fails keeps requests away. So answer with it only if the service can do nothing without locks, and never use it for
+    /// liveness: a restart does not bring the server back.
+    ///
+    /// # Errors
+    ///
+    /// [`Unavailable`](LockError::Unavailable) after [`unavailable_after`](LockManagerBuilder::unavailable_after), or after at most three
+    /// [command deadlines](LockManagerBuilder::command_deadline); [`InvalidConfig`](LockError::InvalidConfig);
+    /// [`NotALock`](LockError::NotALock); [`ShutDown`](LockError::ShutDown) once [`shutdown`](Self::shutdown) was called.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: what a dropped future has taken is released in the background.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// /// For `GET /ready`: in axum, `(StatusCode, String)` is a response. Example `production_service` has it.
+    /// async fn ready(locks: &lock_core::LockManager) -> (u16, String) {
+    ///     match locks.ping().await {
+    ///         Ok(pong) => (200, format!("locks answer in {:?}", pong.round_trip())),
+    ///         Err(error) => (503, error.to_string()),
+    ///     }
+    /// }
+    ///
+    /// let locks = lock_core::LockManager::connect("memory://").await?;
+    /// assert_eq!(ready(&locks).await.0, 200);
+    /// # Ok(()) }
+    /// ```
+    #[track_caller]
+    pub fn ping(&self) -> impl Future<Output = Result<Pong, LockError>> + use<> {
+        let (engine, at) = (Arc::clone(&self.engine), Location::caller());
+        async move { engine.run(ping(&engine, at)).await }
     }
 
     /// Ends the service of this manager and all its clones. Call it in the last line of `main`.

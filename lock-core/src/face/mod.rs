@@ -15,6 +15,7 @@ pub(crate) mod lock;
 pub(crate) mod manager;
 pub(crate) mod multi_lock;
 pub mod observe;
+pub(crate) mod ping;
 pub(crate) mod reentrant;
 pub(crate) mod rw_lock;
 pub(crate) mod scope;

@@ -78,6 +78,14 @@ impl AnyStore {
         }
     }
 
+    /// The parts that grant locks by themselves, as ends of a key: a tag for each master of a cluster.
+    pub(crate) async fn parts(&self) -> Result<Vec<&'static str>, StoreError> {
+        match self {
+            Self::Redis(store) => store.parts().await,
+            Self::Memory(_) | Self::Quorum(_) => Ok(vec![""]),
+        }
+    }
+
     /// Waits until every node of a quorum has confirmed the releases.
     pub(crate) async fn cleaned_up(&self) {
         if let Self::Quorum(store) = self {

@@ -13,6 +13,7 @@ mod guards;
 mod late;
 mod messages;
 mod outage;
+mod ping;
 mod polling;
 mod reconnect;
 mod refusal;

@@ -123,6 +123,14 @@ impl RedisStore {
         }
     }
 
+    /// A tag in a slot of each master of a cluster.
+    pub(crate) async fn parts(&self) -> Result<Vec<&'static str>, StoreError> {
+        match &self.servers {
+            Servers::Cluster(cluster) => Box::pin(cluster.parts()).await,
+            Servers::One(_) | Servers::User(_) => Ok(vec![""]),
+        }
+    }
+
     /// The server of a lock, if it is known and the library drives its connection.
     pub(super) fn endpoint(&self, key: &LockKey) -> Option<Reached<'_>> {
         match &self.servers {

@@ -133,6 +133,15 @@ impl Cluster {
         join_all(examined).await.into_iter().flatten().collect()
     }
 
+    /// A tag in a slot of each master, if each slot has one.
+    pub(super) async fn parts(&self) -> Result<Vec<&'static str>, StoreError> {
+        if let Ok(tags) = lock(&self.table).tags() {
+            return Ok(tags);
+        }
+        self.refreshed(None).await?;
+        lock(&self.table).tags().map_err(unserved)
+    }
+
     /// Waits for the connection to the master of a lock. If that one is away, another one may have taken its place.
     pub(super) async fn connected(&self, lock_name: &str) -> Result<(), StoreError> {
         let Some(node) = self.owner(lock_name) else {

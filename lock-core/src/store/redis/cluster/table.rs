@@ -7,7 +7,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::node::Node;
-use super::slots::{Address, Range};
+use super::slots::{Address, Range, tag_of};
 use crate::base::slot::SLOTS;
 
 /// Two nodes may disagree about a slot for hours, after a move that was interrupted. The slot follows this number of changes within
@@ -71,6 +71,20 @@ impl Table {
 
     pub(super) fn masters(&self) -> &[Arc<Node>] {
         &self.masters
+    }
+
+    /// A tag in a slot of each master, or a slot that has none.
+    pub(super) fn tags(&self) -> Result<Vec<&'static str>, usize> {
+        let mut seen: Vec<&Arc<Node>> = Vec::new();
+        let mut tags = Vec::new();
+        for (slot, owner) in self.owners.iter().enumerate() {
+            let owner = owner.as_ref().ok_or(slot)?;
+            if !seen.iter().any(|node| Arc::ptr_eq(node, owner)) {
+                seen.push(owner);
+                tags.push(tag_of(slot));
+            }
+        }
+        Ok(tags)
     }
 
     pub(super) fn version(&self) -> u64 {
