@@ -9,6 +9,7 @@
 //! | How do I test a service that takes locks? | [`testing`] |
 //! | How do I sell limited stock to many buyers? | [`flash_sale`] |
 //! | How do I replace another lock, copy by copy? | [`moving`] |
+//! | What do other libraries have, and how fast are they? | [`compared`] |
 //! | What can I see of my locks, and what should wake me? | [`observability`] |
 //! | How do I list, inspect and release locks from a shell, and run a command under one? | [`lockctl`] |
 //! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
@@ -16,7 +17,7 @@
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!
-//! The last eight, `production` and `which_lock` are also files in the folder `docs` of the repository.
+//! The last nine, `production` and `which_lock` are also files in the folder `docs` of the repository.
 
 #[cfg(feature = "macros")]
 pub mod errors_to_http;
@@ -40,6 +41,9 @@ pub mod flash_sale {}
 
 #[doc = include_str!("../../docs/moving.md")]
 pub mod moving {}
+
+#[doc = include_str!("../../docs/compared.md")]
+pub mod compared {}
 
 /// [which-lock]: crate::guide::which_lock
 /// [operating]: crate::guide::operating
