@@ -36,7 +36,7 @@ tokio::task_local! {
 /// it only to services that you trust, and do not log it; `Debug` does not show it.
 ///
 /// If one of several processes of an owner crashes, its holds count for one more ttl: the longest ttl that this process requested
-/// for the lock. Meanwhile the other processes of the owner may acquire and release it.
+/// for the lock. Meanwhile the other processes of the owner may acquire and release the lock.
 ///
 /// # The owner of a scope
 ///

@@ -155,7 +155,7 @@ impl LockManagerBuilder {
 
     /// The ttl of locks that do not set their own: how long a crashed holder blocks others. Default: 30 s.
     ///
-    /// From 10 ms to 24 days, in whole milliseconds. The watchdog renews a lease when a third of it has passed, so a live holder
+    /// From 10 ms to 24 days; fractions of a millisecond are cut off. The watchdog renews a lease when a third of it has passed, so a live holder
     /// may hold the lock for longer.
     ///
     /// # Examples
@@ -176,8 +176,11 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The maximum wait of [`Lock::acquire`](crate::Lock::acquire), of [`with`](crate::Lock::with) and of a function under
-    /// `#[distributed_lock]` without `wait`, also for the other kinds of lock. Default: no limit. Not zero.
+    /// How long `acquire`, `with` and functions under `#[distributed_lock]` without `wait` wait at most, for every kind of lock.
+    /// Default: no limit. Not zero.
+    ///
+    /// It is no limit for [`Election::campaign`](crate::Election::campaign) and [`run`](crate::Election::run), and for
+    /// [`Latch::wait`](crate::Latch::wait): a candidate waits for as long as another one leads, and a waiter until all parts are done.
     ///
     /// With a limit, a lock that is never released shows as [`TimedOut`](crate::LockError::TimedOut) with the holder's name, and
     /// not as requests that hang. For one call without limit, use `acquire_within(Duration::MAX)`.
@@ -399,7 +402,7 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The maximum jump of a node's clock in a [quorum](Self::connect_quorum) that does no harm. Default: 500 ms; 20 ms to 60 s.
+    /// How far a node's clock in a [quorum](Self::connect_quorum) may jump without harm. Default: 500 ms; 20 ms to 60 s.
     ///
     /// A server measures a ttl with its wall clock, so after a jump forward it forgets votes too early. The nodes keep each vote
     /// for `clock_skew` longer than its ttl, and a lock is acquired only with a majority of nodes whose clocks agree to within half

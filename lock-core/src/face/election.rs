@@ -121,9 +121,10 @@ impl Election {
         self
     }
 
-    /// Has [`run`](Self::run) step down while this is true: for a copy whose database is gone, or that is about to end. It is asked before
-    /// each campaign, before the body, and while leading, each time that a third of the ttl has passed. A check that takes longer than that
-    /// counts as true. After a term that a check has ended, the candidate pauses for a third of the ttl. The check runs where `run` does.
+    /// [`run`](Self::run) gives up leading while the check is true, and campaigns again afterwards: for a copy that cannot reach its
+    /// database, or that is about to end. The check is asked before each campaign, before the body, and while leading, after each third of
+    /// the ttl. A check that takes longer than that counts as true. After a term that a check has ended, the candidate pauses for a third of
+    /// the ttl. The check runs where `run` does.
     ///
     /// # Examples
     ///

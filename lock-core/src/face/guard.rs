@@ -179,10 +179,9 @@ impl LockGuard {
         self.view.is_held()
     }
 
-    /// The rest of the confirmed lease; zero once it is lost. Local, no I/O. The watchdog renews the lease when a third has passed.
+    /// How long the lock stays held if no renewal succeeds from now on; zero once it is lost. Local, no I/O.
     ///
-    /// This is not the time for which the lock may still be held, but the time for which it is held without a further reply from
-    /// the server.
+    /// The watchdog renews the lease when a third of it has passed, so a live holder may hold the lock for longer.
     ///
     /// # Examples
     ///
@@ -288,7 +287,7 @@ impl LockGuard {
     }
 
     /// Changes the ttl of this hold: the lease is renewed for `ttl` at once, and all later renewals use it. The new ttl may be
-    /// longer or shorter. From 10 ms to 24 days, in whole milliseconds.
+    /// longer or shorter. From 10 ms to 24 days; fractions of a millisecond are cut off.
     ///
     /// A live holder does not need it, since the watchdog renews the lease. Use it for a step during which the program may stand
     /// still (a longer ttl), at the end of such a step (a shorter ttl, so that a crash blocks others for a shorter time), and for a

@@ -268,8 +268,8 @@ impl LockInfo {
         &self.nodes
     }
 
-    /// The number of waiters: every caller of this manager, and one for each other manager, however many callers wait there. Of a
-    /// [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) it is every caller of each manager. Crashed managers count until
+    /// The number of waiters. Callers of this manager are counted one by one; any other manager in which callers wait counts as one. Of a
+    /// [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) all callers are counted one by one. Crashed managers count until
     /// they are skipped.
     ///
     /// # Examples

@@ -90,8 +90,9 @@ impl Latch {
         self.count
     }
 
-    /// How long the latch is kept after each count, also one that is repeated: longer than any pause between two counts, and than any
-    /// waiter is late. Where several are named, the longest counts. From 10 ms to 24 days. Default: a day.
+    /// How long the latch is kept after each count, also one that is repeated. Choose more than the longest pause between two counts, and
+    /// more than the latest waiter may come after the last count. If processes name different ones, the longest counts. From 10 ms to 24 days.
+    /// Default: a day.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.handle.ttl = Some(ttl);
         self

@@ -106,8 +106,8 @@ impl Lock {
         self.handle.name()
     }
 
-    /// The ttl of the lease: how long a crashed holder blocks others. From 10 ms to 24 days, in whole milliseconds. Default: the
-    /// manager's [`default_ttl`](crate::LockManagerBuilder::default_ttl).
+    /// The ttl of the lease: how long a crashed holder blocks others. From 10 ms to 24 days; fractions of a millisecond are cut off.
+    /// Default: the manager's [`default_ttl`](crate::LockManagerBuilder::default_ttl).
     ///
     /// A live holder may hold the lock for longer: the watchdog renews the lease when a third of it has passed. A ttl that cannot
     /// be used is [`InvalidConfig`](LockError::InvalidConfig) when the lock is acquired.
@@ -318,8 +318,8 @@ impl Lock {
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) after at most two command deadlines, or three if
-    /// a release of this lock by this manager is under way: the try waits for that first. If the lock is held, the result is
+    /// As [`acquire`](Self::acquire). [`Unavailable`](LockError::Unavailable) comes after at most two command deadlines (three if this
+    /// manager is just releasing the lock: the try waits for that first). If the lock is held, the result is
     /// `Ok(None)`, also inside the scope that holds it.
     ///
     /// # Cancel safety

@@ -11,7 +11,7 @@
 //! | all others | 500 | no | a mistake in the program or its set-up |
 //!
 //! If the attribute returns an error other than `Lost`, the body has not run, and the request may be repeated. After `Lost`, a part of the
-//! body may have run. An error that the body itself returns, for example of a lock that it acquires, says nothing of this kind.
+//! body may have run. If the body itself takes another lock and returns its error, this rule does not apply to that error.
 //! Make the work safe to repeat: [Submitting an order once](super::recipes#submitting-an-order-once).
 //!
 //! **Log the text of the error, and do not send it to the client.** It names keys, servers and holders.
