@@ -16,7 +16,6 @@
 //! | several locks at once, all or none | [`LockManager::all`], or the argument `keys` of the attribute |
 //! | at most `n` holders at a time, over all processes: calls to a provider, licences | [`LockManager::semaphore`], or the arguments `max` and `permits` of the attribute |
 //! | many readers at a time, or one writer | [`LockManager::rw_lock`], or the argument `mode` of the attribute |
-//! | several locks at once, all or none, with a list that is known at run time | [`LockManager::all`], or the argument `keys` of the attribute |
 //! | many holders at once, each with a part of limited stock | [`LockManager::segmented_lock`] |
 //! | one copy of a service that does a job for as long as it lives, and others that know where it is | [`LockManager::election`] |
 //! | to wait until several parts of a work are done, in whichever process | [`LockManager::latch`] |

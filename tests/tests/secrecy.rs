@@ -234,7 +234,7 @@ async fn errors_show_neither_token_nor_password() {
         let events = witness.capture.events();
         events
             .iter()
-            .any(|event| event.message().contains("could not be released"))
+            .any(|event| event.message().contains("did not confirm a release"))
     })
     .await;
     witness.verdict();

@@ -38,7 +38,7 @@ pub struct ObservedLock<'a> {
     pub key: &'a str,
     /// The label of the lock; empty if it has none.
     pub label: &'static str,
-    /// The kind of the lock: `exclusive`, `reentrant`, `semaphore` or `read-write`.
+    /// The kind of the lock: `exclusive`, `reentrant`, `semaphore`, `read-write` or `election`.
     pub kind: &'static str,
 }
 

@@ -73,7 +73,7 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
                     tracing::warn!(
                         key = acquisition.key.name(),
                         %error,
-                        "the lock could not be released: it has ended by its ttl"
+                        "the server did not confirm a release: what it was for has ended by its ttl"
                     );
                     break;
                 }

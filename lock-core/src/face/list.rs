@@ -32,7 +32,8 @@ impl ListedLock {
         &self.key
     }
 
-    /// The name of its kind, as in [metrics](crate::observe): `exclusive`, `reentrant`, `semaphore` or `read-write`.
+    /// The name of its kind, as `lockctl ls` shows it: `exclusive`, `reentrant`, `semaphore` or `read-write`. The lock of an election is
+    /// `exclusive` here, as it is on the server.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.kind

@@ -30,7 +30,7 @@ pub mod testing;
 // file another file.
 
 /// [operating]: crate::guide::operating
-/// [promises]: crate::guide::promises
+/// [promises]: crate::guide::promises#p10-fencing
 /// [failover]: #what-a-failover-loses
 #[doc = include_str!("../../docs/which-lock.md")]
 pub mod which_lock {}
@@ -49,6 +49,7 @@ pub mod compared {}
 /// [operating]: crate::guide::operating
 /// [observability]: crate::guide::observability
 /// [wire]: crate::guide::wire
+/// [promises]: crate::guide::promises#p10-fencing
 #[doc = include_str!("../../docs/production.md")]
 pub mod production {}
 

@@ -234,14 +234,14 @@ async fn a_release_that_never_arrives_is_said_to_have_ended_by_the_ttl() {
         let events = capture.events();
         let mut warnings = events
             .iter()
-            .filter(|event| event.message().contains("could not be released"));
+            .filter(|event| event.message().contains("did not confirm a release"));
         said = warnings.next().map(|event| event.message().to_owned());
         said.is_some()
     })
     .await;
     assert_eq!(
         said.as_deref(),
-        Some("the lock could not be released: it has ended by its ttl")
+        Some("the server did not confirm a release: what it was for has ended by its ttl")
     );
 }
 
