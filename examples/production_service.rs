@@ -26,7 +26,14 @@ use lock_core::{LockError, LockManager, Tls, distributed_lock};
 use lock_examples::{Outcome, exit};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+
+/// Maximum time for requests in flight. What still runs then loses its lock and is cancelled.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Maximum time for the releases.
+const LOCKS: Duration = Duration::from_secs(2);
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -56,13 +63,16 @@ async fn run() -> Outcome {
         .with_state(service);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(async {
-            let mut input = Vec::new();
-            let _ = tokio::io::stdin().read_to_end(&mut input).await;
-        })
-        .await?;
-    let left = locks.shutdown(Duration::from_secs(5)).await;
+    let (end, ended) = oneshot::channel::<()>();
+    let serving = axum::serve(listener, routes).with_graceful_shutdown(async { drop(ended.await) });
+    let serving = tokio::spawn(serving.into_future());
+    let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
+    // In this order: no new request, an end for those in flight, no more locks.
+    drop(end);
+    if let Ok(served) = timeout(DRAIN, serving).await {
+        served??;
+    }
+    let left = locks.shutdown(LOCKS).await;
     println!("ended, {left} locks left");
     Ok(())
 }

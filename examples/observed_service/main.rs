@@ -30,7 +30,14 @@ use lock_examples::{Outcome, exit};
 use metrics_exporter_prometheus::{Matcher, PrometheusBuilder, PrometheusHandle};
 use tokio::io::AsyncReadExt;
 use tokio::net::TcpListener;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::timeout;
+
+/// Maximum time for requests in flight. What still runs then loses its lock and is cancelled.
+const DRAIN: Duration = Duration::from_secs(3);
+
+/// Maximum time for the releases.
+const LOCKS: Duration = Duration::from_secs(2);
 
 /// In seconds: a lock on the same machine, one in another zone, and a queue.
 const BUCKETS: [f64; 9] = [0.000_5, 0.002, 0.01, 0.05, 0.2, 1.0, 5.0, 20.0, 60.0];
@@ -75,13 +82,17 @@ async fn serve() -> Outcome {
         .with_state(service);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("listening on {}", listener.local_addr()?);
-    axum::serve(listener, routes)
-        .with_graceful_shutdown(async {
-            let mut input = Vec::new();
-            let _ = tokio::io::stdin().read_to_end(&mut input).await;
-        })
-        .await?;
-    locks.shutdown(Duration::from_secs(5)).await;
+    let (end, ended) = oneshot::channel::<()>();
+    let serving = axum::serve(listener, routes).with_graceful_shutdown(async { drop(ended.await) });
+    let serving = tokio::spawn(serving.into_future());
+    let _ = tokio::io::stdin().read_to_end(&mut Vec::new()).await;
+    // In this order: no new request, an end for those in flight, no more locks.
+    drop(end);
+    if let Ok(served) = timeout(DRAIN, serving).await {
+        served??;
+    }
+    let left = locks.shutdown(LOCKS).await;
+    println!("ended, {left} locks left");
     Ok(())
 }
 

@@ -5,6 +5,7 @@ mod program;
 
 use std::process::Stdio;
 
+use lock_core::LockManager;
 use lock_examples::post;
 use lock_tests::{Authority, TestServer, TlsServer, rights};
 use program::{Running, command};
@@ -67,6 +68,23 @@ async fn two_copies_pay_an_order_once_over_tls_with_a_user_of_their_own() {
         let output = service.end_of_input();
         assert!(output.contains("ended, 0 locks left"), "{output}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_whose_bank_is_silent_does_not_hold_up_the_end() {
+    let server = TestServer::start().await;
+    let mut service = command("production_service", Some(&server.url()));
+    service.stdin(Stdio::piped());
+    let mut service = Running::start_command(service);
+    let line = service.line_with("listening on ");
+    let address = line.rsplit(' ').next().unwrap().to_owned();
+    let paying = tokio::spawn(async move { post(&address, "/orders/7/pay").await });
+    service.line_with("paying order 7");
+    let output = service.end_of_input();
+    assert!(output.contains("ended, 0 locks left"), "{output}");
+    let locks = LockManager::connect(&server.url()).await.unwrap();
+    assert!(locks.lock("order:7").try_acquire().await.unwrap().is_some());
+    paying.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
