@@ -4,6 +4,7 @@
 //! |---|---|
 //! | Which backend, and when is a lock enough? | [`which_lock`] |
 //! | What do I decide before the first deployment? | [`production`] |
+//! | What does a Deployment need, and what happens when pods come and go? | [`kubernetes`] |
 //! | How do I lock a scheduled job, an order, a cache, a transaction, and limit calls to a provider? | [`recipes`] |
 //! | Which HTTP status is a [`LockError`](crate::LockError)? | [`errors_to_http`] |
 //! | How do I test a service that takes locks? | [`testing`] |
@@ -17,7 +18,7 @@
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
 //!
-//! The last nine, `production` and `which_lock` are also files in the folder `docs` of the repository.
+//! The last nine, `production`, `kubernetes` and `which_lock` are also files in the folder `docs` of the repository.
 
 #[cfg(feature = "macros")]
 pub mod errors_to_http;
@@ -52,6 +53,16 @@ pub mod compared {}
 /// [promises]: crate::guide::promises#p10-fencing
 #[doc = include_str!("../../docs/production.md")]
 pub mod production {}
+
+/// [production]: crate::guide::production
+/// [order]: crate::guide::production#the-order-at-a-shutdown
+/// [upgrades]: crate::guide::production#upgrades
+/// [http]: crate::guide::errors_to_http
+/// [fence]: crate::guide::promises#p10-fencing
+/// [running]: crate::guide::which_lock#running-a-quorum
+/// [`LockManager::ping`]: crate::LockManager::ping
+#[doc = include_str!("../../docs/kubernetes.md")]
+pub mod kubernetes {}
 
 /// [operating]: crate::guide::operating
 #[doc = include_str!("../../docs/observability.md")]
