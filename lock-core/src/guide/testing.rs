@@ -74,6 +74,26 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Or let another copy hold it: a second manager with the same name of the memory. The errors name that copy.
+//!
+//! ```
+//! use lock_core::{LockError, LockManager};
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let copy = LockManager::builder().client_name("orders-2").connect("memory://busy").await?;
+//! let _theirs = copy.lock("report").acquire().await?;
+//!
+//! let locks = LockManager::connect("memory://busy").await?;
+//! let report = locks.lock("report");
+//! let error = report.acquire_within(Duration::ZERO).await.unwrap_err();
+//! assert!(matches!(error, LockError::Busy { holder: Some(name), .. } if &*name == "orders-2"));
+//! let error = report.acquire_within(Duration::from_millis(20)).await.unwrap_err();
+//! assert!(matches!(error, LockError::TimedOut { holder: Some(name), .. } if &*name == "orders-2"));
+//! # Ok(()) }
+//! ```
+//!
 //! # A lost lock
 //!
 //! [`Lock::force_release`](crate::Lock::force_release) takes a lock away from its holder. The body is cancelled at its next await, and
@@ -101,11 +121,52 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # When the server cannot be reached
+//! Code that has a guard is told by the guard. Without renewal ([`renew(false)`](crate::Lock::renew)) a lease of 10 ms is lost by itself, as
+//! after an outage.
 //!
-//! After [`shutdown`](crate::LockManager::shutdown) every acquisition fails with [`ShutDown`](crate::LockError::ShutDown): the branch in
-//! which a service answers 503. [`LockManager::connect`](crate::LockManager::connect) to a port on which nothing listens
-//! (`redis://127.0.0.1:1`) gives [`Unavailable`](crate::LockError::Unavailable).
+//! ```
+//! use lock_core::{LockError, LockManager, LossReason};
+//! use std::time::Duration;
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let locks = LockManager::connect("memory://").await?;
+//! let import = locks.lock("import");
+//! let guard = import.acquire().await?;
+//! import.force_release().await?;
+//! assert_eq!(guard.lost().await, LossReason::ForceReleased);
+//! assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
+//!
+//! let guard = import.ttl(Duration::from_millis(10)).renew(false).acquire().await?;
+//! assert_eq!(guard.lost().await, LossReason::Expired);
+//! # Ok(()) }
+//! ```
+//!
+//! # A server that is away
+//!
+//! [`connect_lazily`](crate::LockManagerBuilder::connect_lazily) to a port on which nothing listens gives a manager whose calls fail with
+//! [`Unavailable`](crate::LockError::Unavailable): a try at once, other calls when their limit ends. So give them a short one, for example
+//! with [`default_wait`](crate::LockManagerBuilder::default_wait). After [`shutdown`](crate::LockManager::shutdown) every acquisition fails
+//! with [`ShutDown`](crate::LockError::ShutDown). Both are the branch in which a service answers 503.
+//!
+//! ```
+//! use lock_core::{LockError, LockManager, distributed_lock};
+//! use std::time::Duration;
+//!
+//! #[distributed_lock(key = "order:{id}", client = locks)]
+//! async fn charge(locks: &LockManager, id: u64) -> Result<u64, LockError> { Ok(id) }
+//!
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), LockError> {
+//! let away = LockManager::builder().default_wait(Duration::from_millis(50)).connect_lazily("redis://127.0.0.1:1")?;
+//! assert!(matches!(charge(&away, 7).await, Err(LockError::Unavailable { .. })));
+//! assert!(matches!(away.lock("order:7").try_acquire().await, Err(LockError::Unavailable { .. })));
+//!
+//! let ended = LockManager::connect("memory://").await?;
+//! ended.shutdown(Duration::from_secs(1)).await;
+//! assert!(matches!(charge(&ended, 7).await, Err(LockError::ShutDown)));
+//! # Ok(()) }
+//! ```
 //!
 //! # Time
 //!
