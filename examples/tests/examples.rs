@@ -11,14 +11,7 @@ use lock_examples::PrivateServer;
 
 use program::{Ended, Running, command, run};
 
-const EXAMPLES: [&str; 6] = [
-    "after_commit",
-    "quickstart",
-    "annotated_service",
-    "reentrant_service",
-    "workers",
-    "leader",
-];
+const EXAMPLES: [&str; 4] = ["quickstart", "reentrant_service", "workers", "leader"];
 
 /// The rows of a table in the output: the lines that begin with two spaces, a number and two spaces.
 fn rows(output: &str) -> Vec<Vec<&str>> {
@@ -63,51 +56,6 @@ fn quickstart_runs_without_a_server_and_says_so() {
 fn quickstart_runs_on_the_server_of_redis_url() {
     let server = PrivateServer::start().unwrap();
     quickstart_has_eight_turns(Some(&server.url()));
-}
-
-fn no_deposit_is_lost_where_the_lock_outlives_the_commit(url: Option<&str>) {
-    let output = run("after_commit", url).success();
-    let kept = "released after the commit: the balance is 40";
-    assert!(output.contains(kept), "{output}");
-    assert!(output.contains("released before it"), "{output}");
-}
-
-#[test]
-fn a_lock_that_outlives_the_commit_loses_nothing() {
-    no_deposit_is_lost_where_the_lock_outlives_the_commit(None);
-}
-
-#[test]
-fn a_lock_that_outlives_the_commit_loses_nothing_on_the_redis_url_server() {
-    let server = PrivateServer::start().unwrap();
-    no_deposit_is_lost_where_the_lock_outlives_the_commit(Some(&server.url()));
-}
-
-fn service_charges_once_and_reports_once(url: Option<&str>) {
-    let output = run("annotated_service", url).success();
-    let count = |what: &str| output.lines().filter(|line| line.trim() == what).count();
-    assert_eq!(count("201 order 7 is charged"), 1, "{output}");
-    assert_eq!(count("200 order 7 was charged before"), 4, "{output}");
-    assert_eq!(count("201 order 8 is charged"), 1, "{output}");
-    assert_eq!(count("202 a report runs already"), 1, "{output}");
-    assert_eq!(count("200 2 orders today"), 1, "{output}");
-    for told in [
-        "409 Retry-After: 1: lock `order:9` is held by",
-        "503 Retry-After: 1: ",
-    ] {
-        assert!(output.contains(told), "{output}");
-    }
-}
-
-#[test]
-fn the_service_charges_once_and_reports_once() {
-    service_charges_once_and_reports_once(None);
-}
-
-#[test]
-fn the_service_runs_on_the_server_of_redis_url() {
-    let server = PrivateServer::start().unwrap();
-    service_charges_once_and_reports_once(Some(&server.url()));
 }
 
 fn each_job_is_run_by_one_server(url: Option<&str>) {
@@ -366,7 +314,7 @@ fn killed_workers_leave_nothing_behind() {
 #[test]
 fn an_address_without_a_server_is_one_sentence() {
     for example in EXAMPLES {
-        // Port 1: nobody has listened there for decades.
+        // Port 1: nothing has listened there for decades.
         let complaint = run(example, Some("redis://me:secret@127.0.0.1:1")).failure();
         assert!(complaint.contains("is not available"), "{complaint}");
         assert_eq!(complaint.lines().count(), 1, "{complaint}");
@@ -427,21 +375,22 @@ fn no_lock_is_lost_in_a_cluster_though_slots_move_and_a_master_is_killed() {
 }
 
 #[test]
-fn a_failover_is_followed_by_each_client_and_drawn() {
-    let plot = std::env::temp_dir().join(format!("failover-{}.svg", std::process::id()));
-    let mut failover = command("failover", None);
-    failover.args(["--events", "1", "--plot"]).arg(&plot);
-    let output = Ended::new(failover.output().expect("it starts")).success();
-    let row = output.lines().find(|line| line.starts_with("  kill"));
-    assert_eq!(
-        row.expect("the event has a row").split_whitespace().count(),
-        15,
-        "{output}"
-    );
-    let drawn = std::fs::read_to_string(&plot).expect("the plot is there");
-    std::fs::remove_file(&plot).expect("it was there");
-    assert!(
-        drawn.starts_with("<svg") && drawn.contains("+switch-master"),
-        "{drawn}"
-    );
+fn each_larger_example_is_launched_by_its_name_with_its_arguments() {
+    let manifest = include_str!("../larger/Cargo.toml");
+    let bins = manifest.split("[[bin]]\nname = \"").skip(1);
+    let names: Vec<_> = bins.filter_map(|bin| bin.split('"').next()).collect();
+    assert!(names.contains(&"flash_sale"), "{names:?}");
+    for name in names {
+        let mut launch = command(name, None);
+        // It says what it would run.
+        launch.env("CARGO", "echo").args(["--seconds", "1"]);
+        let said = Ended::new(launch.output().expect("it starts")).success();
+        let ends = format!("/larger/Cargo.toml --bin {name} -- --seconds 1\n");
+        let ends_released = ends.replace(" -- ", " --release -- ");
+        assert!(said.starts_with("run --manifest-path "), "{said}");
+        assert!(
+            said.ends_with(&ends) || said.ends_with(&ends_released),
+            "{said}"
+        );
+    }
 }

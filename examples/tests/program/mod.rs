@@ -72,19 +72,26 @@ pub(crate) fn command(example: &str, url: Option<&str>) -> Command {
     command
 }
 
-/// Where the program of an example is. It is built here, as `cargo run --example` does from the workspace: what
-/// `cargo test` makes of an example is another program, or none, and an older one may lie there from before.
+/// Where the program of an example is. The larger ones are built with their tests, the others here, as `cargo run --example`
+/// does from the workspace: an older one may lie there from before.
 fn binary(example: &str) -> PathBuf {
     static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(build);
+    if env!("CARGO_PKG_NAME") == "lock-examples-larger" {
+        return profile().join(example);
+    }
     EXAMPLES.join(example)
 }
 
-fn build() -> PathBuf {
+/// The folder `target/<profile>`.
+fn profile() -> PathBuf {
     let test = env::current_exe().expect("this test has a path");
-    let mut above = test.ancestors().skip(2);
-    let (Some(profile), Some(target)) = (above.next(), above.next()) else {
-        panic!("{} is not in target/<profile>/deps", test.display());
-    };
+    let profile = test.ancestors().nth(2);
+    profile.expect("it is in target/<profile>/deps").to_owned()
+}
+
+fn build() -> PathBuf {
+    let profile = profile();
+    let target = profile.parent().expect("it is in target/<profile>");
     let name = match profile.file_name().and_then(|name| name.to_str()) {
         Some("debug") | None => "dev",
         Some(name) => name,
