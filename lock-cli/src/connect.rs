@@ -32,6 +32,9 @@ impl Server {
         if let Some(tls) = self.tls() {
             builder = builder.tls(tls);
         }
+        if self.any_version {
+            builder = builder.any_version();
+        }
         if self.plain_sentinels {
             builder = builder.sentinel_tls(None);
         }

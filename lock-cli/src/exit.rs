@@ -64,7 +64,7 @@ impl fmt::Display for Failure {
 }
 
 /// What the library tells a program to write, and what that is here.
-const OPTIONS: [(&str, &str); 26] = [
+const OPTIONS: [(&str, &str); 27] = [
     (" or `memory://`", ""),
     (
         "use `reentrant_lock`, if it is a semaphore or a read-write lock, `semaphore` or `rw_lock`",
@@ -122,6 +122,7 @@ const OPTIONS: [(&str, &str); 26] = [
     ("`begin_quorum`", "`lockctl quorum begin`"),
     ("`prefix`", "`--prefix`"),
     ("`namespace`", "`--namespace`"),
+    ("`any_version`", "`--any-version`"),
     ("`command_deadline`", "`--deadline`"),
     ("and this program names", "and you name"),
 ];

@@ -81,6 +81,9 @@ pub(crate) struct Server {
     /// Does not check the certificate of the server: for tests
     #[arg(long, global = true)]
     pub(crate) insecure: bool,
+    /// Uses a server that says a version before 6.2: for compatible servers
+    #[arg(long, global = true)]
+    pub(crate) any_version: bool,
     /// The user of the sentinels
     #[arg(long, value_name = "NAME", env = "LOCK_SENTINEL_USER", global = true)]
     pub(crate) sentinel_user: Option<String>,

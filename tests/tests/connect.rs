@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::task::AbortHandle;
 
 mod connect {
+    mod evicted;
     mod lazily;
     mod proxies;
 }

@@ -2,7 +2,11 @@
 
 use lock_core::LockManager;
 use lock_tests::kit::command;
+use lock_tests::resp::Splitter;
 use lock_tests::{AclServer, LIMIT, ServerBinary, ShiftedClock, TestServer, eventually};
+
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpListener;
 
 use crate::{answer, json, says};
 
@@ -75,6 +79,72 @@ async fn missing_rights_are_found_with_the_command_for_them() {
     let (lines, code) = found(&server.url()).await;
     assert!(lines[0].contains("permit `+info` to the user"), "{lines:?}");
     assert_eq!(code, Some(0), "{lines:?}");
+}
+
+/// As many managed servers are.
+#[tokio::test]
+async fn a_server_without_commands_for_administrators_has_no_finding() {
+    let mut server = AclServer::start("~* &*").await;
+    server.allow(["@all"]).await;
+    let less = "-config -client -script -acl -debug -cluster -wait -monitor -slowlog -latency";
+    let words: Vec<_> = ["ACL", "SETUSER", "app", "+@all"]
+        .into_iter()
+        .chain(less.split(' '))
+        .collect();
+    server.admin(&words).await;
+    let (lines, code) = found(&server.url()).await;
+    assert_eq!((lines.len(), code), (1, Some(0)), "{lines:?}");
+    assert!(
+        lines[0].contains("it writes no append-only file"),
+        "{lines:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_policy_that_evicts_is_a_problem_with_a_limit_and_advice_without() {
+    for (limit, start, code) in [("100mb", "problem  ", 1), ("0", "advice   ", 0)] {
+        let server = TestServer::builder()
+            .arg("--maxmemory", limit)
+            .arg("--maxmemory-policy", "volatile-lru");
+        let server = server.start().await;
+        let (lines, ended) = found(&server.url()).await;
+        assert_eq!(ended, Some(code), "{lines:?}");
+        assert!(lines[0].starts_with(start), "{lines:?}");
+        assert!(
+            lines[0].contains("maxmemory-policy noeviction"),
+            "{lines:?}"
+        );
+    }
+}
+
+/// It answers each request as Kvrocks answers HELLO.
+#[tokio::test]
+async fn any_version_is_an_option() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", listener.local_addr().unwrap());
+    let accepting = tokio::spawn(async move {
+        while let Ok((mut stream, _)) = listener.accept().await {
+            tokio::spawn(async move {
+                let (mut bytes, mut requests) = ([0; 4096], Splitter::default());
+                while let Ok(size @ 1..) = stream.read(&mut bytes).await {
+                    requests.push(&bytes[..size]);
+                    while requests.next_frame().unwrap().is_some() {
+                        let reply = b"%1\r\n+version\r\n+4.0.0\r\n";
+                        stream.write_all(reply).await.unwrap();
+                    }
+                }
+            });
+        }
+    });
+    let refused = |ended: &crate::Ended| ended.err.contains("has version 4.0.0");
+    let ended = answer(&url, "--deadline 1s inspect a").await;
+    assert!(
+        refused(&ended) && ended.err.contains("use `--any-version`"),
+        "{ended:?}"
+    );
+    let ended = answer(&url, "--deadline 1s --any-version inspect a").await;
+    assert!(!refused(&ended), "{ended:?}");
+    accepting.abort();
 }
 
 #[tokio::test]

@@ -545,6 +545,29 @@ impl LockManagerBuilder {
         self
     }
 
+    /// Uses servers whatever version they say they have. Default: a server that says a version before 6.2 is
+    /// [`InvalidConfig`](crate::LockError::InvalidConfig).
+    ///
+    /// For a server that is compatible and says the version of another one. Nothing is promised then that depends on commands and
+    /// options which that server does not have. Before Redis 6.2 there is no `SET .. GET`, and without it
+    /// [fencing tokens](crate::FencingToken) may repeat. The other checks of [`connect`](Self::connect) stay. See
+    /// [managed servers](crate::guide::managed_servers).
+    ///
+    /// # Examples
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), lock_core::LockError> {
+    /// let locks = lock_core::LockManager::builder()
+    ///     .any_version()
+    ///     .connect("redis://kvrocks.internal:6666")
+    ///     .await?;
+    /// # let _ = locks; Ok(()) }
+    /// ```
+    pub fn any_version(mut self) -> Self {
+        self.redis.any_version = true;
+        self
+    }
+
     /// The password of the sentinels behind a `redis+sentinel://` URL; the password in that URL is for the servers. Default: none.
     ///
     /// # Examples

@@ -14,6 +14,7 @@
 //! | What can I see of my locks, and what should wake me? | [`observability`] |
 //! | How do I list, inspect and release locks from a shell, and run a command under one? | [`lockctl`] |
 //! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
+//! | Which URL do I write for a server of a cloud, or for Dragonfly, KeyDB, Kvrocks or Garnet? | [`managed_servers`] |
 //! | What does each error say, and where does it come from? | [`errors`] |
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
@@ -77,11 +78,19 @@ pub mod lockctl {}
 /// [wire]: crate::guide::wire
 /// [lockctl]: crate::guide::lockctl
 /// [errors]: crate::guide::errors
+/// [managed]: crate::guide::managed_servers
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses
 /// [running]: crate::guide::which_lock#running-a-quorum
 #[doc = include_str!("../../docs/operating.md")]
 pub mod operating {}
+
+/// [operating]: crate::guide::operating
+/// [lockctl]: crate::guide::lockctl
+/// [failover]: crate::guide::which_lock#what-a-failover-loses
+#[allow(clippy::doc_markdown, reason = "names of products and of settings")]
+#[doc = include_str!("../../docs/managed-servers.md")]
+pub mod managed_servers {}
 
 /// [operating]: crate::guide::operating
 #[allow(clippy::doc_markdown, reason = "sentences as they are shown")]

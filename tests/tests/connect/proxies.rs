@@ -4,8 +4,9 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use lock_core::{LockError, LockManager};
+use lock_tests::kit::command;
 use lock_tests::resp::{Splitter, parse_request};
-use lock_tests::{Capture, LIMIT, TestServer, eventually};
+use lock_tests::{AclServer, Capture, LIMIT, TestServer, eventually};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::AbortHandle;
@@ -211,6 +212,18 @@ async fn refusal_of_version(server: &TestServer, rule: Rule, version: &'static s
     }
 }
 
+/// Says a version in INFO, as a server without HELLO.
+fn in_info(request: &str, version: &'static str) -> Verdict {
+    match request {
+        "HELLO" | "HELLO 3" => Verdict::Refuse("ERR unknown command `HELLO`"),
+        "INFO" => {
+            let info = format!("# Server\r\nredis_version:{version}\r\n");
+            Verdict::Answer(format!("${}\r\n{info}\r\n", info.len()))
+        }
+        _ => Verdict::Forward,
+    }
+}
+
 #[tokio::test]
 async fn a_server_that_is_too_old_is_refused_with_its_version() {
     let server = TestServer::start().await;
@@ -218,17 +231,10 @@ async fn a_server_that_is_too_old_is_refused_with_its_version() {
         "HELLO 3" => Verdict::Answer(format!("%1\r\n+version\r\n+{version}\r\n")),
         _ => Verdict::Forward,
     };
-    let in_info: Rule = |request, version| match request {
-        "HELLO" | "HELLO 3" => Verdict::Refuse("ERR unknown command `HELLO`"),
-        "INFO" => {
-            let info = format!("# Server\r\nredis_version:{version}\r\n");
-            Verdict::Answer(format!("${}\r\n{info}\r\n", info.len()))
-        }
-        _ => Verdict::Forward,
-    };
     let refused = |version| {
         format!(
-            "the server at ADDRESS has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server"
+            "the server at ADDRESS has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server, or use \
+             `any_version` if it is another server that has the commands of Redis 6.2"
         )
     };
     for (rule, version, expected) in [
@@ -239,4 +245,91 @@ async fn a_server_that_is_too_old_is_refused_with_its_version() {
     ] {
         assert_eq!(refusal_of_version(&server, rule, version).await, expected);
     }
+}
+
+#[tokio::test]
+async fn any_version_takes_a_server_with_the_version_of_another_one() {
+    let server = TestServer::start().await;
+    // As some releases of Kvrocks.
+    let proxy = Strict::start(server.addr(), in_info, "4.0.0").await;
+    let locks = LockManager::builder().any_version();
+    let locks = locks.connect(&proxy.url()).await.unwrap();
+    let held = locks.lock("a").try_acquire().await.unwrap().unwrap();
+    held.release().await.unwrap();
+
+    // What else is wrong with a server is still said.
+    let sentinel: Rule = |request, mode| match request {
+        "HELLO 3" => Verdict::Answer(format!("%1\r\n+mode\r\n+{mode}\r\n")),
+        _ => Verdict::Forward,
+    };
+    let proxy = Strict::start(server.addr(), sentinel, "cluster").await;
+    let locks = LockManager::builder().any_version();
+    let refused = locks.connect(&proxy.url()).await.unwrap_err().to_string();
+    assert!(refused.contains("is a node of a cluster"), "{refused}");
+}
+
+/// As Kvrocks with its default `resp3-enabled no`.
+#[tokio::test]
+async fn a_server_that_answers_hello_and_stays_with_resp2_is_polled() {
+    let server = TestServer::start().await;
+    let stays: Rule = |request, _| match request {
+        "HELLO 3" => Verdict::Answer("*2\r\n+proto\r\n:2\r\n".to_owned()),
+        _ => Verdict::Forward,
+    };
+    let proxy = Strict::start(server.addr(), stays, "").await;
+    waits_by_polling(&server, &proxy.url()).await;
+}
+
+/// One address for several shards: it routes by the first key, and refuses a script with keys of two slots.
+#[tokio::test]
+async fn a_proxy_in_front_of_shards_is_answered_with_the_url_of_a_cluster() {
+    let server = TestServer::builder().arg("--cluster-enabled", "yes");
+    let server = server.start().await;
+    let () = command(&server, "CLUSTER ADDSLOTSRANGE 0 16383").await;
+    eventually("the slots are served", LIMIT, async || {
+        let info: String = command(&server, "CLUSTER INFO").await;
+        info.contains("cluster_state:ok")
+    })
+    .await;
+    let hides: Rule = |request, _| match request {
+        "INFO" => Verdict::Refuse("ERR not here"),
+        _ => Verdict::Forward,
+    };
+    let proxy = Strict::start(server.addr(), hides, "").await;
+    let url = format!("{}/?protocol=resp2", proxy.url());
+    let locks = LockManager::connect(&url).await.unwrap();
+    let refused = locks.lock("a").try_acquire().await.unwrap_err().to_string();
+    assert!(refused.contains("CROSSSLOT"), "{refused}");
+    assert!(
+        refused.contains("`redis+cluster://host1,host2`"),
+        "{refused}"
+    );
+}
+
+/// As a cache that takes no script without keys, and knows no TIME in scripts.
+#[tokio::test]
+async fn what_the_probe_could_not_try_is_the_error_of_the_first_lock() {
+    let mut acl = AclServer::start("~* &*").await;
+    acl.allow(["@all"]).await;
+    acl.admin(&["ACL", "SETUSER", "app", "-time"]).await;
+    let takes_keys: Rule = |request, _| {
+        let is_probe = request.starts_with("EVAL") && request.contains("LOCK-CORE:PROBE");
+        let hash = request.strip_prefix("EVALSHA ").unwrap_or_default();
+        if is_probe || hash.ends_with(" 0") {
+            Verdict::Refuse("ERR Lua scripts without any input keys are not supported.")
+        } else {
+            Verdict::Forward
+        }
+    };
+    let proxy = Strict::start(acl.server().addr(), takes_keys, "").await;
+    let url = acl.url();
+    let (login, _) = url.rsplit_once('@').unwrap();
+    let url = format!("{login}@{}/?protocol=resp2", proxy.addr);
+    let locks = LockManager::connect(&url).await.unwrap();
+    let refused = locks.lock("a").try_acquire().await.unwrap_err();
+    assert!(
+        matches!(refused, LockError::InvalidConfig { .. }),
+        "{refused:?}"
+    );
+    assert!(refused.to_string().contains("script"), "{refused}");
 }

@@ -181,8 +181,8 @@ pub(super) fn refuses_hello(
 }
 
 /// The refusal of HELLO as the `redis` crate reports the one that it knows.
-pub(super) fn no_resp3(error: &RedisError) -> RedisError {
-    (ErrorKind::RESP3NotSupported, "no RESP3", said(error)).into()
+pub(super) fn no_resp3(why: String) -> RedisError {
+    (ErrorKind::RESP3NotSupported, "no RESP3", why).into()
 }
 
 /// Whether the error is that of a replica: then the address does not lead to the master.

@@ -82,17 +82,23 @@ fn of_info(at: &str, info: &str) -> Vec<Finding> {
         at,
         format!("version {}", version.unwrap_or("unknown")),
     )];
-    let policy = field(info, "maxmemory_policy").unwrap_or("noeviction");
+    let policy = field(info, "maxmemory_policy");
     let limit = number("maxmemory").unwrap_or(0);
     findings.push(match (limit, policy) {
-        (_, "noeviction") => Finding::fine(at, "it deletes no keys to save memory"),
-        (0, policy) => Finding::of(
+        (_, None) => Finding::of(
+            at,
+            Severity::Advice,
+            "it does not say its maxmemory-policy",
+            "see to it that it deletes no keys to save memory: a lock that is deleted is lost",
+        ),
+        (_, Some("noeviction")) => Finding::fine(at, "it deletes no keys to save memory"),
+        (0, Some(policy)) => Finding::of(
             at,
             Severity::Advice,
             format!("maxmemory-policy is {policy}, though without a limit of memory"),
             "set `maxmemory-policy noeviction` before a limit is set: a lock that is deleted is lost",
         ),
-        (_, policy) => Finding::of(
+        (_, Some(policy)) => Finding::of(
             at,
             Severity::Problem,
             format!("it deletes keys when its memory is full (maxmemory-policy {policy})"),
@@ -108,22 +114,31 @@ fn of_info(at: &str, info: &str) -> Vec<Finding> {
             "give it more memory: a full server grants no locks",
         ));
     }
-    findings.push(if field(info, "aof_enabled") == Some("1") {
-        Finding::fine(at, "it writes an append-only file")
-    } else {
-        Finding::of(
-            at,
-            Severity::Advice,
-            "it writes no append-only file",
-            "set `appendonly yes`, `appendfsync everysec`: without it a server that restarts has forgotten the locks that are held",
-        )
-    });
+    findings.push(of_file(at, info));
     findings.push(of_replicas(
         at,
         info,
         number("connected_slaves").unwrap_or(0),
     ));
     findings
+}
+
+fn of_file(at: &str, info: &str) -> Finding {
+    match field(info, "aof_enabled") {
+        Some("1") => Finding::fine(at, "it writes an append-only file"),
+        Some(_) => Finding::of(
+            at,
+            Severity::Advice,
+            "it writes no append-only file",
+            "set `appendonly yes`, `appendfsync everysec`: without it a server that restarts has forgotten the locks that are held",
+        ),
+        None => Finding::of(
+            at,
+            Severity::Advice,
+            "it does not say whether it writes an append-only file",
+            "see to it that it keeps its data over a restart: else it has forgotten the locks that are held",
+        ),
+    }
 }
 
 fn of_replicas(at: &str, info: &str, replicas: u64) -> Finding {
@@ -164,6 +179,11 @@ mod tests {
         let poor = "maxmemory:100\r\nused_memory:95\r\nmaxmemory_policy:allkeys-lru\r\naof_enabled:0\r\nconnected_slaves:2\r\n";
         assert_eq!(severities(poor), [Fine, Problem, Problem, Advice, Advice]);
         assert_eq!(severities("maxmemory_policy:volatile-ttl\r\n")[1], Advice);
+        // Another server does not say all of it.
+        assert_eq!(
+            severities("redis_version:7.0.0\r\n"),
+            [Fine, Advice, Advice, Fine]
+        );
     }
 
     #[test]

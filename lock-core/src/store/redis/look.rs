@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use futures_util::future::join4;
 use once_cell::sync::Lazy;
-use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value};
+use redis::{Cmd, RedisError, RedisResult, Value, cmd, from_redis_value};
 
 use super::error::{advised, misconfigured};
 use super::reply::text;
@@ -53,12 +53,15 @@ impl Look<'_> {
         let (asking, refused, by_hash, info) =
             join4(self.asking(), asked.0, asked.1, asked.2).await;
         let info = info.and_then(|info| Ok(from_redis_value::<String>(info)?));
-        let (hello, info) = (self.greeted(), info.unwrap_or_default());
+        let (hello, info) = (self.socket.greeted(), info.unwrap_or_default());
         let told = |name, in_info| text(hello.get(name)).or_else(|| field(&info, in_info));
         self.check_kind(told("mode", "redis_mode")).await?;
-        if let Some(version) = told("version", "redis_version").filter(|it| is_too_old(it)) {
+        if let Some(version) = told("version", "redis_version").filter(|it| is_too_old(it))
+            && !self.target.any_version
+        {
             return Err(misconfigured(format!(
-                "the server at {} has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server",
+                "the server at {} has version {version}, and locks need Redis 6.2 or later, or Valkey: upgrade the server, or use \
+                 `any_version` if it is another server that has the commands of Redis 6.2",
                 self.at()
             )));
         }
@@ -111,15 +114,6 @@ impl Look<'_> {
             ))),
             _ => Ok(()),
         }
-    }
-
-    /// What the greeting has said, under the names of INFO. With RESP2 there is none, and no other HELLO is sent: a proxy may end the
-    /// connection at it.
-    fn greeted(&self) -> HashMap<String, Value> {
-        let greeting = self.socket.silence.greeting();
-        let greeting = greeting.and_then(|bytes| parse_redis_value(bytes).ok());
-        let hello = greeting.and_then(|hello| from_redis_value(hello).ok());
-        hello.unwrap_or_default()
     }
 
     /// The command in front of a request for a slot that moves.

@@ -14,6 +14,8 @@ pub(crate) struct RedisConfig {
     pub(crate) namespace: Arc<str>,
     /// In front of the key of an exclusive lock, with the namespace.
     pub(crate) prefix: Arc<str>,
+    /// Whether the version of a server is not looked at.
+    pub(crate) any_version: bool,
     #[cfg(feature = "tls-rustls")]
     pub(crate) tls: Option<Tls>,
     pub(crate) sentinel: SentinelConfig,

@@ -1,5 +1,6 @@
 //! A connection of the `redis` crate over a stream that the library makes.
 
+use std::collections::HashMap;
 #[cfg(feature = "tls-rustls")]
 use std::error::Error;
 #[cfg(feature = "tls-rustls")]
@@ -12,7 +13,7 @@ use std::time::Duration;
 
 #[cfg(feature = "tls-rustls")]
 use super::error::io_error;
-use super::error::{is_reply, misconfigured, no_resp3, refuses_hello};
+use super::error::{is_reply, misconfigured, no_resp3, refuses_hello, said};
 use super::silence::{Heard, Silence};
 use super::stranger::{self, Stranger};
 use super::target::Target;
@@ -25,7 +26,7 @@ use redis::ErrorKind;
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Cmd, ConnectionAddr, Pipeline, ProtocolVersion, RedisConnectionInfo,
-    RedisError, RedisResult, Value, cmd,
+    RedisError, RedisResult, Value, cmd, from_redis_value, parse_redis_value,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 #[cfg(not(lock_sim))]
@@ -94,6 +95,15 @@ impl Socket {
     /// Whether a request is under way.
     pub(super) fn is_busy(&self) -> bool {
         self.load.load(Ordering::Relaxed) > 0
+    }
+
+    /// What the greeting has said, under the names of INFO. With RESP2 there is none, and no other HELLO is sent: a proxy may end the
+    /// connection at it.
+    pub(super) fn greeted(&self) -> HashMap<String, Value> {
+        let greeting = self.silence.greeting();
+        let greeting = greeting.and_then(|bytes| parse_redis_value(bytes).ok());
+        let hello = greeting.and_then(|hello| from_redis_value(hello).ok());
+        hello.unwrap_or_default()
     }
 
     /// Ends the connection for all its users.
@@ -166,9 +176,16 @@ pub(super) async fn connect(
     };
     match made {
         Err(error) if refuses_hello(&error, settings.protocol(), silence.greeting()) => {
-            Err(no_resp3(&error))
+            Err(no_resp3(said(&error)))
         }
         Err(error) if first => Err(explained(error, target, &silence).await),
+        // Some servers and proxies accept HELLO 3 and go on with RESP2.
+        Ok(socket)
+            if settings.protocol().supports_resp3()
+                && socket.greeted().get("proto") == Some(&Value::Int(2)) =>
+        {
+            Err(no_resp3("it answers HELLO 3 with RESP2".to_owned()))
+        }
         made => made,
     }
 }

@@ -40,6 +40,8 @@ pub(in crate::store) struct Target {
     pub(super) prefix: Arc<str>,
     /// Whether the URL permits RESP3. With RESP2 no messages arrive, so waiters poll.
     pub(super) resp3: bool,
+    /// Whether its version is not looked at.
+    pub(super) any_version: bool,
 }
 
 impl Target {
@@ -122,6 +124,7 @@ impl Target {
             #[cfg(feature = "tls-rustls")]
             tls,
             resp3,
+            any_version: config.any_version,
         })
     }
 }
@@ -146,6 +149,7 @@ impl Target {
             namespace: Arc::clone(&self.namespace),
             prefix: Arc::clone(&self.prefix),
             resp3: self.resp3,
+            any_version: self.any_version,
         })
     }
 
