@@ -232,7 +232,7 @@ impl LockError {
         cause: impl Into<Box<dyn StdError + Send + Sync>>,
         server: Option<&Arc<str>>,
     ) -> Self {
-        let cause = Cause::new(Arc::from(cause.into()));
+        let cause = Cause::new(cause);
         let cause = server.map_or(cause.clone(), |server| cause.at(server));
         Self::Unavailable { cause }
     }
@@ -306,7 +306,22 @@ struct Underneath {
 }
 
 impl Cause {
-    pub(crate) fn new(error: Arc<dyn StdError + Send + Sync>) -> Self {
+    /// A cause, for tests of code that handles [`Unavailable`](LockError::Unavailable).
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// use lock_core::{Cause, LockError};
+    ///
+    /// let away = LockError::Unavailable { cause: Cause::new("connection refused") };
+    /// assert!(away.to_string().contains("connection refused"));
+    /// ```
+    #[must_use]
+    pub fn new(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::of(Arc::from(error.into()))
+    }
+
+    pub(crate) fn of(error: Arc<dyn StdError + Send + Sync>) -> Self {
         let shown = error.to_string();
         Self::shown_as(&shown, error)
     }
@@ -323,7 +338,7 @@ impl Cause {
     }
 
     pub(crate) fn text(reason: String) -> Self {
-        Self::new(Arc::from(Box::<dyn StdError + Send + Sync>::from(reason)))
+        Self::new(reason)
     }
 
     /// The same cause, at this server.

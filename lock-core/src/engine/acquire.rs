@@ -301,7 +301,7 @@ impl<'a> Waiter<'a> {
                     reserve,
                 } => self.ask(&acquisition, reserve).await?,
                 Step::TooLate(acquisition) => {
-                    let late = StoreError::Ambiguous(Cause::new(Arc::new(TooLate)));
+                    let late = StoreError::Ambiguous(Cause::of(Arc::new(TooLate)));
                     let now = self.shared.clock.now();
                     self.failed(&acquisition, now, late).await?;
                 }

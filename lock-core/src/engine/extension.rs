@@ -80,7 +80,7 @@ mod tests {
     }
 
     fn error() -> StoreError {
-        StoreError::Ambiguous(Cause::new(Arc::new(std::fmt::Error)))
+        StoreError::Ambiguous(Cause::of(Arc::new(std::fmt::Error)))
     }
 
     #[test]

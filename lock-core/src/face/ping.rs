@@ -2,9 +2,10 @@
 
 use std::panic::Location;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::try_join_all;
+use tokio::time::Instant;
 
 use crate::base::error::LockError;
 use crate::base::observe::Observers;
@@ -74,20 +75,19 @@ async fn ping_one(
     // A probe is not the work of the service.
     request.observed = Observers::default();
     let began = Instant::now();
-    let held = acquire(&engine.shared, request, Limit::Try).await;
+    let taken = acquire(&engine.shared, request, Limit::Try).await;
     let round_trip = began.elapsed();
-    let guard = match held {
+    let guard = match taken {
         Ok(hold) => Some(LockGuard::untraced(Arc::clone(engine), hold)),
         Err(LockError::Busy { .. }) => None,
         Err(error) => return Err(error),
     };
-    let servers = match lock.server() {
-        Some(server) => vec![server.to_string()],
-        None => {
-            let info = lock.inspect().await?;
-            let answered = info.nodes().iter().filter(|node| node.error().is_none());
-            answered.map(|node| node.address().to_owned()).collect()
-        }
+    let servers = if let Some(server) = lock.server() {
+        vec![server.to_string()]
+    } else {
+        let info = lock.inspect().await?;
+        let answered = info.nodes().iter().filter(|node| node.error().is_none());
+        answered.map(|node| node.address().to_owned()).collect()
     };
     if let Some(guard) = guard {
         guard.release().await?;

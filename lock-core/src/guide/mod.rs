@@ -14,7 +14,7 @@
 //! | What can I see of my locks, and what should wake me? | [`observability`] |
 //! | How do I list, inspect and release locks from a shell, and run a command under one? | [`lockctl`] |
 //! | What does the server need, and how do I find the holder of a lock? | [`operating`] |
-//! | Which URL do I write for a server of a cloud, or for Dragonfly, KeyDB, Kvrocks or Garnet? | [`managed_servers`] |
+//! | Which URL do I write for a server of a cloud, or for a server that is compatible with Redis? | [`managed_servers`] |
 //! | What does each error say, and where does it come from? | [`errors`] |
 //! | What exactly is promised, and where does it not hold? | [`promises`] |
 //! | What is on the server, byte by byte? | [`wire`] |
@@ -44,6 +44,7 @@ pub mod flash_sale {}
 #[doc = include_str!("../../docs/moving.md")]
 pub mod moving {}
 
+#[allow(clippy::doc_markdown, reason = "names of products")]
 #[doc = include_str!("../../docs/compared.md")]
 pub mod compared {}
 

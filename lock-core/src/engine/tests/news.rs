@@ -243,7 +243,7 @@ fn a_grant_that_was_taken_back_is_not_taken() {
 
 #[test]
 fn trouble_is_hopeless_when_it_lasts_or_cannot_end() {
-    let cause = || Cause::new(Arc::new(std::fmt::Error));
+    let cause = || Cause::of(Arc::new(std::fmt::Error));
     let mut news = Told::waiting();
     let hopeless = |news: &Told, at, patience| news.0.hopeless(|| at, patience).is_some();
     news.failed(T0, StoreError::NotNow(cause()));

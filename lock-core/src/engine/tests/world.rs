@@ -334,7 +334,7 @@ impl World {
 
     fn gets_no_answer(&mut self, request: Request, by: Asker) -> bool {
         self.late += u8::from(request.answer.is_none());
-        let error = StoreError::Ambiguous(Cause::new(Arc::new(std::fmt::Error)));
+        let error = StoreError::Ambiguous(Cause::of(Arc::new(std::fmt::Error)));
         self.is_told(request.sent_at, &Err(error), by);
         if by == Asker::Refresh {
             self.state.refreshed();

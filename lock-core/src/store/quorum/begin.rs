@@ -164,6 +164,6 @@ fn not_begun(failure: &Failure) -> StoreError {
     };
     match failure.error {
         StoreError::Misconfigured(_) => StoreError::Misconfigured(not_begun.to_string().into()),
-        _ => StoreError::NotNow(Cause::new(Arc::new(not_begun))),
+        _ => StoreError::NotNow(Cause::of(Arc::new(not_begun))),
     }
 }

@@ -71,7 +71,7 @@ pub(super) fn combined(nodes: usize, mut failures: Vec<Failure>) -> StoreError {
     if hopeless {
         return StoreError::Misconfigured(no_majority.to_string().into());
     }
-    let cause = Cause::new(Arc::new(no_majority)).advised(advice);
+    let cause = Cause::of(Arc::new(no_majority)).advised(advice);
     if waits {
         StoreError::NotYet(cause)
     } else if ambiguous {
@@ -173,7 +173,7 @@ enum Why {
 
 impl Why {
     fn cause(self) -> Cause {
-        Cause::new(Arc::new(self))
+        Cause::of(Arc::new(self))
     }
 }
 

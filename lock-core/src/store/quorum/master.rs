@@ -60,7 +60,7 @@ impl Master {
     /// Makes the connection if there is none.
     pub(super) async fn ready(&self) -> Result<u64, StoreError> {
         self.endpoint.ready().await?;
-        let broke = || StoreError::NotNow(Cause::new(Arc::new(ConnectionBroke)));
+        let broke = || StoreError::NotNow(Cause::of(Arc::new(ConnectionBroke)));
         self.generation().ok_or_else(broke)
     }
 

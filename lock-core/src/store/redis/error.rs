@@ -302,7 +302,7 @@ pub(super) fn advised(said: String, advice: &'static str) -> RedisError {
 }
 
 pub(in crate::store) fn no_reply(limit: Duration) -> Cause {
-    Cause::new(Arc::new(NoReply(limit)))
+    Cause::of(Arc::new(NoReply(limit)))
 }
 
 /// The same while connecting.
@@ -313,7 +313,7 @@ pub(super) fn not_connected_within(limit: Duration) -> RedisError {
 /// A reply that no script of the library gives: another program answers, or the stream is broken.
 pub(in crate::store) fn garbled() -> StoreError {
     let server = "check that a Redis or Valkey server answers there";
-    StoreError::Ambiguous(Cause::new(Arc::new(Garbled)).advised(Some(server)))
+    StoreError::Ambiguous(Cause::of(Arc::new(Garbled)).advised(Some(server)))
 }
 
 /// What [`misconfigured`] begins with in the `redis` crate.

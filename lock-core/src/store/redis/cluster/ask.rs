@@ -116,7 +116,7 @@ impl Cluster {
             }
         }
         if !is_first && !answers.is_empty() {
-            return Err(StoreError::NotNow(Cause::new(Arc::new(Foreign))));
+            return Err(StoreError::NotNow(Cause::of(Arc::new(Foreign))));
         }
         one_cluster(answers)?.ok_or_else(|| failure.unwrap_or_else(no_slots))
     }

@@ -397,18 +397,18 @@ fn unconfirmed() -> RedisError {
 }
 
 fn no_slots() -> StoreError {
-    let cause = Cause::new(Arc::new(NoSlots));
+    let cause = Cause::of(Arc::new(NoSlots));
     let create = "create the cluster with `redis-cli --cluster create`";
     StoreError::NotNow(cause.advised(Some(create)))
 }
 
 fn half_moved() -> StoreError {
-    let cause = Cause::new(Arc::new(HalfMoved));
+    let cause = Cause::of(Arc::new(HalfMoved));
     StoreError::NotNow(cause.advised(Some("end that with `redis-cli --cluster fix`")))
 }
 
 fn unserved(slot: usize) -> StoreError {
-    let cause = Cause::new(Arc::new(Unserved(slot)));
+    let cause = Cause::of(Arc::new(Unserved(slot)));
     StoreError::NotNow(cause.advised(Some("`redis-cli --cluster check` shows why")))
 }
 
