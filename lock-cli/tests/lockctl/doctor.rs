@@ -101,6 +101,17 @@ async fn a_server_without_commands_for_administrators_has_no_finding() {
 }
 
 #[tokio::test]
+async fn a_lock_that_is_refused_is_an_advice_with_the_words_of_the_server() {
+    let mut server = AclServer::start("~lock:orders:* ~lock-core:* &lock-core:*").await;
+    server.allow(["@all"]).await;
+    let ended = answer(&server.url(), "doctor --rounds 3").await;
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    let line = "advice   the latency was not measured: ";
+    assert!(ended.out.contains(line), "{ended:?}");
+    assert!(ended.out.contains("refused (NOPERM "), "{ended:?}");
+}
+
+#[tokio::test]
 async fn a_policy_that_evicts_is_a_problem_with_a_limit_and_advice_without() {
     for (limit, start, code) in [("100mb", "problem  ", 1), ("0", "advice   ", 0)] {
         let server = TestServer::builder()

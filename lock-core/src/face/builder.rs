@@ -549,8 +549,8 @@ impl LockManagerBuilder {
     /// [`InvalidConfig`](crate::LockError::InvalidConfig).
     ///
     /// For a server that is compatible and says the version of another one. Nothing is promised then that depends on commands and
-    /// options which that server does not have. Before Redis 6.2 there is no `SET .. GET`, and without it
-    /// [fencing tokens](crate::FencingToken) may repeat. The other checks of [`connect`](Self::connect) stay. See
+    /// options which that server does not have. Before Redis 6.2 there is no `SET .. GET`, and without it two grants within a
+    /// millisecond may have the same [fencing token](crate::FencingToken). The other checks of [`connect`](Self::connect) stay. See
     /// [managed servers](crate::guide::managed_servers).
     ///
     /// # Examples

@@ -31,7 +31,7 @@ impl LockManagerBuilder {
     ///
     /// `?protocol=resp2` at the end of a URL of servers asks for RESP2, for a proxy that does not carry RESP3 and does not refuse it
     /// either. Then no messages arrive, so a waiter polls every [`poll_interval`](Self::poll_interval). Where HELLO or SUBSCRIBE is
-    /// refused, this happens without the option.
+    /// refused, or HELLO answers that RESP2 stays, this happens without the option.
     ///
     /// # Errors
     ///

@@ -16,12 +16,16 @@ async fn an_evicted_lock_has_two_holders_until_the_next_renewal() {
             LockManager::connect(&url).await,
             LockManager::connect(&url).await,
         );
-        let lock = one.unwrap().lock("a").ttl(ms(6000));
-        let held = lock.acquire().await.unwrap();
+        let one = one.unwrap();
+        let held = one.lock("a").ttl(ms(6000)).acquire().await.unwrap();
+        let permit = one.semaphore("s", 2).acquire().await.unwrap();
 
         fill(&server).await;
-        assert!(!server.exists("lock:a").await, "{policy}");
+        for lock in ["lock:a", "lock:s"] {
+            assert!(!server.exists(lock).await, "{lock}, {policy}");
+        }
         assert_eq!(server.exists("lock-core:fence").await, keeps_the_counter);
+        drop(permit);
         let second = other
             .unwrap()
             .lock("a")
