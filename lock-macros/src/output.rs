@@ -192,6 +192,7 @@ impl VisitMut for EraseImplTrait {
     fn visit_type_mut(&mut self, node: &mut Type) {
         if let Type::ImplTrait(_) = node {
             *node = Type::Infer(syn::TypeInfer {
+                attrs: Vec::new(),
                 underscore_token: Token![_](site()),
             });
         } else {

@@ -1,1 +1,3 @@
+//! Starts the larger example of this name.
+
 include!("../launch.rs");
