@@ -9,13 +9,14 @@ use std::path::{Path, PathBuf};
 use crate::run::root;
 
 /// The pages that users read, besides those in `docs`.
-const PAGES: [&str; 6] = [
+const PAGES: [&str; 7] = [
     "README.md",
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "ARCHITECTURE.md",
     "SECURITY.md",
     "lock-macros/README.md",
+    "lock-cli/README.md",
 ];
 
 /// The documentation of the library on docs.rs.

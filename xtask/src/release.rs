@@ -1,5 +1,5 @@
-//! What a release needs, without publishing anything: the packed crates alone, the README's programs on top of them, the oldest
-//! Rust with the oldest dependencies, and the checks of tools that may be installed.
+//! What a release needs, without publishing anything: the packed crates alone, the README's programs and `lockctl` on top of them,
+//! the oldest Rust with the oldest dependencies, and the checks of tools that may be installed.
 
 use std::fmt::Write;
 use std::fs;
@@ -10,7 +10,10 @@ use crate::apt;
 use crate::run::{Steps, cargo, root};
 
 /// In the order in which they are published.
-const CRATES: [&str; 2] = ["lock-macros", "lock-core"];
+const CRATES: [&str; 3] = ["lock-macros", "lock-core", "lock-cli"];
+
+/// Those that a program depends on.
+const LIBRARIES: [&str; 2] = ["lock-macros", "lock-core"];
 
 /// Files without which a packed crate is not complete.
 const FILES: [&str; 3] = ["LICENSE-MIT", "LICENSE-APACHE", "README.md"];
@@ -25,7 +28,7 @@ async fn main() {
 
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
-/// Packs both crates and checks them. Nothing is published.
+/// Packs the crates and checks them. Nothing is published.
 pub(crate) fn dry_run(steps: &mut Steps) -> Result<(), String> {
     let folder = root().join("target/release-check");
     if folder.exists() {
@@ -34,11 +37,12 @@ pub(crate) fn dry_run(steps: &mut Steps) -> Result<(), String> {
     let packed = folder.join("packed");
     pack(steps, &packed)?;
     readme(steps, &folder.join("reader"))?;
+    lockctl(steps, &packed)?;
     oldest(steps, &packed)?;
     tools(steps)
 }
 
-/// Packs both crates and unpacks them into folders with their names.
+/// Packs the crates and unpacks them into folders with their names.
 fn pack(steps: &mut Steps, to: &Path) -> Result<(), String> {
     let mut package = cargo(&["package", "--no-verify", "--allow-dirty", "--locked"]);
     package.args(CRATES.map(|name| ["-p", name]).concat());
@@ -76,7 +80,7 @@ fn readme(steps: &mut Steps, to: &Path) -> Result<(), String> {
         "[package]\nname = \"reader\"\nedition = \"2024\"\n\n[workspace]\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n\
          [dependencies]\nlock-core = \"{VERSION}\"\ntokio = {{ version = \"1\", features = [\"full\"] }}\n\n[patch.crates-io]\n"
     );
-    for name in CRATES {
+    for name in LIBRARIES {
         let _ = writeln!(manifest, "{name} = {{ path = \"../packed/{name}\" }}");
     }
     write(&to.join("Cargo.toml"), &manifest)?;
@@ -99,6 +103,22 @@ fn readme(steps: &mut Steps, to: &Path) -> Result<(), String> {
         steps.run(&format!("release, {name} on the packed crates"), run)?;
     }
     Ok(())
+}
+
+/// Builds the packed `lockctl` on the packed crates, with the dependencies in its lock file, and runs it.
+fn lockctl(steps: &mut Steps, packed: &Path) -> Result<(), String> {
+    let path = packed.join("lock-cli/Cargo.toml");
+    let mut manifest = fs::read_to_string(&path).map_err(|error| said(&path, &error))?;
+    manifest += "\n[workspace]\n\n[patch.crates-io]\n";
+    for name in LIBRARIES {
+        let _ = writeln!(manifest, "{name} = {{ path = \"../{name}\" }}");
+    }
+    write(&path, &manifest)?;
+    let mut run = cargo(&["run", "--target-dir"]);
+    run.current_dir(packed.join("lock-cli"))
+        .arg(root().join("target"))
+        .args(["--", "--version"]);
+    steps.run("release, lockctl on the packed crates", run)
 }
 
 /// The blocks of Rust that are whole programs.
@@ -125,7 +145,7 @@ fn oldest(steps: &mut Steps, packed: &Path) -> Result<(), String> {
     let manifest = "[workspace]\nresolver = \"3\"\nmembers = [\"lock-core\", \"lock-macros\"]\n\n\
                     [patch.crates-io]\nlock-macros = { path = \"lock-macros\" }\n";
     write(&packed.join("Cargo.toml"), manifest)?;
-    for name in CRATES {
+    for name in LIBRARIES {
         // A member has the lock file of its workspace.
         let lock = packed.join(name).join("Cargo.lock");
         fs::remove_file(&lock).map_err(|error| said(&lock, &error))?;
