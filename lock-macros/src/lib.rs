@@ -56,8 +56,9 @@ use proc_macro::TokenStream;
 /// whether the lock is still held.
 ///
 /// The attribute accepts every `async fn` with a body: free, generic, with any receiver, in an `impl` or a trait, and handlers of
-/// web frameworks. It works above and below `#[instrument]`, `#[async_trait]`, `#[tokio::test]` and `#[tokio::main]`. It refuses
-/// a function that returns a stream, because the items would be produced without the lock.
+/// web frameworks. It works above and below `#[instrument]`, `#[async_trait]`, `#[tokio::test]` and `#[tokio::main]`, and above
+/// `#[axum::debug_handler]`: from above, that copies the body to a place without the lock, so it cannot find the name of
+/// [`guard`](#guard). It refuses a function that returns a stream, because the items would be produced without the lock.
 ///
 /// # All arguments
 ///

@@ -121,7 +121,26 @@ impl Arguments {
             .map(|all| all.join(","))
     }
 
+    /// Whether a value of a key like `"order:{}"` stands here, right behind it and without the parentheses around both.
+    fn is_value_of_key(&self, input: ParseStream<'_>) -> bool {
+        let Some(WrittenKey::Literal(key)) = &self.key else {
+            return false;
+        };
+        let (key, last) = (key.value(), self.order.last());
+        if !(key.contains("{}") || key.contains("{:")) || last.is_none_or(|last| last != "key") {
+            return false;
+        }
+        let ahead = input.fork();
+        let name = ahead.call(Ident::parse_any);
+        !name.is_ok_and(|name| ahead.peek(Token![=]) || name == "reentrant")
+    }
+
     fn parse_one(&mut self, input: ParseStream<'_>) -> Result<()> {
+        if self.is_value_of_key(input) {
+            return Err(input.error(
+                "a key and the values for its `{}` stand in parentheses: write `key = (\"order:{}\", id)`",
+            ));
+        }
         if input.peek(LitStr) {
             return Err(input.error("an argument without a name: write `key = \"..\"`"));
         }
