@@ -401,7 +401,7 @@ impl Election {
 }
 
 /// Proof of leadership: a [`LockGuard`], with all that a guard has. The term ends when it is dropped or lost.
-#[must_use = "leadership that is not bound ends at once: write `let leadership = ..`"]
+#[must_use = "the leadership ends as soon as it is dropped: bind it, `let _leadership = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct Leadership(LockGuard);

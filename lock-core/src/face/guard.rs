@@ -39,7 +39,7 @@ use crate::face::view::LockView;
 /// }
 /// # Ok(()) }
 /// ```
-#[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
+#[must_use = "the lock is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 pub struct LockGuard {
     view: LockView,

@@ -33,8 +33,11 @@ use crate::face::inspect::LockInfo;
 ///
 /// Each of these compiles:
 ///
-/// - `let _ = lock.acquire().await?;` drops the guard in the same line, and the work runs without the lock. Write
-///   `let _guard = ..`, with a name.
+/// - `let _guard = lock.acquire();` without `.await?`: that is a future, and nothing is acquired until it is awaited. The compiler does
+///   not warn, because the name begins with an underscore.
+/// - `let _lock = locks.lock("order:42");` is a handle, which holds nothing. Write `let _guard = locks.lock("order:42").acquire().await?;`.
+/// - `let _ = lock.acquire().await?;` drops the guard in the same line, and the work runs without the lock; the compiler even suggests
+///   it for a guard that is not bound. Write `let _guard = ..`, with a name.
 /// - `lock.try_acquire().await?;`, and `if lock.try_acquire().await?.is_some() { .. }`: the guard is dropped before the work.
 ///   Write `if let Some(_guard) = lock.try_acquire().await? { .. }`.
 /// - Two guards of one lock in one task: the second `acquire` waits for the drop of the first guard, which never happens. After a
@@ -67,7 +70,7 @@ use crate::face::inspect::LockInfo;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
+#[must_use = "a handle is not the lock: call `acquire`, `try_acquire` or `with`"]
 pub struct Lock {
     pub(crate) handle: LockHandle,
 }

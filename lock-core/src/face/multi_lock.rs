@@ -50,7 +50,7 @@ use crate::face::scope::Scope;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
+#[must_use = "a handle is not the lock: call `acquire`, `try_acquire` or `with`"]
 pub struct MultiLock {
     /// Each key once.
     locks: Vec<LockHandle>,
@@ -294,7 +294,7 @@ impl MultiLock {
 /// }
 /// # Ok(()) }
 /// ```
-#[must_use = "a guard that is not bound releases its locks at once: write `let _guard = ..`, with a name"]
+#[must_use = "the locks are released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 pub struct MultiGuard {
     guards: Box<[LockGuard]>,

@@ -70,7 +70,7 @@ use crate::face::inspect::LockInfo;
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
+#[must_use = "a handle is not the lock: call `acquire`, `try_acquire` or `with`"]
 pub struct ReentrantLock {
     pub(crate) handle: LockHandle,
     owner: Option<Owner>,

@@ -156,7 +156,7 @@ macro_rules! guard {
 /// # let _ = write; Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a handle holds nothing: call `read` or `write`"]
+#[must_use = "a handle is not the lock: call `read` or `write`"]
 pub struct RwLock {
     pub(crate) handle: LockHandle,
 }
@@ -262,7 +262,7 @@ impl RwLock {
 /// Proof that a read-write lock is held for reading: a [`LockGuard`], beside those of other readers.
 ///
 /// Its [fencing token](LockGuard::fencing_token) is that of all readers of this phase, larger than that of the writer before them.
-#[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
+#[must_use = "the lock is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct ReadGuard(LockGuard);
@@ -272,7 +272,7 @@ guard!(ReadGuard);
 /// Proof that a read-write lock is held for writing: a [`LockGuard`] that excludes all others.
 ///
 /// Its [fencing token](LockGuard::fencing_token) is larger than those of all holders before it.
-#[must_use = "a guard that is not bound releases its lock at once: write `let _guard = ..`, with a name"]
+#[must_use = "the lock is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
 pub struct WriteGuard(LockGuard);

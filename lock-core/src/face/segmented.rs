@@ -97,7 +97,7 @@ const TRY: Trust = Trust {
 /// # Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a handle holds nothing: call `acquire` or `try_acquire`"]
+#[must_use = "a handle is not the lock: call `acquire` or `try_acquire`"]
 pub struct SegmentedLock {
     name: Arc<str>,
     locks: Result<Arc<[Lock]>, LockError>,

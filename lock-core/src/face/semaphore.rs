@@ -56,7 +56,7 @@ use crate::face::inspect::LockInfo;
 /// # let _ = two; Ok(()) }
 /// ```
 #[derive(Clone)]
-#[must_use = "a handle holds nothing: call `acquire`, `try_acquire` or `with`"]
+#[must_use = "a handle is not the lock: call `acquire`, `try_acquire` or `with`"]
 pub struct Semaphore {
     pub(crate) handle: LockHandle,
 }

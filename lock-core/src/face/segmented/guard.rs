@@ -22,7 +22,7 @@ use crate::face::guard::LockGuard;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-#[must_use = "if unused the segment is released at once"]
+#[must_use = "the segment is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 pub struct SegmentGuard {
     guard: LockGuard,
