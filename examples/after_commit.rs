@@ -1,8 +1,8 @@
 //! A lock that is released after the transaction has committed, and what is lost where it is released before.
 //!
 //! ```text
-//! cargo run --example after_commit
-//! REDIS_URL=redis://127.0.0.1:6379 cargo run --example after_commit
+//! cargo run -p larger-examples --bin after_commit
+//! REDIS_URL=redis://127.0.0.1:6379 cargo run -p larger-examples --bin after_commit
 //! ```
 //!
 //! A function changes an account as a part of a larger unit of work. The work keeps what is to be written and writes it at its end,

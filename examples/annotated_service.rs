@@ -1,8 +1,8 @@
 //! A web service whose functions are annotated with `#[distributed_lock]`, and the client that calls it.
 //!
 //! ```text
-//! cargo run --example annotated_service
-//! REDIS_URL=redis://127.0.0.1:6379 cargo run --example annotated_service
+//! cargo run -p larger-examples --bin annotated_service
+//! REDIS_URL=redis://127.0.0.1:6379 cargo run -p larger-examples --bin annotated_service
 //! ```
 //!
 //! - `POST /orders/{id}/charge` charges an order once, however many requests ask for it at the same time.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! REDIS_URL=rediss://locks:password@redis.internal:6380 REDIS_CA=ca.pem SERVICE_NAME=orders-1 \
-//!     cargo run --example production_service
+//!     cargo run -p larger-examples --bin production_service
 //! ```
 //!
 //! - `POST /orders/{id}/pay` pays an order, in one copy at a time.

@@ -1,7 +1,7 @@
 //! Locks over failovers: three sentinels promote a replica again and again, and the clients follow.
 //!
 //! ```text
-//! cargo run --release --example failover -- --events 10
+//! cargo run --release -p larger-examples --bin failover -- --events 10
 //! ```
 //!
 //! It always starts its own servers (`REDIS_SERVER_BIN`, else `redis-server` from `PATH`): a master, two replicas and three

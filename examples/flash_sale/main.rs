@@ -1,7 +1,7 @@
 //! A flash sale: many buyers, few pieces, and every way to sell them side by side on a real Redis.
 //!
 //! ```text
-//! cargo run --release --example flash_sale -- --strategy all --stock 1000 --buyers 5000 --processes 4
+//! cargo run --release -p larger-examples --bin flash_sale -- --strategy all --stock 1000 --buyers 5000 --processes 4
 //! ```
 //!
 //! Without `REDIS_URL` it starts a `redis-server` of its own (`REDIS_SERVER_BIN`, else from `PATH`). It prints a table

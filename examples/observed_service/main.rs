@@ -1,8 +1,8 @@
 //! A service whose locks can be seen: metrics for Prometheus at `GET /metrics`, and a dashboard for Grafana beside this file.
 //!
 //! ```text
-//! REDIS_URL=redis://127.0.0.1:6379 cargo run --example observed_service
-//! cargo run --release --example observed_service -- --picture observability.svg
+//! REDIS_URL=redis://127.0.0.1:6379 cargo run -p larger-examples --bin observed_service
+//! cargo run --release -p larger-examples --bin observed_service -- --picture observability.svg
 //! ```
 //!
 //! - `POST /orders/{id}/pay` pays an order, in one copy at a time.

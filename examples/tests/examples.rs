@@ -373,24 +373,3 @@ fn no_lock_is_lost_in_a_cluster_though_slots_move_and_a_master_is_killed() {
         "{output}"
     );
 }
-
-#[test]
-fn each_larger_example_is_launched_by_its_name_with_its_arguments() {
-    let manifest = include_str!("../larger/Cargo.toml");
-    let bins = manifest.split("[[bin]]\nname = \"").skip(1);
-    let names: Vec<_> = bins.filter_map(|bin| bin.split('"').next()).collect();
-    assert!(names.contains(&"flash_sale"), "{names:?}");
-    for name in names {
-        let mut launch = command(name, None);
-        // It says what it would run.
-        launch.env("CARGO", "echo").args(["--seconds", "1"]);
-        let said = Ended::new(launch.output().expect("it starts")).success();
-        let ends = format!("/larger/Cargo.toml --bin {name} -- --seconds 1\n");
-        let ends_released = ends.replace(" -- ", " --release -- ");
-        assert!(said.starts_with("run --manifest-path "), "{said}");
-        assert!(
-            said.ends_with(&ends) || said.ends_with(&ends_released),
-            "{said}"
-        );
-    }
-}

@@ -76,7 +76,7 @@ pub(crate) fn command(example: &str, url: Option<&str>) -> Command {
 /// does from the workspace: an older one may lie there from before.
 fn binary(example: &str) -> PathBuf {
     static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(build);
-    if env!("CARGO_PKG_NAME") == "lock-examples-larger" {
+    if env!("CARGO_PKG_NAME") == "larger-examples" {
         return profile().join(example);
     }
     EXAMPLES.join(example)

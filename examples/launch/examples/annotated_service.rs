@@ -1,3 +1,0 @@
-//! Starts the larger example of this name.
-
-include!("../launch.rs");
