@@ -145,8 +145,8 @@
 //! # A server that is away
 //!
 //! [`connect_lazily`](crate::LockManagerBuilder::connect_lazily) to a port on which nothing listens gives a manager whose calls fail with
-//! [`Unavailable`](crate::LockError::Unavailable): a try at once, other calls when their limit ends. So give them a short one, for example
-//! with [`default_wait`](crate::LockManagerBuilder::default_wait). After [`shutdown`](crate::LockManager::shutdown) every acquisition fails
+//! [`Unavailable`](crate::LockError::Unavailable): a try at once, other calls when their limit ends, or after
+//! [`unavailable_after`](crate::LockManagerBuilder::unavailable_after). After [`shutdown`](crate::LockManager::shutdown) every acquisition fails
 //! with [`ShutDown`](crate::LockError::ShutDown). Both are the branch in which a service answers 503.
 //!
 //! ```
@@ -158,7 +158,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), LockError> {
-//! let away = LockManager::builder().default_wait(Duration::from_millis(50)).connect_lazily("redis://127.0.0.1:1")?;
+//! let away = LockManager::builder().unavailable_after(Duration::from_millis(50)).connect_lazily("redis://127.0.0.1:1")?;
 //! assert!(matches!(charge(&away, 7).await, Err(LockError::Unavailable { .. })));
 //! assert!(matches!(away.lock("order:7").try_acquire().await, Err(LockError::Unavailable { .. })));
 //!
