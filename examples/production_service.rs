@@ -9,6 +9,7 @@
 //! - `POST /orders/{id}/pay` pays an order, in one copy at a time.
 //! - `POST /bank` is the answer of the bank, on which a payment waits.
 //! - `POST /locks` lists all locks that are held, whoever holds them.
+//! - `GET /ready` is for a readiness probe: whether locks can be granted now.
 //!
 //! It ends when its input does, as it would at a signal: first no more requests, then no more locks.
 
@@ -21,7 +22,7 @@ use axum::Router;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use lock_core::{LockError, LockManager, Tls, distributed_lock};
 use lock_examples::{Outcome, exit};
 use tokio::io::AsyncReadExt;
@@ -60,6 +61,7 @@ async fn run() -> Outcome {
         .route("/orders/{id}/pay", post(pay))
         .route("/bank", post(bank))
         .route("/locks", post(list))
+        .route("/ready", get(ready))
         .with_state(service);
     let listener = TcpListener::bind(("127.0.0.1", 0)).await?;
     println!("listening on {}", listener.local_addr()?);
@@ -127,6 +129,11 @@ async fn pay(
 async fn bank(State(service): State<Arc<Service>>) -> &'static str {
     service.bank.notify_one();
     "confirmed"
+}
+
+async fn ready(State(service): State<Arc<Service>>) -> Result<String, Failure> {
+    let pong = service.locks.ping().await?;
+    Ok(format!("locks answer in {:?}", pong.round_trip()))
 }
 
 async fn list(State(service): State<Arc<Service>>) -> Result<String, Failure> {

@@ -6,7 +6,7 @@ mod program;
 use std::process::Stdio;
 
 use lock_core::LockManager;
-use lock_examples::post;
+use lock_examples::{get, post};
 use lock_tests::{Authority, TestServer, TlsServer, rights};
 use program::{Running, command};
 
@@ -45,6 +45,11 @@ async fn two_copies_pay_an_order_once_over_tls_with_a_user_of_their_own() {
     };
     let (at_one, at_other) = (address(&mut one), address(&mut other));
 
+    let ready = get(&at_one, "/ready").await.unwrap();
+    assert!(
+        ready.status == 200 && ready.body.starts_with("locks answer in "),
+        "{ready:?}"
+    );
     let paying = tokio::spawn({
         let at_one = at_one.clone();
         async move { post(&at_one, "/orders/7/pay").await.unwrap() }
