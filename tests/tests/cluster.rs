@@ -5,5 +5,6 @@ mod cluster {
     mod failover;
     mod migration;
     mod mistakes;
+    mod redisson;
     mod survivors;
 }

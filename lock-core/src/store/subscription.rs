@@ -12,16 +12,16 @@ pub(crate) trait Announcer: Send + Sync {
 /// One subscriber to the announcements of one lock. All subscribers share one subscription on the server, which ends with
 /// the last of them.
 pub(crate) struct Subscription {
-    announcer: Arc<dyn Announcer>,
+    announcers: Vec<Arc<dyn Announcer>>,
     channel: Box<str>,
     lock: Box<str>,
 }
 
 impl Subscription {
-    /// A subscriber that `announcer` has counted already.
-    pub(crate) fn counted(announcer: Arc<dyn Announcer>, channel: &str, lock: &str) -> Self {
+    /// A subscriber that each of `announcers` has counted already.
+    pub(crate) fn counted(announcers: Vec<Arc<dyn Announcer>>, channel: &str, lock: &str) -> Self {
         Self {
-            announcer,
+            announcers,
             channel: channel.into(),
             lock: lock.into(),
         }
@@ -30,7 +30,9 @@ impl Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.announcer.left(&self.channel, &self.lock);
+        for announcer in &self.announcers {
+            announcer.left(&self.channel, &self.lock);
+        }
     }
 }
 

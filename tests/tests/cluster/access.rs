@@ -185,7 +185,7 @@ async fn the_locks_of_all_masters_are_listed() {
 }
 
 /// Gives a user these rights on each node.
-async fn permit(cluster: &TestCluster, commands: &[&str], patterns: &str) {
+pub(super) async fn permit(cluster: &TestCluster, commands: &[&str], patterns: &str) {
     for node in &cluster.nodes {
         let rights = commands.join(" +");
         let set = format!(
@@ -198,7 +198,7 @@ async fn permit(cluster: &TestCluster, commands: &[&str], patterns: &str) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_rights_on_the_operators_page_are_enough_and_a_missing_one_is_named() {
     let cluster = TestCluster::start(2).await;
-    let [exclusive, _, _, of_cluster] = rights();
+    let [exclusive, _, _, of_cluster, _] = rights();
     let mut commands = exclusive.commands.clone();
     commands.extend(of_cluster.commands);
     let url = format!("redis+cluster://app:secret@{}", cluster.nodes[0].addr());

@@ -12,7 +12,7 @@ const PATTERNS: &str = "~lock:* ~lock-core:* &lock-core:*";
 
 /// The commands that the page names for a lock on one master, and for a quorum.
 fn named() -> Vec<&'static str> {
-    let [mut master, _, quorum, _] = rights();
+    let [mut master, _, quorum, ..] = rights();
     master.commands.extend(quorum.commands);
     master.commands
 }

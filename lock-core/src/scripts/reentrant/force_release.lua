@@ -2,7 +2,7 @@
 -- lock is free.
 --
 -- KEYS  1 lock  2 holds  3 channel
--- ARGV  1 publish command
+-- ARGV  1 publish command  2 in a cluster: publish command of sharded channels
 -- Returns 1 taken away, 0 not held, {'foreign', kind} the key is not a lock and was not changed
 --
 -- Atomic, so that the notified clients are the clients that lost the lock.
@@ -18,5 +18,5 @@ redis.call('DEL', lock, holds)
 for _, token in ipairs(counted) do
   if string.match(token, TOKEN) then redis.pcall('PUBLISH', channel_of(token, holds), 'revoked ' .. token) end
 end
-redis.pcall(ARGV[1], KEYS[3], '0')
+announce(KEYS[3], ARGV[1], ARGV[2])
 return 1

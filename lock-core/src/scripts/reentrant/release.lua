@@ -2,7 +2,7 @@
 -- abandoned acquisition, granted or not.
 --
 -- KEYS  1 lock  2 holds  3 channel
--- ARGV  1 owner  2 token  3 publish command
+-- ARGV  1 owner  2 token  3 publish command  4 in a cluster: publish command of sharded channels
 -- Returns {n} if the lock is free now, and n connections were notified; else the number of holds that the owner still has; -1
 -- if the token is not counted (never granted, released before, or the lock ended without it)
 --
@@ -65,9 +65,7 @@ if count > 1 and known_until == left then
   redis.pcall('HSET', holds, 'clients', written(clients))
   redis.pcall('PEXPIRE', holds, last + AFTER)
   -- The waiters know the longer lease. Without a message they repeat their requests only every few seconds.
-  if lasts > last + 1000 then redis.pcall(ARGV[3], KEYS[3], '0') end
+  if lasts > last + 1000 then announce(KEYS[3], ARGV[3], ARGV[4]) end
 end
 if count > 1 then return left end
--- If PUBLISH is refused (an ACL), the lock is still released: the waiters repeat their requests soon.
-local heard = redis.pcall(ARGV[3], KEYS[3], '0')
-return {type(heard) == 'number' and heard or 0}
+return {announce(KEYS[3], ARGV[3], ARGV[4])}

@@ -35,6 +35,15 @@ local function holder_of(lock, any_ttl)
   return nil, {'foreign', 'hash that is no lock'}
 end
 
+-- Announces that the lock may be free. In a cluster also with `publish_in_slot`, which reaches Redisson: with `00`, the number 0 as well,
+-- since a client that hears both ways must not take it for another release. Returns how many connections to this node heard it.
+local function announce(channel, publish, publish_in_slot)
+  local heard = redis.pcall(publish, channel, '0')
+  local in_slot = publish_in_slot and redis.pcall(publish_in_slot, channel, '00')
+  -- If a command is refused (an ACL), or not known, the waiters repeat their requests soon.
+  return math.max(type(heard) == 'number' and heard or 0, type(in_slot) == 'number' and in_slot or 0)
+end
+
 -- Time by which the holds outlive the lock, ms: two commands of one script may run at different moments.
 local AFTER = 100
 

@@ -235,7 +235,7 @@ impl MemoryStore {
             server: Arc::clone(&self.server),
             client: client.as_str().into(),
         });
-        Some(Subscription::counted(announcer, name, name))
+        Some(Subscription::counted(vec![announcer], name, name))
     }
 }
 

@@ -45,6 +45,10 @@ impl Subscriptions {
 
     /// A waiter subscribes again with each attempt, so a refusal is frequent. One warning is enough.
     pub(super) fn denied(&self, generation: u64, error: &RedisError) {
+        // A slot that has moved is no refusal.
+        if error.redirect_node().is_some() {
+            return;
+        }
         let why = said(error);
         // Generations count from 0. In `warned_of`, 0 means that there was no warning.
         let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
@@ -61,11 +65,11 @@ impl Subscriptions {
     /// The server does not let a subscription end. One warning for each connection.
     pub(super) fn stays(&self, generation: u64, error: &RedisError) {
         let why = said(error);
-        if self
+        let warned = self
             .warned_of_staying
             .fetch_max(generation + 1, Ordering::Relaxed)
-            <= generation
-        {
+            > generation;
+        if !warned && error.redirect_node().is_none() {
             tracing::warn!(
                 why,
                 "the server refuses to end a subscription: it stays until the connection ends"
@@ -180,6 +184,17 @@ impl Channels {
             }
         }
         self.tidy(name);
+    }
+
+    pub(super) fn has_listeners(&self) -> bool {
+        let mut channels = self.known.values();
+        channels.any(|channel| !channel.listeners.is_empty())
+    }
+
+    /// Whether the server sends this channel, as far as is known, and was not told to end that.
+    pub(super) fn is_sent(&self, generation: u64, name: &str) -> bool {
+        let channel = self.known.get(name);
+        self.generation == Some(generation) && channel.is_some_and(|c| c.server == OnServer::Yes)
     }
 
     /// The locks that a message on this channel concerns.

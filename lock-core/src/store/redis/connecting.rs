@@ -218,7 +218,7 @@ impl Link {
                 let _ = named.request(name.arg("SETNAME").arg(&attached.name)).await;
             }
         };
-        let hears = attached.filter(|_| pushes);
+        let hears = attached.filter(|_| pushes && !self.source.is_of_slots);
         let subscribe = OptionFuture::from(hears.map(|it| requests.subscribe(&it.channel)));
         let follow = async {
             if pushes && self.source.follows {
@@ -260,7 +260,7 @@ impl Link {
 
     /// Compares the format.
     async fn compare(&self, target: &Target, socket: &Socket) -> RedisResult<()> {
-        if self.source.is_node {
+        if self.source.is_node || self.source.is_of_slots {
             return Ok(());
         }
         let is_first = !self.was_looked_at.load(Ordering::Relaxed);

@@ -70,6 +70,8 @@ pub(super) struct Link {
     pub(super) refused_at: Mutex<Option<Instant>>,
     pub(super) attached: OnceCell<Attached>,
     pub(super) subscriptions: Subscriptions,
+    /// To the sharded channels of a master of a cluster, over a connection of their own.
+    pub(super) of_slots: Option<Arc<Self>>,
 }
 
 /// A connection in use.
@@ -93,11 +95,14 @@ pub(super) struct Attached {
 
 impl Link {
     pub(super) fn open(source: Source, connect_limit: Duration) -> Arc<Self> {
-        let resp3 = source.resp3();
+        let (resp3, is_of_slots) = (source.resp3(), source.is_of_slots);
+        let of_slots = source
+            .of_slots()
+            .map(|of_slots| Self::open(of_slots, connect_limit));
         Arc::new(Self {
             source,
             was_connected: AtomicBool::new(false),
-            was_looked_at: AtomicBool::new(false),
+            was_looked_at: AtomicBool::new(is_of_slots),
             connect_limit,
             live: Mutex::new(None),
             last: Mutex::new((Arc::from(""), None)),
@@ -112,6 +117,7 @@ impl Link {
             refused_at: Mutex::default(),
             attached: OnceCell::new(),
             subscriptions: Subscriptions::default(),
+            of_slots,
         })
     }
 
@@ -121,6 +127,9 @@ impl Link {
     }
 
     pub(super) fn attach(self: &Arc<Self>, client: &ClientId, sink: EventSink, runtime: Handle) {
+        if let Some(of_slots) = &self.of_slots {
+            of_slots.attach(client, EventSink::clone(&sink), runtime.clone());
+        }
         let attached = Attached {
             channel: wire::channel(self.source.namespace(), client),
             name: client.name().to_owned(),
@@ -283,9 +292,12 @@ impl Link {
                 }
             });
         }
-        let replaces = generation > 0;
-        if let Some(events) = self.events().filter(|_| replaces) {
-            events.reconnected(&every);
+        if generation > 0 && !self.source.is_of_slots {
+            // What broke this connection may have broken the other one, which is silent most of the time.
+            self.of_slots.iter().for_each(Self::leave);
+            if let Some(events) = self.events() {
+                events.reconnected(&every);
+            }
         }
     }
 
@@ -293,6 +305,9 @@ impl Link {
     pub(super) fn is_in_use(&self) -> bool {
         if self.retired.load(Ordering::Relaxed) {
             return false;
+        }
+        if self.source.is_of_slots {
+            return lock(&self.subscriptions.channels).has_listeners();
         }
         let has_moved = self.has_moved.load(Ordering::Relaxed);
         let tells = |events: &dyn Events| has_moved && events.has_released_lately();
@@ -304,6 +319,7 @@ impl Link {
     pub(super) fn retire(self: &Arc<Self>) {
         self.retired.store(true, Ordering::Relaxed);
         self.leave();
+        self.of_slots.iter().for_each(Self::retire);
     }
 
     /// Whether the server may be away: the connection is being made, or an answer takes longer than `late`.
@@ -387,7 +403,7 @@ impl Link {
                 return Ok(());
             };
             match push.kind {
-                PushKind::Message => {
+                PushKind::Message | PushKind::SMessage => {
                     let mut words = push.data.iter().map(|part| text(Some(part)));
                     if let (Some(events), Some(Some(channel)), Some(Some(message))) =
                         (link.events(), words.next(), words.next())
@@ -396,6 +412,14 @@ impl Link {
                     }
                 }
                 PushKind::Disconnection => link.discard(generation),
+                PushKind::SUnsubscribe => {
+                    // If it was not told to, another server has the slot.
+                    let is_sent =
+                        |channel| lock(&link.subscriptions.channels).is_sent(generation, channel);
+                    if text(push.data.first()).is_some_and(is_sent) {
+                        link.discard(generation);
+                    }
+                }
                 _ => {}
             }
             Ok(())
@@ -486,7 +510,7 @@ impl Link {
     }
 
     fn observe(&self, event: &Event<'_>) {
-        if let Some(events) = self.events() {
+        if let Some(events) = self.events().filter(|_| !self.source.is_of_slots) {
             events.observed(event);
         }
     }
@@ -514,7 +538,8 @@ impl Link {
         self.observe(&Event::Disconnected { server: &server });
         self.dial.lost();
         if let Some(events) = self.events() {
-            events.interrupted(&every);
+            // The waiters of a sharded channel ask when it is subscribed again.
+            events.interrupted(&|_| !self.source.is_of_slots);
             if self.is_in_use() {
                 self.dial();
             }

@@ -23,8 +23,10 @@ const ALL: &str = "eval evalsha exists get set del type pttl pexpire time llen l
 
 static PROBE: Lazy<Script> = script!("probe", "probe.lua");
 
-/// The first version of Redis that has all commands of the locks. Valkey counts on from Redis 7.
+/// The first version of Redis that has all commands of the locks, and the first that has sharded channels. Valkey counts on from
+/// Redis 7.
 const MINIMUM: (u32, u32) = (6, 2);
+const SHARDED: (u32, u32) = (7, 0);
 
 /// A look at the server behind a new connection.
 pub(super) struct Look<'a> {
@@ -56,7 +58,7 @@ impl Look<'_> {
         let (hello, info) = (self.socket.greeted(), info.unwrap_or_default());
         let told = |name, in_info| text(hello.get(name)).or_else(|| field(&info, in_info));
         self.check_kind(told("mode", "redis_mode")).await?;
-        if let Some(version) = told("version", "redis_version").filter(|it| is_too_old(it))
+        if let Some(version) = told("version", "redis_version").filter(|it| is_before(it, MINIMUM))
             && !self.target.any_version
         {
             return Err(misconfigured(format!(
@@ -176,6 +178,12 @@ impl Look<'_> {
     }
 }
 
+/// Whether the server has sharded channels.
+pub(super) fn has_sharded_channels(socket: &Socket) -> bool {
+    let hello = socket.greeted();
+    text(hello.get("version")).is_some_and(|version| !is_before(version, SHARDED))
+}
+
 fn is_replica(info: &str) -> RedisError {
     let master = field(info, "master_host").zip(field(info, "master_port"));
     let of = master.map_or_else(String::new, |(host, port)| format!(" of {host}:{port}"));
@@ -185,10 +193,10 @@ fn is_replica(info: &str) -> RedisError {
 }
 
 /// A version that cannot be read proves nothing.
-fn is_too_old(version: &str) -> bool {
+fn is_before(version: &str, first: (u32, u32)) -> bool {
     let mut numbers = version.split('.').map(str::parse);
     match (numbers.next(), numbers.next()) {
-        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < MINIMUM,
+        (Some(Ok(major)), Some(Ok(minor))) => (major, minor) < first,
         _ => false,
     }
 }
@@ -275,7 +283,7 @@ mod tests {
     #[test]
     fn a_version_before_six_point_two_is_too_old() {
         for old in ["2.8.19", "5.0.14", "6.0.16", "6.1.240"] {
-            assert!(is_too_old(old), "{old}");
+            assert!(is_before(old, MINIMUM), "{old}");
         }
         for new in [
             "6.2.0",
@@ -286,7 +294,7 @@ mod tests {
             "",
             "x.y",
         ] {
-            assert!(!is_too_old(new), "{new}");
+            assert!(!is_before(new, MINIMUM), "{new}");
         }
     }
 }

@@ -182,7 +182,7 @@ impl Store for RedisStore {
         ) {
             (Some(channel), Some(endpoint)) if endpoint.link.pushes() => {
                 let channel = channel.to_string();
-                endpoint.link.listen(&channel, key.lock()).await
+                endpoint.link.listen(&channel, key.lock(), true).await
             }
             _ => Ok(None),
         }
@@ -203,7 +203,7 @@ impl RedisStore {
         match self.endpoint(key) {
             Some(endpoint) if endpoint.link.pushes() => {
                 let name = what.name(key);
-                endpoint.link.listen(&name, &name).await
+                endpoint.link.listen(&name, &name, false).await
             }
             _ => Ok(None),
         }

@@ -140,12 +140,13 @@ impl RedisStore {
         }
     }
 
+    pub(super) fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Cluster(_))
+    }
+
     /// Whether one script can have the keys of both locks.
     pub(in crate::store) fn has_in_one_slot(&self, one: &LockKey, other: &LockKey) -> bool {
-        match &self.servers {
-            Servers::Cluster(_) => slot_of(one.lock()) == slot_of(other.lock()),
-            Servers::One(_) | Servers::User(_) => true,
-        }
+        !self.is_cluster() || slot_of(one.lock()) == slot_of(other.lock())
     }
 
     /// The key of the counter of fencing tokens.

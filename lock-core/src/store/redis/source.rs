@@ -98,6 +98,8 @@ pub(in crate::store) struct Source {
     pub(super) is_node: bool,
     /// A tag in a slot of the server, if it is one of the masters of a cluster.
     pub(super) in_cluster: Option<&'static str>,
+    /// Whether it is the second connection to a master of a cluster, for sharded channels alone.
+    pub(super) is_of_slots: bool,
 }
 
 struct Course {
@@ -134,6 +136,13 @@ impl Source {
         source
     }
 
+    /// The same master of a cluster, for its sharded channels.
+    pub(super) fn of_slots(&self) -> Option<Self> {
+        let mut source = Self::new(Arc::clone(&self.url), false, None);
+        (source.in_cluster, source.is_of_slots) = (self.in_cluster, true);
+        (self.in_cluster.is_some() && !self.is_of_slots).then_some(source)
+    }
+
     /// As [`fixed`](Self::fixed), until a message of a sentinel names another server.
     pub(super) fn following(url: Target) -> Self {
         let follows = matches!(url.info.addr(), ConnectionAddr::Tcp(..));
@@ -144,8 +153,8 @@ impl Source {
         Self::new(url, true, Some(sentinels))
     }
 
-    fn new(url: Target, follows: bool, sentinels: Option<Arc<Sentinels>>) -> Self {
-        let url = Arc::new(url);
+    fn new(url: impl Into<Arc<Target>>, follows: bool, sentinels: Option<Arc<Sentinels>>) -> Self {
+        let url = url.into();
         let name = sentinels.as_ref().map(|sentinels| sentinels.name.clone());
         let state = Course {
             known: KnownMaster { name, master: None },
@@ -159,6 +168,7 @@ impl Source {
             sentinels,
             is_node: false,
             in_cluster: None,
+            is_of_slots: false,
         }
     }
 

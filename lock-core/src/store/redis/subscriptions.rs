@@ -1,39 +1,66 @@
 //! Subscribing to the channels of reentrant locks, on the link's connection.
+//!
+//! The sharded channels of a cluster have a connection of their own. When a slot moves, its server ends the subscriptions there, and the
+//! `redis` crate takes the message about that for the answer to the oldest request of the connection: all later answers would go to
+//! the wrong requests. So this connection carries nothing but subscriptions, each answer is compared, and such a message ends it.
 
+use std::io;
 use std::sync::Arc;
 
-use futures_util::future::join_all;
+use futures_util::future::{OptionFuture, join, join_all};
 use redis::aio::MultiplexedConnection;
-use redis::{ErrorKind, RedisError};
+use redis::{ErrorKind, PushKind, RedisError, RedisResult, Value, cmd};
 use tokio::time::timeout;
 
-use super::channels::ChannelStep;
+use super::channels::{ChannelStep, Outcome};
 use super::error::{classify, no_reply};
 use super::link::Link;
+use super::look::has_sharded_channels;
+use super::reply::text;
+use crate::base::slot::slot_of;
 use crate::base::sync::lock;
 use crate::store::{Announcer, StoreError, Subscription};
 
 impl Link {
-    /// Subscribes, or joins an existing subscription. `None` if the server does not allow it.
+    /// Subscribes, or joins an existing subscription; with `in_slot` also to the sharded channel, where there is one. `None` if the
+    /// server does not allow it.
     pub(super) async fn listen(
         self: &Arc<Self>,
         channel: &str,
         name: &str,
+        in_slot: bool,
     ) -> Result<Option<Subscription>, StoreError> {
-        let listening = lock(&self.subscriptions.channels).listen(channel, name);
+        let current = self.current().filter(|_| in_slot);
+        let is_sharded = current.is_some_and(|live| has_sharded_channels(&live.socket));
+        let of_slots = self.of_slots.as_ref().filter(|_| is_sharded);
         // The subscriber is counted from here on, however this future ends.
-        let subscription = Subscription::counted(Arc::clone(self) as _, channel, name);
+        let heard = self.listening(channel, name);
+        let in_slot = OptionFuture::from(of_slots.map(|link| link.listening(channel, name)));
+        let links = [self].into_iter().chain(of_slots);
+        let links = links.map(|link| Arc::clone(link) as _).collect();
+        let subscription = Subscription::counted(links, channel, name);
+        // A sharded channel that fails is subscribed with the next connection, and then its waiters ask.
+        let (heard, _) = join(heard, in_slot).await;
+        Ok(heard?.then_some(subscription))
+    }
+
+    /// Counts a subscriber, then waits until the server has answered.
+    fn listening(self: &Arc<Self>, channel: &str, name: &str) -> impl Future<Output = Outcome> {
+        let listening = lock(&self.subscriptions.channels).listen(channel, name);
         if listening.start_worker {
             self.spawn(Arc::clone(self).tend_channels());
         }
-        let Some(answer) = listening.answer else {
-            return Ok(Some(subscription));
-        };
         self.subscriptions.changed.notify_one();
-        match timeout(self.connect_limit, answer).await {
-            Ok(Ok(outcome)) => Ok(outcome?.then_some(subscription)),
-            // No answer came, or there is no worker because its runtime has ended.
-            _ => Err(StoreError::NotNow(no_reply(self.connect_limit))),
+        let limit = self.connect_limit;
+        async move {
+            let Some(answer) = listening.answer else {
+                return Ok(true);
+            };
+            match timeout(limit, answer).await {
+                Ok(Ok(outcome)) => outcome,
+                // No answer came, or there is no worker because its runtime has ended.
+                _ => Err(StoreError::NotNow(no_reply(limit))),
+            }
         }
     }
 
@@ -77,7 +104,7 @@ impl Link {
         let batch = lock(&self.subscriptions.channels).batch(generation);
         let limit = self.connect_limit;
         let subscribe = join_all(batch.subscribe.iter().map(async |name| {
-            let answer = timeout(limit, subscribe(&connection, name)).await;
+            let answer = timeout(limit, self.change(&connection, PushKind::Subscribe, name)).await;
             let mut channels = lock(&self.subscriptions.channels);
             match answer {
                 Ok(Ok(())) => {
@@ -87,7 +114,7 @@ impl Link {
                         self.subscriptions.ask_again(&*events, name);
                     }
                 }
-                Ok(Err(error)) if is_denied(&error) => {
+                Ok(Err(error)) if is_denied(&error, name) => {
                     self.subscriptions.denied(generation, &error);
                     channels.denied(generation, name);
                 }
@@ -105,8 +132,8 @@ impl Link {
             false
         }));
         let unsubscribe = join_all(batch.unsubscribe.iter().map(async |name| {
-            let mut connection = connection.clone();
-            match timeout(limit, connection.unsubscribe(&**name)).await {
+            let ended = self.change(&connection, PushKind::Unsubscribe, name);
+            match timeout(limit, ended).await {
                 Ok(Err(error)) if error.is_connection_dropped() => return true,
                 // A server that refuses once would refuse again.
                 Ok(ended) => {
@@ -129,15 +156,43 @@ impl Link {
     }
 }
 
-/// One command for each channel: the server acknowledges each channel separately.
-async fn subscribe(connection: &MultiplexedConnection, name: &str) -> Result<(), RedisError> {
-    connection.clone().subscribe(name).await
-}
-
-/// Whether the server has refused for good, as far as is known: a permission or the command is missing.
-fn is_denied(error: &RedisError) -> bool {
+/// Whether the server has refused for good, as far as is known: a permission or the command is missing, or another server has the slot.
+/// When that is known, the waiters subscribe there.
+fn is_denied(error: &RedisError, channel: &str) -> bool {
+    if let Some((_, slot)) = error.redirect_node() {
+        return usize::from(slot) == slot_of(channel);
+    }
     let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
     answered && matches!(classify(error.clone()), StoreError::Misconfigured(_))
+}
+
+impl Link {
+    /// One command for each channel: the server acknowledges each channel separately, and refuses one for several slots.
+    async fn change(
+        &self,
+        connection: &MultiplexedConnection,
+        change: PushKind,
+        name: &str,
+    ) -> RedisResult<()> {
+        let mut connection = connection.clone();
+        let (word, answer) = match (self.source.is_of_slots, change) {
+            (false, PushKind::Subscribe) => return connection.subscribe(name).await,
+            (false, _) => return connection.unsubscribe(name).await,
+            (true, PushKind::Subscribe) => ("SSUBSCRIBE", PushKind::SSubscribe),
+            (true, _) => ("SUNSUBSCRIBE", PushKind::SUnsubscribe),
+        };
+        let answered = connection.send_packed_command(cmd(word).arg(name)).await?;
+        match answered.extract_error() {
+            Ok(Value::Push { kind, data })
+                if kind == answer && text(data.first()) == Some(name) =>
+            {
+                Ok(())
+            }
+            Err(error) if is_denied(&error, name) => Err(error),
+            // The answer to another command: the connection is of no use any more.
+            _ => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
+        }
+    }
 }
 
 impl Announcer for Link {

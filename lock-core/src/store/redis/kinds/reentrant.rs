@@ -50,8 +50,9 @@ static FORCE_RELEASE: Lazy<Script> = script!(
     "reentrant/force_release.lua"
 );
 
-/// The command that announces a release.
+/// The commands that announce a release. The second one only in a cluster, where Redisson hears nothing else.
 const PUBLISH: Arg<'static> = Arg::Text("PUBLISH");
+const PUBLISH_IN_SLOT: Arg<'static> = Arg::Text("SPUBLISH");
 
 /// A guarded script runs only if all of these are in the hash.
 const HELD: &str = "{redis.pcall('HEXISTS', KEYS[1], 'lock-core:tenure'), 1}, \
@@ -106,8 +107,10 @@ pub(crate) async fn release(
 ) -> Parsed<Released> {
     let value = Box::pin(async {
         let keys = [key.lock().into(), holds(key), announced_on(key)];
-        let args = [or_token(owner, token), Arg::Text(token.as_str()), PUBLISH];
-        store.run(&RELEASE, &keys, &args).await
+        let (owner, token) = (or_token(owner, token), Arg::Text(token.as_str()));
+        let args = [owner, token, PUBLISH, PUBLISH_IN_SLOT];
+        let args = &args[..if store.is_cluster() { 4 } else { 3 }];
+        store.run(&RELEASE, &keys, args).await
     });
     released(&value.await?)
 }
@@ -134,7 +137,8 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
 
 pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
     let keys = [key.lock().into(), holds(key), announced_on(key)];
-    reply::forced(store.run(&FORCE_RELEASE, &keys, &[PUBLISH]).await?)
+    let args = &[PUBLISH, PUBLISH_IN_SLOT][..if store.is_cluster() { 2 } else { 1 }];
+    reply::forced(store.run(&FORCE_RELEASE, &keys, args).await?)
 }
 
 /// A page of the holds of locks, from this cursor on: among the hashes of a server they tell which ones are locks of ours. A lock that
