@@ -35,6 +35,11 @@ pub(crate) struct Span(u64);
 
 impl Span {
     pub(crate) const ENDLESS: Self = Self(u64::MAX);
+
+    /// `None` if it is endless.
+    pub(crate) fn limit(self) -> Option<Duration> {
+        (self != Self::ENDLESS).then(|| Duration::from_nanos(self.0))
+    }
 }
 
 impl From<Duration> for Span {

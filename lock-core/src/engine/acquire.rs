@@ -632,7 +632,7 @@ impl<'a> Waiter<'a> {
     /// The end of the limit, or the end of the time without an answer of the server, if that is earlier.
     pub(super) fn until(&self, asks: Option<&Arc<Acquisition>>) -> Option<Instant> {
         let end = self.patience.end();
-        let Some(after) = self.hold.request.unavailable_after else {
+        let Some(after) = self.hold.request.unavailable_after.limit() else {
             return end;
         };
         let failing = asks.and_then(|asks| lock(&asks.life).state.failing());
@@ -643,13 +643,10 @@ impl<'a> Waiter<'a> {
 
     /// The error that makes further waiting pointless. A waiter with a limit waits until that limit.
     fn hopeless(&self, asks: &Arc<Acquisition>) -> Option<StoreError> {
-        let LockRequest {
-            unavailable_after,
-            terms,
-            ..
-        } = &self.hold.request;
+        let request = &self.hold.request;
         let is_endless = matches!(self.patience.limit, Limit::Forever);
-        let patience = unavailable_after.or(is_endless.then(|| terms.ttl()));
+        let limit = request.unavailable_after.limit();
+        let patience = limit.or(is_endless.then(|| request.terms.ttl()));
         let life = lock(&asks.life);
         life.state.hopeless(|| self.shared.clock.now(), patience)
     }

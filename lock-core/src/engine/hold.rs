@@ -40,7 +40,7 @@ pub(crate) struct LockRequest {
     /// Minimum time for which the lock is kept, however early it is released.
     pub(crate) at_least: Span,
     /// Maximum time without an answer of the server, apart from the limit of the wait.
-    pub(crate) unavailable_after: Option<Duration>,
+    pub(crate) unavailable_after: Span,
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) owner: Option<Owner>,
     pub(crate) share: Share,
@@ -72,7 +72,7 @@ impl LockRequest {
             renew: true,
             max_hold: Span::ENDLESS,
             at_least: Duration::ZERO.into(),
-            unavailable_after: None,
+            unavailable_after: Span::ENDLESS,
             owner: None,
             share: Share::ONLY,
             is_answered: false,

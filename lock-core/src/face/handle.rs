@@ -239,7 +239,7 @@ impl LockHandle {
             renew: self.renew,
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
             at_least: self.at_least.into(),
-            unavailable_after: self.unavailable_after(),
+            unavailable_after: self.unavailable_after().map_or(Span::ENDLESS, Span::from),
             owner,
             share: self.share,
             is_answered: self.is_answered,

@@ -128,7 +128,7 @@ async fn a_ping_of_a_quorum_needs_a_majority() {
     let nodes = join_all([(); 3].map(|()| TestServer::start())).await;
     let urls = nodes.iter().map(TestServer::url);
     let builder = LockManager::builder().command_deadline(ms(1000));
-    let _ = builder.begin_quorum(urls.clone()).await.unwrap();
+    builder.begin_quorum(urls.clone()).await.unwrap();
     let builder = LockManager::builder().command_deadline(ms(1000));
     let locks = builder.connect_quorum(urls).await.unwrap();
     let pong = in_time("all nodes", locks.ping()).await.unwrap();
