@@ -12,7 +12,7 @@
 //! | `testForceUnlock` | [`a_forced_release_lets_the_next_one_in`] |
 //! | `testExpire` | [`a_fixed_lease_ends_and_lets_the_next_one_in`] |
 //! | `testAutoExpire` | [`the_lock_of_a_runtime_that_has_ended_expires`] |
-//! | `testInCluster`, `testLockFailoverInCluster` | none: there is no cluster yet |
+//! | `testInCluster`, `testLockFailoverInCluster` | none here: the program `cluster` |
 //! | `testGetHoldCount` | [`the_hold_count_goes_up_and_down`] |
 //! | `testIsHeldByCurrentThread`, `…OtherThread` | [`a_lock_tells_its_owner_from_others`] |
 //! | `testIsLocked`, `testIsLockedOtherThread` | [`is_locked_is_the_same_for_the_owner_and_for_others`] |

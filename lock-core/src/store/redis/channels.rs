@@ -45,14 +45,10 @@ impl Subscriptions {
 
     /// A waiter subscribes again with each attempt, so a refusal is frequent. One warning is enough.
     pub(super) fn denied(&self, generation: u64, error: &RedisError) {
-        // A slot that has moved is no refusal.
-        if error.redirect_node().is_some() {
-            return;
-        }
         let why = said(error);
         // Generations count from 0. In `warned_of`, 0 means that there was no warning.
         let warned = self.warned_of.fetch_max(generation + 1, Ordering::Relaxed) > generation;
-        if warned {
+        if warned || error.redirect_node().is_some() {
             tracing::debug!(why, "the server refuses the subscription to a channel");
         } else {
             tracing::warn!(
@@ -187,8 +183,7 @@ impl Channels {
     }
 
     pub(super) fn has_listeners(&self) -> bool {
-        let mut channels = self.known.values();
-        channels.any(|channel| !channel.listeners.is_empty())
+        self.known.values().any(|c| !c.listeners.is_empty())
     }
 
     /// Whether the server sends this channel, as far as is known, and was not told to end that.

@@ -96,9 +96,7 @@ pub(super) struct Attached {
 impl Link {
     pub(super) fn open(source: Source, connect_limit: Duration) -> Arc<Self> {
         let (resp3, is_of_slots) = (source.resp3(), source.is_of_slots);
-        let of_slots = source
-            .of_slots()
-            .map(|of_slots| Self::open(of_slots, connect_limit));
+        let of_slots = source.of_slots().map(|it| Self::open(it, connect_limit));
         Arc::new(Self {
             source,
             was_connected: AtomicBool::new(false),

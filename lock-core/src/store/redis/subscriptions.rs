@@ -154,19 +154,7 @@ impl Link {
             self.discard(generation);
         }
     }
-}
 
-/// Whether the server has refused for good, as far as is known: a permission or the command is missing, or another server has the slot.
-/// When that is known, the waiters subscribe there.
-fn is_denied(error: &RedisError, channel: &str) -> bool {
-    if let Some((_, slot)) = error.redirect_node() {
-        return usize::from(slot) == slot_of(channel);
-    }
-    let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
-    answered && matches!(classify(error.clone()), StoreError::Misconfigured(_))
-}
-
-impl Link {
     /// One command for each channel: the server acknowledges each channel separately, and refuses one for several slots.
     async fn change(
         &self,
@@ -193,6 +181,16 @@ impl Link {
             _ => Err(io::Error::from(io::ErrorKind::BrokenPipe).into()),
         }
     }
+}
+
+/// Whether the server has refused for good, as far as is known: a permission or the command is missing, or another server has the slot.
+/// When that is known, the waiters subscribe there.
+fn is_denied(error: &RedisError, channel: &str) -> bool {
+    if let Some((_, slot)) = error.redirect_node() {
+        return usize::from(slot) == slot_of(channel);
+    }
+    let answered = matches!(error.kind(), ErrorKind::Server(_) | ErrorKind::Extension);
+    answered && matches!(classify(error.clone()), StoreError::Misconfigured(_))
 }
 
 impl Announcer for Link {
