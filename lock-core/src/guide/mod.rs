@@ -41,6 +41,7 @@ pub mod which_lock {}
 #[doc = include_str!("../../docs/selling-the-last-item.md")]
 pub mod flash_sale {}
 
+/// [rights]: crate::guide::operating#rights
 #[doc = include_str!("../../docs/moving.md")]
 pub mod moving {}
 
