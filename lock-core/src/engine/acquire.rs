@@ -42,6 +42,9 @@ const PUZZLED: Duration = Duration::from_secs(1);
 /// Time after which a task that waits for a lock of its own is warned of.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
 
+/// Minimum interval between the looks of a waiter at a server that answers.
+const LOOK: Duration = Duration::from_secs(1);
+
 /// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
@@ -592,7 +595,7 @@ impl<'a> Waiter<'a> {
         };
         let woken = match held_at {
             Some(held_at) if !self.warned => Box::pin(self.wait_for_own_task(held_at)).await,
-            _ => within(self.until(asks.as_ref()), hold.wake_cell.wait()).await,
+            _ => within(self.looks_at(asks.as_ref()), hold.wake_cell.wait()).await,
         };
         let is_over = self.patience.end().is_some_and(|end| Instant::now() >= end);
         // A hand-over may have come at the last moment.
@@ -639,6 +642,15 @@ impl<'a> Waiter<'a> {
         let since = failing.map(|(since, _)| since.until(self.shared.clock.now()));
         let away = Instant::now().checked_add(after.saturating_sub(since.unwrap_or_default()));
         end.into_iter().chain(away).min()
+    }
+
+    /// When a waiter that is not woken looks whether its server is away. Rarely while no request fails: there may be thousands.
+    fn looks_at(&self, asks: Option<&Arc<Acquisition>>) -> Option<Instant> {
+        let until = self.until(asks)?;
+        let is_failing = asks.is_some_and(|asks| lock(&asks.life).state.failing().is_some());
+        let rarely = Instant::now() + LOOK;
+        let looks = if is_failing { until } else { until.max(rarely) };
+        Some(self.patience.end().map_or(looks, |end| end.min(looks)))
     }
 
     /// The error that makes further waiting pointless. A waiter with a limit waits until that limit.

@@ -209,7 +209,8 @@ impl LockManagerBuilder {
     ///
     /// So a request handler can wait 10 s for a lock that is held, but does not wait 10 s for a server that is away. The time counts from
     /// the first request without an answer; all waiters of a lock share it. A waiter that queues asks every 2 s, so it may notice an outage
-    /// later, by that and the [`command_deadline`](Self::command_deadline). While this process holds the lock itself, its waiters wait for it, whatever the server does. Does not apply
+    /// later, by that and the [`command_deadline`](Self::command_deadline). While this process holds the lock itself, or has yet to hear
+    /// of its release (at most a command deadline), its waiters wait for that, whatever the server does. Does not apply
     /// to [`campaign`](crate::Election::campaign) and [`Latch::wait`](crate::Latch::wait), which wait through outages.
     ///
     /// # Examples

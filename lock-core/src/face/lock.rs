@@ -191,7 +191,8 @@ impl Lock {
     }
 
     /// The maximum wait of [`acquire`](Self::acquire) and [`with`](Self::with), instead of the manager's
-    /// [`default_wait`](crate::LockManagerBuilder::default_wait). Zero makes one try, and [`Busy`](LockError::Busy) if the lock is held.
+    /// [`default_wait`](crate::LockManagerBuilder::default_wait). Unlike there, it may be zero: one try, and [`Busy`](LockError::Busy) if the
+    /// lock is held.
     ///
     /// # Examples
     ///
