@@ -5,11 +5,11 @@ use std::path::Path;
 use crate::announce::Plan;
 use crate::run::{Steps, cargo};
 use crate::server::{self, Server};
-use crate::{apt, licences, links, planted, release, simulate};
+use crate::{apt, licences, links, planted, promises, release, simulate};
 
 const JOBS: &str = "the jobs are `test [-- <arguments of cargo test>]`, \
     `bench [-- <arguments of lock-bench>]`, `simulate [-- <arguments of lock-simulation>]`, \
-    `simulate -- --planted [<beginnings of names>] [<bounds of each search>]`, `links`, `release --dry-run` and `ci`";
+    `simulate -- --planted [<beginnings of names>] [<bounds of each search>]`, `promises [P1 ..]`, `links`, `release --dry-run` and `ci`";
 
 /// Not for the simulation, but for what builds it.
 const PLANTED: &str = "--planted";
@@ -31,6 +31,8 @@ pub(crate) enum Job {
         names: Vec<String>,
         bounds: Vec<String>,
     },
+    /// The tests that prove each promise, or each named one.
+    Promises { wanted: Vec<String> },
     /// The documentation and its links.
     Links,
     /// The packed crates, as users get them.
@@ -65,6 +67,9 @@ pub(crate) fn parse(args: &[String]) -> Result<Job, String> {
         ("simulate", [dashes, extra @ ..]) if dashes == "--" => Ok(Job::Simulate {
             extra: extra.to_vec(),
         }),
+        ("promises", wanted) => Ok(Job::Promises {
+            wanted: wanted.to_vec(),
+        }),
         ("links", []) => Ok(Job::Links),
         ("release", [flag]) if flag == "--dry-run" => Ok(Job::Release),
         ("release", []) => Err(format!(
@@ -85,13 +90,18 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
     match job {
         Job::Test { .. } | Job::Ci => Plan::look(true).say(),
         Job::Bench { .. } => Plan::look(false).say(),
-        Job::Simulate { .. } | Job::Planted { .. } | Job::Links | Job::Release => {}
+        Job::Simulate { .. }
+        | Job::Planted { .. }
+        | Job::Promises { .. }
+        | Job::Links
+        | Job::Release => {}
     }
     match job {
         Job::Test { extra } => test(&mut steps, extra),
         Job::Bench { extra } => bench(&mut steps, extra),
         Job::Simulate { extra } => simulate::simulate(&mut steps, extra),
         Job::Planted { names, bounds } => planted::planted(&mut steps, names, bounds),
+        Job::Promises { wanted } => promises::print(wanted),
         Job::Links => documentation(&mut steps),
         Job::Release => {
             release::dry_run(&mut steps)?;
@@ -202,9 +212,9 @@ mod tests {
 
     #[test]
     fn what_follows_the_dashes_is_passed_on() {
-        let extra = vec!["--test".into(), "proxy".into(), "--".into(), "held".into()];
+        let extra = vec!["--test".into(), "kit".into(), "--".into(), "held".into()];
         assert_eq!(
-            parsed("test -- --test proxy -- held"),
+            parsed("test -- --test kit -- held"),
             Ok(Job::Test { extra })
         );
         assert_eq!(parsed("test --"), Ok(Job::Test { extra: vec![] }));

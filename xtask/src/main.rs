@@ -7,6 +7,7 @@ mod licences;
 mod links;
 mod outcome;
 mod planted;
+mod promises;
 mod release;
 mod run;
 mod server;

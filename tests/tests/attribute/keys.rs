@@ -293,6 +293,7 @@ async fn keys_that_are_made_at_run_time_are_taken_together_as_they_are() {
     );
 }
 
+/// Proves P13.
 #[tokio::test]
 async fn one_busy_key_of_several_leaves_none_taken() {
     #[distributed_lock(keys = ["keys:{a}", "keys:{b}"], wait = "0s", client = locks)]

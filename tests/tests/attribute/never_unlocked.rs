@@ -101,6 +101,7 @@ mod result {
     use super::*;
     type Output = Result<u32, LockError>;
     each_loss!(error_cancel, error_continue, error_call, Output, [error]);
+    // Proves P13.
     each_loss!(skip_cancel, skip_continue, skip_call, Output, [skip]);
     each_loss!(
         return_cancel,

@@ -265,6 +265,7 @@ async fn a_lost_lock_gives_the_value_of_a_function_without_a_result() {
     assert_eq!(verdict(&locks).await, Verdict::Refused(2));
 }
 
+/// Proves P13.
 #[tokio::test]
 async fn a_body_that_is_ready_when_the_lock_is_lost_does_not_run_on() {
     #[distributed_lock(key = "outcomes:ready", max_hold = "50ms", client = locks)]
@@ -393,6 +394,7 @@ async fn a_panic_in_the_body_frees_the_lock() {
         .unwrap();
 }
 
+/// Proves P13.
 #[tokio::test]
 async fn bodies_of_one_key_never_run_together() {
     #[distributed_lock(key = "outcomes:alone", client = locks)]

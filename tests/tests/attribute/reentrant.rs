@@ -303,6 +303,7 @@ async fn a_lock_that_is_taken_away_ends_the_whole_nest() {
     .await;
 }
 
+/// Proves P12.
 #[tokio::test]
 async fn max_hold_of_an_inner_function_ends_that_one_alone() {
     #[distributed_lock(key = "reentrant:cap", reentrant, client = locks)]

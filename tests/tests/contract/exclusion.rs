@@ -74,6 +74,7 @@ pub(crate) async fn sixty_four_tasks_all_get_it(rig: &Rig) {
     free(&lock).await;
 }
 
+/// Proves P1.
 pub(crate) async fn at_no_instant_do_two_guards_report_held(rig: &Rig) {
     let first = rig.lock("brief").await;
     let guard = first

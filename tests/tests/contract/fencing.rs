@@ -25,6 +25,7 @@ impl Growing {
     }
 }
 
+/// Proves P10.
 pub(crate) async fn tokens_grow_over_every_way_a_hold_can_end(rig: &Rig) {
     let (first, second) = (rig.lock("a").await, rig.lock("a").await);
     let mut growing = Growing(0);

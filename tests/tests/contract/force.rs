@@ -71,6 +71,7 @@ pub(crate) async fn force_release_of_a_free_lock_is_false(rig: &Rig) {
     assert!(!lock.force_release().await.unwrap());
 }
 
+/// Proves P16.
 pub(crate) async fn inspect_shows_each_state(rig: &Rig) {
     let lock = async |name: &str| named(rig, name).await.lock("a");
     let (first, second) = (lock("orders-1").await, lock("orders-2").await);
@@ -126,6 +127,7 @@ async fn named(rig: &Rig, name: &str) -> Manager {
     rig.manager_with(|builder| builder.client_name(name)).await
 }
 
+/// Proves P16.
 pub(crate) async fn errors_name_the_holder(rig: &Rig) {
     let (one, other) = (named(rig, "orders-1").await, named(rig, "orders-2").await);
     let _guard = one.lock("a").acquire().await.unwrap();
@@ -144,6 +146,7 @@ pub(crate) async fn errors_name_the_holder(rig: &Rig) {
     }
 }
 
+/// Proves P16.
 pub(crate) async fn a_list_has_each_held_lock_of_the_prefix_once(rig: &Rig) {
     let of = |prefix: &'static str| {
         rig.manager_with(move |builder| builder.client_name("orders-1").prefix(prefix))

@@ -90,6 +90,7 @@ pub(crate) async fn the_watchdog_keeps_a_guard_beyond_three_ttls(rig: &Rig) {
     guard.release().await.unwrap();
 }
 
+/// Proves P12.
 pub(crate) async fn max_hold_ends_a_renewed_hold(rig: &Rig) {
     let ttl = SHORT;
     let most = ttl * 3 / 2;
@@ -113,6 +114,7 @@ pub(crate) async fn max_hold_ends_a_renewed_hold(rig: &Rig) {
     );
 }
 
+/// Proves P12.
 pub(crate) async fn max_hold_hands_the_lock_to_the_next_waiter(rig: &Rig) {
     let lock = rig
         .lock("capped")
@@ -159,6 +161,7 @@ pub(crate) async fn the_ttl_of_a_lock_is_its_own(rig: &Rig) {
     }
 }
 
+/// Proves P7.
 pub(crate) async fn a_dead_holder_costs_one_ttl(rig: &Rig) {
     let dead = rig.hold_and_die("orphan", TTL);
     let next = rig.lock("orphan").await;

@@ -84,6 +84,7 @@ pub(crate) async fn a_cancelled_wait_leaves_the_queue(rig: &Rig) {
     free(&first).await;
 }
 
+/// Proves P8.
 pub(crate) async fn fifo_order_over_managers(rig: &Rig) {
     const WAITERS: u64 = 9;
     let holder = rig.lock("a").await;
@@ -178,6 +179,7 @@ pub(crate) async fn a_newcomer_never_overtakes_a_live_queue(rig: &Rig) {
     }
 }
 
+/// Proves P8.
 pub(crate) async fn a_newcomer_does_not_overtake_when_the_holder_dies(rig: &Rig) {
     // Nobody hands this lock over: whoever asks first after the lease finds it free, and that is the newcomer.
     let (granted, task) = loop {

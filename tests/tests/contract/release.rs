@@ -34,6 +34,7 @@ pub(crate) async fn drop_releases_in_the_background(rig: &Rig) {
     assert!(second.try_acquire().await.unwrap().is_some());
 }
 
+/// Proves P3.
 pub(crate) async fn late_release_says_lost_and_leaves_the_new_holder(rig: &Rig) {
     let first = rig.lock("a").await.ttl(Duration::from_secs(1)).renew(false);
     let late = first.acquire().await.unwrap();

@@ -39,6 +39,7 @@ fn everything_is_send(
     is_send(&guard.release());
 }
 
+/// Proves P5.
 pub(crate) async fn a_guard_dropped_on_a_plain_thread_releases(rig: &Rig) {
     let lock = rig.lock("a").await;
     let guard = lock.acquire().await.unwrap();
@@ -46,6 +47,7 @@ pub(crate) async fn a_guard_dropped_on_a_plain_thread_releases(rig: &Rig) {
     free(&lock).await;
 }
 
+/// Proves P5.
 pub(crate) async fn a_guard_dropped_after_its_runtime_is_gone_within_the_ttl(rig: &Rig) {
     let ttl = Duration::from_secs(1);
     let guard =
@@ -54,6 +56,7 @@ pub(crate) async fn a_guard_dropped_after_its_runtime_is_gone_within_the_ttl(rig
     free(&rig.lock("a").await).await;
 }
 
+/// Proves P5.
 pub(crate) async fn a_guard_dropped_while_unwinding_releases(rig: &Rig) {
     let lock = rig.lock("a").await;
     let guard = lock.acquire().await.unwrap();

@@ -68,6 +68,7 @@ async fn all_give_up(locks: &LockManager) {
     in_time("all", join_all(calls)).await;
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn no_call_waits_for_its_limit_if_the_connection_is_refused() {
     let server = TestServer::start().await;
@@ -77,6 +78,7 @@ async fn no_call_waits_for_its_limit_if_the_connection_is_refused() {
     assert_unavailable(locks.lock(NAME).acquire().await, "refused");
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn no_call_waits_for_its_limit_if_the_server_hangs() {
     let server = TestServer::start().await;
@@ -88,6 +90,7 @@ async fn no_call_waits_for_its_limit_if_the_server_hangs() {
     drop(in_time("again", lock.acquire()).await.unwrap());
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn waiters_of_one_lock_share_the_time_without_an_answer() {
     let server = TestServer::start().await;
@@ -101,6 +104,7 @@ async fn waiters_of_one_lock_share_the_time_without_an_answer() {
     }
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_waiter_in_the_queue_gives_up_when_its_server_hangs() {
     let server = TestServer::start().await;
@@ -127,6 +131,7 @@ async fn a_waiter_in_the_queue_gives_up_when_its_server_hangs() {
     }
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_lock_that_others_hold_is_waited_for_to_the_limit() {
     let server = TestServer::start().await;
@@ -144,6 +149,7 @@ async fn a_lock_that_others_hold_is_waited_for_to_the_limit() {
     drop(in_time("its turn", waiting).await.unwrap().unwrap());
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn an_outage_that_is_shorter_costs_no_call() {
     let server = TestServer::start().await;
@@ -155,6 +161,7 @@ async fn an_outage_that_is_shorter_costs_no_call() {
     drop(in_time("the lock", waiting).await.unwrap().unwrap());
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_handle_and_a_function_may_have_a_limit_of_their_own() {
     #[distributed_lock(key = "own", unavailable_after = "300ms", client = locks)]
@@ -174,6 +181,7 @@ async fn a_handle_and_a_function_may_have_a_limit_of_their_own() {
     assert!(matches!(refused, Err(LockError::InvalidConfig { .. })));
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_candidate_waits_through_an_outage() {
     let server = TestServer::start().await;

@@ -104,6 +104,7 @@ async fn four_hundred_cancelled_acquires_leave_nothing() {
     until_clean(&server).await;
 }
 
+/// Proves P4.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn four_hundred_cancelled_acquires_leave_nothing_on_a_slow_network() {
     let server = TestServer::start().await;

@@ -49,6 +49,7 @@ async fn all_get_the_lock_while_every_connection_is_killed_again_and_again() {
     until_clean(&server).await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_waiter_whose_connection_breaks_still_gets_the_lock() {
     // With time to come back before the release, and without.
@@ -118,6 +119,7 @@ async fn a_release_is_never_called_lost_because_a_question_was_still_under_way()
     until_clean(&server).await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn answers_that_are_late_together_do_not_cost_the_connection() {
     const CALLERS: usize = 20;
@@ -142,6 +144,7 @@ async fn answers_that_are_late_together_do_not_cost_the_connection() {
     assert_eq!(proxy.connections(), before);
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_lease_shorter_than_three_round_trips_does_not_cost_the_connection() {
     let server = warm_server().await;

@@ -295,6 +295,7 @@ async fn is_looked_at(node: &TestServer, times: u64) {
     .await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_quorum_lives_on_while_its_provider_fails() {
     let vault = Vault::default();
@@ -318,6 +319,7 @@ async fn a_quorum_lives_on_while_its_provider_fails() {
     assert!(held.is_held());
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_node_that_does_not_vote_for_want_of_credentials_says_so_in_the_log() {
     let vault = Vault::default();
@@ -342,6 +344,7 @@ async fn a_node_that_does_not_vote_for_want_of_credentials_says_so_in_the_log() 
     works(&locks).await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_server_that_is_away_costs_the_provider_nothing() {
     let server = TestServer::start().await;
@@ -374,6 +377,7 @@ async fn a_server_that_is_away_costs_the_provider_nothing() {
     assert_eq!(vault.asked(), 1, "the server has accepted these");
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_provider_that_fails_is_asked_with_a_backoff() {
     let server = TestServer::start().await;
@@ -424,6 +428,7 @@ async fn waits_for_the_provider(builder: impl Fn(Vault) -> LockManagerBuilder, u
     guard.release().await.unwrap();
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_cluster_waits_for_a_provider_that_is_late() {
     let cluster = TestCluster::start(3).await;
@@ -433,6 +438,7 @@ async fn a_cluster_waits_for_a_provider_that_is_late() {
     waits_for_the_provider(|vault| vault.builder(None), &cluster.url()).await;
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_master_behind_sentinels_waits_for_a_provider_that_is_late() {
     let server = TestServer::start().await;
@@ -442,6 +448,7 @@ async fn a_master_behind_sentinels_waits_for_a_provider_that_is_late() {
     waits_for_the_provider(|vault| vault.builder(None), &url).await;
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn sentinels_wait_for_a_provider_that_is_late() {
     let server = TestServer::start().await;

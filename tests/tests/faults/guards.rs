@@ -90,6 +90,7 @@ async fn a_guard_dropped_by_a_panic_is_released() {
     until_clean(&server).await;
 }
 
+/// Proves P5.
 #[test]
 fn a_guard_dropped_while_no_runtime_runs_is_released_by_its_own() {
     let (stage, server) = stage();
@@ -162,6 +163,7 @@ fn a_guard_kept_after_its_runtime_has_gone_stops_believing() {
     }
 }
 
+/// Proves P4.
 #[test]
 fn acquires_whose_runtime_is_torn_down_cost_one_ttl() {
     let (stage, server) = stage();

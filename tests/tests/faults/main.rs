@@ -17,6 +17,7 @@ mod ping;
 mod polling;
 mod reconnect;
 mod refusal;
+mod refused;
 mod release_and_ask;
 mod renewal;
 mod replies;

@@ -7,6 +7,7 @@ use lock_tests::{LIMIT, Proxy, eventually};
 use crate::support::{KEY, NAME, in_time, is_acquire, ms, until_clean, until_queued, warm_server};
 use crate::support::{behind, command, direct, queue_len, until_waiting};
 
+/// Proves P9.
 #[tokio::test]
 async fn a_waiter_whose_message_was_lost_finds_its_grant_long_before_the_ttl() {
     let server = warm_server().await;
@@ -58,6 +59,7 @@ async fn a_line_whose_messages_are_all_lost_moves_on() {
     until_clean(&server).await;
 }
 
+/// Proves P9.
 #[tokio::test]
 async fn many_waiters_of_one_manager_ask_once_an_interval_like_a_single_one() {
     const WAITERS: usize = 32;

@@ -84,6 +84,7 @@ async fn a_wait_of_one_second_ends_in_time_without_a_server() {
     returns_within(ms(1200), &locks).await;
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_wait_of_one_second_ends_in_time_while_the_server_hangs() {
     let server = TestServer::start().await;
@@ -161,6 +162,7 @@ async fn an_acquire_gives_up_after_an_outage_of_one_ttl() {
     assert_unavailable(in_time("its end", lock.acquire()).await, "");
 }
 
+/// Proves P8.
 #[tokio::test]
 async fn a_waiter_outlasts_a_restart_that_empties_the_queue() {
     let server = TestServer::start().await;
@@ -177,6 +179,7 @@ async fn a_waiter_outlasts_a_restart_that_empties_the_queue() {
     drop(guard);
 }
 
+/// Proves P10.
 #[tokio::test]
 async fn a_server_that_restarts_empty_costs_the_guard_and_fencing_still_grows() {
     let server = warm_server().await;
@@ -315,6 +318,7 @@ async fn the_log_names_an_outage_in_few_lines_and_its_end_in_one() {
     lines_of_an_outage(1000, TestServer::kill, |server| Box::pin(server.restart())).await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_campaign_without_a_server_is_a_line_in_the_log() {
     let server = TestServer::start().await;
@@ -340,6 +344,7 @@ async fn a_campaign_without_a_server_is_a_line_in_the_log() {
     .await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn the_end_of_an_outage_counts_what_the_server_has_lost() {
     let server = warm_server().await;

@@ -10,6 +10,7 @@ use lock_tests::{LIMIT, TestCluster, TestServer, eventually};
 
 use crate::support::{assert_unavailable, command, connect, in_time, ms, until_clean};
 
+/// Proves P11.
 #[tokio::test]
 async fn a_ping_names_its_server_and_leaves_nothing() {
     let server = TestServer::start().await;
@@ -35,6 +36,7 @@ async fn a_ping_names_its_server_and_leaves_nothing() {
     assert!(matches!(closed, Err(LockError::ShutDown)), "{closed:?}");
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_ping_is_no_call_and_no_hold_of_the_service() {
     #[derive(Default)]
@@ -56,6 +58,7 @@ async fn a_ping_is_no_call_and_no_hold_of_the_service() {
     assert_eq!(locks.shutdown(LIMIT).await, 0);
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_server_that_grants_no_lock_does_not_answer_a_ping() {
     let server = TestServer::start().await;
@@ -90,6 +93,7 @@ async fn a_server_that_grants_no_lock_does_not_answer_a_ping() {
     );
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_ping_of_a_server_that_is_away_ends_with_unavailable_after() {
     let server = TestServer::start().await;
@@ -108,6 +112,7 @@ async fn a_ping_of_a_server_that_is_away_ends_with_unavailable_after() {
     .await;
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_ping_of_a_cluster_needs_each_master() {
     let cluster = TestCluster::start(3).await;
@@ -123,6 +128,7 @@ async fn a_ping_of_a_cluster_needs_each_master() {
     assert!(matches!(error, LockError::Unavailable { .. }), "{error:?}");
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_ping_of_a_quorum_needs_a_majority() {
     let nodes = join_all([(); 3].map(|()| TestServer::start())).await;

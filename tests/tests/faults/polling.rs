@@ -58,6 +58,7 @@ async fn costs_less_than_a_second(server: &TestServer, live: &LockManager) {
     panic!("{CRASHED} crashed waiters cost {took:?}");
 }
 
+/// Proves P7.
 #[tokio::test]
 async fn crashed_waiters_that_poll_cost_another_one_less_than_a_second() {
     let server = TestServer::start().await;
@@ -65,6 +66,7 @@ async fn crashed_waiters_that_poll_cost_another_one_less_than_a_second() {
     costs_less_than_a_second(&server, &live).await;
 }
 
+/// Proves P7.
 #[tokio::test]
 async fn crashed_waiters_that_poll_cost_one_with_messages_less_than_a_second() {
     let server = TestServer::start().await;

@@ -48,6 +48,7 @@ async fn hears_of_what_an_outage_has_hidden(
     until_clean(server).await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_force_release_in_an_outage_is_told_after_it_long_before_a_renewal() {
     let server = warm_server().await;
@@ -56,6 +57,7 @@ async fn a_force_release_in_an_outage_is_told_after_it_long_before_a_renewal() {
     hears_of_what_an_outage_has_hidden(locks, &proxy, &server).await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_client_without_messages_is_told_as_well() {
     let server = warm_server().await;
@@ -177,6 +179,7 @@ async fn demote(server: &TestServer, proxy: &Proxy, master: &TestServer) {
     command::<()>(server, "REPLICAOF 127.0.0.1 1").await;
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_master_that_was_demoted_behind_its_address_is_left_at_once() {
     let (server, master) = (warm_server().await, warm_server().await);
@@ -199,7 +202,7 @@ async fn a_holder_on_a_master_that_was_demoted_asks_the_new_one() {
     assert_eq!(in_time("the loss", guard.lost()).await, LossReason::Gone);
 }
 
-/// Over a connection that is not replaced. What the replica has may be old.
+/// Over a connection that is not replaced. What the replica has may be old. Proves P15.
 #[tokio::test]
 async fn a_replica_is_no_answer_to_a_script_that_only_reads() {
     let server = warm_server().await;
@@ -230,6 +233,7 @@ async fn a_replica_is_no_answer_to_a_script_that_only_reads() {
     drop((guard, permit));
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_server_that_stays_a_replica_is_not_stormed() {
     let server = warm_server().await;
@@ -257,6 +261,7 @@ async fn a_server_that_stays_a_replica_is_not_stormed() {
     assert!(made >= 1 && made <= most, "{made} connections in {took:?}");
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn many_callers_of_a_server_that_hangs_make_one_connection_at_a_time() {
     const CALLERS: usize = 500;
@@ -345,6 +350,7 @@ async fn half_open(proxy: &Proxy, ttl: Duration, slow: bool) -> (LockGuard, bool
     (guard, renewed)
 }
 
+/// Proves P15.
 #[tokio::test]
 async fn a_connection_that_falls_silent_does_not_cost_a_short_lease() {
     // On a machine that stands still for a second, any lease is lost.

@@ -113,6 +113,7 @@ async fn a_server_made_a_replica_refuses_and_works_again_as_a_master() {
     recovers(&server, &locks).await;
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_replica_never_calls_a_lock_it_may_not_release_lost() {
     let server = warm_server().await;
@@ -135,6 +136,7 @@ async fn a_replica_never_calls_a_lock_it_may_not_release_lost() {
     recovers(&server, &locks).await;
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_replica_that_lags_behind_the_address_says_neither_lost_nor_busy() {
     let (master, replica) = (warm_server().await, warm_server().await);

@@ -89,6 +89,7 @@ async fn the_loss_comes_before_the_takeover_when_no_request_gets_through() {
     partition(|proxy| proxy.cut_to_server(true)).await;
 }
 
+/// Proves P2.
 #[tokio::test]
 async fn the_loss_comes_before_the_takeover_when_no_reply_gets_through() {
     partition(|proxy| proxy.cut_to_client(true)).await;

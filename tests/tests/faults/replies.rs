@@ -57,6 +57,7 @@ async fn lose_the_reply_to_an_acquire(way: Way, mode: DropMode) -> bool {
     came_through
 }
 
+/// Proves P6.
 #[tokio::test]
 async fn an_acquire_whose_reply_was_lost_with_the_connection_succeeds() {
     for way in WAYS {
@@ -96,6 +97,7 @@ async fn an_acquire_without_time_for_a_second_call_cleans_up() {
     until_clean(&server).await;
 }
 
+/// Proves P6.
 #[tokio::test]
 async fn a_place_in_the_queue_whose_reply_was_lost_is_kept_once() {
     for mode in [DropMode::Close, DropMode::Silent] {
@@ -136,6 +138,7 @@ async fn a_release_whose_reply_was_lost_succeeds() {
     }
 }
 
+/// Proves P6.
 #[tokio::test]
 async fn a_release_that_handed_over_and_lost_its_reply_spares_the_next_holder() {
     let server = warm_server().await;

@@ -100,6 +100,7 @@ impl Rig {
     }
 }
 
+/// Proves P3.
 #[tokio::test]
 async fn a_script_whose_guard_was_dropped_does_not_write_under_the_next_one() {
     let rig = Rig::start().await;

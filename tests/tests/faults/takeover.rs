@@ -69,6 +69,7 @@ async fn a_late_renewal_does_not_move_the_new_holders_lease() {
 }
 
 /// The holder looked and still had the lock; what it sent then was long on its way, as if it had been paused in between.
+/// Proves P3.
 #[tokio::test]
 async fn a_late_guarded_write_is_refused_by_the_server() {
     let server = warm_server().await;

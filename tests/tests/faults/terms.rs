@@ -49,6 +49,7 @@ async fn a_token_that_asks_again_after_the_expiry_has_the_ttl_of_that_ask() {
     assert_believes_no_more_than_the_server(&server, &guard).await;
 }
 
+/// Proves P2.
 #[tokio::test]
 async fn a_refresh_that_comes_late_does_not_shorten_the_lease_granted_meanwhile() {
     let server = warm_server().await;
@@ -99,6 +100,7 @@ async fn assert_timed_out(waiting: JoinHandle<Result<LockGuard, LockError>>) {
     assert!(matches!(error, LockError::TimedOut { .. }), "{error:?}");
 }
 
+/// Proves P11.
 #[tokio::test]
 async fn a_wait_that_ends_while_it_asks_again_has_timed_out() {
     let server = warm_server().await;

@@ -26,6 +26,7 @@ async fn make_zombie(server: &TestServer, proxy: &Proxy, locks: &LockManager, tt
     held
 }
 
+/// Proves P4.
 #[tokio::test]
 async fn a_zombie_acquire_blocks_for_one_ttl_at_most() {
     let server = warm_server().await;

@@ -16,6 +16,7 @@ const TURNS: usize = 40;
 /// The default of `handover_limit`.
 const ROW: usize = 64;
 
+/// Proves P9.
 #[tokio::test]
 async fn sixty_four_waiters_in_four_processes_take_turns_at_one_command_a_row() {
     let server = TestServer::start().await;

@@ -27,6 +27,7 @@ async fn a_killed_holder_costs_one_ttl() {
     assert_eq!(server.keys().await, [FENCE]);
 }
 
+/// Proves P7.
 #[tokio::test]
 async fn a_killed_waiter_is_skipped_without_waiting() {
     let server = TestServer::start().await;
@@ -51,6 +52,7 @@ async fn a_killed_waiter_is_skipped_without_waiting() {
     assert_eq!(server.keys().await, [FENCE]);
 }
 
+/// Proves P7.
 #[tokio::test]
 async fn a_paused_waiter_costs_at_most_its_ttl_and_queues_again() {
     const TTL: Duration = Duration::from_secs(3);
@@ -138,6 +140,7 @@ async fn a_process_killed_before_it_hears_of_its_grant_leaves_nothing_for_long()
     nothing_is_left(&server, LIMIT).await;
 }
 
+/// Proves P4.
 #[tokio::test]
 async fn a_request_that_outlives_its_process_leaves_nothing_after_the_ttl() {
     const TTL: Duration = Duration::from_secs(1);

@@ -24,6 +24,7 @@ async fn guards_dropped_as_the_last_act_before_shutdown_leave_no_key() {
     }
 }
 
+/// Proves P5.
 #[tokio::test]
 async fn a_program_that_ends_without_shutdown_leaves_nothing_after_the_ttl() {
     for flavour in FLAVOURS {
@@ -40,6 +41,7 @@ async fn a_program_that_ends_without_shutdown_leaves_nothing_after_the_ttl() {
     }
 }
 
+/// Proves P2.
 #[tokio::test]
 async fn a_program_runs_under_valgrind() {
     if Command::new("valgrind").arg("--version").output().is_err() {

@@ -12,6 +12,7 @@ fn work(name: &str, _: usize) -> String {
     format!("work {name} shared 4 {}", TTL.as_millis())
 }
 
+/// Proves P1.
 #[tokio::test]
 async fn processes_that_are_paused_and_killed_never_hold_one_lock_at_one_time() {
     let seed = fastrand::u64(..);

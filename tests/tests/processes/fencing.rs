@@ -41,7 +41,7 @@ async fn a_resource_that_checks_the_fencing_token_refuses_a_late_write() {
     assert_eq!(writers.len(), 1);
 }
 
-/// Proves that the test above can see what it is looking for.
+/// Proves that the test above can see what it is looking for. Proves P10.
 #[tokio::test]
 async fn a_resource_that_does_not_check_takes_a_late_write() {
     let writers = late_write("plain", "wrote").await;

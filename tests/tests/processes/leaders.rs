@@ -24,6 +24,7 @@ impl Contender {
     }
 }
 
+/// Proves P7.
 #[tokio::test]
 async fn a_killed_leader_costs_one_ttl_and_one_that_resigns_a_moment() {
     let server = TestServer::start().await;
@@ -53,6 +54,7 @@ async fn a_killed_leader_costs_one_ttl_and_one_that_resigns_a_moment() {
 }
 
 /// It has looked at its leadership and is about to write, when it is paused until another one leads: only the resource can refuse.
+/// Proves P10.
 #[tokio::test]
 async fn a_leader_that_is_paused_past_its_term_never_acts() {
     const SHORT: Duration = Duration::from_millis(400);

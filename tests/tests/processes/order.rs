@@ -8,6 +8,7 @@ use crate::contender::{Contender, LONG, observer};
 
 const WAITERS: usize = 12;
 
+/// Proves P8.
 #[tokio::test]
 async fn waiters_of_different_processes_are_served_in_queue_order() {
     let server = TestServer::start().await;

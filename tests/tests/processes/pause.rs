@@ -8,6 +8,7 @@ use crate::contender::{Contender, Grant, LONG, nanos, observer};
 
 const TTL: Duration = Duration::from_secs(2);
 
+/// Proves P2.
 #[tokio::test]
 async fn a_holder_paused_past_its_ttl_wakes_up_without_the_lock() {
     let server = TestServer::start().await;

@@ -31,6 +31,7 @@ impl Contender {
     }
 }
 
+/// Proves P7.
 #[tokio::test]
 async fn a_killed_holder_of_each_weight_costs_one_ttl() {
     for weight in [1, 2, MAX] {
@@ -57,6 +58,7 @@ async fn a_killed_holder_of_each_weight_costs_one_ttl() {
     }
 }
 
+/// Proves P7.
 #[tokio::test]
 async fn killed_waiters_of_each_weight_are_skipped_without_waiting() {
     let server = TestServer::start().await;
@@ -78,7 +80,7 @@ async fn killed_waiters_of_each_weight_are_skipped_without_waiting() {
     assert_eq!(semaphore.inspect().await.unwrap().waiters(), 0);
 }
 
-/// A large request does not fit, and its process is gone: the small one behind it does.
+/// A large request does not fit, and its process is gone: the small one behind it does. Proves P7.
 #[tokio::test]
 async fn a_killed_head_lets_the_one_behind_it_in_while_it_counts_as_alive() {
     let server = TestServer::start().await;

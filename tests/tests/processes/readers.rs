@@ -16,6 +16,7 @@ struct Write {
     fence: u64,
 }
 
+/// Proves P8.
 #[tokio::test]
 async fn a_writer_among_readers_waits_for_those_before_it_only() {
     let server = TestServer::start().await;

@@ -13,6 +13,7 @@ const PROCESSES: usize = 8;
 /// How long they work, in seconds.
 const SECONDS: &str = "LOCK_SEVERAL_SECONDS";
 
+/// Proves P1.
 #[tokio::test]
 async fn random_pairs_and_triples_never_overlap_and_never_deadlock() {
     let seconds = std::env::var(SECONDS).map_or(5, |text| text.parse().unwrap());

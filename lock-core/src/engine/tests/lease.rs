@@ -33,6 +33,7 @@ fn held_from(sent_at: Moment, now: Moment) -> Lease {
     Lease::begin(now, terms(1), start(sent_at)).unwrap()
 }
 
+/// Proves P2.
 #[test]
 fn the_deadline_counts_from_before_the_request() {
     // The reply took 900 ms: 88 ms are left.
@@ -150,6 +151,7 @@ fn only_users_who_want_it_keep_a_lease_renewed() {
     assert_eq!(lease.renewed(T0, T0, terms(3)), Moment::NEVER);
 }
 
+/// Proves P2.
 #[test]
 fn a_shorter_extension_lowers_the_deadline_before_it_is_sent() {
     let lease = Lease::begin(T0, terms(30), start(T0)).unwrap();

@@ -108,6 +108,7 @@ async fn a_release_that_a_late_refresh_overtakes_is_no_loss() {
     assert!(released.is_ok(), "{released:?}");
 }
 
+/// Proves P2.
 #[tokio::test]
 async fn a_jump_of_the_lease_clock_is_seen_without_any_call() {
     // As after a suspend: the lease clock jumps, timers do not.
@@ -397,6 +398,7 @@ fn shutdown_counts_what_an_ended_runtime_leaves_until_its_ttl() {
     assert_eq!(shutdown(), 0, "the ttl has passed");
 }
 
+/// Proves P12.
 #[tokio::test]
 async fn max_hold_is_announced_though_timers_stood_still() {
     let rig = Rig::new("", &ManualClock::new());

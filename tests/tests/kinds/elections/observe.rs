@@ -1,0 +1,129 @@
+//! What observers learn of leaders.
+
+use lock_tests::{TestServer, in_time};
+
+use super::rig::{LONG, Rig, TTL, in_a_process_that_dies, next_leader, no_leader};
+use lock_core::LockManager;
+use lock_tests::kit::command;
+
+/// Proves P19.
+pub(crate) async fn observers_see_each_leader_with_its_term(rig: &Rig) {
+    let (here, there) = (rig.manager().await, rig.manager().await);
+    let mut leaders = there.election("e").observe().await.unwrap();
+    assert_eq!(leaders.next().await, Some(None));
+    // Spaces and line ends are part of a value.
+    for value in ["10.0.0.7:8080", "", "two words\r\nand \u{1F512} more"] {
+        let leader = here.election("e").campaign(value).await.unwrap();
+        let seen = next_leader(&mut leaders).await;
+        assert_eq!((seen.value(), seen.term()), (value, leader.term()));
+        assert_eq!(there.election("e").leader().await.unwrap(), Some(seen));
+        leader.resign().await.unwrap();
+        no_leader(&mut leaders).await;
+    }
+    let too_long = here.election("e").campaign(&"x".repeat(1025)).await;
+    assert!(too_long.unwrap_err().to_string().contains("1024 bytes"));
+}
+
+/// Proves P19.
+pub(crate) async fn a_dead_leader_is_seen_to_be_gone(rig: &Rig) {
+    let watching = rig.manager().await.election("e").ttl(TTL);
+    let mut leaders = watching.observe().await.unwrap();
+    let dead = in_a_process_that_dies(async {
+        let election = rig.manager().await.election("e").ttl(TTL);
+        let leadership = election.campaign("dead").await.unwrap();
+        // It lives until it was announced.
+        assert_eq!(next_leader(&mut leaders).await.value(), "dead");
+        leadership
+    });
+    no_leader(&mut leaders).await;
+    assert!(!dead.is_held());
+}
+
+pub(crate) async fn a_stream_ends_with_its_manager(rig: &Rig) {
+    let locks = rig.manager().await;
+    let mut leaders = locks.election("e").observe().await.unwrap();
+    assert_eq!(leaders.next().await, Some(None));
+    let next = tokio::spawn(async move { leaders.next().await });
+    locks.shutdown(TTL).await;
+    assert_eq!(in_time("the end", next).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_stream_that_has_ended_stays_at_its_end() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let mut leaders = locks.election("e").observe().await.unwrap();
+    locks.shutdown(TTL).await;
+    assert_eq!(leaders.next().await, Some(None));
+    for _ in 0..3 {
+        assert_eq!(leaders.next().await, None);
+    }
+}
+
+async fn long(server: &TestServer) -> LockManager {
+    let builder = LockManager::builder().default_ttl(LONG);
+    builder.connect(&server.url()).await.unwrap()
+}
+
+/// The number of reads of the leader.
+async fn reads(server: &TestServer, before: u64) -> u64 {
+    let calls = server.commandstats().await;
+    // Each read is one script, which alone asks for the type of nothing and reads two strings.
+    calls.get("evalsha").copied().unwrap_or(0) - before
+}
+
+/// Proves P19.
+#[tokio::test]
+async fn an_idle_observer_reads_nothing_while_a_leader_holds() {
+    let server = TestServer::start().await;
+    let (here, there) = (long(&server).await, long(&server).await);
+    let mut leaders = there.election("e").observe().await.unwrap();
+    let leader = here.election("e").campaign("a").await.unwrap();
+    next_leader(&mut leaders).await;
+    // Requests of the leader are over: the observer has its announcement.
+    let before = reads(&server, 0).await;
+    let next = tokio::spawn(async move { next_leader(&mut leaders).await });
+    for _ in 0..20 {
+        tokio::task::yield_now().await;
+        command::<String>(&server, "PING").await;
+    }
+    assert_eq!(reads(&server, before).await, 0);
+    leader.resign().await.unwrap();
+    let again = here.election("e").campaign("b").await.unwrap();
+    let seen = in_time("the next", next).await.unwrap();
+    assert_eq!((seen.value(), seen.term()), ("b", again.term()));
+}
+
+/// Proves P19.
+#[tokio::test]
+async fn a_record_of_another_holder_is_ignored() {
+    let server = TestServer::start().await;
+    let locks = long(&server).await;
+    let election = locks.election("e");
+    let leader = election.campaign("a").await.unwrap();
+    let mut leaders = election.observe().await.unwrap();
+    let term = next_leader(&mut leaders).await.term();
+    let record = server.get("lock-core:leader:{lock:e}").await.unwrap();
+    leader.resign().await.unwrap();
+    let next = election.campaign("b").await.unwrap();
+    while next_leader(&mut leaders).await.value() != "b" {}
+    // What the earlier leader has said comes late.
+    let mut connection = server.connection().await;
+    let key = "lock-core:leader:{lock:e}";
+    let set = redis::Cmd::set(key, record);
+    set.query_async::<()>(&mut connection).await.unwrap();
+    assert_eq!(election.leader().await.unwrap(), None);
+    assert!(next.term() > term);
+}
+
+#[tokio::test]
+async fn a_forced_release_shows_when_the_lease_would_have_ended() {
+    let server = TestServer::start().await;
+    let locks = long(&server).await;
+    let election = locks.election("e").ttl(TTL);
+    let leader = election.campaign("a").await.unwrap();
+    let mut leaders = election.observe().await.unwrap();
+    next_leader(&mut leaders).await;
+    assert!(locks.lock("e").force_release().await.unwrap());
+    in_time("it is lost", leader.lost()).await;
+    no_leader(&mut leaders).await;
+}

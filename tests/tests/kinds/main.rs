@@ -1,0 +1,8 @@
+//! What each kind of lock promises beyond the contract of all: permits, several at once, elections and latches, reentrant locks, and
+//! segments.
+
+mod elections;
+mod permits;
+mod reentrant;
+mod segmented;
+mod several;

@@ -1,0 +1,538 @@
+//! What a user of the server must be allowed, exactly: the line that the page for operators gives.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use lock_core::{LockError, LockGuard, LockManager, LossReason};
+use lock_tests::kit::command;
+use lock_tests::{AclServer, Capture, LIMIT, eventually, rights};
+use tokio::time::timeout;
+
+/// Each is needed; see `without_any_one_of_its_commands_something_is_refused`.
+const COMMANDS: [&str; 23] = [
+    "evalsha",
+    "eval",
+    "exists",
+    "get",
+    "set",
+    "del",
+    "type",
+    "pttl",
+    "pexpire",
+    "time",
+    "hset",
+    "hdel",
+    "hlen",
+    "hgetall",
+    "hmget",
+    "rpush",
+    "lpop",
+    "lrem",
+    "llen",
+    "lindex",
+    "publish",
+    "subscribe",
+    "unsubscribe",
+];
+const PATTERNS: &str = "~lock:* ~lock-core:* &lock-core:*";
+
+fn all_but(missing: &str) -> impl Iterator<Item = &'static str> {
+    COMMANDS.into_iter().filter(move |name| *name != missing)
+}
+
+async fn connect(server: &AclServer) -> Result<LockManager, LockError> {
+    LockManager::builder()
+        .command_deadline(LIMIT)
+        .poll_interval(Duration::from_millis(10))
+        .connect(&server.url())
+        .await
+}
+
+/// Everything that a lock does. Answers whether the old holder was told of the forced release by a message.
+async fn whole_life(server: &mut AclServer) -> Result<bool, String> {
+    fn step<T, E: Debug>(name: &str, result: Result<T, E>) -> Result<T, String> {
+        result.map_err(|error| format!("{name}: {error:?}"))
+    }
+
+    // So that every script is sent anew.
+    server.admin(&["SCRIPT", "FLUSH"]).await;
+    server.admin(&["FLUSHALL"]).await;
+    server.admin(&["RPUSH", "lock:foreign", "x"]).await;
+    let locks = step("connect", connect(server).await)?;
+    let others = step("connect", connect(server).await)?;
+    let (lock, other) = (locks.lock("a"), others.lock("a"));
+
+    // Taken, waited for, left, handed over.
+    let guard = step("acquire", lock.acquire().await)?;
+    let busy = step("try_acquire", other.try_acquire().await)?;
+    assert!(busy.is_none());
+    let short = Duration::from_millis(100);
+    match other.acquire_within(short).await {
+        Err(LockError::TimedOut { .. }) => {}
+        result => return step("wait", result).map(|_| unreachable!("it is held")),
+    }
+    // The place in the queue was given back. This also looks, so a refused look shows here.
+    for _ in 0..500 {
+        if step("inspect", lock.inspect().await)?.waiters() == 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    if step("inspect", lock.inspect().await)?.waiters() != 0 {
+        return Err("leave: still queued".to_owned());
+    }
+    let waiting = tokio::spawn({
+        let other = other.clone().ttl(Duration::from_secs(3));
+        async move { other.acquire().await }
+    });
+    while step("inspect", lock.inspect().await)?.waiters() == 0 && !waiting.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    step("release", guard.release().await)?;
+    let guard = step(
+        "wait",
+        timeout(LIMIT, waiting).await.expect("granted").unwrap(),
+    )?;
+    step("release", guard.release().await)?;
+
+    // Renewed, or lost for want of it.
+    let ttl = Duration::from_millis(900);
+    let guard = step("acquire", lock.clone().ttl(ttl).acquire().await)?;
+    if let Ok(reason) = timeout(ttl * 2, guard.lost()).await {
+        return Err(format!("renew: {reason}"));
+    }
+    step("release", guard.release().await)?;
+
+    // A name that is taken is told by its kind.
+    match locks.lock("foreign").try_acquire().await {
+        Err(LockError::NotALock { kind, .. }) => assert_eq!(kind, "list"),
+        result => return step("foreign", result).map(|_| unreachable!("a list is no lock")),
+    }
+
+    // Taken away.
+    let guard = step(
+        "acquire",
+        lock.clone().ttl(Duration::from_secs(2)).acquire().await,
+    )?;
+    assert!(step("force_release", other.force_release().await)?);
+    let told = timeout(LIMIT, guard.lost()).await.expect("lost") == LossReason::ForceReleased;
+    assert!(step("inspect", other.inspect().await)?.waiters() == 0);
+    step("permits", shared_life(&locks, &others).await)?;
+    Ok(told)
+}
+
+/// The same of locks that several may hold.
+async fn shared_life(locks: &LockManager, others: &LockManager) -> Result<(), LockError> {
+    let ttl = Duration::from_millis(900);
+    let (one, other) = (locks.rw_lock("rw").ttl(ttl), others.rw_lock("rw").ttl(ttl));
+    let writer = one.write().await?;
+    assert!(other.try_read().await?.is_none());
+    let waiting = tokio::spawn(async move { other.read().await });
+    while one.inspect().await?.waiters() == 0 && !waiting.is_finished() {
+        tokio::task::yield_now().await;
+    }
+    let reader = writer.downgrade().await?;
+    let second = timeout(LIMIT, waiting).await.expect("granted").unwrap()?;
+    tokio::time::sleep(ttl * 2).await;
+    second.release().await?;
+    reader.try_upgrade().await.expect("alone").release().await?;
+    // A holder that has left without a word is swept out.
+    let semaphore = locks.semaphore("s", 1).ttl(ttl).renew(false);
+    let left = semaphore.acquire().await?;
+    semaphore.resize(2).await?;
+    others
+        .semaphore("s", 2)
+        .acquire_many(2)
+        .await?
+        .release()
+        .await?;
+    drop(left);
+    locks.semaphore("s", 2).force_release().await.map(drop)
+}
+
+#[tokio::test]
+async fn a_user_with_the_listed_permissions_can_do_everything() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    assert_eq!(whole_life(&mut server).await, Ok(true));
+    println!(
+        "ACL SETUSER app on >secret {PATTERNS} +{}",
+        COMMANDS.join(" +")
+    );
+}
+
+#[test]
+fn the_page_for_operators_names_these_rights() {
+    let [page, ..] = rights();
+    assert_eq!(page.patterns, PATTERNS);
+    let sorted = |names: &[&'static str]| {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        names
+    };
+    assert_eq!(sorted(&page.commands), sorted(&COMMANDS));
+}
+
+/// Proves P16.
+#[tokio::test]
+async fn rights_that_can_be_added_show_more() {
+    let mut server = AclServer::start(PATTERNS).await;
+    let builder = || {
+        LockManager::builder()
+            .command_deadline(LIMIT)
+            .client_name("orders-7")
+    };
+    for added in [&[][..], &["lrange", "scan", "client|setname"]] {
+        server
+            .allow(COMMANDS.into_iter().chain(added.iter().copied()))
+            .await;
+        let more = !added.is_empty();
+        let locks = builder().connect(&server.url()).await.unwrap();
+        let other = builder().connect(&server.url()).await.unwrap();
+        let lock = locks.lock("a");
+        let guard = lock.acquire().await.unwrap();
+        let waiting = tokio::spawn({
+            let lock = other.lock("a");
+            async move { lock.acquire().await.unwrap().release().await.unwrap() }
+        });
+        eventually("it waits", LIMIT, async || {
+            lock.inspect().await.unwrap().waiters() == 1
+        })
+        .await;
+        let info = lock.inspect().await.unwrap();
+        assert_eq!(info.queue().len(), usize::from(more), "lrange");
+        match locks.list().next_page().await {
+            Ok(page) => assert!(more && page.unwrap().len() == 1),
+            Err(error) => {
+                assert!(
+                    !more && matches!(error, LockError::InvalidConfig { .. }),
+                    "{error:?}"
+                );
+            }
+        }
+        let clients: String = command(server.server(), "CLIENT LIST").await;
+        assert_eq!(clients.contains("name=orders-7 "), more, "{clients}");
+        guard.release().await.unwrap();
+        waiting.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_list_leaves_out_the_locks_that_the_user_may_not_touch() {
+    let mut server = AclServer::start("~lock:a* ~lock-core:* &lock-core:*").await;
+    server.allow(COMMANDS.into_iter().chain(["scan"])).await;
+    let locks = connect(&server).await.unwrap();
+    let all = LockManager::connect(&server.server().url()).await.unwrap();
+    let _guards = (
+        all.lock("a1").acquire().await.unwrap(),
+        all.lock("b1").acquire().await.unwrap(),
+    );
+    let mut list = locks.list();
+    let mut keys = Vec::new();
+    while let Some(page) = list.next_page().await.unwrap() {
+        keys.extend(page.iter().map(|lock| lock.key().to_owned()));
+    }
+    assert_eq!(keys, ["a1"]);
+}
+
+#[tokio::test]
+async fn without_any_one_of_its_commands_something_is_refused() {
+    // Not the two that can be done without, which have tests of their own, nor the one that only tidies up.
+    for missing in COMMANDS
+        .into_iter()
+        .filter(|name| !["publish", "subscribe", "unsubscribe", "hgetall"].contains(name))
+    {
+        let mut server = AclServer::start(PATTERNS).await;
+        server.allow(all_but(missing)).await;
+        let refused = whole_life(&mut server).await;
+        println!("without {missing}: {refused:?}");
+        assert!(refused.is_err(), "{missing} is not needed");
+    }
+}
+
+#[tokio::test]
+async fn a_get_that_is_refused_is_a_matter_of_configuration_and_no_loss() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let lock = connect(&server).await.unwrap().lock("a");
+    // Of a manager of its own: behind a guard of the same one it would wait without asking the server.
+    let other = connect(&server).await.unwrap().lock("a");
+    let guard = lock.acquire().await.unwrap();
+    server.allow(all_but("get")).await;
+    // Nobody knows now who holds it: nothing may be made of that.
+    let refused = [
+        other.acquire().await.map(drop),
+        lock.inspect().await.map(drop),
+        lock.force_release().await.map(drop),
+        guard.release().await,
+    ];
+    for result in refused {
+        assert!(
+            matches!(result, Err(LockError::InvalidConfig { .. })),
+            "{result:?}"
+        );
+    }
+}
+
+/// Proves P2.
+#[tokio::test]
+async fn a_key_that_is_refused_from_now_on_costs_no_other_lease_its_renewal() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = connect(&server).await.unwrap();
+    let ttl = Duration::from_millis(1500);
+    let mut good = Vec::new();
+    for n in 0..20 {
+        let lock = locks.lock(format!("good:{n}")).ttl(ttl);
+        good.push(lock.acquire().await.unwrap());
+    }
+    let bad = locks.lock("bad").ttl(ttl).acquire().await.unwrap();
+    let patterns = ["resetkeys", "~lock:good:*", "~lock-core:*"];
+    let words = ["ACL", "SETUSER", "app"];
+    server.admin(&[&words[..], &patterns[..]].concat()).await;
+    assert_eq!(bad.lost().await, LossReason::Expired);
+    let loss = timeout(ttl, good[0].lost()).await;
+    assert!(loss.is_err(), "{loss:?}");
+    assert!(good.iter().all(LockGuard::is_held));
+}
+
+#[tokio::test]
+async fn a_database_other_than_the_first_needs_select() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let url = format!("{}/1", server.url());
+    let refused = LockManager::connect(&url).await;
+    assert!(
+        matches!(refused, Err(LockError::InvalidConfig { .. })),
+        "{refused:?}"
+    );
+    server.allow(COMMANDS.into_iter().chain(["select"])).await;
+    let locks = LockManager::connect(&url).await.unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_users_own_connection_needs_no_subscribe() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("subscribe")).await;
+    let connection = redis::Client::open(server.url())
+        .unwrap()
+        .get_connection_manager()
+        .await
+        .unwrap();
+    let lock = LockManager::from_connection(connection).unwrap().lock("a");
+    let guard = lock.acquire().await.unwrap();
+    assert!(
+        lock.acquire_within(Duration::from_millis(50))
+            .await
+            .is_err()
+    );
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_subscribe_waiting_polls_and_a_warning_says_so() {
+    let capture = Capture::start();
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("subscribe")).await;
+    // A forced release is found at the next renewal.
+    assert_eq!(whole_life(&mut server).await, Ok(false));
+    let warned = capture.events().into_iter().any(|event| {
+        event.level == tracing::Level::WARN
+            && event.message().contains("waiting for locks will poll")
+    });
+    assert!(warned);
+}
+
+/// Whether the server pushes messages to a manager of the user.
+async fn hears(server: &mut AclServer) -> bool {
+    subscribers(server).await > 0
+}
+
+/// Number of managers that the server pushes messages to.
+async fn subscribers(server: &mut AclServer) -> usize {
+    let channels: Vec<String> =
+        command(server.server(), "PUBSUB CHANNELS lock-core:client:*").await;
+    channels.len()
+}
+
+/// Breaks the user's connections; a lock is asked for on a new one.
+async fn reconnect(server: &mut AclServer, locks: &LockManager) {
+    server.admin(&["CLIENT", "KILL", "USER", "app"]).await;
+    eventually("a new connection", LIMIT, async || {
+        let again = locks.lock("again").acquire().await;
+        again.unwrap().release().await.is_ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_refused_subscription_is_tried_again_with_the_next_connection() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = connect(&server).await.unwrap();
+    assert!(hears(&mut server).await);
+    server.allow(all_but("subscribe")).await;
+    reconnect(&mut server, &locks).await;
+    assert!(!hears(&mut server).await);
+    server.allow(COMMANDS).await;
+    reconnect(&mut server, &locks).await;
+    assert!(hears(&mut server).await);
+    // And it is made use of.
+    let others = connect(&server).await.unwrap();
+    let guard = others.lock("a").acquire().await.unwrap();
+    let lock = locks.lock("a");
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    eventually("it waits", LIMIT, async || {
+        others.lock("a").inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    let next = timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+/// Proves P1.
+#[tokio::test]
+async fn a_forced_release_is_told_once_a_refused_subscription_succeeds() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("subscribe")).await;
+    let locks = LockManager::builder()
+        .default_ttl(HOUR)
+        // No request is late when the clock is put forward, so the connection stays.
+        .command_deadline(HOUR)
+        .connect(&server.url())
+        .await
+        .unwrap();
+    let guard = locks.lock("a").acquire().await.unwrap();
+    let kept = locks.lock("b").acquire().await.unwrap();
+    server.allow(COMMANDS).await;
+    let others = connect(&server).await.unwrap();
+    assert!(others.lock("a").force_release().await.unwrap());
+    // A waiter without messages subscribes again, at most once a minute.
+    let blocking = others.lock("c").acquire().await.unwrap();
+    let waiting = locks.lock("c");
+    let waiter = tokio::spawn(async move { waiting.acquire().await });
+    eventually("it waits", LIMIT, async || {
+        others.lock("c").inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    assert_eq!(subscribers(&mut server).await, 1, "only the other manager");
+    assert!(guard.is_held(), "nothing has told it");
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(60)).await;
+    tokio::time::resume();
+    let reason = timeout(LIMIT, guard.lost()).await.expect("lost");
+    assert_eq!(reason, LossReason::Gone);
+    assert_eq!(subscribers(&mut server).await, 2);
+    assert!(kept.is_held());
+    blocking.release().await.unwrap();
+    let next = timeout(LIMIT, waiter).await.unwrap().unwrap().unwrap();
+    next.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn without_channels_waiting_polls() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    server
+        .admin(&["ACL", "SETUSER", "app", "resetchannels"])
+        .await;
+    assert_eq!(whole_life(&mut server).await, Ok(false));
+}
+
+#[tokio::test]
+async fn with_the_rights_of_the_page_no_subscription_stays() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = connect(&server).await.unwrap();
+    let subscribed = async |server: &AclServer| {
+        let channels = "PUBSUB CHANNELS lock-core:latch:*";
+        command::<Vec<String>>(server.server(), channels)
+            .await
+            .len()
+    };
+    let latch = locks.latch("a", 1);
+    let waiting = tokio::spawn(async move { latch.wait().await });
+    eventually("it is subscribed", LIMIT, async || {
+        subscribed(&server).await == 1
+    })
+    .await;
+    waiting.abort();
+    eventually("it is not any more", LIMIT, async || {
+        subscribed(&server).await == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn without_publish_a_hand_over_is_found_by_the_refresh() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("publish")).await;
+    assert_eq!(whole_life(&mut server).await, Ok(false));
+}
+
+/// Nothing tells the holders that another process waits. Its first refresh finds that it has the lock, a second one is 6 s away.
+/// Proves P8.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn without_publish_a_busy_lock_is_let_go_before_the_first_refresh() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(all_but("publish")).await;
+    let (busy, waiting) = (connect(&server).await, connect(&server).await);
+    let (busy, lock) = (busy.unwrap().lock("a"), waiting.unwrap().lock("a"));
+    let holds = Arc::new(AtomicUsize::new(0));
+    let holders: Vec<_> = (0..4)
+        .map(|_| {
+            let (lock, holds) = (busy.clone(), Arc::clone(&holds));
+            tokio::spawn(async move {
+                loop {
+                    let _guard = lock.acquire().await.unwrap();
+                    // Until then the turns grow, up to 1023 holds.
+                    if holds.fetch_add(1, Ordering::SeqCst) > 1000 {
+                        tokio::time::sleep(Duration::from_millis(5)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    eventually("the turns are long", LIMIT, async || {
+        holds.load(Ordering::SeqCst) > 1000
+    })
+    .await;
+    let before = holds.load(Ordering::SeqCst);
+    drop(lock.acquire_within(LIMIT).await.unwrap());
+    let meanwhile = holds.load(Ordering::SeqCst) - before;
+    assert!(meanwhile < 500, "{meanwhile} holds");
+    holders.iter().for_each(tokio::task::JoinHandle::abort);
+}
+
+#[tokio::test]
+async fn a_key_outside_the_pattern_is_a_matter_of_configuration() {
+    let mut server = AclServer::start(PATTERNS).await;
+    server.allow(COMMANDS).await;
+    let locks = LockManager::builder()
+        .prefix("elsewhere:")
+        .connect(&server.url())
+        .await
+        .unwrap();
+    match locks.lock("a").acquire().await {
+        Err(error @ LockError::InvalidConfig { .. }) => {
+            assert!(
+                error
+                    .to_string()
+                    .ends_with("`ACL SETUSER <user> ~elsewhere:* ~lock-core:*`"),
+                "{error}"
+            );
+        }
+        other => panic!("{other:?}"),
+    }
+    // What a refused acquire would have left is nothing.
+    eventually("nothing is left", LIMIT, async || {
+        server.server().keys().await.is_empty()
+    })
+    .await;
+}
