@@ -17,17 +17,17 @@
 //! | at most `n` holders at a time, over all processes: calls to a provider, licences | [`LockManager::semaphore`], or the arguments `max` and `permits` of the attribute |
 //! | many readers at a time, or one writer | [`LockManager::rw_lock`], or the argument `mode` of the attribute |
 //! | many holders at once, each with a part of limited stock | [`LockManager::segmented_lock`] |
-//! | one copy of a service that does a job for as long as it lives, and others that know where it is | [`LockManager::election`] |
-//! | to wait until several parts of a work are done, in whichever process | [`LockManager::latch`] |
+//! | one copy of a service that does a job for as long as it lives, while the others know where it is | [`LockManager::election`] |
+//! | to wait until several parts of a work are done, in any process | [`LockManager::latch`] |
 //! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`] |
 //! | a lock that survives the loss of a minority of servers (Redlock) | [`LockManager::connect_quorum`], begun once with [`LockManagerBuilder::begin_quorum`] |
 //!
-//! A [`SegmentedLock`] and a [`Semaphore`] both have up to `n` holders. A segment has a number, so each holder knows its part of the stock; the
-//! segments are locks of their own, which a cluster spreads over its masters. The permits of a semaphore are alike: they are one lock on one
-//! master, a holder may have several of them, and their number can be changed with [`resize`](Semaphore::resize).
+//! A [`SegmentedLock`] and a [`Semaphore`] both have up to `n` holders. A segment has a number, so each holder knows its part of the
+//! stock. Each segment is a lock of its own, and a cluster spreads them over its masters. The permits of a semaphore are all equal: they
+//! are one lock on one master, a holder may have several, and [`resize`](Semaphore::resize) changes their number.
 //!
-//! Start with a [`LockManager`]: create one for each program and server; it is cheap to clone. A [`Lock`] is a cheap handle. A [`LockGuard`] is the proof that
-//! the lock is held.
+//! Start with a [`LockManager`]: create one for each program and server; it is cheap to clone. A [`Lock`] is a cheap handle. A
+//! [`LockGuard`] is the proof that the lock is held.
 //!
 //! The [`guide`] has the longer texts: [which backend to use](guide::which_lock), [recipes](guide::recipes),
 //! [errors to HTTP](guide::errors_to_http), [testing your service](guide::testing), [operating a server](guide::operating), and
@@ -81,13 +81,13 @@
 //!
 //! ![The life of a hold: acquired, renewed after each third of the ttl, and lost before the server frees the lock](https://raw.githubusercontent.com/lock-core/lock-core/main/docs/life-of-a-hold.svg)
 //!
-//! The server keeps a lock for its ttl. That is how long a crashed holder blocks the others. A live holder may hold for longer: the
-//! watchdog renews the lease each time when a third of it has passed.
+//! The server keeps a lock for its ttl. That is how long a crashed holder blocks the others. A live holder may hold the lock for
+//! longer: the watchdog renews the lease each time when a third of it has passed.
 //!
 //! The guard computes the end of its lease itself. It counts from *before* the request was sent, and subtracts a
-//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. When it has passed,
-//! [`is_held`](LockGuard::is_held) is false and [`lost`](LockGuard::lost) resolves, also if the server hangs, the network swallows replies, or the machine was suspended (the
-//! last on Linux only).
+//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. When it has passed, [`is_held`](LockGuard::is_held)
+//! is false and [`lost`](LockGuard::lost) resolves. This also holds if the server hangs, the network loses replies, or (on Linux) the
+//! machine was suspended.
 //!
 //! ```text
 //! acquire ──► Held ──► released         by `release`, or in the background after a drop
@@ -100,15 +100,15 @@
 //!
 //! Waiters stand in a queue on the server. The script that releases a lock grants it to the first live waiter, and sends one message, to
 //! that waiter. So a hand-over has the same cost for any number of waiters, and a newcomer does not overtake. A cancelled waiter leaves
-//! the queue at once; a crashed one is skipped.
+//! the queue at once; a crashed waiter is skipped.
 //!
 //! ![Hand-over between two processes](https://raw.githubusercontent.com/lock-core/lock-core/main/docs/hand-over.svg)
 //!
 //! Inside a process the lock passes from one waiter to the next without the server, within [limits](LockManagerBuilder::handover_limit).
 //!
 //! A waiter repeats its request every few seconds (at least three times in a ttl), and when the lease of the holder should have ended. So
-//! a lost message delays a waiter for a short time, and not for a ttl. If the server cannot push messages to the client
-//! ([`from_connection`](LockManager::from_connection), RESP2), waiters poll at each
+//! a lost message delays a waiter only for a short time, not for a ttl. If the server cannot push messages to the client
+//! ([`from_connection`](LockManager::from_connection), RESP2), waiters poll every
 //! [`poll_interval`](LockManagerBuilder::poll_interval).
 //!
 //! # Reentrancy
@@ -116,9 +116,9 @@
 //! A [`Lock`] is not reentrant. Inside an annotated function or a [`with`](Lock::with) body that holds it, a second acquisition fails with
 //! [`LockError::Deadlock`]. With a plain guard, a second acquisition by the same task waits for ever; a warning is logged.
 //!
-//! A [`ReentrantLock`] can be acquired again by its [`Owner`]. It counts the holds and is free when the last one has ended. All holds
-//! share one lease and one fencing token. An owner stands for a piece of work, and not for a thread or task. Pass an
-//! [`Owner`], or use the owner of the enclosing [`Owner::scope`], which `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected
+//! An [`Owner`] can acquire its [`ReentrantLock`] again. The lock counts the holds and is free when the last one has ended. All holds
+//! share one lease and one fencing token. An owner stands for a piece of work, not for a thread or task. Pass an [`Owner`], or use the
+//! owner of the enclosing [`Owner::scope`], which `#[distributed_lock(.., reentrant)]` opens. Futures that are joined or selected
 //! within the scope have that owner. Spawned tasks have it only if they receive it. An owner can be sent to other services as text.
 //!
 #![cfg_attr(feature = "macros", doc = "```")]
@@ -150,18 +150,19 @@
 //! # How it works on the server
 //!
 //! A lock is a string with a ttl. Its name is the key with its [`prefix`](LockManagerBuilder::prefix), its value a token that is new for
-//! each acquisition. This is the common form of a Redis lock, so other clients can share it.
+//! each acquisition. This is the common form of a Redis lock, so clients of other libraries can share it.
 //!
 //! Each operation is one atomic Lua script. A release compares the token first, so a late release never frees the lock of another
-//! holder. Further keys begin with `lock-core:`. A lock with waiters has a list (the queue) and a hash (the waiters), which are removed
-//! with the last waiter. One counter for fencing tokens stays. Each manager has one channel. [All keys and messages](guide::wire).
+//! holder. The library's own keys begin with `lock-core:`. A lock with waiters has a list (the queue) and a hash (the waiters), which
+//! are removed with the last waiter. One counter for fencing tokens stays. Each manager has one channel.
+//! [All keys and messages](guide::wire).
 //!
 //! A manager has one connection to each server, and one background task. An acquisition and a release each take one round trip.
 //!
 //! # What no lock can promise
 //!
 //! A process may check its lock, be paused for longer than its lease, and then write. The guard reports the loss when the process wakes
-//! up, but a write that was already on its way is not stopped. Only a resource that checks the [`FencingToken`] is safe. Also, a
+//! up, but cannot stop a write that was already on its way. Only a resource that checks the [`FencingToken`] is safe. Also, a
 //! single master with asynchronous replication can lose a lock in a failover, and so can a server that restarts without its data.
 //! For efficiency (work should not be done twice), a lock is enough. For correctness, use it with fencing tokens.
 //!
@@ -172,9 +173,9 @@
 //! otherwise within the ttl. The page of each method says what a drop means.
 //!
 //! A future that is alive but not polled blocks others only for a short time. If it was granted the lock, the lock passes to the next
-//! waiter within a ttl. After a delay, waiters behind it in the same process are served first (figures: P14 of the [promises](guide::promises)).
-//! If several futures are not polled, their delays add up. When it is polled again, it joins the end of the line. A release whose future is not polled is
-//! completed in the background.
+//! waiter within a ttl. After a delay, waiters behind it in the same process are served first, and it joins the end of the line when it
+//! is polled again (figures: P14 of the [promises](guide::promises)). If several futures are not polled, their delays add up. A release
+//! whose future is not polled is completed in the background.
 //!
 //! # Runtime
 //!
@@ -184,12 +185,12 @@
 //!
 //! A current-thread runtime runs only inside its `block_on`. Outside of it, nothing is renewed, released or requested: guards are lost at
 //! the end of their lease, as with an unreachable server; `acquire_within` and `try_acquire` on another runtime keep their limits;
-//! `acquire` may wait until the runtime runs again. Another runtime cannot do this work, because connections are bound to the runtime
-//! that created them. So create the manager on a runtime that always runs.
+//! `acquire` may wait until the runtime runs again. Another runtime cannot do this work, because a connection is bound to the runtime
+//! that created it. So create the manager on a runtime that always runs.
 //!
-//! Tasks that compute or block for long without an await keep the workers of a multi-thread runtime busy as well, and with them the
-//! renewals and the connections: a lease of a second may be lost. Move such work to `spawn_blocking`, or give the manager a thread of
-//! its own (`LockManagerBuilder::own_thread`), with which it needs no tokio runtime at all.
+//! Tasks that compute or block for long without an await keep the workers of a multi-thread runtime busy, and so delay the renewals and
+//! the connections: a lease of a second may be lost. Move such work to `spawn_blocking`, or give the manager a thread of its own
+//! (`LockManagerBuilder::own_thread`). The manager then needs no tokio runtime at all.
 //!
 //! # Feature flags
 //!

@@ -7,17 +7,16 @@ use std::time::Duration;
 
 use crate::base::time::in_millis;
 
-/// The tasks that connect and renew are gone with their runtime. Which of them a caller notices first is chance.
+/// The tasks that connect and renew have ended with their runtime. A caller may notice either one first, so both have this text.
 pub(crate) const RUNTIME_ENDED: &str = "the runtime in which this lock manager was made has ended, so its locks would not be renewed: make a manager in the runtime that uses it";
 
 /// The error of every operation in this crate.
 ///
 /// Each variant calls for a different reaction: wait or give up ([`Busy`](Self::Busy), [`TimedOut`](Self::TimedOut),
-/// [`NotOpen`](Self::NotOpen)), stop trying
-/// ([`Exhausted`](Self::Exhausted)), stop working on the protected resource ([`Lost`](Self::Lost)), check the server
-/// ([`Unavailable`](Self::Unavailable)), or repair the program ([`Deadlock`](Self::Deadlock), [`InvalidKey`](Self::InvalidKey),
-/// [`InvalidConfig`](Self::InvalidConfig), [`OtherMax`](Self::OtherMax), [`TooManyPermits`](Self::TooManyPermits),
-/// [`OtherCount`](Self::OtherCount),
+/// [`NotOpen`](Self::NotOpen)), stop trying ([`Exhausted`](Self::Exhausted)), stop working on the protected resource
+/// ([`Lost`](Self::Lost)), check the server ([`Unavailable`](Self::Unavailable)), or repair the program
+/// ([`Deadlock`](Self::Deadlock), [`InvalidKey`](Self::InvalidKey), [`InvalidConfig`](Self::InvalidConfig),
+/// [`OtherMax`](Self::OtherMax), [`TooManyPermits`](Self::TooManyPermits), [`OtherCount`](Self::OtherCount),
 /// [`NoDefaultManager`](Self::NoDefaultManager)).
 ///
 /// No variant ever shows an ownership token or a password.
@@ -52,7 +51,7 @@ pub enum LockError {
         /// send it.
         holder: Option<Box<str>>,
     },
-    /// The caller did not get the lock within the time given: others held it, or were before the caller.
+    /// The caller did not get the lock in time: others held it, or waited before the caller.
     #[error(
         "lock `{}` was not free within {:?} (held by {} at the server's last answer): wait longer, or hold it for a shorter time",
         Escaped(key),
@@ -119,7 +118,7 @@ pub enum LockError {
         /// What is wrong and what to do.
         reason: String,
     },
-    /// The name is used on the server by something that is not a lock.
+    /// The key on the server belongs to something that is not a lock.
     #[error(
         "`{}` on the server is a {kind}{}: {}choose another key or prefix{}",
         Escaped(stored),
@@ -130,7 +129,7 @@ pub enum LockError {
     NotALock {
         /// The key as the caller wrote it.
         key: String,
-        /// The name on the server.
+        /// The key on the server.
         stored: Box<str>,
         /// The type of the value there.
         kind: String,
@@ -148,7 +147,7 @@ pub enum LockError {
         /// The number that the semaphore has.
         in_use: u32,
     },
-    /// More permits were asked for than the semaphore has.
+    /// The call needs more permits than the semaphore has.
     #[error(
         "{permits} permits of semaphore `{}` were asked for, which has {max}: ask for fewer, or `resize` it",
         Escaped(key)
@@ -156,7 +155,7 @@ pub enum LockError {
     TooManyPermits {
         /// The key as the caller wrote it.
         key: String,
-        /// The number that was asked for.
+        /// The number that the call needs.
         permits: u32,
         /// The number that the semaphore has.
         max: u32,
@@ -174,7 +173,7 @@ pub enum LockError {
         /// The number that the latch was made for.
         made_for: u32,
     },
-    /// The latch was not open within the time given: parts of the work have not counted.
+    /// The latch did not open in time: parts of the work have not counted.
     #[error(
         "{left} counts of latch `{}` were missing after {:?}: wait longer, or see what keeps those that have not counted",
         Escaped(key),
@@ -183,7 +182,7 @@ pub enum LockError {
     NotOpen {
         /// The key as the caller wrote it.
         key: String,
-        /// The number of ids that were left at the server's last answer.
+        /// The number of ids that were missing at the server's last answer.
         left: u32,
         /// How long the caller waited.
         waited: Duration,
@@ -350,7 +349,7 @@ impl Cause {
         }))
     }
 
-    /// The same cause, with what to do about it unless that is known.
+    /// The same cause with this advice, unless other advice is known.
     pub(crate) fn advised(self, advice: Option<&'static str>) -> Self {
         if advice.is_none() || self.known_advice().is_some() {
             return self;
@@ -361,8 +360,8 @@ impl Cause {
         }))
     }
 
-    /// What to do about it, unless the server only has to be reached. Redis 6 and a quorum have the code of the server's reply
-    /// within their text.
+    /// What to do, unless the server only has to be reached. The errors of Redis 6 and of a quorum have the code of the server's
+    /// reply inside their text.
     pub(crate) fn known_advice(&self) -> Option<&'static str> {
         self.0.advice.or_else(|| {
             let text = format!(" {} ", self.0.shown.replace('-', " "));
@@ -453,7 +452,7 @@ const REMEDIES: [(&str, &str); 11] = [
     ),
 ];
 
-/// What a value of this type is not.
+/// Says what a value of this type is not.
 fn and_not(kind: &str) -> &'static str {
     match kind {
         "semaphore" => ", another kind of lock",
@@ -462,7 +461,7 @@ fn and_not(kind: &str) -> &'static str {
     }
 }
 
-/// Who uses another kind of lock must not lose it.
+/// The advice to delete the value, unless it is another kind of lock, which others may use.
 fn or_delete(kind: &str) -> &'static str {
     match kind {
         "semaphore" | "read-write" => "",

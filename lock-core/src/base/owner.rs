@@ -28,9 +28,9 @@ tokio::task_local! {
 
 /// The holder of a reentrant lock: code with the same owner may acquire the lock again while it is held.
 ///
-/// An owner is one piece of work, such as a request: never a thread or a task. It is cheap to clone, and can be sent to another
-/// process: [`Display`](fmt::Display) gives the text to send, for example in a request header, and [`parse`](Self::parse) makes the
-/// same owner from it. Its form, `<uuid>:<number>`, is the form that Redisson gives to its threads.
+/// An owner stands for one piece of work, such as a request, never for a thread or a task. It is cheap to clone, and can be sent to
+/// another process: [`Display`](fmt::Display) gives the text to send, for example in a request header, and [`parse`](Self::parse)
+/// makes the same owner from it. The text has the form `<uuid>:<number>`, in which Redisson names its threads.
 ///
 /// An owner is as secret as a password while the work lasts: with it, any client can enter and release the locks of that work. Send
 /// it only to services that you trust, and do not log it; `Debug` does not show it.
@@ -64,7 +64,7 @@ tokio::task_local! {
 /// ```
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Owner(
-    /// One pointer, since every held lock has room for an owner.
+    /// One pointer, because every held lock has room for an owner.
     Arc<String>,
 );
 
@@ -87,12 +87,12 @@ impl Owner {
         Self(Arc::new(unused()))
     }
 
-    /// What stands in place of an owner in an election: the value that a candidate brings.
+    /// The value of a candidate. In an election it stands in the place of the owner.
     pub(crate) fn candidate(value: String) -> Self {
         Self(Arc::new(value))
     }
 
-    /// The owner from a text that another process has sent.
+    /// Makes the owner from a text that another process has sent.
     ///
     /// # Errors
     ///
@@ -198,7 +198,7 @@ impl fmt::Display for Owner {
     }
 }
 
-// An owner permits entering its locks, so it must not appear in a log by accident.
+// With an owner any client can enter its locks, so it must not appear in a log by accident.
 impl fmt::Debug for Owner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Owner(..)")

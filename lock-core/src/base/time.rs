@@ -1,11 +1,10 @@
-//! The clock that measures leases, and a timer that wakes a task at one of its moments, also if the machine was suspended in
-//! between.
+//! The clock that measures leases, and a timer that wakes a task at a moment of this clock, even if the machine was suspended.
 
 use std::fmt;
 use std::ops::{Add, Sub};
 use std::time::Duration;
 
-/// A duration as texts show it: in whole milliseconds, so that tools that group texts find few of them.
+/// A duration as texts show it: in whole milliseconds, so that tools that group equal texts find few groups.
 pub(crate) fn in_millis(duration: Duration) -> Duration {
     let least = Duration::from_millis(u64::from(!duration.is_zero()));
     Duration::from_millis(duration.as_millis() as u64).max(least)
@@ -83,8 +82,8 @@ pub(crate) trait Clock: Send + Sync + fmt::Debug {
     }
 }
 
-/// The clock of the machine. On Linux it also counts the time in which the machine was suspended, as the server does. By a clock
-/// that stops (as `Instant`), a lease that has ended would still count as valid.
+/// The clock of the machine. On Linux it also counts the time in which the machine was suspended, as the server does. With a clock
+/// that stops meanwhile (as `Instant`), a lease that has ended would still count as valid.
 #[derive(Debug)]
 pub(crate) struct SystemClock;
 
@@ -128,11 +127,11 @@ const HEARTBEAT: Duration = Duration::from_millis(250);
 /// Wakes one task at one moment.
 #[derive(Debug)]
 pub(crate) enum BootTimer {
-    /// A timer of the system that counts what the lease clock counts.
+    /// A timer of the system, on the clock of the leases.
     #[cfg(all(target_os = "linux", not(lock_sim)))]
     Timer(linux::Timer),
     Heartbeat,
-    /// A timer of the runtime, if that is the lease clock.
+    /// A timer of the runtime, which is the clock of the leases in a simulation.
     #[cfg(lock_sim)]
     Virtual,
 }
@@ -196,7 +195,7 @@ mod linux {
                     file,
                     set_to: Moment::NEVER,
                 }),
-                // For example, if no file descriptor is left.
+                // This happens, for example, if no file descriptor is left.
                 Err(error) => {
                     tracing::warn!(%error, "no timer is available: polling the clock instead");
                     Self::Heartbeat
@@ -218,7 +217,7 @@ mod linux {
                 self.set(moment)?;
             }
             let mut ready = self.file.readable().await?;
-            // It stays readable until it is set again.
+            // The timer stays readable until it is set again.
             ready.clear_ready();
             self.set_to = Moment::NEVER;
             Ok(())
@@ -226,7 +225,7 @@ mod linux {
 
         fn set(&mut self, moment: Moment) -> io::Result<()> {
             let at = match moment {
-                // All zero: it never goes off.
+                // All zero: the timer never goes off.
                 Moment::NEVER => Duration::ZERO,
                 Moment(at) => Duration::from_nanos(at.max(1)),
             };

@@ -44,8 +44,7 @@ impl LockManagerBuilder {
         self.quorum.check()
     }
 
-    /// Tells an observer what happens to the locks of the manager, for metrics. Each call adds one. See
-    /// [`observe`](crate::observe).
+    /// Adds an observer, which is told what happens to the locks of the manager: for metrics. See [`observe`](crate::observe).
     ///
     /// # Examples
     ///
@@ -71,10 +70,10 @@ impl LockManagerBuilder {
 
     /// The prefix of every key on the server. Default: `lock:`.
     ///
-    /// With the empty prefix a key is used as it is: lock-core and any client that locks the same key with
-    /// `SET key token NX PX ttl` then exclude each other. Two services with the same prefix share their locks.
+    /// Two services with the same prefix share their locks. With the empty prefix a key is used as it is: lock-core and any client
+    /// that locks the same key with `SET key token NX PX ttl` then exclude each other.
     ///
-    /// At most 255 bytes with the [namespace](Self::namespace), without braces. It may not start with `lock-core:`, which is reserved.
+    /// At most 255 bytes together with the [namespace](Self::namespace), without braces. `lock-core:` at its start is reserved.
     ///
     /// # Examples
     ///
@@ -94,13 +93,13 @@ impl LockManagerBuilder {
         self
     }
 
-    /// What every key and every channel of the library on the server begins with, for tenants that share a server. Default: empty.
+    /// The beginning of every key and every channel of the library on the server, for tenants that share a server. Default: empty.
     ///
-    /// It stands in front of the [prefix](Self::prefix), of the keys of [reentrant locks](crate::ReentrantLock), of their channels,
-    /// and of the keys that the library keeps beside the locks (`lock-core:`): tenants with different namespaces have nothing in
-    /// common, if neither begins with the other. So one pattern for keys and one for channels is enough for a user of the server: `~team-a:* &team-a:*`, and then
-    /// no tenant can touch the locks of another one. All programs that share locks name the same namespace. A reentrant lock in a
-    /// namespace is not shared with Redisson.
+    /// It stands before the [prefix](Self::prefix), before the keys and channels of [reentrant locks](crate::ReentrantLock), and
+    /// before the library's own keys (`lock-core:`). Two tenants have no key in common unless one namespace is the beginning of the
+    /// other. So a user of the server needs only one pattern for keys and one for channels, `~team-a:* &team-a:*`, and cannot touch
+    /// the locks of another tenant. All programs that share locks name the same namespace. A reentrant lock in a namespace is not
+    /// shared with Redisson.
     ///
     /// Printable ASCII characters without spaces, quotes and braces, at most 255 together with the prefix.
     ///
@@ -155,8 +154,8 @@ impl LockManagerBuilder {
 
     /// The ttl of locks that do not set their own: how long a crashed holder blocks others. Default: 30 s.
     ///
-    /// From 10 ms to 24 days; fractions of a millisecond are cut off. The watchdog renews a lease when a third of it has passed, so a live holder
-    /// may hold the lock for longer.
+    /// From 10 ms to 24 days; fractions of a millisecond are cut off. The watchdog renews a lease when a third of it has passed, so a
+    /// live holder may hold the lock for longer.
     ///
     /// # Examples
     ///
@@ -179,11 +178,11 @@ impl LockManagerBuilder {
     /// How long `acquire`, `with` and functions under `#[distributed_lock]` without `wait` wait at most, for every kind of lock.
     /// Default: no limit. Not zero.
     ///
-    /// It is no limit for [`Election::campaign`](crate::Election::campaign) and [`run`](crate::Election::run), and for
-    /// [`Latch::wait`](crate::Latch::wait): a candidate waits for as long as another one leads, and a waiter until all parts are done.
+    /// Does not limit [`Election::campaign`](crate::Election::campaign), [`Election::run`](crate::Election::run) and
+    /// [`Latch::wait`](crate::Latch::wait): a candidate waits while another one leads, and a waiter until all parts are done.
     ///
-    /// With a limit, a lock that is never released shows as [`TimedOut`](crate::LockError::TimedOut) with the holder's name, and
-    /// not as requests that hang. For one call without limit, use `acquire_within(Duration::MAX)`.
+    /// With a limit, a lock that is never released leads to [`TimedOut`](crate::LockError::TimedOut) with the holder's name, not to
+    /// requests that hang. For one call without limit, use `acquire_within(Duration::MAX)`.
     ///
     /// # Examples
     ///
@@ -204,13 +203,13 @@ impl LockManagerBuilder {
         self
     }
 
-    /// How long a call waits for a server that does not answer, for every kind of lock: then it gives up with
-    /// [`Unavailable`](crate::LockError::Unavailable). Not zero. Default: as long as the limit of the call, and one ttl without a limit.
+    /// How long a call waits for a server that does not answer, for every kind of lock. Then it fails with
+    /// [`Unavailable`](crate::LockError::Unavailable). Not zero. Default: the limit of the call, or one ttl for a call without a limit.
     ///
     /// So a request handler can wait 10 s for a lock that is held, but does not wait 10 s for a server that is away. The time counts from
-    /// the first request without an answer; all waiters of a lock share it. A waiter that queues asks every 2 s, so it may notice an outage
-    /// later, by that and the [`command_deadline`](Self::command_deadline). While this process holds the lock itself, or has yet to hear
-    /// of its release (at most a command deadline), its waiters wait for that, whatever the server does. Does not apply
+    /// the first request without an answer; all waiters of a lock share it. A queued waiter asks every 2 s, so it may notice an outage up
+    /// to 2 s and one [`command_deadline`](Self::command_deadline) later. While this process holds the lock itself, or its release is not
+    /// confirmed (at most one command deadline), its waiters wait for that, whatever the server does. Does not apply
     /// to [`campaign`](crate::Election::campaign) and [`Latch::wait`](crate::Latch::wait), which wait through outages.
     ///
     /// # Examples
@@ -231,9 +230,9 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The maximum time for the server's answer to one command; after it the command has failed. Default: 1 s. Not zero.
+    /// The maximum time for the server's answer to one command. After that time the command has failed. Default: 1 s. Not zero.
     ///
-    /// It also limits the time to connect; to connect to a quorum takes at most three times as long, since each node is also asked
+    /// It also limits the time to connect. Connecting to a quorum takes at most three times as long, because each node is also asked
     /// whether it votes. A renewal gets at most a third of the ttl, whatever this setting is.
     ///
     /// # Examples
@@ -276,7 +275,7 @@ impl LockManagerBuilder {
     }
 
     /// Ends every hold after this time, even if its lease is renewed: a stuck task does not keep a lock forever. Default: no limit.
-    /// Not zero. A lock can set [its own](crate::Lock::max_hold).
+    /// Not zero. A lock can set [its own limit](crate::Lock::max_hold).
     ///
     /// # Examples
     ///
@@ -321,8 +320,8 @@ impl LockManagerBuilder {
     /// or with RESP2. Default: 100 ms, plus or minus up to a half. Not zero, at most 2 s.
     ///
     /// With a shorter interval, hand-overs are faster and the server gets more commands: one for each waiter and interval. A waiter
-    /// that has not polled for four intervals, and for 750 ms, counts as crashed: it loses its place, and queues again at its next
-    /// poll. All crashed waiters together delay the others by no more than that time and one poll.
+    /// that has not polled for four intervals (at least 750 ms) counts as crashed: it loses its place, and queues again at its next
+    /// poll. All crashed waiters together delay the others by at most that time and one poll.
     ///
     /// # Examples
     ///
@@ -344,7 +343,7 @@ impl LockManagerBuilder {
     /// processes alternate after each guard. From 1 to 1024.
     ///
     /// Inside a process, a released lock goes to the next waiter without a call to the server. This limit and
-    /// [`handover_time`](Self::handover_time) keep that fair: the limit that is reached first ends the turn. They count only while
+    /// [`handover_time`](Self::handover_time) keep that fair: the limit that is reached first ends the turn. Both count only while
     /// another process waits.
     ///
     /// # Examples
@@ -381,9 +380,9 @@ impl LockManagerBuilder {
     /// The wait of a [quorum](Self::connect_quorum): the time in which a node that has restarted, lost its data or was replaced does
     /// not vote. Default: 60 s; 2 s to 48 days.
     ///
-    /// Such a node may have forgotten its votes. So a ttl (also [`at_least`](crate::Lock::at_least)) is at most half of the wait: a
-    /// longer one is [`InvalidConfig`](crate::LockError::InvalidConfig). All programs state the same wait: the nodes keep it, and a
-    /// program with another one does not use them. To change it, stop all programs, and run
+    /// Such a node may have forgotten its votes. So a ttl (also [`at_least`](crate::Lock::at_least)) is at most half of the wait; a
+    /// longer ttl is [`InvalidConfig`](crate::LockError::InvalidConfig). Set the same wait in all programs: the nodes store it, and a
+    /// program with another wait does not use them. To change the wait, stop all programs, and run
     /// [`begin_quorum`](Self::begin_quorum) with [`anew`](crate::BeginQuorum::anew).
     ///
     /// # Examples
@@ -405,11 +404,10 @@ impl LockManagerBuilder {
 
     /// How far a node's clock in a [quorum](Self::connect_quorum) may jump without harm. Default: 500 ms; 20 ms to 60 s.
     ///
-    /// A server measures a ttl with its wall clock, so after a jump forward it forgets votes too early. The nodes keep each vote
-    /// for `clock_skew` longer than its ttl, and a lock is acquired only with a majority of nodes whose clocks agree to within half
-    /// of `clock_skew`: a node with a larger jump does not count until its clock is correct again. So the clocks must be
-    /// synchronised (NTP); otherwise the error states their difference. The lock of a crashed process becomes free later by
-    /// `clock_skew`.
+    /// A server measures a ttl with its wall clock, so after a jump forward it forgets votes too early. Therefore a node keeps each
+    /// vote for `clock_skew` longer than its ttl. A lock needs a majority of nodes whose clocks agree to within half of `clock_skew`;
+    /// a node with a larger jump does not count until its clock is correct again. So the clocks must be synchronised (NTP);
+    /// otherwise the error states their difference. The lock of a crashed process becomes free later by `clock_skew`.
     ///
     /// # Examples
     ///
@@ -447,16 +445,16 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Asks for user and password, in place of those in the URL: for passwords that change, and for tokens of a cloud or a vault.
-    /// The last ones serve for all connections, until a server refuses them or four fifths of the time that they
-    /// [last](crate::Credentials::lasts) are over. Also for the nodes of a cluster and of a quorum; sentinels have a
+    /// Calls `provider` for user and password: for passwords that change, and for tokens of a cloud or a vault. The URL then has
+    /// neither. All connections use the last answer until a server refuses it, or until four fifths of the time that it
+    /// [lasts](crate::Credentials::lasts) are over. Serves the nodes of a cluster and of a quorum as well; sentinels have a
     /// [provider of their own](Self::sentinel_credentials).
     ///
-    /// The provider runs in the runtime of the manager, between its renewals: a client that blocks belongs into `spawn_blocking`. It
-    /// must answer within the [`command_deadline`](Self::command_deadline). If it fails, panics or is late, or if the
-    /// server refuses what it gave, the attempt to connect has failed, and is repeated as without an answer of the server: callers
-    /// get [`Unavailable`](crate::LockError::Unavailable), with the text of its error, and the provider is asked about once a second.
-    /// A connection that lives goes on. If the credentials last for a limited time, the connection authenticates anew before they end.
+    /// The provider runs in the runtime of the manager, between its renewals: move blocking calls into `spawn_blocking`. It must
+    /// answer within the [`command_deadline`](Self::command_deadline). If it fails, panics or is late, or if the server refuses its
+    /// answer, the attempt to connect fails and is repeated, as if the server had not answered: callers get
+    /// [`Unavailable`](crate::LockError::Unavailable) with the text of the error, and the provider is called about once a second.
+    /// A live connection stays. Before credentials with a limited time end, their connection authenticates again.
     ///
     /// # Examples
     ///
@@ -517,13 +515,13 @@ impl LockManagerBuilder {
     /// Gives the manager a thread of its own: its task, its timers and its connections live there, on a small runtime. Default: they
     /// live in the runtime in which the manager is made.
     ///
-    /// For programs whose tasks compute or block for long without an await. On a shared runtime they can keep the workers busy, and
-    /// then leases are renewed late or lost, and dropped guards are released late. With a thread of its own, a manager also works
+    /// For programs whose tasks compute or block for long without an await. Such tasks keep the workers of a shared runtime busy:
+    /// leases are then renewed late or lost, and dropped guards are released late. With a thread of its own, a manager also works
     /// without a tokio runtime: guards and futures can be used from any executor, and from a plain thread.
     ///
-    /// It costs a thread for each manager, and two changes of threads for each request to the server: with a server on the same
-    /// machine, acquire and release of a free lock take a third more time, and a hot key is handed on a third less often in a second;
-    /// at a network latency of 0.5 ms it is 6 %. Therefore it is not the default.
+    /// It costs a thread for each manager, and two changes of threads for each request to the server. If the server is on the same
+    /// machine, acquire and release of a free lock take a third more time, and a hot key changes hands a third less often; at a
+    /// network latency of 0.5 ms the cost is 6 %. Therefore it is not the default.
     ///
     /// # Examples
     ///
@@ -546,12 +544,12 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Uses servers whatever version they say they have. Default: a server that says a version before 6.2 is
+    /// Accepts a server whatever version it reports. Default: a server that reports a version before 6.2 is
     /// [`InvalidConfig`](crate::LockError::InvalidConfig).
     ///
-    /// For a server that is compatible and says the version of another one. Nothing is promised then that depends on commands and
-    /// options which that server does not have. Before Redis 6.2 there is no `SET .. GET`, and without it two grants within a
-    /// millisecond may have the same [fencing token](crate::FencingToken). The other checks of [`connect`](Self::connect) stay. See
+    /// For a compatible server that reports the version of another product. A promise does not hold if it needs a command or an
+    /// option that the server lacks. For example, without `SET .. GET` (from Redis 6.2 on) two grants within a millisecond may have
+    /// the same [fencing token](crate::FencingToken). The other checks of [`connect`](Self::connect) stay. See
     /// [managed servers](crate::guide::managed_servers).
     ///
     /// # Examples
@@ -607,8 +605,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The TLS settings for the sentinels, or `None` for sentinels without TLS. Default: as for the servers, so TLS behind
-    /// `rediss+sentinel://`, with the settings of [`tls`](Self::tls).
+    /// The TLS settings for the sentinels, or `None` for sentinels without TLS. Default: as for the servers. With a
+    /// `rediss+sentinel://` URL that is TLS with the settings of [`tls`](Self::tls).
     ///
     /// # Examples
     ///
@@ -627,8 +625,8 @@ impl LockManagerBuilder {
         self
     }
 
-    /// Where the nodes of a cluster are for this program, if that is not where the cluster says: behind NAT, or a forwarded port.
-    /// Called with the host and the port that the cluster names; returns those to connect to. Default: no change.
+    /// Translates the addresses of a cluster's nodes, if this program reaches them at others: behind NAT, or a forwarded port. The
+    /// function gets the host and the port that the cluster names, and returns those to connect to. Default: no change.
     ///
     /// # Examples
     ///

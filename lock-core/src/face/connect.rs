@@ -1,4 +1,4 @@
-//! From settings to a manager, or to a new quorum: URLs and connections.
+//! Makes a manager, or a new quorum, from settings: URLs and connections.
 
 use std::fmt;
 use std::future::IntoFuture;
@@ -29,27 +29,29 @@ impl LockManagerBuilder {
     /// | `redis+quorum://a,b,c` | a [quorum](Self::connect_quorum) of independent masters; `rediss+quorum://` over TLS |
     /// | `memory://` | locks in this process, for development and tests; `memory://name` is shared by all managers that name it |
     ///
-    /// `?protocol=resp2` at the end of a URL of servers asks for RESP2, for a proxy that does not carry RESP3 and does not refuse it
-    /// either. Then no messages arrive, so a waiter polls every [`poll_interval`](Self::poll_interval). Where HELLO or SUBSCRIBE is
-    /// refused, or HELLO answers that RESP2 stays, this happens without the option.
+    /// `?protocol=resp2` at the end of a URL of servers asks for RESP2: for a proxy that accepts RESP3 but does not carry it. Then no
+    /// messages arrive, so a waiter polls every [`poll_interval`](Self::poll_interval). If the server refuses HELLO or SUBSCRIBE, or
+    /// stays with RESP2 after HELLO, the client polls without the option.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a setting or URL that cannot work, and without a tokio runtime. `connect`
-    /// also examines the server, and the error says what to change: for a refused password or certificate, a port with or without
-    /// TLS, an HTTP server, a Sentinel in place of a server, a node of a cluster behind another URL, a server older than Redis 6.2, a user without the rights that locks need, programs with another format of the locks, a name
-    /// that the sentinels do not know. [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, and for a
-    /// replica.
+    /// [`Unavailable`](LockError::Unavailable) if no server or no sentinel answers, or if the server is a replica.
+    /// [`InvalidConfig`](LockError::InvalidConfig) without a tokio runtime, for a setting or URL that cannot work, and for a server
+    /// that cannot serve. The error says what to change. `connect` finds:
+    ///
+    /// - a refused password or certificate; a port with or without TLS; a user without the rights that locks need
+    /// - an HTTP server; a Sentinel, or a node of a cluster, behind a URL of another kind; a name that the sentinels do not know
+    /// - a server older than Redis 6.2; programs that use another format of the locks
     ///
     /// # Failover
     ///
     /// Behind Sentinel, and behind a plain URL while its server lives, the client connects to a new master within milliseconds
-    /// after the sentinels name it. Each hold is confirmed there: it continues, or it is lost and its guard is notified. A lock
-    /// that was granted just before may be lost, because replication is asynchronous: after the death of the master mostly the
-    /// locks of the last milliseconds, at a `SENTINEL FAILOVER` about the locks of the last second.
+    /// after the sentinels name it. Each hold is confirmed there: it continues, or it is lost and its guard is notified. Replication
+    /// is asynchronous, so locks that were granted just before may be lost: mostly those of the last milliseconds if the master
+    /// dies, and those of about the last second at a `SENTINEL FAILOVER`.
     ///
-    /// In a cluster, the client follows slots that move, and the replica that takes over. Each hold is confirmed at the new master of
-    /// its slot. A slot that moves costs no lock; for a failover, the above applies to the locks of the failed master.
+    /// In a cluster, the client follows a slot that moves, and a replica that takes over. Each hold is confirmed at the new master of
+    /// its slot. A slot that moves costs no lock; a failover may cost locks of the failed master, as above.
     ///
     /// # Cancel safety
     ///
@@ -70,13 +72,13 @@ impl LockManagerBuilder {
         ready(self.start(url)?).await
     }
 
-    /// As [`connect`](Self::connect), without a connection: the first call that needs the server makes it. For a program that starts
-    /// before its server.
+    /// As [`connect`](Self::connect), but the first call that needs the server makes the connection. For a program that starts before
+    /// its server.
     ///
     /// While the server is away, a call waits and fails as after a lost connection: [`acquire_within`](crate::Lock::acquire_within)
     /// and `wait` of the attribute wait for the server within their limit, [`acquire`](crate::Lock::acquire) for one ttl, and
-    /// [`try_acquire`](crate::Lock::try_acquire) fails at once. What `connect` refuses (a wrong password, a wrong kind of server,
-    /// missing rights) is the error of the first call, with the same text.
+    /// [`try_acquire`](crate::Lock::try_acquire) fails at once. If `connect` would refuse the server (a wrong password, a wrong kind
+    /// of server, missing rights), the first call fails with the same text.
     ///
     /// # Errors
     ///
@@ -117,20 +119,20 @@ impl LockManagerBuilder {
     }
 
     /// Connects to a quorum: 3, 5, 7 or 9 independent masters, which do not replicate each other. A client holds a lock if a
-    /// majority of them has granted it, so the lock survives the loss of the minority; this is Redlock, with
+    /// majority of them has granted it, so the lock survives the loss of a minority. This is Redlock, with
     /// [fencing tokens](crate::FencingToken).
     ///
-    /// Each URL may have its own user, password, port and database. As one URL for [`connect`](Self::connect):
+    /// Each URL may have its own user, password, port and database. [`connect`](Self::connect) takes the same nodes as one URL:
     /// `redis+quorum://user:password@a:6379/0,b,c`, with `%2C` for a comma in a password. All programs name the same nodes, each
-    /// by the same host and port: the nodes keep this list, and a program with another one does not use them. A program that
-    /// reaches a node by another name appends the common one to its URL: `redis://localhost:7001?node=10.0.0.1:6379`.
+    /// by the same host and port: the nodes store this list, and a program with another list does not use them. A program that
+    /// reaches a node by another name appends the common name to its URL: `redis://localhost:7001?node=10.0.0.1:6379`.
     ///
     /// A ttl is at most half of the [wait](Self::quorum_wait) of the quorum: 30 s, unless you lengthen it in all programs.
     ///
     /// Every operation sends its request to all nodes at once and is done when a majority has decided. A node that does not answer
-    /// costs only its vote. [Begin](Self::begin_quorum) a new quorum once, before its first lock. Waiters of different processes get the lock in approximate, not strict, FIFO order.
-    /// [Reentrant locks](crate::ReentrantLock) do not work over a quorum: acquiring one is
-    /// [`InvalidConfig`](LockError::InvalidConfig).
+    /// costs only its vote. [Begin](Self::begin_quorum) a new quorum once, before its first lock. Waiters of different processes get
+    /// the lock in approximate, not strict, FIFO order. [Reentrant locks](crate::ReentrantLock) do not work over a quorum: acquiring
+    /// one is [`InvalidConfig`](LockError::InvalidConfig).
     ///
     /// # Errors
     ///
@@ -157,24 +159,23 @@ impl LockManagerBuilder {
         ready(self.start_quorum(&texts(nodes))?).await
     }
 
-    /// Begins a new quorum, once, before its first lock: from then on its nodes vote.
+    /// Begins a new quorum. Call it once, before the first lock: from then on the nodes vote.
     ///
-    /// A server without data may have lost it, with votes for locks that are still held. So a node that belongs to no quorum yet
-    /// votes only after the [wait](Self::quorum_wait) of the quorum. Without this call a new quorum also waits for that time. With
-    /// this call the operator asserts that none of the servers was a node before, and skips the wait. **Do not call it whenever a
-    /// program starts**: if all nodes have lost their data, a call ends their waits, and two clients may hold one lock. Several
-    /// programs may call it at once, and a call that was interrupted may be repeated.
+    /// A server without data may have lost votes for locks that are still held. So a node that belongs to no quorum yet votes only
+    /// after the [wait](Self::quorum_wait) of the quorum, also in a new quorum. With this call the operator asserts that none of the
+    /// servers was a node before, and skips the wait. **Do not call it whenever a program starts**: if all nodes have lost their data,
+    /// a call ends their waits, and two clients may hold one lock. Several programs may call it at once, and a call that was
+    /// interrupted may be repeated.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](LockError::Unavailable) if a node does not answer: all of them must; [`InvalidConfig`](LockError::InvalidConfig)
-    /// without a tokio runtime, unless it has [`own_thread`](Self::own_thread);
-    /// [`InvalidConfig`](LockError::InvalidConfig) if some nodes have lost their data or have restarted since the quorum began, if one belongs
-    /// to another quorum, or as for [`connect_quorum`](Self::connect_quorum).
+    /// [`Unavailable`](LockError::Unavailable) unless all nodes answer; [`InvalidConfig`](LockError::InvalidConfig) if some nodes have
+    /// lost their data or have restarted since the quorum began, if one belongs to another quorum, without a tokio runtime (unless
+    /// the builder has [`own_thread`](Self::own_thread)), or as for [`connect_quorum`](Self::connect_quorum).
     ///
     /// # Cancel safety
     ///
-    /// If the future is dropped, some of the nodes may have begun. The next call continues, or the others wait.
+    /// If the future is dropped, some of the nodes may have begun. Call it again; otherwise the other nodes wait.
     ///
     /// # Examples
     ///
@@ -192,12 +193,12 @@ impl LockManagerBuilder {
         }
     }
 
-    /// The state of each node of a quorum, in the order of their names: for operators. Nothing is written, and no majority is needed.
+    /// The state of each node of a quorum, in the order of their names: for operators. Writes nothing, and needs no majority.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL or a setting that cannot work, or without a tokio runtime, unless it
-    /// has [`own_thread`](Self::own_thread). What a node says is in [`QuorumNode::vote`].
+    /// [`InvalidConfig`](LockError::InvalidConfig) for a URL or a setting that cannot work, or without a tokio runtime (unless the
+    /// builder has [`own_thread`](Self::own_thread)). The error of a node is in [`QuorumNode::vote`].
     ///
     /// # Cancel safety
     ///
@@ -225,8 +226,8 @@ impl LockManagerBuilder {
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or any other connection to
     /// one master.
     ///
-    /// Such a connection receives no messages for locks, so a waiter polls every [`poll_interval`](Self::poll_interval). A break of
-    /// the connection is noticed at the next command, so a lock that was taken away meanwhile is lost at its next renewal. A
+    /// Such a connection receives no messages for locks, so a waiter polls every [`poll_interval`](Self::poll_interval). The manager
+    /// notices a broken connection at the next command, so a lock that was taken away meanwhile is lost at its next renewal. A
     /// `MultiplexedConnection` does not reconnect: prefer the others. The server is not examined.
     ///
     /// # Errors
@@ -268,8 +269,7 @@ impl LockManagerBuilder {
     }
 }
 
-/// The beginning of a quorum, by [`LockManagerBuilder::begin_quorum`](crate::LockManagerBuilder::begin_quorum). It does nothing until
-/// it is awaited.
+/// Begins a quorum when it is awaited. Made by [`LockManagerBuilder::begin_quorum`](crate::LockManagerBuilder::begin_quorum).
 #[must_use = "a quorum begins when this is awaited"]
 pub struct BeginQuorum {
     builder: LockManagerBuilder,
@@ -288,12 +288,11 @@ impl fmt::Debug for BeginQuorum {
 }
 
 impl BeginQuorum {
-    /// Begins the quorum whatever its nodes have: it ends their waits, and replaces their list and their
+    /// Begins the quorum whatever its nodes have stored: ends their waits, and replaces their list and their
     /// [wait](crate::LockManagerBuilder::quorum_wait).
     ///
     /// With this call the operator asserts that **no program uses these nodes, and that no lock is held**: otherwise two clients may
-    /// hold one lock. It is the way to add nodes, to change the wait, and to repair a quorum of which a node has lost its data for
-    /// good.
+    /// hold one lock. Use it to add nodes, to change the wait, or to repair a quorum after a node has lost its data for good.
     ///
     /// # Examples
     ///
@@ -336,7 +335,7 @@ async fn ready(engine: Arc<Engine>) -> Result<LockManager, LockError> {
     Ok(LockManager::new(engine))
 }
 
-/// A store without an engine.
+/// Makes a store without an engine, to ask the nodes of a quorum directly.
 fn checked_quorum(
     mut builder: LockManagerBuilder,
     nodes: &[String],
@@ -348,7 +347,7 @@ fn checked_quorum(
 
 fn texts<U: AsRef<str>>(urls: impl IntoIterator<Item = U>) -> Vec<String> {
     let urls: Vec<_> = urls.into_iter().collect();
-    // The URL of the whole quorum names them as well.
+    // One URL may name all nodes of the quorum.
     if let [url] = &urls[..]
         && let Some(nodes) = node_urls(url.as_ref())
     {

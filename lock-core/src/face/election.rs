@@ -28,10 +28,10 @@ use crate::face::scope::Scope;
 /// The longest value of a leader, in bytes.
 const MAX_VALUE: usize = 1024;
 
-/// Interval between two reads of an observer to whom nothing is announced.
+/// Interval between two reads of an observer if the server announces nothing.
 const POLL: Duration = Duration::from_secs(1);
 
-/// The least time for which a lease that was read is trusted to last.
+/// Pause after the end of a lease before it is read again, and before a campaign is repeated.
 const A_MOMENT: Duration = Duration::from_millis(5);
 
 /// Whether a candidate must not lead.
@@ -40,7 +40,7 @@ type Unfit = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 /// One leader at a time among the copies of a service, with a term that grows, and a value that others can read.
 ///
 /// A candidate [campaigns](Self::campaign), and leads until it resigns, ends, or loses the lease. Others [observe](Self::observe) who
-/// leads. Each time a candidate becomes the leader begins a new term, whose number is larger than all before: a fencing token.
+/// leads. When a candidate becomes the leader, a new term begins. Its number is larger than all earlier ones: it is a fencing token.
 ///
 /// # Which type should I use?
 ///
@@ -54,9 +54,9 @@ type Unfit = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 ///
 /// # What no election can promise
 ///
-/// A leader that is paused past its lease does not know that it has been replaced, until it runs again:
-/// [`is_held`](LockGuard::is_held) is false from then on. A request that it had sent before may arrive later. Let the resources
-/// that the leader works on refuse a smaller [`term`](Leadership::term) than the largest that they have seen.
+/// A leader that is paused past its lease does not know that it has been replaced until it runs again; then
+/// [`is_held`](LockGuard::is_held) is false. A request that it had sent before may arrive later. So the resources that the leader
+/// works on must refuse a smaller [`term`](Leadership::term) than the largest that they have seen.
 ///
 /// # Examples
 ///
@@ -103,7 +103,7 @@ impl Election {
         self.handle.name()
     }
 
-    /// The ttl of the lease: how long a leader that has crashed keeps others from leading. As [`Lock::ttl`](crate::Lock::ttl).
+    /// The ttl of the lease: how long a crashed leader keeps others from leading. As [`Lock::ttl`](crate::Lock::ttl).
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.handle.ttl = Some(ttl);
         self
@@ -122,9 +122,9 @@ impl Election {
     }
 
     /// [`run`](Self::run) gives up leading while the check is true, and campaigns again afterwards: for a copy that cannot reach its
-    /// database, or that is about to end. The check is asked before each campaign, before the body, and while leading, after each third of
-    /// the ttl. A check that takes longer than that counts as true. After a term that a check has ended, the candidate pauses for a third of
-    /// the ttl. The check runs where `run` does.
+    /// database, or that is about to end. The check is called before each campaign, before the body, and after each third of the ttl while
+    /// the candidate leads. A check that takes longer than a third of the ttl counts as true. After a check has ended a term, the candidate
+    /// pauses for a third of the ttl. The check runs in the task that awaits `run`.
     ///
     /// # Examples
     ///
@@ -145,8 +145,8 @@ impl Election {
         self
     }
 
-    /// Waits until this candidate leads, in FIFO order with all others. `value` is what observers learn of the leader, such as its address:
-    /// at most 1024 bytes.
+    /// Waits until this candidate leads, in FIFO order with all others. Observers see `value`, for example an address: at most 1024
+    /// bytes.
     ///
     /// The wait has no limit, and [`default_wait`](crate::LockManagerBuilder::default_wait) does not set one: drop the future to withdraw.
     /// A process may have several candidates; each grant is a term of its own.
@@ -200,15 +200,15 @@ impl Election {
         }
     }
 
-    /// Campaigns, and runs `body` while it leads: again and again, until the body ends. The body is dropped as soon as the leadership is
-    /// lost, or when a [check](Self::step_down_if) says so; then this candidate campaigns anew. A server that is away is waited for.
+    /// Campaigns, and runs `body` while this candidate leads. If the leadership is lost, or a [check](Self::step_down_if) ends it, the
+    /// body is dropped and the candidate campaigns again, until a body returns. `run` waits through outages of the server.
     ///
-    /// The body runs in the scope of its lock, as that of [`Lock::with`](crate::Lock::with). In a task that is spawned, write it as
+    /// The body runs in the scope of its lock, like the body of [`Lock::with`](crate::Lock::with). In a spawned task, write it as
     /// `async move |leadership| ..`.
     ///
     /// # Errors
     ///
-    /// As [`campaign`](Self::campaign), but [`Unavailable`](LockError::Unavailable): it tries again then.
+    /// As [`campaign`](Self::campaign), but never [`Unavailable`](LockError::Unavailable): `run` tries again.
     ///
     /// # Cancel safety
     ///
@@ -250,7 +250,7 @@ impl Election {
                     campaigned => campaigned?,
                 };
                 let leads = leadership.run_while_held(async {
-                    // The wait may have been long.
+                    // Ask again: the wait may have been long.
                     if self.is_unfit().await {
                         return None;
                     }
@@ -263,7 +263,7 @@ impl Election {
                 leadership.release_quietly().await;
                 match outcome {
                     Ok(Some(value)) => return Ok(value),
-                    // A check that says something else each time must not begin terms without a pause.
+                    // A check that alternates must not begin terms without a pause.
                     Ok(None) => pause = self.third(),
                     Err(_) => {}
                 }
@@ -271,7 +271,7 @@ impl Election {
         }
     }
 
-    /// Waits for this long, and until the candidate may lead. Fails where a campaign would fail at once.
+    /// Waits for this long, and until the candidate may lead. Fails if a campaign would fail at once.
     async fn until_fit(
         &self,
         pause: Duration,
@@ -310,7 +310,7 @@ impl Election {
         let Some(unfit) = &self.unfit else {
             return false;
         };
-        // Not in `Engine::run`: what the check spawns belongs to the runtime of the caller.
+        // Do not call it in `Engine::run`: the tasks that it spawns belong to the runtime of the caller.
         tokio::select! {
             biased;
             unfit = unfit() => unfit,
@@ -331,12 +331,12 @@ impl Election {
         self.handle.engine.run(async { sleep(time).await }).await;
     }
 
-    /// Who leads at this moment; `None` if there is no leader, or if it has begun a moment ago.
+    /// The leader at this moment; `None` if there is none, or if its term began just now.
     ///
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) if the server does not answer; [`NotALock`](LockError::NotALock);
-    /// [`InvalidKey`](LockError::InvalidKey); [`InvalidConfig`](LockError::InvalidConfig) if it refuses.
+    /// [`InvalidKey`](LockError::InvalidKey); [`InvalidConfig`](LockError::InvalidConfig) if the server refuses.
     ///
     /// # Cancel safety
     ///
@@ -346,17 +346,17 @@ impl Election {
         Ok(Leader::of(key, engine.run(engine.leader(key)).await?)?.0)
     }
 
-    /// The leaders, one after the other: first who leads at this call, then each change. `None` stands for a time without a leader that is known.
+    /// The leaders, one after the other: first the leader at this call, then each change. `None` stands for a time without a known leader.
     ///
-    /// Changes are announced by the server. Beside that, an observer reads once when the lease that it knows of would end: then a leader
-    /// that has crashed is seen to be gone; and at the latest when its own [`ttl`](Self::ttl) has passed. Where the server does not announce (a connection of the user, a quorum, a user without the
-    /// right to the channel), it reads once a second. While a leader has a smaller term than one that was seen, `None` is shown. While the server
-    /// is away the last leader stays.
+    /// The server announces changes. An observer also reads when the lease that it knows of would end, to find that a leader has
+    /// crashed, and at the latest after its own [`ttl`](Self::ttl). If the server does not announce (a connection of the user, a quorum,
+    /// a user without the right to the channel), it reads once a second. A leader with a smaller term than one that was seen is shown as
+    /// `None`. While the server is away the last leader stays.
     ///
     /// # Errors
     ///
-    /// As [`leader`](Self::leader), and [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of range. Later errors of the server
-    /// are waited out, as is a time in which its key is something else.
+    /// As [`leader`](Self::leader), and [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of range. An observer waits through
+    /// later errors of the server, and while the key is something else.
     ///
     /// # Cancel safety
     ///
@@ -400,7 +400,7 @@ impl Election {
     }
 }
 
-/// Proof of leadership: a [`LockGuard`], with all that a guard has. The term ends when it is dropped or lost.
+/// Proof of leadership: a [`LockGuard`], with all its methods. The term ends when it is dropped or lost.
 #[must_use = "the leadership ends as soon as it is dropped: bind it, `let _leadership = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
@@ -445,7 +445,7 @@ pub struct Leader {
 }
 
 impl Leader {
-    /// What it has [campaigned](Election::campaign) with.
+    /// The value with which it has [campaigned](Election::campaign).
     #[must_use]
     pub fn value(&self) -> &str {
         &self.value
@@ -457,7 +457,7 @@ impl Leader {
         self.term
     }
 
-    /// The leader, and the rest of its lease as it is known.
+    /// The leader, and the rest of its lease as the server knows it.
     fn of(key: &LockKey, seen: LeaderSnapshot) -> Result<(Option<Self>, Duration), LockError> {
         match seen {
             LeaderSnapshot::Free => Ok((None, Duration::MAX)),
@@ -475,8 +475,8 @@ impl Leader {
     }
 }
 
-/// The leaders of an election, one after the other. Made by [`Election::observe`]. A [`Stream`]; it ends when its manager is shut down, or if
-/// the server refuses what was allowed before.
+/// The leaders of an election, one after the other. Made by [`Election::observe`]. A [`Stream`]. It ends when its manager is shut down,
+/// or if the server refuses what it allowed before.
 #[must_use = "a stream does nothing before `next`"]
 pub struct Leaders(BoxStream<'static, Option<Leader>>);
 
@@ -487,8 +487,8 @@ impl fmt::Debug for Leaders {
 }
 
 impl Leaders {
-    /// The next change; the first call tells who led when [`observe`](Election::observe) returned. The inner `None` stands for a time without a known leader, the outer one for the
-    /// end of the stream.
+    /// The next change. The first call returns the leader when [`observe`](Election::observe) returned. The inner `None` stands for a
+    /// time without a known leader, the outer `None` for the end of the stream.
     ///
     /// # Cancel safety
     ///
@@ -506,7 +506,7 @@ impl Stream for Leaders {
     }
 }
 
-/// Reads who leads, whenever that may have changed.
+/// Reads the leader whenever it may have changed.
 struct LeaderReader {
     engine: Arc<Engine>,
     key: Arc<LockKey>,
@@ -518,7 +518,7 @@ struct LeaderReader {
     shown: Option<Leader>,
     /// The time until the lease that was read would end.
     read_in: Duration,
-    /// The log was told that the key is something else.
+    /// Whether the log has reported that the key is something else.
     warned: bool,
 }
 
@@ -545,12 +545,12 @@ impl LeaderReader {
         }
     }
 
-    /// Who leads now.
+    /// Reads the leader now.
     async fn read(&mut self, patience: Option<Duration>) -> Result<Option<Leader>, LockError> {
         let engine = Arc::clone(&self.engine);
         let reading = self.announcements.leader(patience);
         let (leader, remaining) = match Leader::of(&self.key, engine.run(reading).await?) {
-            // Later it may be a mistake that is mended soon.
+            // After the first read the key may be something else by a mistake that is mended soon.
             Err(error) if patience.is_none() => {
                 if !std::mem::replace(&mut self.warned, true) {
                     tracing::warn!(key = self.key.name(), %error, "the election has no leader meanwhile");

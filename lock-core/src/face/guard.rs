@@ -78,7 +78,7 @@ impl LockGuard {
         }
     }
 
-    /// Begins the span of the hold. After the guard is made: if a subscriber panics here, the drop of the guard releases the lock.
+    /// Begins the span of the hold. Called on a guard: if a subscriber panics here, the drop of the guard releases the lock.
     pub(crate) fn trace(&mut self) {
         let span = tracing::debug_span!(
             target: "lock_core",
@@ -95,8 +95,8 @@ impl LockGuard {
         }
     }
 
-    /// It is one of several, not all of which are held yet; or all are. Until then no work is done under it, and it is not kept for a
-    /// minimum time.
+    /// Notes whether this guard is one of several that are not all held yet. Until all are held, no work is done under it, and it is
+    /// not kept for a minimum time.
     pub(crate) fn set_part(&self, is_part: bool) {
         self.view.hold.set_part(is_part);
     }
@@ -388,7 +388,7 @@ impl LockGuard {
             outcome = Empty
         );
         let LockView { engine, hold } = &self.view;
-        // As for the acquisition: if the span is disabled, the future is not moved.
+        // As in `acquire`: move the future only if the span is enabled.
         let result = if !span.is_disabled() {
             let releasing = engine.run(confirmed(&engine.shared, hold, most_tries));
             Box::pin(releasing).instrument(span.clone()).await
@@ -427,7 +427,7 @@ impl LockGuard {
     ) -> Result<T, LockError> {
         let body = pin!(body);
         tokio::select! {
-            // The loss first: a body that is always ready must not hide it.
+            // Poll the loss first: a body that is always ready must not hide it.
             biased;
             error = self.lost_error() => Err(error),
             value = body => Ok(value),

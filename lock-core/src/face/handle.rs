@@ -30,11 +30,11 @@ pub(crate) struct LockHandle {
     pub(crate) renew: bool,
     pub(crate) label: &'static str,
     pub(crate) share: Share,
-    /// Its server has answered an earlier request of the same call.
+    /// Whether its server has answered an earlier request of the same call.
     pub(crate) is_answered: bool,
 }
 
-/// A name that no lock can have, and why. Reported by the first call that needs the lock.
+/// A name that no lock can have, and why. The first call that needs the lock reports it.
 struct Refused {
     name: String,
     error: LockError,
@@ -73,7 +73,7 @@ impl LockHandle {
         }
     }
 
-    /// Another key for the same name.
+    /// Sets another key for the same name.
     pub(crate) fn rename(&mut self, key: Result<LockKey, LockError>) {
         self.key = checked(self.name(), key);
     }
@@ -98,7 +98,7 @@ impl LockHandle {
             .finish_non_exhaustive()
     }
 
-    /// The future owns what it needs, as that of [`take`](Self::take).
+    /// The future owns what it needs, like the future of [`take`](Self::take).
     pub(crate) fn try_acquire(
         &self,
         owner: Option<Owner>,
@@ -130,7 +130,7 @@ impl LockHandle {
             let hold = if engine.has_own_thread() {
                 Box::pin(engine.run(acquire(&engine.shared, request, limit))).await
             } else {
-                // In place: a future that is passed on is moved.
+                // Await the future here: passing it on would move it.
                 acquire(&engine.shared, request, limit).await
             };
             Ok(LockGuard::new(engine, hold?))
@@ -153,13 +153,13 @@ impl LockHandle {
         key.is_ok_and(|key| self.engine.shared.uses(key))
     }
 
-    /// Whether one request can take both.
+    /// Whether one request can take both locks.
     pub(crate) fn is_taken_with(&self, other: &Self) -> Result<bool, LockError> {
         let store = &self.engine.shared.store;
         Ok(store.takes_together(self.key()?, other.key()?))
     }
 
-    /// One try for all of them, in one request.
+    /// Makes one try for all of these locks, in one request.
     pub(crate) async fn take_together(
         locks: &[&Self],
         how: AcquiredHow,
@@ -203,12 +203,12 @@ impl LockHandle {
             .await
     }
 
-    /// The limit of a wait without one.
+    /// The limit of a wait for which the caller names none.
     pub(crate) fn default_wait(&self) -> Option<Duration> {
         self.default_wait.or(self.engine.shared.config.default_wait)
     }
 
-    /// The time after which a call gives up without an answer of the server. A candidate waits longer: it comes back anyway.
+    /// The time after which a call gives up if the server does not answer. A candidate does not: it would only campaign again.
     pub(crate) fn unavailable_after(&self) -> Option<Duration> {
         let after = self.unavailable_after;
         let after = after.or(self.engine.shared.config.unavailable_after);
@@ -250,8 +250,7 @@ impl LockHandle {
     }
 }
 
-/// The request of the task that waits, which may be another one than the one that made the future. Fails inside a scope that holds the
-/// lock.
+/// Notes the task that waits, which may not be the task that made the future. Fails inside a scope that holds the lock.
 fn entered(
     engine: &Arc<Engine>,
     mut request: LockRequest,

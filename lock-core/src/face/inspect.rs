@@ -37,7 +37,7 @@ pub struct LockInfo {
     nodes: Vec<NodeInfo>,
 }
 
-// The text of an owner permits entering its locks, so it stays out of logs.
+// With the text of an owner any client can enter its locks, so it stays out of logs.
 impl fmt::Debug for LockInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LockInfo")
@@ -118,8 +118,8 @@ impl LockInfo {
     }
 
     /// The rest of the holder's lease on the server, in whole milliseconds; `None` if the lock was free. The nodes of a quorum keep
-    /// a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its ttl. Of several [`holders`](Self::holders), the
-    /// shortest lease in their list.
+    /// a lock for [`clock_skew`](crate::LockManagerBuilder::clock_skew) longer than its ttl. If there are several
+    /// [`holders`](Self::holders), the shortest lease in their list.
     ///
     /// # Examples
     ///
@@ -138,8 +138,8 @@ impl LockInfo {
         self.remaining
     }
 
-    /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` if the lock was free. A client of another
-    /// kind has no name: then the first eight characters of its token. Of several [`holders`](Self::holders), the first in their list.
+    /// The [name](crate::LockManagerBuilder::client_name) of the holder's client; `None` if the lock was free. For a client of another
+    /// library, which has no name, the first eight characters of its token. The first of several [`holders`](Self::holders).
     ///
     /// # Examples
     ///
@@ -156,12 +156,12 @@ impl LockInfo {
         self.holder.as_deref()
     }
 
-    /// The time since when the holder's process has the lock; `None` if the lock was free, or held by a client of another kind.
+    /// The time since when the holder's process has the lock; `None` if the lock was free, or held by a client of another library.
     ///
     /// For a [`Lock`](crate::Lock) it is the time of the holder's request, by the clock of its machine: a holder that had to wait
     /// has held the lock for a shorter time. Local hand-overs inside the process do not change it. For a
-    /// [`ReentrantLock`](crate::ReentrantLock) it is the time of the owner's first hold, by the clock of the server. Of several
-    /// [`holders`](Self::holders), it belongs to the first in their list.
+    /// [`ReentrantLock`](crate::ReentrantLock) it is the time of the owner's first hold, by the clock of the server. If there are
+    /// several [`holders`](Self::holders), it is the time of the first one.
     ///
     /// # Examples
     ///
@@ -185,9 +185,9 @@ impl LockInfo {
         self.fence
     }
 
-    /// The first 100 waiters in the server's queue, in order. Each stands for all callers of its manager; of a
-    /// [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) each caller has its own place. Over a quorum it is the queue of one
-    /// node. Empty for a [`ReentrantLock`](crate::ReentrantLock), whose waiters have no queue.
+    /// The first 100 waiters in the server's queue, in order. A place stands for all callers of one manager; in the queue of a
+    /// [`Semaphore`](crate::Semaphore) or an [`RwLock`](crate::RwLock), for one caller. Over a quorum it is the queue of one node. Empty
+    /// for a [`ReentrantLock`](crate::ReentrantLock), which has no queue.
     ///
     /// # Examples
     ///
@@ -203,36 +203,37 @@ impl LockInfo {
         &self.queue
     }
 
-    /// The owner's number of holds, over all processes: 0 if the lock was free, always 1 for a held [`Lock`](crate::Lock). Of a lock that
-    /// several may hold, the number of [`holders`](Self::holders), at most 100.
+    /// The owner's number of holds, over all processes: 0 if the lock was free, always 1 for a held [`Lock`](crate::Lock). For a lock
+    /// that several may hold, the number of [`holders`](Self::holders), at most 100.
     #[must_use]
     pub fn holds(&self) -> u64 {
         self.holds
     }
 
     /// The owner of a held [`ReentrantLock`](crate::ReentrantLock), as stored on the server: [`Owner::parse`](crate::Owner::parse)
-    /// reads it unless another client made it. It permits entering the lock, so keep it out of logs. `None` for a
+    /// reads it unless another client made it. With it any client can enter the lock, so keep it out of logs. `None` for a
     /// [`Lock`](crate::Lock).
     #[must_use]
     pub fn owner(&self) -> Option<&str> {
         self.owner.as_deref()
     }
 
-    /// The permits in use, and the number of permits, of a held [`Semaphore`](crate::Semaphore) or [`RwLock`](crate::RwLock), whose
-    /// writer has all 2^30. Above 1,000 holders, those of crashed ones count until the next change. `None` for any other lock.
+    /// `(in use, maximum)`: the permits of a held [`Semaphore`](crate::Semaphore) or [`RwLock`](crate::RwLock). A writer has all 2^30.
+    /// Above 1,000 holders, the permits of crashed holders count until the next change. `None` for any other lock.
     #[must_use]
     pub fn permits(&self) -> Option<(u32, u32)> {
         self.permits
     }
 
-    /// The first 100 holders of a lock that several may hold: a [`Semaphore`](crate::Semaphore), or an [`RwLock`](crate::RwLock). Of more
-    /// than 1,000 holders, any 100: not all are read. Empty for any other lock, which has one [`holder`](Self::holder).
+    /// The first 100 holders of a lock that several may hold: a [`Semaphore`](crate::Semaphore) or an [`RwLock`](crate::RwLock). If there
+    /// are more than 1,000 holders, not all are read, and these are any 100. Empty for any other lock, which has one
+    /// [`holder`](Self::holder).
     #[must_use]
     pub fn holders(&self) -> &[LockHolder] {
         &self.holders
     }
 
-    /// The type of the value under the lock's name, if that is not a lock: an acquisition then fails with
+    /// The type of the value under the lock's key, if it is not a lock. An acquisition then fails with
     /// [`NotALock`](crate::LockError::NotALock). `None` for a lock, held or free.
     ///
     /// # Examples
@@ -268,9 +269,9 @@ impl LockInfo {
         &self.nodes
     }
 
-    /// The number of waiters. Callers of this manager are counted one by one; any other manager in which callers wait counts as one. Of a
-    /// [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) all callers are counted one by one. Crashed managers count until
-    /// they are skipped.
+    /// The number of waiters. Callers of this manager are counted one by one; any other manager in which callers wait counts as one.
+    /// For a [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) all callers are counted one by one. Crashed managers count
+    /// until a grant skips them.
     ///
     /// # Examples
     ///

@@ -22,19 +22,19 @@ const MAX_COUNT: u32 = 1 << 20;
 /// How long a latch is kept after a count, unless [`Latch::ttl`] says otherwise.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Interval of the reads of a waiter that hears nothing: an announcement may be lost.
+/// Interval of the reads of a waiter that gets no announcement: it may be lost.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// Maximum time past its limit that a waiter spends on its last look.
+/// Maximum time after its limit that a waiter spends on its last read.
 const LAST: Duration = Duration::from_millis(100);
 
 /// A gate that opens when a number of different ids have been counted, across all processes that use the same server.
 ///
-/// Use it to wait until several parts of a work are done, wherever each of them runs: each part counts down with its own id, and the one
-/// that goes on waits. A part that counts again, after a crash or a retry, counts once.
+/// Use it to wait until several parts of a work are done, wherever each part runs: each part counts down with its own id, and the
+/// caller that needs all parts waits. A part that counts again, after a crash or a retry, counts once.
 ///
-/// A latch opens once. Give each run its own key (`"import:2026-11-26"`): there is no reset. It stays open for one
-/// [`ttl`](Self::ttl) after its last count, and is then forgotten, with all its counts; so is one that has not been counted for that long.
+/// A latch opens once. Give each run its own key (`"import:2026-11-26"`): there is no reset. One [`ttl`](Self::ttl) after its last
+/// count a latch, open or not, is forgotten with all its counts.
 ///
 /// # Limits
 ///
@@ -84,27 +84,27 @@ impl Latch {
         self.handle.name()
     }
 
-    /// The number of different ids that open it.
+    /// The number of different ids that open the latch.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// How long the latch is kept after each count, also one that is repeated. Choose more than the longest pause between two counts, and
-    /// more than the latest waiter may come after the last count. If processes name different ones, the longest counts. From 10 ms to 24 days.
-    /// Default: a day.
+    /// How long the latch is kept after each count, also a repeated one. Choose a time longer than any pause between two counts, and
+    /// longer than a waiter may come after the last count. If processes choose different times, the longest counts. From 10 ms to
+    /// 24 days. Default: a day.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.handle.ttl = Some(ttl);
         self
     }
 
-    /// Counts this id, once, however often it is called. Returns the number of ids that are left; 0 if the latch is open. An id is at most
-    /// 1024 bytes.
+    /// Counts this id, once, however often it is called. Returns the number of ids that are missing: 0 if the latch is open. An id is
+    /// at most 1024 bytes.
     ///
     /// # Errors
     ///
-    /// [`Unavailable`](LockError::Unavailable) if the server does not answer: the id may have been counted, and a retry with the same
-    /// id is safe. [`OtherCount`](LockError::OtherCount) if the latch was made for another number. [`NotALock`](LockError::NotALock),
+    /// [`Unavailable`](LockError::Unavailable) if the server does not answer: the id may have been counted; a retry with the same id
+    /// is safe. [`OtherCount`](LockError::OtherCount) if the latch was made for another number of ids. [`NotALock`](LockError::NotALock),
     /// [`InvalidKey`](LockError::InvalidKey), [`InvalidConfig`](LockError::InvalidConfig).
     ///
     /// # Cancel safety
@@ -120,7 +120,7 @@ impl Latch {
         self.ask(Some(id)).await
     }
 
-    /// The number of ids that are left; 0 if the latch is open.
+    /// The number of ids that are missing: 0 if the latch is open.
     ///
     /// # Errors
     ///
@@ -146,8 +146,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`count_down`](Self::count_down); [`Unavailable`](LockError::Unavailable) if the server has not answered for a time of the
-    /// manager's [`default_ttl`](crate::LockManagerBuilder::default_ttl); [`ShutDown`](LockError::ShutDown).
+    /// As [`count_down`](Self::count_down); [`Unavailable`](LockError::Unavailable) if the server has not answered for one
+    /// [`default_ttl`](crate::LockManagerBuilder::default_ttl) of the manager; [`ShutDown`](LockError::ShutDown).
     ///
     /// # Cancel safety
     ///
@@ -162,8 +162,8 @@ impl Latch {
     ///
     /// # Errors
     ///
-    /// As [`wait`](Self::wait), and [`NotOpen`](LockError::NotOpen) if the latch was not open in time;
-    /// [`Unavailable`](LockError::Unavailable) also if the server does not answer until then.
+    /// As [`wait`](Self::wait), and [`NotOpen`](LockError::NotOpen) if the latch was not open in time, or
+    /// [`Unavailable`](LockError::Unavailable) if the server did not answer in time.
     ///
     /// # Cancel safety
     ///
@@ -218,7 +218,7 @@ impl Latch {
         Ok(Announcements::new(shared, key, Announced::Latch))
     }
 
-    /// Waits until it is open, and notes how many ids were left at the last answer.
+    /// Waits until the latch is open, and notes how many ids were missing at the last answer.
     async fn opened(
         &self,
         announcements: &mut Announcements,

@@ -191,8 +191,8 @@ impl Lock {
     }
 
     /// The maximum wait of [`acquire`](Self::acquire) and [`with`](Self::with), instead of the manager's
-    /// [`default_wait`](crate::LockManagerBuilder::default_wait). Unlike there, it may be zero: one try, and [`Busy`](LockError::Busy) if the
-    /// lock is held.
+    /// [`default_wait`](crate::LockManagerBuilder::default_wait). Unlike the manager's, it may be zero: one try, and
+    /// [`Busy`](LockError::Busy) if the lock is held.
     ///
     /// # Examples
     ///
@@ -229,7 +229,7 @@ impl Lock {
         self
     }
 
-    /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
+    /// The label of the lock in [metrics](crate::observe) and spans, because there may be millions of keys. Default: none.
     ///
     /// # Examples
     ///

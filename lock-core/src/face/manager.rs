@@ -20,7 +20,7 @@ use crate::face::rw_lock::RwLock;
 use crate::face::segmented::SegmentedLock;
 use crate::face::semaphore::Semaphore;
 
-/// Makes [`Lock`]s on one server, and renews those that are held.
+/// Makes [`Lock`]s on one server, and renews the locks that are held.
 ///
 /// Cheap to clone; clones share one connection and one background task. The task runs on the tokio runtime in which
 /// the manager was made, so a manager should not outlive that runtime: give each `#[tokio::test]` its own.
@@ -134,7 +134,7 @@ impl LockManager {
         Self::builder().from_connection(connection)
     }
 
-    /// A handle to the lock named `key`. No I/O; a key that cannot be used is reported when it is acquired.
+    /// A handle to the lock named `key`. No I/O; the first acquisition reports a key that cannot be used.
     ///
     /// A key is 1 to 1024 bytes, with braces only as one `{tag}`.
     ///
@@ -152,7 +152,7 @@ impl LockManager {
     }
 
     /// A handle to the locks of these keys, which one guard holds: all or none. They are the same locks as those of [`lock`](Self::lock).
-    /// A key that is named twice is taken once. No I/O; a key that cannot be used, or an empty list, is reported when they are acquired.
+    /// A key that is named twice is taken once. No I/O; the first acquisition reports an empty list, or a key that cannot be used.
     ///
     /// # Examples
     ///
@@ -169,8 +169,8 @@ impl LockManager {
         MultiLock::new(keys.map(|key| self.lock(key).handle).collect())
     }
 
-    /// A handle to the reentrant lock named `key`, which is compatible with Redisson's `RLock`. No I/O; a key that cannot be used
-    /// is reported when it is acquired.
+    /// A handle to the reentrant lock named `key`, which is compatible with Redisson's `RLock`. No I/O; the first acquisition reports
+    /// a key that cannot be used.
     ///
     /// The key on the server has no prefix: the manager's prefix does not apply.
     ///
@@ -188,8 +188,8 @@ impl LockManager {
         ReentrantLock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
-    /// A handle to the semaphore named `key`, with `max` permits for all processes together. No I/O; what cannot be used is reported when
-    /// it is acquired.
+    /// A handle to the semaphore named `key`, with `max` permits for all processes together. No I/O; the first acquisition reports a
+    /// key or a number that cannot be used.
     ///
     /// # Examples
     ///
@@ -203,7 +203,7 @@ impl LockManager {
         Semaphore::new(Arc::clone(&self.engine), key.as_ref(), max)
     }
 
-    /// A handle to the read-write lock named `key`. No I/O; a key that cannot be used is reported when it is acquired.
+    /// A handle to the read-write lock named `key`. No I/O; the first acquisition reports a key that cannot be used.
     ///
     /// # Examples
     ///
@@ -217,7 +217,7 @@ impl LockManager {
         RwLock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
-    /// A handle to the election named `key`. No I/O; a key that cannot be used is reported when it is needed.
+    /// A handle to the election named `key`. No I/O; the first call reports a key that cannot be used.
     ///
     /// # Examples
     ///
@@ -231,8 +231,8 @@ impl LockManager {
         Election::new(Arc::clone(&self.engine), key.as_ref())
     }
 
-    /// A handle to the latch named `key`, which opens when `count` different ids were counted. No I/O; what cannot be used is reported when
-    /// it is needed.
+    /// A handle to the latch named `key`, which opens when `count` different ids were counted. No I/O; the first call reports a key or
+    /// a number that cannot be used.
     ///
     /// # Examples
     ///
@@ -262,8 +262,8 @@ impl LockManager {
         SegmentedLock::new(|key| self.lock(key), key.as_ref(), segments)
     }
 
-    /// An iteration over all held locks, of all holders: for operators and dashboards. Of [`Lock`](crate::Lock) it has those with this
-    /// manager's prefix, of [`ReentrantLock`] all, since they have no prefix.
+    /// An iteration over all held locks, of all holders: for operators and dashboards. It lists the locks with this manager's prefix,
+    /// and all [reentrant locks](ReentrantLock), because they have no prefix.
     ///
     /// It reads one page at a time (`SCAN`), so it never blocks the server for long, and it is weakly consistent: a lock that is
     /// held during the whole iteration appears once; a lock that is acquired or released meanwhile may or may not appear. Over a
@@ -291,11 +291,11 @@ impl LockManager {
         LockList::new(Arc::clone(&self.engine))
     }
 
-    /// Examines the servers: for operators, and for a check before a deployment. What `connect` refuses is not found here, since there is
-    /// no manager then. For each server: version, eviction, memory, persistence, replicas, and its clock; and for all, strings with the
-    /// prefix that never end. Of a quorum also the nodes that do not vote. Empty for `memory://` and over a connection of the user.
+    /// Examines the servers: for operators, and for a check before a deployment. Checks each server's version, eviction, memory,
+    /// persistence, replicas and clock, lists the strings under the prefix that have no ttl, and names the nodes of a quorum that do not
+    /// vote. A defect that `connect` refuses leaves no manager to examine. Empty for `memory://` and over a connection of the user.
     ///
-    /// The user of the server needs the rights to `info` and `scan`; without them less is found.
+    /// The user of the server needs the rights to `info` and `scan`; without them it finds less.
     ///
     /// # Examples
     ///
@@ -314,12 +314,12 @@ impl LockManager {
 
     /// Whether locks can be granted now: takes a lock of its own, and releases it. For the readiness probe of a service.
     ///
-    /// In a cluster it takes one lock at each master, and each slot needs a master; of a quorum a majority has to vote. The name is
+    /// In a cluster it takes one lock at each master, and each slot needs a master; in a quorum a majority has to vote. The name is
     /// `lock-core-ping` behind the prefix, in a cluster with a tag: the user of the server needs the right to these keys. Metrics
     /// do not count it as a call or a hold.
     ///
-    /// A probe that fails keeps requests away. So answer with it only if the service can do nothing without locks, and never use it for
-    /// liveness: a restart does not bring the server back.
+    /// A readiness probe that fails keeps requests away, so use it only for a service that can do nothing without locks. Never use it
+    /// for liveness: a restart does not bring the server back.
     ///
     /// # Errors
     ///
@@ -329,7 +329,7 @@ impl LockManager {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: what a dropped future has taken is released in the background.
+    /// Cancel-safe: a lock that a dropped future has taken is released in the background.
     ///
     /// # Examples
     ///
@@ -355,16 +355,16 @@ impl LockManager {
 
     /// Ends the service of this manager and all its clones. Call it in the last line of `main`.
     ///
-    /// From now on acquisitions fail with [`ShutDown`](LockError::ShutDown), also those that wait already; a caller whose request
+    /// From now on acquisitions fail with [`ShutDown`](LockError::ShutDown), also those that already wait. A caller whose request
     /// is under way gets the error with the answer, or after the command deadline. Then `shutdown` waits until guards in use are
     /// released and the queued releases of dropped guards are confirmed. Guards that are still alive shortly before `limit` are
     /// lost ([`LossReason::ShutDown`](crate::LossReason::ShutDown)) and their locks are released. A lock with
     /// [`at_least`](crate::Lock::at_least) keeps a ttl for the rest of that time. Calls that change something without a guard, such as
-    /// `force_release`, `resize` and `count_down`, fail with `ShutDown` as well. `inspect`, and what else only looks, goes on.
+    /// `force_release`, `resize` and `count_down`, fail with `ShutDown` as well. Calls that only look, such as `inspect`, still work.
     ///
-    /// Returns the number of acquisitions and releases that were not finished, whose locks may stay for their ttl: 0 if nothing is
-    /// left on the server. Lost guards are not counted, unless the runtime of the manager has ended: nothing is released then, and what
-    /// its guards had is counted until its ttl ends.
+    /// Returns the number of acquisitions and releases that were not finished: 0 if nothing is left on the server. The locks of the
+    /// others may stay for their ttl. Lost guards are not counted. But if the runtime of the manager has ended, nothing is released, and
+    /// the locks of its guards count until their ttl ends.
     ///
     /// # Cancel safety
     ///

@@ -17,25 +17,25 @@ use crate::face::scope::Scope;
 /// Several exclusive locks, which one [`MultiGuard`] holds: all of them, or none.
 ///
 /// For work on several things at once, such as a transfer between accounts, with a list of keys that is known at run time. Made by
-/// [`LockManager::all`](crate::LockManager::all). Each of them is the [`Lock`](crate::Lock) of its key: a caller that holds one of them
-/// alone excludes this one.
+/// [`LockManager::all`](crate::LockManager::all). Each of them is the [`Lock`](crate::Lock) of its key: while another caller holds
+/// that lock alone, this one waits.
 ///
 /// # How they are acquired
 ///
-/// First one request asks for all. On one server this is one script, which takes all or none: without contention, one round trip. In a
-/// cluster it is one script for each hash slot, one after the other, so give keys that are often locked together one `{tag}`. Over a quorum they are requested
-/// one by one.
+/// First the caller asks for all locks. On one server this is one script, which takes all or none: without contention, one round
+/// trip. In a cluster it is one script for each hash slot, one after the other, so give keys that are often locked together one
+/// `{tag}`. Over a quorum the locks are requested one by one.
 ///
-/// If one of them is busy, the caller waits for one after the other, **in the order of their keys as text**, and holds the earlier ones
-/// meanwhile. All callers wait in this order, in every process and version, so callers of `all` never deadlock. In the queue of each lock
-/// it has its place as every other waiter. If a lock is lost while the caller waits for a later one, it releases what it has and begins
-/// again.
+/// If one of them is busy, the caller waits for one after the other, **in the order of their keys as text**, and holds the earlier
+/// locks meanwhile. All callers wait in this order, in every process and version, so callers of `all` never deadlock. In the queue of
+/// each lock the caller has a place like any other waiter. If it loses a lock while it waits for a later one, it releases its locks
+/// and begins again.
 ///
 /// # Common mistakes
 ///
-/// - To hold a lock, and to acquire others under it: two callers may then wait for each other. Name all keys in one call.
-/// - A [`max_hold`](Self::max_hold), or a ttl without [renewal](Self::renew), that is shorter than the wait: it counts for each lock from
-///   when that lock is taken, so the first ones are lost, and the wait begins again.
+/// - A caller that holds one lock and acquires others under it: two such callers may wait for each other. Name all keys in one call.
+/// - A [`max_hold`](Self::max_hold), or a ttl without [renewal](Self::renew), that is shorter than the wait. It counts for each lock
+///   from when that lock is taken, so the first locks are lost, and the wait begins again.
 ///
 /// # Examples
 ///
@@ -105,8 +105,7 @@ impl MultiLock {
         self.each(|lock| lock.max_hold = Some(most))
     }
 
-    /// As [`Lock::at_least`](crate::Lock::at_least), for each lock. A lock that is given back because another one did not come is not
-    /// kept.
+    /// As [`Lock::at_least`](crate::Lock::at_least), for each lock. A lock that is given back before all are held is not kept.
     pub fn at_least(self, least: Duration) -> Self {
         self.each(|lock| lock.at_least = least)
     }
@@ -126,18 +125,17 @@ impl MultiLock {
         self.each(|lock| lock.label = label)
     }
 
-    /// Waits for all of the locks: without limit, or for the manager's [`default_wait`](crate::LockManagerBuilder::default_wait), if it
-    /// has one.
+    /// Waits for all of the locks: for the manager's [`default_wait`](crate::LockManagerBuilder::default_wait), or without limit.
     ///
     /// # Errors
     ///
-    /// As [`Lock::acquire`](crate::Lock::acquire), of the lock that the error names; [`InvalidKey`](LockError::InvalidKey) for an empty
-    /// list; [`Lost`](LockError::Lost) if one of the locks is lost before the last one is taken, and no time is left to begin again, or the
-    /// leases are too short for that. None of the locks is held then.
+    /// As [`Lock::acquire`](crate::Lock::acquire), for the lock that the error names; [`InvalidKey`](LockError::InvalidKey) for an empty
+    /// list; [`Lost`](LockError::Lost) if one of the locks is lost before the last one is taken, and no time is left to begin again, or
+    /// the leases are too short for that. After an error none of the locks is held.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: drop the future to stop waiting. What it has taken so far, and its place in a queue, are released in the background.
+    /// Cancel-safe: drop the future to stop waiting. The locks that it has taken, and its place in a queue, are released in the background.
     ///
     /// # Examples
     ///
@@ -182,12 +180,12 @@ impl MultiLock {
         self.take(Limit::of(Some(limit)), Location::caller())
     }
 
-    /// Takes the locks if all of them are free and no waiter queues for one; never waits for another holder. `None` otherwise.
+    /// Takes the locks if all of them are free and no waiter queues for any; never waits for another holder. `None` otherwise.
     ///
     /// # Errors
     ///
-    /// As [`acquire`](Self::acquire), with [`Unavailable`](LockError::Unavailable) as [`Lock::try_acquire`](crate::Lock::try_acquire) for
-    /// each script.
+    /// As [`acquire`](Self::acquire). Each script is one try, with [`Unavailable`](LockError::Unavailable) as for
+    /// [`Lock::try_acquire`](crate::Lock::try_acquire).
     ///
     /// # Cancel safety
     ///
@@ -249,7 +247,7 @@ impl MultiLock {
             let views = guard.guards.iter().map(LockGuard::view);
             let run = async {
                 tokio::select! {
-                    // The loss first: a body that is always ready must not hide it.
+                    // Poll the loss first: a body that is always ready must not hide it.
                     biased;
                     lost = first_lost(&guard.guards) => Err(lost.lost_error().await),
                     value = body(&guard) => Ok(value),
@@ -277,10 +275,10 @@ impl MultiLock {
 
 /// Proof that several locks are held, and the means to release them.
 ///
-/// A drop releases all of them in the background, as that of a [`LockGuard`]; [`release`](Self::release) waits for the server's reply. Each
-/// lock is renewed by itself. If one is lost, the guard is lost at once: [`is_held`](Self::is_held) turns false and [`lost`](Self::lost)
-/// resolves, before the server may grant that lock to another holder. The other locks are kept until the release or the drop, so that the
-/// work can end in order.
+/// A drop releases all of them in the background, like the drop of a [`LockGuard`]; [`release`](Self::release) waits for the server's
+/// reply. Each lock is renewed by itself. If one is lost, the guard is lost at once: [`is_held`](Self::is_held) turns false and
+/// [`lost`](Self::lost) resolves, before the server may grant that lock to another holder. The guard keeps the other locks until the
+/// release or the drop, so that the work can end in order.
 ///
 /// # Examples
 ///
@@ -319,7 +317,7 @@ impl MultiGuard {
         &self.guards
     }
 
-    /// The fencing token of the hold of this lock. `None` if it is not one of them.
+    /// The fencing token of the hold of this lock. `None` for any other key.
     ///
     /// # Examples
     ///
@@ -377,7 +375,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::extend`], the first in the order of the keys. Other locks may have the new ttl.
+    /// As [`LockGuard::extend`]: the first error in the order of the keys. Other locks may have the new ttl.
     ///
     /// # Cancel safety
     ///
@@ -403,7 +401,7 @@ impl MultiGuard {
     ///
     /// # Errors
     ///
-    /// As [`LockGuard::release`], the first in the order of the keys. The others are released all the same.
+    /// As [`LockGuard::release`]: the first error in the order of the keys. The other locks are released all the same.
     ///
     /// # Cancel safety
     ///

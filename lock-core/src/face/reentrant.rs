@@ -16,38 +16,38 @@ use crate::face::inspect::LockInfo;
 
 /// A lock that its owner can acquire repeatedly, shared with Redisson's `RLock` of the same name.
 ///
-/// It counts: every guard is one hold, and the release of the last one releases the lock. While any guard lives, the lease is
+/// The lock counts: every guard is one hold, and the release of the last guard releases the lock. While any guard lives, the lease is
 /// renewed, once for all, and the [fencing token](LockGuard::fencing_token) stays the same. The loss signal, the deadline, cancel
 /// safety, release on drop and shutdown are as for a [`Lock`](crate::Lock).
 ///
 /// # Who is the owner?
 ///
-/// Never a thread and never a task: the owner is given with [`owner(&owner)`](Self::owner), otherwise by the enclosing
-/// [`Owner::scope`] or [`with`](Self::with). Without an owner the acquisition is refused, since a second one could not enter:
-/// [`InvalidConfig`](LockError::InvalidConfig) names both ways. Futures joined in one task do not share a lock unless they share an
+/// The owner is never a thread or a task. Give it with [`owner(&owner)`](Self::owner), or use the owner of the enclosing
+/// [`Owner::scope`] or [`with`](Self::with). Without an owner the acquisition is refused, because a second acquisition could not
+/// enter; [`InvalidConfig`](LockError::InvalidConfig) names both ways. Futures joined in one task share a lock only if they share an
 /// owner.
 ///
 /// # On the server
 ///
-/// A hash with the owner's hold count, under the key without a prefix, as Redisson keeps it: Java and Rust services exclude and
+/// The lock is a hash with the owner's hold count, under the key without a prefix, as in Redisson: Java and Rust services exclude and
 /// wake each other. A second field, `lock-core:tenure`, belongs to lock-core, and Redisson never reads it. A waiter subscribes to
 /// `redisson_lock__channel:{key}`. Inside this process the order of waiters is FIFO. Between processes the protocol has no order:
 /// the first request after a release gets the lock. If other processes have received the release, the releasing process pauses for
 /// up to 3 ms, so that its own tasks do not shut them out. Use [`Lock`](crate::Lock) if the order matters.
 ///
-/// Redisson can have a lock for the same owner, if it was given the owner's text. Its holds and the holds here count together, and
+/// Redisson can hold a lock for the same owner if it has the owner's text. Its holds and the holds here count together, and
 /// the fencing token stays the same until both have released. If Redisson acquires the lock again after the holds here have ended,
 /// a release here leaves that lock unchanged, and the guard is lost. The protocol has two limits. First, a nested `lock(lease)` of
-/// Redisson, or its partial unlock, sets the ttl of the whole lock. If that is shorter than the ttl here, a guard keeps its own
-/// deadline until its next renewal, a third of its ttl later, and another owner may acquire the lock before. So give Redisson no
-/// shorter lease than the ttl here, if an owner is shared. Second, the records of the holds here expire with their leases. If
-/// Redisson keeps the lock for longer than all of them, the next guard here has a new fencing token, and a crashed hold is counted
+/// Redisson, or its partial unlock, sets the ttl of the whole lock. If that ttl is shorter than the ttl here, a guard keeps its own
+/// deadline until its next renewal, up to a third of its ttl later, and another owner may acquire the lock before that. So if an
+/// owner is shared, give Redisson no shorter lease than the ttl here. Second, the records of the holds here expire with their leases.
+/// If Redisson keeps the lock for longer than all of them, the next guard here has a new fencing token, and a crashed hold is counted
 /// until the lock ends. The same happens to all current holds if the server evicts or loses `lock-core:holds:{key}`: their guards
 /// are lost at the next renewal, and their counts end with the lock's ttl. So a server that keeps locks needs
 /// `maxmemory-policy noeviction`.
 ///
-/// A request that a broken connection delivers more than a second after its caller has gone adds a hold without a guard. That hold
-/// ends with the leases of its process for this owner.
+/// If a broken connection delivers a request more than a second after its caller has gone, the request adds a hold without a guard.
+/// That hold ends with the leases of its process for this owner.
 ///
 /// If the server refuses the subscription (an ACL), a warning is logged, and a waiter polls every
 /// [`poll_interval`](crate::LockManagerBuilder::poll_interval).
@@ -97,8 +97,8 @@ impl ReentrantLock {
         self.handle.name()
     }
 
-    /// Acquires the lock for this owner, wherever the call is made. Default: the owner of the enclosing [`Owner::scope`] or
-    /// [`with`](Self::with); outside of any, the acquisition is refused.
+    /// Acquires the lock for this owner, inside any scope. Default: the owner of the enclosing [`Owner::scope`] or
+    /// [`with`](Self::with); outside of a scope, the acquisition is refused.
     ///
     /// # Examples
     ///
@@ -118,8 +118,8 @@ impl ReentrantLock {
         self
     }
 
-    /// The prefix of the key on the server. Default: none, so that the key is the same as in Java; the manager's prefix does not
-    /// apply, and its [namespace](crate::LockManagerBuilder::namespace) does. With the namespace at most 255 bytes.
+    /// The prefix of the key on the server. Default: none, so that the key is the same as in Java: the manager's prefix does not
+    /// apply, but its [namespace](crate::LockManagerBuilder::namespace) does. At most 255 bytes together with the namespace.
     ///
     /// # Examples
     ///
@@ -171,7 +171,7 @@ impl ReentrantLock {
         self
     }
 
-    /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
+    /// As [`Lock::label`](crate::Lock::label).
     ///
     /// # Examples
     ///
@@ -197,7 +197,7 @@ impl ReentrantLock {
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: drop the future to stop waiting. A hold that was counted by then is released in the background.
+    /// Cancel-safe: drop the future to stop waiting. A hold that the server has counted by then is released in the background.
     ///
     /// # Examples
     ///
@@ -357,8 +357,8 @@ impl ReentrantLock {
     /// Takes the lock away from its owner, with all its holds, and wakes the waiters. For operators.
     ///
     /// Rust holders are notified at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)) if the server can push
-    /// to them; a Redisson client learns it at its next renewal, as does a Rust holder if Redisson takes the lock away. True if the
-    /// lock was held.
+    /// to them. A Redisson client learns of it at its next renewal, and so does a Rust holder if Redisson takes the lock away. True if
+    /// the lock was held.
     ///
     /// # Errors
     ///

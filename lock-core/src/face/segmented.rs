@@ -33,8 +33,8 @@ const PATIENCE_EACH: Duration = Duration::from_millis(25);
 /// A waiter counts as stalled if it has not looked for this many maximum intervals.
 const RUNS_WITHIN: u32 = 2;
 
-/// A try looks once, so it trusts other waiters for a short time only: a segment that became free later is granted to that waiter
-/// by the server. Without any trust, many tries at once would all request the same segments.
+/// A try looks once, so it skips a segment with another waiter only if that waiter ran a short time ago. Without this trust, many
+/// tries at once would all request the same segments.
 const TRY: Trust = Trust {
     found_busy: Duration::ZERO,
     ran: PATIENCE,
@@ -164,7 +164,7 @@ impl SegmentedLock {
         self.each(|lock| lock.unavailable_after(after))
     }
 
-    /// The label of the lock in [metrics](crate::observe) and spans, instead of its key, of which there may be millions. Default: none.
+    /// As [`Lock::label`].
     ///
     /// # Examples
     ///
@@ -219,7 +219,7 @@ impl SegmentedLock {
         async move { lock.run(Box::pin(lock.take(None, at))).await }
     }
 
-    /// Acquires any segment; waits at most this long while all are busy. Zero is one try, without a place in a queue.
+    /// Acquires any segment; waits at most this long while all are busy. Zero makes one try, and does not queue.
     ///
     /// # Errors
     ///
@@ -284,7 +284,7 @@ impl SegmentedLock {
         }
     }
 
-    /// With the timers of the manager, if it has a thread of its own.
+    /// Runs a future with the timers of the manager, if the manager has a thread of its own.
     async fn run<F: Future>(&self, future: F) -> F::Output {
         match self.locks.as_ref().ok().and_then(|locks| locks.first()) {
             Some(lock) => lock.handle.engine.run(future).await,
@@ -359,7 +359,7 @@ impl SegmentedLock {
         let most = self.most_patience();
         let mut patience = PATIENCE;
         loop {
-            // Segments that were found busy before this interval may be looked at after it.
+            // After this interval, segments that were found busy before it may be requested again.
             let since = patience;
             tokio::select! {
                 biased;
@@ -449,13 +449,13 @@ impl SegmentedLock {
     }
 }
 
-/// What a look has learnt, also if it is cancelled.
+/// What a look has learnt. The caller keeps it if the look is cancelled.
 #[derive(Default)]
 struct Looked {
     answered: bool,
 }
 
-/// The key of a segment's lock. See [`SegmentedLock`] for the reason of the braces.
+/// The key of a segment's lock. [`SegmentedLock`] gives the reason for the braces.
 fn name(key: &str, segment: usize) -> String {
     if key.is_empty() {
         // An empty key is refused later.

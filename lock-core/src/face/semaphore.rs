@@ -15,9 +15,8 @@ use crate::face::inspect::LockInfo;
 
 /// A number of permits that holders in all processes share: at most `max` are held at a time.
 ///
-/// For calls to a provider that allows eight at a time, or a pool of licences. A permit is a [`LockGuard`]: it is released by a drop, its
-/// lease is renewed, and it tells of its loss. Other than with a local semaphore, permits come back one [`ttl`](Self::ttl) after the
-/// crash of their holder.
+/// For calls to a provider that allows eight at a time, or a pool of licences. A permit is a [`LockGuard`]: a drop releases it, its
+/// lease is renewed, and it reports its loss. If a holder crashes, its permits come back after one [`ttl`](Self::ttl).
 ///
 /// Waiters are served in FIFO order, over all processes, and a small request never overtakes a large one: while the first waiter waits
 /// for four permits, no waiter behind it gets one.
@@ -27,20 +26,20 @@ use crate::face::inspect::LockInfo;
 ///
 /// # The number of permits
 ///
-/// The first handle to use the semaphore brings its `max` along, and each other handle must name the same one:
-/// [`OtherMax`](LockError::OtherMax) names both. Change it with [`resize`](Self::resize). While nothing is held or waited for, the next
-/// `max` counts.
+/// The first handle that uses the semaphore sets its `max`, and each other handle must name the same number; otherwise the error
+/// [`OtherMax`](LockError::OtherMax) names both. Change it with [`resize`](Self::resize). When no permit is held or waited for, the
+/// next handle sets `max` anew.
 ///
 /// # Cost
 ///
-/// An acquisition and a release each take one round trip. Each waiter has its own place in the queue of the server, and repeats its request
-/// every few seconds, also if there are many waiters in one process. There is no local hand-over.
+/// An acquisition and a release each take one round trip. Each waiter, also one of many in a process, has its own place in the queue
+/// of the server, and repeats its request every few seconds. There is no local hand-over.
 ///
 /// # Limits
 ///
-/// Not over a quorum. A name is that of one lock: a [`Lock`](crate::Lock) and a semaphore with the same key refuse each other
-/// ([`NotALock`](LockError::NotALock)). One task that acquires two permits one by one may wait for itself, as soon as others do the
-/// same: take them together with [`acquire_many`](Self::acquire_many).
+/// Not over a quorum. A key belongs to one kind of lock: a [`Lock`](crate::Lock) and a semaphore with the same key refuse each other
+/// ([`NotALock`](LockError::NotALock)). If several tasks each acquire two permits one by one, they may wait for each other for ever:
+/// take the permits together with [`acquire_many`](Self::acquire_many).
 ///
 /// # Examples
 ///
@@ -81,7 +80,7 @@ impl Semaphore {
         self.handle.name()
     }
 
-    /// The number of permits of the semaphore, as this handle names it.
+    /// The number of permits that this handle names.
     #[must_use]
     pub fn max(&self) -> u32 {
         self.handle.share.max
@@ -144,13 +143,13 @@ impl Semaphore {
     /// # Errors
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire); [`OtherMax`](LockError::OtherMax) if the semaphore has another number of permits;
-    /// [`TooManyPermits`](LockError::TooManyPermits) if it has fewer than are asked for. [`Deadlock`](LockError::Deadlock) inside a
-    /// scope whose permits leave too few for this call.
+    /// [`TooManyPermits`](LockError::TooManyPermits) if it has fewer than the call needs. [`Deadlock`](LockError::Deadlock) if the
+    /// enclosing scope holds so many permits that too few are left for this call.
     ///
     /// # Cancel safety
     ///
-    /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or permits that were granted at that moment, are
-    /// released in the background.
+    /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or permits granted at that moment, are released in the
+    /// background.
     ///
     /// # Examples
     ///
@@ -247,18 +246,18 @@ impl Semaphore {
     /// Changes the number of permits, for all processes. Permits that are held stay held: with fewer permits, none is granted until
     /// enough are released.
     ///
-    /// A handle that names the number before the last change is served as well, so that a new version of a program can be rolled out
-    /// while the old one runs. While the semaphore is idle, the change is remembered for a day. This handle goes on with its number: the
-    /// next change is made with a handle that names the new one.
+    /// The server also accepts a handle that names the number before the last change, so a new version of a program can be rolled out
+    /// while the old one runs. It remembers the change of an idle semaphore for a day. This handle keeps its number: make the next
+    /// change with a handle that names the new number.
     ///
-    /// A resize never creates a semaphore. One that is idle, and was not resized within a day, is not on the server, which cannot tell it
-    /// from a wrong key. Hold a permit to resize it.
+    /// A resize never creates a semaphore. An idle semaphore that was not resized within a day is not on the server, which cannot tell
+    /// it from a wrong key. Hold a permit to resize it.
     ///
     /// # Errors
     ///
-    /// [`OtherMax`](LockError::OtherMax) if the semaphore has neither the number of this handle nor the new one: the same call can be
-    /// repeated; [`Unavailable`](LockError::Unavailable), and the change may have been made; [`NotALock`](LockError::NotALock);
-    /// [`InvalidConfig`](LockError::InvalidConfig) if no permit is held and no change is remembered, and for zero, or more than 2^30;
+    /// [`OtherMax`](LockError::OtherMax) if the semaphore has neither the number of this handle nor the new number, so a call can be
+    /// repeated; [`Unavailable`](LockError::Unavailable): the change may have been made; [`NotALock`](LockError::NotALock);
+    /// [`InvalidConfig`](LockError::InvalidConfig) if no permit is held and no change is remembered, and for zero or more than 2^30;
     /// [`ShutDown`](LockError::ShutDown).
     ///
     /// # Cancel safety

@@ -13,9 +13,9 @@ use crate::base::sync::lock;
 #[derive(Debug)]
 pub(super) struct Seats {
     table: Mutex<Box<[Seat]>>,
-    /// A segment may be free, and this handle has no waiter for it: one waiter may look.
+    /// Notified if a segment may be free and this handle has no waiter for it: one waiter may look.
     freed: Notify,
-    /// A segment was reported as exhausted: its waiters leave.
+    /// Notified if a segment was reported as exhausted: its waiters leave.
     exhausted: Notify,
 }
 
@@ -51,9 +51,9 @@ struct Seat {
 /// For how long a look relies on earlier knowledge.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Trust {
-    /// On a segment found busy: it is still busy.
+    /// How long a segment that was found busy counts as busy.
     pub(super) found_busy: Duration,
-    /// On a waiter or a request that ran: its segment is not free for another caller.
+    /// How long a segment counts as in use after its waiter or its request ran.
     pub(super) ran: Duration,
 }
 
@@ -71,7 +71,7 @@ impl Seat {
         self.ran = Some(Instant::now());
     }
 
-    /// This handle does not use it, and has not found it busy since its last hold.
+    /// Whether this handle neither uses the segment nor has found it busy since its last hold.
     fn may_be_free(&self) -> bool {
         self.engaged == 0 && !self.exhausted && self.found_busy.is_none()
     }
@@ -86,7 +86,7 @@ impl Seats {
         })
     }
 
-    /// A place at this segment, for a request, unless a look with this trust skips it.
+    /// Takes a place at this segment for a request, unless a look with this trust skips the segment.
     pub(super) fn take_idle(self: &Arc<Self>, segment: usize, trust: Trust) -> Option<SeatTaken> {
         let mut table = lock(&self.table);
         let seat = &mut table[segment];
@@ -97,8 +97,8 @@ impl Seats {
         Some(self.place(segment))
     }
 
-    /// A place at the segment with the fewest users of this handle; of several, the first one from `start` on. `None` if all
-    /// segments are exhausted.
+    /// Takes a place at the segment with the fewest users of this handle: of several such segments, the first from `start` on. `None`
+    /// if all segments are exhausted.
     pub(super) fn take_least_crowded(self: &Arc<Self>, start: usize) -> Option<SeatTaken> {
         let mut table = lock(&self.table);
         let count = table.len();
@@ -128,7 +128,7 @@ impl Seats {
     pub(super) async fn exhausted(&self, segment: usize) {
         loop {
             let mut news = std::pin::pin!(self.exhausted.notified());
-            // Before the check, so that no report in between is missed.
+            // Listen before the check, so that no report in between is missed.
             news.as_mut().enable();
             if lock(&self.table)[segment].exhausted {
                 return;
@@ -181,13 +181,13 @@ impl SeatTaken {
         lock(&self.seats.table)[self.segment].guards.push(guard);
     }
 
-    /// The waiter runs.
+    /// Notes that the waiter runs.
     pub(super) fn runs(&self) {
         lock(&self.seats.table)[self.segment].ran = Some(Instant::now());
     }
 
-    /// Its guard is about to be dropped. Until the release is confirmed, a new caller may request the segment and wait for the
-    /// release, unless another caller waits for it already.
+    /// Notes that its guard is about to be dropped. Until the release is confirmed, a new caller may request the segment and wait for
+    /// the release, unless another caller waits for it already.
     pub(super) fn lets_go(&self) {
         let mut table = lock(&self.seats.table);
         let seat = &mut table[self.segment];
@@ -197,7 +197,7 @@ impl SeatTaken {
         }
     }
 
-    /// Another process holds it, or the request failed.
+    /// Notes that another process holds the segment, or that the request failed.
     pub(super) fn found_busy(self) {
         lock(&self.seats.table)[self.segment].found_busy = Some(Instant::now());
     }
@@ -212,7 +212,7 @@ impl Drop for SeatTaken {
             seat.guards.retain(|other| !Arc::ptr_eq(&other.0, &guard.0));
             seat.found_busy = None;
         }
-        // Also after a cancelled look: another waiter looks instead.
+        // Notify also after a cancelled look: another waiter looks instead.
         let may_be_free = seat.may_be_free();
         drop(table);
         if may_be_free {
