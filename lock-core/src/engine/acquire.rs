@@ -1,5 +1,5 @@
-//! Acquisition of a lock: one loop for a waiter in the line of its process, beside the line, and without one. It asks, waits,
-//! takes a grant, and leaves nothing behind on any failure.
+//! Acquires a lock. One loop serves a waiter in the line of its process, beside that line, and without a line. The loop asks, waits
+//! and takes a grant. A failure leaves nothing behind.
 
 use std::pin::pin;
 use std::sync::{Arc, OnceLock};
@@ -30,16 +30,16 @@ use crate::store::{Answer, Mode, Store, StoreError};
 /// A hold, and how it was acquired.
 type Acquired = (Arc<Hold>, AcquiredHow);
 
-/// Maximum time past its limit that a waiter spends on its last request, and on its own clean-up.
+/// Maximum time after its limit that a waiter spends on its last request, and on its clean-up.
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Maximum interval between a failure and the next request of a waiter that runs.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Interval between the requests of a waiter for a name that has become something else.
+/// Interval between the requests of a waiter after the key of its lock was found to be something else.
 const PUZZLED: Duration = Duration::from_secs(1);
 
-/// Time after which a task that waits for a lock of its own is warned of.
+/// Time after which the log warns of a task that waits for a lock which it holds itself.
 const SUSPICIOUS: Duration = Duration::from_secs(1);
 
 /// Minimum interval between the looks of a waiter at a server that answers.
@@ -128,7 +128,7 @@ async fn until_acquired<'a>(
     }
 }
 
-/// An error that looks like a shutdown or a broken connection may be the end of the engine's runtime.
+/// Replaces an error that looks like a shutdown or a broken connection, if the engine's runtime has ended.
 pub(super) fn blamed(shared: &Shared, error: LockError) -> LockError {
     match error {
         LockError::ShutDown | LockError::Unavailable { .. } => {
@@ -138,8 +138,8 @@ pub(super) fn blamed(shared: &Shared, error: LockError) -> LockError {
     }
 }
 
-/// Returns `None` if the owner has acquired by another way meanwhile, so that the next attempt finds the lock held by its owner,
-/// or if the waiter was passed over. `answered` tells whether the server answered the last request beside the line.
+/// Returns `None` if the caller has to try again: another waiter has acquired the lock for the same owner meanwhile, or this waiter
+/// was passed over. `answered` tells whether the server answered the last request beside the line.
 async fn once(
     shared: &Arc<Shared>,
     request: LockRequest,
@@ -152,7 +152,7 @@ async fn once(
     // An owner may hold the lock already, in this process or in another one. It must not queue behind the waiters for that lock.
     let one_try = matches!(patience.limit, Limit::Try);
     if one_try || request.key.traits().has_owners {
-        // Boxed, like the other futures that talk to the server: a waiter served by local hand-over does not carry their state.
+        // Boxed, like all futures that talk to the server: a waiter served by local hand-over does not carry their state.
         match Box::pin(beside(shared, request.clone(), patience, answered)).await {
             Err(LockError::Busy { .. }) if !one_try => {}
             outcome => return outcome,
@@ -168,7 +168,7 @@ async fn once(
         .await
 }
 
-/// One try beside the line.
+/// Makes one try beside the line.
 async fn beside(
     shared: &Arc<Shared>,
     request: LockRequest,
@@ -198,7 +198,7 @@ fn tried(one_try: bool, acquired: Option<Acquired>) -> Option<Acquired> {
     acquired.map(|(hold, how)| (hold, if one_try { AcquiredHow::Tried } else { how }))
 }
 
-/// A wait without a line: each waiter has its own place in the server's queue.
+/// Waits without a line: each waiter has its own place in the server's queue.
 pub(super) async fn in_servers_queue(
     shared: &Arc<Shared>,
     request: LockRequest,
@@ -219,11 +219,11 @@ pub(super) async fn in_servers_queue(
 /// Where a waiter waits.
 #[derive(Debug)]
 enum Queue {
-    /// In the line of its lock, whose acquisition asks for the first waiter.
+    /// In the line of its lock. The line's acquisition asks for the first waiter.
     Line(Arc<Line>),
-    /// Beside the line, which learns of the grant. This acquisition does not wait: the lock is free, its owner has it, or it is busy.
+    /// Beside the line, which learns of a grant. This acquisition never waits: if another owner has the lock, the answer is `Busy`.
     Beside(Arc<Acquisition>),
-    /// In the server's queue alone: this acquisition waits by itself.
+    /// In the server's queue, without a line. This acquisition serves only this waiter.
     Server(Arc<Acquisition>),
 }
 
@@ -234,17 +234,17 @@ pub(super) struct Waiter<'a> {
     retries: Retries,
     queue: Queue,
     pub(super) hold: Arc<Hold>,
-    /// The server answered the last request that was not made for a line.
+    /// Whether the server answered the last request that was not made for a line.
     answered: &'a mut bool,
-    /// It has waited for another holder.
+    /// Whether it has waited for another holder.
     has_waited: bool,
-    /// What the name was instead of a lock at the last answer, which the log was told.
+    /// What the key was at the last answer, if it was not a lock. The log has reported this kind.
     puzzled_by: Option<Box<str>>,
-    /// It was warned that its own task holds the lock.
+    /// Whether the log has warned that its own task holds the lock.
     warned: bool,
-    /// Where its own task holds the lock through another acquisition. Looked for once: there may be thousands.
+    /// Where its own task holds the lock through another acquisition. Computed once: there may be thousands of holders.
     held_at: OnceLock<Option<Place>>,
-    /// It has left its queue, or its hold is taken.
+    /// Whether it has left its queue, or its hold is taken.
     is_over: bool,
 }
 
@@ -363,7 +363,7 @@ impl<'a> Waiter<'a> {
         if let Some(connected) = self.connect(acquisition).await {
             return connected;
         }
-        // The acquisition that has the lock for the owner here before the request.
+        // The acquisition through which this process holds the lock for the owner before the request.
         let owners = match &self.queue {
             Queue::Beside(_) => self.shared.holder_for(&self.hold.request),
             Queue::Line(_) | Queue::Server(_) => None,
@@ -387,14 +387,14 @@ impl<'a> Waiter<'a> {
         }
         let held_for = self.answered(acquisition, answer, owners).await;
         acquisition.asked_for(&self.hold);
-        // Set the check only now: one that falls due during a request is put off, and subscribing may take longer than that.
+        // Set the check only now: a check that falls due during a request is put off, and subscribing may outlast that.
         if let Some(remaining) = held_for? {
             self.shared.check(acquisition, self.line(), remaining);
         }
         Ok(())
     }
 
-    /// Waits for a connection, if there is none: then the waiter asks in its next step.
+    /// Waits for a connection if there is none. The waiter then asks in its next step.
     pub(super) async fn connect(
         &mut self,
         acquisition: &Arc<Acquisition>,
@@ -412,7 +412,7 @@ impl<'a> Waiter<'a> {
         Some(connected)
     }
 
-    /// Passes an answer on to the acquisition. Returns false if it is not for this waiter any more.
+    /// Passes an answer on to the acquisition. Returns false if the answer is not for this waiter any more.
     pub(super) fn read(
         &mut self,
         acquisition: &Arc<Acquisition>,
@@ -429,7 +429,7 @@ impl<'a> Waiter<'a> {
         true
     }
 
-    /// What follows from an answer. Returns the rest of the holder's lease, if the waiter has to wait.
+    /// Acts on an answer. Returns the rest of the holder's lease if the waiter has to wait.
     pub(super) async fn answered(
         &mut self,
         acquisition: &Arc<Acquisition>,
@@ -458,7 +458,7 @@ impl<'a> Waiter<'a> {
                 lock(&acquisition.life).state.refused();
                 Err(self.busy(remaining, holder))
             }
-            // Only where the server keeps no queue.
+            // Only a server without a queue gives this answer to a waiter.
             Ok(Answer::Busy { remaining, .. }) => {
                 self.retries.over();
                 self.subscribe(acquisition).await?;
@@ -479,13 +479,14 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The name is something else. A lock that was waited for may be there again soon. Returns the time until the next request.
+    /// Handles a key that is not a lock. A waiter that has waited goes on: the lock may be there again soon. Returns the time until
+    /// its next request.
     fn puzzled(&mut self, acquisition: &Acquisition, kind: String) -> Result<Duration, LockError> {
         let is_known = self.puzzled_by.as_deref() == Some(&*kind);
         self.puzzled_by = Some(kind.as_str().into());
         let error = acquisition.key.not_a_lock(kind);
         if !self.has_waited || self.patience.is_last {
-            // The next waiter of a line asks itself.
+            // The next waiter of the line sends its own request.
             lock(&acquisition.life).state.interrupted();
             return Err(error);
         }
@@ -526,7 +527,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The error of a lock that is held. If the manager was shut down meanwhile, that goes before.
+    /// The error for a lock that is held, or `ShutDown` if the manager was shut down meanwhile.
     fn busy(&self, remaining: Duration, holder: Option<Box<str>>) -> LockError {
         if self.shared.is_closing() {
             return LockError::ShutDown;
@@ -586,7 +587,7 @@ impl<'a> Waiter<'a> {
             return Err(error.into_lock_error());
         }
         let held_at = match &asks {
-            // Another process has it, or another manager or guard of this one.
+            // Another process has the lock, or another manager or guard of this process.
             Some(_) => {
                 let look = || own_guard::held_in_task_of(self.shared, &hold.request);
                 *self.held_at.get_or_init(look)
@@ -612,7 +613,7 @@ impl<'a> Waiter<'a> {
         Ok(())
     }
 
-    /// Warns of a wait that may never end. The task may be a good program: it may poll the holder and the waiter in turns.
+    /// Warns of a wait that may never end. It is no error: a correct task may poll the holder and the waiter in turns.
     async fn wait_for_own_task(&mut self, held_at: Place) -> Option<()> {
         let (end, hold) = (self.patience.end(), &self.hold);
         if let Ok(woken) = timeout(SUSPICIOUS, within(end, hold.wake_cell.wait())).await {
@@ -620,7 +621,7 @@ impl<'a> Waiter<'a> {
         }
         self.warned = true;
         let LockRequest { key, place, .. } = &hold.request;
-        // A program that gives its guards to other tasks is warned of once, and not for each of them.
+        // Warn once for each pair of places: the program may pass guards to other tasks on purpose.
         if own_guard::warns_of(self.shared, held_at, *place) {
             tracing::warn!(
                 key = key.name(),
@@ -632,7 +633,7 @@ impl<'a> Waiter<'a> {
         Some(())
     }
 
-    /// The end of the limit, or the end of the time without an answer of the server, if that is earlier.
+    /// The end of the waiter's limit or of `unavailable_after`, whichever is earlier.
     pub(super) fn until(&self, asks: Option<&Arc<Acquisition>>) -> Option<Instant> {
         let end = self.patience.end();
         let Some(after) = self.hold.request.unavailable_after.limit() else {
@@ -644,7 +645,7 @@ impl<'a> Waiter<'a> {
         end.into_iter().chain(away).min()
     }
 
-    /// When a waiter that is not woken looks whether its server is away. Rarely while no request fails: there may be thousands.
+    /// When a waiter that is not woken checks whether its server is away. Rarely while no request fails: thousands may wait.
     fn looks_at(&self, asks: Option<&Arc<Acquisition>>) -> Option<Instant> {
         let until = self.until(asks)?;
         let is_failing = asks.is_some_and(|asks| lock(&asks.life).state.failing().is_some());
@@ -676,7 +677,7 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    /// The server has been away for too long, also for the waiters behind.
+    /// Notes that the server has been away for too long, also for the waiters behind this one.
     fn away(&self, acquisition: &Arc<Acquisition>, began: Moment) -> LockError {
         let (key, now) = (&self.hold.request.key, self.shared.clock.now());
         let mut life = lock(&acquisition.life);
@@ -753,7 +754,7 @@ impl<'a> Waiter<'a> {
 
 /// The end of a waiter.
 impl Waiter<'_> {
-    /// Returns `None` if the waiter had not run for too long, so that its lease is over.
+    /// Returns `None` if the waiter did not run for so long that its lease is over.
     fn complete(mut self, alone: bool) -> Option<Arc<Hold>> {
         if !self.hold.take() {
             return None;

@@ -1,4 +1,4 @@
-//! Release of what an acquisition has on the server.
+//! Releases what an acquisition has on the server.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use crate::base::observe::ReleasedHow;
 use crate::base::sync::lock;
 use crate::store::{Released, Renewal, Store, StoreError};
 
-/// Maximum time in which requests of a broken connection may still take effect. A longer time would only delay a shutdown.
+/// Maximum time in which requests of a broken connection may still take effect. It delays a shutdown.
 const ZOMBIE: Duration = Duration::from_secs(1);
 
-/// Minimum time for which a release with an owner is retried while its manager is in use: a later acquisition for the owner would
-/// keep the hold that the server still counts.
+/// Minimum time for which a release with an owner is retried while its manager is in use. The server still counts the hold, and a
+/// later acquisition for the owner would keep it.
 const OWNED: Duration = Duration::from_secs(3600);
 
 /// Releases until the server has confirmed it, or until the ttl has ended the lease, and then forgets the acquisition.
@@ -32,8 +32,8 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
     acquisition.let_go();
     loop {
         release(&shared, &acquisition).await;
-        // A shutdown must not end before what a request brings is released. Longer only if a client does not run: the request is
-        // cleaned up after when its client reads the answer.
+        // A shutdown must not end before the grants of outstanding requests are released. A request takes longer only if its client
+        // does not run. The clean-up then follows when that client reads the answer.
         let ended = shared.until(|| !lock(&acquisition.life).state.awaits_request());
         let _ = timeout(shared.config.command_deadline, ended).await;
         let action = lock(&acquisition.life).state.cleaned_up();
@@ -93,21 +93,22 @@ pub(super) async fn until_confirmed_then(
     acquisition: Arc<Acquisition>,
     then: Then,
 ) {
-    // The result does not matter: beside a release that is under way, another one is sent only to drop `then` after an answer.
+    // Ignore the result. If a release is under way already, this one is sent only so that `then` is dropped after a reply.
     let _ = lock(&acquisition.life).state.begin_clean_up();
     until_confirmed(shared, acquisition).await;
     drop(then);
 }
 
 impl Shared {
-    /// Waits for the releases of this lock that the task has yet to send or to hear of: else a client that asks just after its
-    /// process has let go would find itself in its way. Not for those that follow, of which there may be no end.
+    /// Waits for the earlier releases of this lock that the task has not sent, or that the server has not confirmed: without this
+    /// wait a client would find the lock held by a guard that its process has just dropped. Later releases are not waited for: they
+    /// may never end.
     pub(super) async fn after_own_releases(
         &self,
         key: &LockKey,
         end: Option<Instant>,
     ) -> Result<(), LockError> {
-        // No task would confirm an earlier release.
+        // If the engine's task has ended, an earlier release is never confirmed: do not wait for it.
         self.check_alive()?;
         let last = lock(&self.registry).last_release();
         let is_releasing = || lock(&self.registry).is_releasing(key, last);
@@ -158,7 +159,7 @@ impl Shared {
         hold.observe_end(|| now, HoldEnd::Released(ReleasedHow::Dropped));
     }
 
-    /// Whether a handle of the manager is left, through which a client may still acquire.
+    /// Whether a handle of the manager is left. Through it a client may still acquire.
     fn is_used(&self) -> bool {
         self.commands.upgrade().is_some()
     }
@@ -258,14 +259,14 @@ async fn let_go(
     {
         return answer;
     }
-    // Not for a clean-up, nor while other guards of the same owner keep the lock.
+    // Do not yield for a clean-up, nor while other guards of the same owner keep the lock.
     let yields =
         !acquisition.key.traits().queues && acquisition.lease().is_some_and(Lease::is_over);
     let line = line.filter(|_| yields);
     if let Some(line) = &line {
         line.start_yielding(now);
     }
-    // A waiter that asks from now on asks behind this release.
+    // From now on the requests of waiters follow this release.
     shared.gone(acquisition);
     let released = leaders::release(shared, acquisition, &token).await;
     let heard = match released {

@@ -107,12 +107,12 @@ impl<T, E> Fallible for Result<T, E> {
     }
 }
 
-/// Finds out whether a return type is a `Result` by another name. The method of the type itself comes before that of the trait.
+/// Finds out whether a return type is a `Result` by another name: the type's own method takes precedence over the method of a trait.
 #[derive(Debug)]
 pub struct Room<R>(pub PhantomData<R>);
 
 impl<R: Fallible + FromLockError> Room<R> {
-    /// The return value for an error to which `on_busy` does not apply. Any other error comes back.
+    /// The function's return value for an error to which `on_busy` does not apply; `Err` for any other error.
     pub fn failed(&self, error: LockError) -> Result<R, LockError> {
         if is_busy(&error) {
             Err(error)
@@ -124,7 +124,7 @@ impl<R: Fallible + FromLockError> Room<R> {
 
 /// A return type without room for an error.
 pub trait NoRoom<R> {
-    /// The error comes back.
+    /// Returns the error.
     fn failed(&self, error: LockError) -> Result<R, LockError> {
         Err(error)
     }
@@ -158,7 +158,7 @@ pub fn is_skipped(error: &LockError, options: &Options) -> bool {
     is_busy
 }
 
-/// Logs why the function did not run, where its return value does not say it.
+/// Logs why the function did not run, if its return value does not say so.
 pub fn trace_swallowed(error: &LockError, options: &Options) {
     let Options {
         function, label, ..

@@ -1,7 +1,7 @@
 -- Gives a token the last place in the queue, or keeps the place that it has, for a client that counts as alive for `alive_for`
--- milliseconds from `now`. `wanted` is noted beside its ttl. `begins` tells whether there is no queue so far. Returns the reply of a
--- step that was refused (an ACL): the queue is then as it was, and a queue that began here is removed with the commands that were
--- allowed here.
+-- milliseconds from `now`. Stores `wanted` beside the ttl. `begins` tells whether there is no queue so far. Returns the error of a
+-- step that an ACL refuses. The queue is then as it was: a queue that began here is removed, only with commands that the ACL has just
+-- allowed.
 local function enqueue(queue, waiters, begins, token, ttl, wanted, now, alive_for, channel)
   if redis.call('HSET', waiters, token, ttl .. ' ' .. wanted) == 1 then
     local pushed = redis.pcall('RPUSH', queue, token)
@@ -11,7 +11,7 @@ local function enqueue(queue, waiters, begins, token, ttl, wanted, now, alive_fo
       return pushed
     end
   end
-  -- The time has 13 digits: its text keeps all of them.
+  -- Lua prints 14 digits of a number. A time in ms has 13, so its text is exact.
   redis.call('HSET', waiters, string.sub(token, 1, ID), (now + alive_for) .. ' ' .. channel)
   local kept = redis.pcall('PEXPIRE', queue, QUEUE_TTL)
   if type(kept) == 'table' then

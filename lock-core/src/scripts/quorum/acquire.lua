@@ -24,7 +24,7 @@ local mode, alive_for, hears, ticket = string.match(ARGV[3], '^(%a+) (%d+) (%a+)
 local client = string.sub(token, 1, ID)
 local channel = hears == 'push' and channel_of(token, queue) or ''
 
--- Maximum waiters that one with an earlier ticket overtakes.
+-- Maximum waiters that a waiter with an earlier ticket overtakes.
 local LONGEST = 100
 
 if not counts(last) then
@@ -43,7 +43,7 @@ if type(holder) == 'table' then
   return {'foreign', redis.call('TYPE', lock)['ok']}
 end
 
--- Free, or the token has the vote already: from an earlier request, or as an offer (see offer).
+-- The lock is free, or the token has the vote already: from an earlier request, or as an offer (see offer).
 if not holder or holder == token then
   if type(last) == 'table' then return last end
   -- A delayed request must not shorten the lease of a later one.
@@ -62,7 +62,7 @@ if mode == 'wait' then
   local begins = redis.call('EXISTS', queue) == 0
   if begins then redis.call('DEL', waiters) end
   if redis.call('HEXISTS', waiters, token) == 0 then
-    -- Behind all with an earlier ticket: usually at the end.
+    -- Its place is behind all with an earlier ticket: usually at the end.
     local before
     for i = -1, -LONGEST, -1 do
       local other = redis.call('LINDEX', queue, i)

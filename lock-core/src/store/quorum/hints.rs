@@ -40,8 +40,8 @@ impl Events for Hints {
         self.tell(|engine| engine.revoked(token));
     }
 
-    /// A waiter requests the lock when a majority is free: earlier, nodes that have not received the release would refuse it. If
-    /// the queues differ, no majority sends to one waiter. Then the first message is enough, after a pause.
+    /// A waiter requests the lock when a majority of nodes has sent "free": a node that has not received the release would refuse
+    /// it. If the queues of the nodes differ, no waiter hears from a majority. So a pause after the first message is enough.
     fn freed(&self, token: &str) {
         let Some(number) = number_in(token) else {
             return;
@@ -51,7 +51,7 @@ impl Events for Hints {
         } = &*self.members;
         let count = tokens.freed(number);
         if count == 1 {
-            // Without the nodes: they end with the store.
+            // The task holds only what it needs: `Members` would keep the nodes alive after the store.
             let (tokens, engine) = (Arc::clone(tokens), self.members.engine.get().cloned());
             let token: Box<str> = token.into();
             self.members.spawn(async move {

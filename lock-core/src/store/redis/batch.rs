@@ -79,7 +79,7 @@ impl Batch {
         self.acquires.len() + self.releases.len()
     }
 
-    /// Takes all requests, and leaves room for as many: usually the same number comes again.
+    /// Takes all requests. The batch that is left has room for as many: usually the same number comes again.
     fn take(&mut self) -> Self {
         let next = Self {
             acquires: Vec::with_capacity(self.acquires.len()),
@@ -113,7 +113,7 @@ impl IntoIterator for Batch {
 
 /// The consequence of one more request.
 enum Add {
-    /// A turn that runs already sends it together with others.
+    /// A turn that already runs sends the request.
     Waits,
     /// A new turn has to begin.
     Begins,
@@ -167,7 +167,7 @@ impl Batcher {
             link.went_silent(limit);
             return Err(StoreError::Ambiguous(no_reply(limit)));
         };
-        // Also if the turn was dropped without an answer: then no turn will settle this request.
+        // Mark it answered even if the turn was dropped: no other turn will settle this request.
         waiting.answered = true;
         answer.unwrap_or_else(|_| Err(StoreError::Ambiguous(no_reply(limit))))
     }
@@ -218,7 +218,7 @@ impl Batcher {
     fn settle(&self, ask: Ask, answer: Result<u64, StoreError>) {
         if ask.reply.send(answer).is_err() {
             let mut orphans = lock(&self.orphans);
-            // One entry only: a token may have a second request before its first one is answered.
+            // Remove only one entry: a token may have a second request before its first one is answered.
             if let Some(at) = orphans.iter().position(|orphan| *orphan == ask.token) {
                 orphans.swap_remove(at);
             }
@@ -241,7 +241,7 @@ impl Drop for Waiting<'_> {
         if self.answered {
             return;
         }
-        // Both under the lock: an answer without a receiver finds the orphan as well.
+        // Close and register under the lock: an answer that finds no receiver then finds the orphan.
         let mut orphans = lock(&self.batcher.orphans);
         self.answer.close();
         if self.answer.try_recv().is_err() {
@@ -263,7 +263,7 @@ struct Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // Callers must not wait for a task that its runtime has dropped. Afterwards a later request begins the next turn.
+        // Answer the callers: they would wait for a task that its runtime has dropped. A later request begins the next turn.
         let asks = match self.full.take() {
             Some(asks) => asks,
             None if self.ended => return,
@@ -294,7 +294,7 @@ impl Turn {
         }
     }
 
-    /// Takes the waiting requests. `None` if there are none: then this turn has ended.
+    /// Takes the waiting requests. Returns `None`, and ends this turn, if no request waits.
     fn take(&mut self) -> Option<Batch> {
         let mut asks = lock(&self.batcher.asks);
         if asks.waiting.len() == 0 {
@@ -330,7 +330,7 @@ impl Turn {
         let mut args = Vec::with_capacity(1 + count + acquires);
         args.push(Arg::Number(acquires as u64));
         args.extend(batch.iter().map(|ask| Arg::Bytes(ask.token.as_bytes())));
-        // Usually all acquires have the same ttl, and each argument has a cost.
+        // Send one ttl if all acquires have the same: each argument has a cost.
         let mut ttls = batch.acquires.iter().map(|ask| ask.ttl);
         if let Some(first) = ttls.next() {
             let alike = ttls.all(|ttl| ttl == first);
@@ -362,7 +362,7 @@ impl Turn {
     }
 }
 
-/// Wakes a task. If the task is one of many that are answered, the runtime runs it only when it next looks for work.
+/// Wakes a task. If this thread is answering many tasks, the runtime runs the task only when it next looks for work.
 ///
 /// On a runtime of several threads, each wake-up wakes another thread, which finds that one task and sleeps again. Deferred
 /// tasks are woken one after the other, and then one thread is woken for all of them. The cost: if the next task of this thread

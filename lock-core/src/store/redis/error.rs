@@ -30,7 +30,7 @@ const NOT_NOW: [&str; 13] = [
     "UNKILLABLE",
 ];
 
-/// Those about a request as a whole. A script that raises one of them has made it up.
+/// First words of errors about a request as a whole. A script that raises one of them has made it up.
 const OF_A_REQUEST: [&str; 6] = [
     "CLUSTERDOWN",
     "MASTERDOWN",
@@ -43,14 +43,14 @@ const OF_A_REQUEST: [&str; 6] = [
 /// First words of replies from a replica.
 const REPLICA: [&str; 2] = ["READONLY", "MASTERDOWN"];
 
-/// First words of replies that refuse the client, and not only RESP3.
+/// First words of replies that refuse the client, not only RESP3.
 const OF_A_CLIENT: [&str; 4] = ["NOAUTH", "WRONGPASS", "NOPERM", "DENIED"];
 
 /// First words of replies that only a node of a cluster gives.
 const OF_A_NODE: [&str; 5] = ["MOVED", "ASK", "CROSSSLOT", "CLUSTERDOWN", "TRYAGAIN"];
 const A_NODE: &str = "it is a node of a cluster, so connect with `redis+cluster://host1,host2`";
 
-/// What to do about a refusal, by its code; for any other code the last one.
+/// What to do about a refusal, by its code. The last one is for any other code.
 const ADVICE: [(&str, &str); 6] = [
     (
         "NOAUTH ",
@@ -75,12 +75,12 @@ const ADVICE: [(&str, &str); 6] = [
     ),
 ];
 
-/// What to do about a connection of the user that has not logged in, or is lost.
+/// What to do if a connection of the user has not logged in, or is lost.
 const USERS_LOGIN: &str =
     "give `from_connection` a connection that has logged in, to a database that exists";
 const USERS_OWN: &str = "check that its server runs, and give `from_connection` a connection that connects again, as a `ConnectionManager`";
 
-/// The text in front of the Lua error of a script that does not compile.
+/// The text before the Lua error of a script that does not compile.
 const COMPILING: &str = "Error compiling script ";
 /// Texts in an error that a script raised. The last one is that of Redis 6 and earlier.
 const RUNNING: [&str; 2] = [", on @user_script:", "Error running script "];
@@ -90,7 +90,7 @@ const SHUT_OUT: [&str; 2] = ["NOPERM ", "NOAUTH "];
 pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     match error.kind() {
         ErrorKind::Io if error.is_connection_refusal() => StoreError::NotNow(cause(error)),
-        // The request may have been sent, and then it may have been carried out.
+        // The server may have carried out the request.
         ErrorKind::Io | ErrorKind::Parse | ErrorKind::UnexpectedReturnType => {
             StoreError::Ambiguous(cause(error))
         }
@@ -109,7 +109,7 @@ pub(in crate::store) fn classify(error: RedisError) -> StoreError {
     }
 }
 
-/// The same where no cluster is meant: a node of one is named.
+/// As [`classify`], for a server that should not be a node of a cluster: the error says that it is one.
 pub(super) fn outside_a_cluster(error: RedisError) -> StoreError {
     if OF_A_NODE.contains(&error.code().unwrap_or_default()) && !is_made_up(&error) {
         let advice = A_NODE.to_owned();
@@ -118,7 +118,7 @@ pub(super) fn outside_a_cluster(error: RedisError) -> StoreError {
     classify(error)
 }
 
-/// The same over a connection of the user, which has no URL.
+/// As [`classify`], for a connection of the user, which has no URL.
 pub(super) fn over_users(error: RedisError) -> StoreError {
     let is_login = refuses_credentials(&error) || said(&error).contains("DB index");
     match outside_a_cluster(error) {
@@ -131,7 +131,7 @@ pub(super) fn over_users(error: RedisError) -> StoreError {
     }
 }
 
-/// A refusal of keys names the patterns of all keys of the request.
+/// Adds the patterns of all keys of the request to a refusal of keys.
 pub(super) fn with_patterns(error: StoreError, keys: &[Name<'_>], prefix: &str) -> StoreError {
     match error {
         StoreError::Misconfigured(Misconfiguration::Refused { said, server, .. })
@@ -159,7 +159,7 @@ pub(super) fn refuses_credentials(error: &RedisError) -> bool {
     ["WRONGPASS", "NOAUTH"].contains(&code) || error.kind() == ErrorKind::AuthenticationFailed
 }
 
-/// Whether the error is a reply of the server, and not the lack of one.
+/// Whether the error is a reply of the server, not the lack of a reply.
 pub(super) fn is_reply(error: &RedisError) -> bool {
     !matches!(
         error.kind(),
@@ -180,17 +180,17 @@ pub(super) fn refuses_hello(
     is_refused && !OF_A_CLIENT.contains(&code) && !not_now(code, &said(error))
 }
 
-/// The refusal of HELLO as the `redis` crate reports the one that it knows.
+/// The refusal of HELLO, in the form in which the `redis` crate reports the refusals that it knows.
 pub(super) fn no_resp3(why: String) -> RedisError {
     (ErrorKind::RESP3NotSupported, "no RESP3", why).into()
 }
 
-/// Whether the error is that of a replica: then the address does not lead to the master.
+/// Whether a replica sent the error: then the address does not lead to the master.
 pub(super) fn is_from_replica(error: &RedisError) -> bool {
     is_reply(error) && begins_with(&REPLICA, error.code().unwrap_or(""), &error.to_string())
 }
 
-/// Whether a script has raised the error itself, in a way that only the server may.
+/// Whether a script has raised an error that only the server may raise.
 pub(super) fn is_made_up(error: &RedisError) -> bool {
     let code = error.code().unwrap_or_default();
     OF_A_REQUEST.contains(&code) && said(error).contains(RUNNING[0])
@@ -230,24 +230,23 @@ pub(super) fn is_about_keys(refusal: &str) -> bool {
     refusal.contains("one of the keys") || refusal.contains("access a key")
 }
 
-/// What a refusal says that the user may not do, as advice.
+/// The right that the user lacks according to a refusal, as advice.
 fn missing_right(refusal: &str) -> Option<String> {
     let (_, quoted) = refusal.split_once("run the '")?;
     let (command, _) = quoted.split_once('\'')?;
     Some(format!("permit it with `ACL SETUSER <user> +{command}`"))
 }
 
-/// What the server said, as it said it. The `redis` crate shows the names of its own types instead of the code.
+/// The server's own words. The `redis` crate shows the names of its own types instead of the code.
 pub(super) fn said(error: &RedisError) -> String {
     match (error.code(), error.detail()) {
-        // An unknown command is quoted with its arguments.
+        // A server quotes an unknown command with its arguments.
         (Some(code), Some(detail)) => {
             let detail = detail.split(", with args beginning with").next();
             format!("{code} {}", detail.unwrap_or_default())
         }
         (Some(code), None) => code.to_owned(),
-        // " - AuthenticationFailed": the name of a kind, in the middle.
-        // rustls adds the address of its documentation.
+        // rustls adds the address of its documentation. Below, the `redis` crate puts the name of a kind in the middle.
         (None, _) if error.to_string().contains("close_notify") => {
             "the server ended the connection".to_owned()
         }
@@ -258,7 +257,7 @@ pub(super) fn said(error: &RedisError) -> String {
     }
 }
 
-/// Sorts an error that a script returned as a text instead of failing with it.
+/// Classifies an error that a script returned as its reply.
 pub(super) fn passed_on(text: &str) -> StoreError {
     if not_now(text.split(' ').next().unwrap_or(""), text) {
         StoreError::NotNow(Cause::text(text.to_owned()))
@@ -267,8 +266,8 @@ pub(super) fn passed_on(text: &str) -> StoreError {
     }
 }
 
-/// The fault of a user's script, if a [refusal](StoreError::Misconfigured) is about that: then the author of the script has to
-/// repair it, not the operator of the server.
+/// The fault of a user's script, if a [refusal](StoreError::Misconfigured) is about the script: its author has to repair it, not
+/// the operator of the server.
 pub(super) fn fault_of_script(wrong: &Misconfiguration) -> Option<String> {
     let Misconfiguration::Refused { said, .. } = wrong else {
         return None;
@@ -305,12 +304,12 @@ pub(in crate::store) fn no_reply(limit: Duration) -> Cause {
     Cause::of(Arc::new(NoReply(limit)))
 }
 
-/// The same while connecting.
+/// As [`no_reply`], while connecting.
 pub(super) fn not_connected_within(limit: Duration) -> RedisError {
     io::Error::new(io::ErrorKind::TimedOut, NoReply(limit)).into()
 }
 
-/// A reply that no script of the library gives: another program answers, or the stream is broken.
+/// The error for a reply that no script of the library gives: another program answers, or the stream is broken.
 pub(in crate::store) fn garbled() -> StoreError {
     let server = "check that a Redis or Valkey server answers there";
     StoreError::Ambiguous(Cause::of(Arc::new(Garbled)).advised(Some(server)))
@@ -319,7 +318,7 @@ pub(in crate::store) fn garbled() -> StoreError {
 /// What [`misconfigured`] begins with in the `redis` crate.
 const SET_UP: &str = "set-up";
 
-/// An error that trying again does not help, as a whole sentence.
+/// An error that a retry does not help, as a whole sentence.
 pub(super) fn misconfigured(sentence: String) -> RedisError {
     (ErrorKind::InvalidClientConfig, SET_UP, sentence).into()
 }

@@ -1,4 +1,4 @@
-//! Which server a request goes to: the only one, the master of a slot, or the user's connection.
+//! Chooses the server of a request: the only one, the master of a slot, or the user's connection.
 
 use std::fmt;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ pub(crate) struct RedisStore {
     /// The channel on which this client receives grants.
     channel: OnceCell<String>,
     namespace: Arc<str>,
-    /// In front of the key of an exclusive lock, with the namespace.
+    /// Namespace and prefix, which stand in front of the key of an exclusive lock.
     pub(super) prefix: Arc<str>,
 }
 
-/// What carries the requests.
+/// The servers of the store, or the user's connection.
 pub(super) enum Servers {
-    /// One master. The library makes its connection again after it breaks, and receives the grants on it.
+    /// One master. The library reconnects to it, and receives the grants on that connection.
     One(Endpoint),
     /// The masters of a cluster, with connections of the same kind.
     Cluster(Arc<Cluster>),
@@ -101,7 +101,7 @@ impl RedisStore {
         !matches!(self.servers, Servers::User(_))
     }
 
-    /// Host and port, where there is one server. A connection of the user does not tell.
+    /// Host and port, if there is one server. A connection of the user does not tell them.
     pub(crate) fn server(&self) -> Option<Arc<str>> {
         match &self.servers {
             Servers::One(endpoint) => Some(endpoint.link.address()),
@@ -271,8 +271,8 @@ impl std::ops::Deref for Reached<'_> {
     }
 }
 
-/// Crashed waiters that poll block a lock for as long as the server counts them as alive, all of them together. So this time is
-/// short, but several poll intervals: a waiter that polls late loses its place to the waiters behind it.
+/// Time for which a waiter that polls counts as alive. Short, because all crashed waiters together block the lock for that long.
+/// Several poll intervals, because a waiter that polls late loses its place to the waiters behind it.
 fn polls_for(config: &Config) -> Duration {
     (config.poll_interval * 4).max(Duration::from_millis(750))
 }

@@ -1,4 +1,4 @@
-//! TLS over a stream of the library: the trusted certificates, the certificate of this client, and what can be wrong with them.
+//! TLS over a stream of the library: the trusted certificates, the certificate of this client, and their errors.
 
 use std::borrow::Cow;
 use std::io;
@@ -23,7 +23,7 @@ use tokio_rustls::client::TlsStream;
 use crate::base::error::LockError;
 use crate::base::tls::{Pem, Tls};
 
-/// Roots of the system, read once: that takes many milliseconds.
+/// Root certificates of the system. Read once, because reading takes many milliseconds.
 static SYSTEM: Lazy<RootCertStore> = Lazy::new(|| {
     let mut roots = RootCertStore::empty();
     for root in rustls_native_certs::load_native_certs().certs {
@@ -39,11 +39,11 @@ static SYSTEM: Lazy<RootCertStore> = Lazy::new(|| {
 pub(super) struct TlsClient {
     settings: Tls,
     name: ServerName<'static>,
-    /// As read when the manager connected. In use while the files can be read no more.
+    /// The configuration from when the manager connected. Used while the files cannot be read.
     first: ClientConfig,
 }
 
-/// What a server asked for in the handshake.
+/// Whether a server asked for a client certificate in the handshake.
 #[derive(Debug)]
 pub(super) struct CertificateAsked {
     certificate: AtomicBool,
@@ -73,7 +73,7 @@ impl TlsClient {
         })
     }
 
-    /// The same for another host.
+    /// The same settings, for another host.
     pub(super) fn to(&self, host: &str) -> Result<Self, LockError> {
         Ok(Self {
             settings: self.settings.clone(),
@@ -82,7 +82,7 @@ impl TlsClient {
         })
     }
 
-    /// Starts TLS. Also returns what the server asked for, which is complete when the first reply has come.
+    /// Starts TLS. Also returns whether the server asked for a certificate; that is certain once the first reply has come.
     pub(super) async fn start(
         &self,
         stream: TcpStream,
@@ -108,7 +108,7 @@ impl TlsClient {
         all.any(|pem| matches!(pem, Pem::File(_)))
     }
 
-    /// Why the server at this address does not speak TLS with us, if repeating that would not help.
+    /// Why the server at this address does not speak TLS with us, if a retry would not help.
     pub(super) fn misconfigured(
         &self,
         error: &io::Error,
@@ -120,7 +120,7 @@ impl TlsClient {
         Some(match error {
             Error::InvalidMessage(_) => not_tls(at),
             Error::InvalidCertificate(why) => match why {
-                // The second is that of another CA with the same name.
+                // `BadSignature` comes from another CA with the same name.
                 CertificateError::UnknownIssuer | CertificateError::BadSignature => format!(
                     "the certificate of the server at {at} is signed by a CA that is not trusted here: name that CA with \
                      `.tls(Tls::new().ca_file(\"ca.pem\"))`, or add it to the roots of the system (`SSL_CERT_FILE`)"
@@ -149,7 +149,7 @@ impl TlsClient {
             Error::AlertReceived(AlertDescription::ProtocolVersion) => format!(
                 "the server at {at} supports neither TLS 1.2 nor TLS 1.3: permit one of them there"
             ),
-            // What TLS 1.2 says of a client certificate that is missing or is not accepted.
+            // TLS 1.2 sends these if a client certificate is missing or is not accepted.
             Error::AlertReceived(
                 AlertDescription::HandshakeFailure | AlertDescription::DecryptError,
             ) if asked.certificate.load(Ordering::Relaxed) => self.wants_certificate(at),
@@ -173,10 +173,10 @@ impl TlsClient {
         }
     }
 
-    /// The error where a server ends the first connection after the handshake, before any reply. Its alert may be lost.
+    /// The error for a server that ends the first connection after the handshake, before any reply. Its alert may be lost.
     pub(super) fn ended(&self, asked: &CertificateAsked, at: &str) -> Option<String> {
         let asked = asked.certificate.load(Ordering::Relaxed);
-        // Where there is a certificate, only an alert proves that it was refused.
+        // If this client has a certificate, only an alert proves that the server refused it.
         (asked && self.settings.identity.is_none()).then(|| self.wants_certificate(at))
     }
 
@@ -195,7 +195,7 @@ impl TlsClient {
     }
 }
 
-/// The name that the certificate of a server has to bear.
+/// The name that the certificate of a server must have.
 fn name_of(settings: &Tls, host: &str) -> Result<ServerName<'static>, LockError> {
     let name = settings.server_name.as_deref().unwrap_or(host).to_owned();
     ServerName::try_from(name).map_err(|_| {
@@ -205,7 +205,7 @@ fn name_of(settings: &Tls, host: &str) -> Result<ServerName<'static>, LockError>
     })
 }
 
-/// The error for a server that was addressed over TLS and does not speak it.
+/// The error for a server that was addressed over TLS and does not speak TLS.
 pub(super) fn not_tls(at: &str) -> String {
     format!(
         "the server at {at} does not speak TLS on this port: write `redis://`, or name its TLS port"
@@ -213,7 +213,7 @@ pub(super) fn not_tls(at: &str) -> String {
 }
 
 fn configured(settings: &Tls) -> Result<ClientConfig, String> {
-    // A provider that the program has installed decides.
+    // Use the process-wide `CryptoProvider` if the program has installed one.
     let provider = CryptoProvider::get_default().cloned();
     let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
     let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
