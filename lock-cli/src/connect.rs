@@ -9,7 +9,7 @@ use crate::exit::Failure;
 use crate::options::Server;
 
 /// Interval between two attempts to reach a server that is away.
-const AGAIN: Duration = Duration::from_millis(100);
+const RETRY: Duration = Duration::from_millis(100);
 
 impl Server {
     /// The URL, if one is given.
@@ -67,7 +67,7 @@ impl Server {
             if !is_away || left.is_zero() {
                 return connected;
             }
-            sleep(left.min(AGAIN)).await;
+            sleep(left.min(RETRY)).await;
         }
     }
 

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep};
 use crate::exit::{Failure, NO};
 use crate::options::{Server, Wait};
 
-/// A lock that is looked at does not say when it becomes free.
-const AGAIN: Duration = Duration::from_millis(100);
+/// Interval between two looks at the lock: the server does not tell an observer when it becomes free.
+const LOOK: Duration = Duration::from_millis(100);
 
 pub(crate) async fn run(server: &Server, options: &Wait) -> Result<ExitCode, Failure> {
     let end = options
@@ -34,10 +34,10 @@ pub(crate) async fn run(server: &Server, options: &Wait) -> Result<ExitCode, Fai
             Err(error) => return Err(error.into()),
         };
         let now = Instant::now();
-        let left = end.map_or(AGAIN, |end| end.saturating_duration_since(now));
+        let left = end.map_or(LOOK, |end| end.saturating_duration_since(now));
         if left.is_zero() {
             return over;
         }
-        sleep(left.min(AGAIN)).await;
+        sleep(left.min(LOOK)).await;
     }
 }

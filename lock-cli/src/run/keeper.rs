@@ -35,7 +35,7 @@ use crate::shown;
 
 const HEARTBEAT: Duration = Duration::from_millis(100);
 /// Interval between two looks at processes whose leader has ended.
-const AGAIN: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(10);
 
 #[derive(Clone, Copy)]
 enum Event {
@@ -162,7 +162,7 @@ impl Keeper {
     fn step(&mut self) -> Duration {
         let now = now();
         let most = if self.ended.is_some() {
-            AGAIN
+            LOOK
         } else {
             HEARTBEAT
         };
@@ -170,7 +170,7 @@ impl Keeper {
             if now >= kill_at {
                 // Again and again: a process may have come into the group since.
                 self.group.send(Signal::KILL);
-                return AGAIN;
+                return LOOK;
             }
             return kill_at.saturating_sub(now).min(most);
         }

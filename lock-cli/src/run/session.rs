@@ -23,10 +23,10 @@ use crate::options::{OnLost, Run};
 use crate::shown;
 
 /// How long the kernel may take to end a process.
-const PATIENCE: Duration = Duration::from_secs(2);
+const KERNEL_WAIT: Duration = Duration::from_secs(2);
 /// How late a keeper may be before it counts as stopped.
 const KEEPER_LATE: Duration = Duration::from_millis(100);
-const AGAIN: Duration = Duration::from_millis(10);
+const POLL: Duration = Duration::from_millis(10);
 
 /// How the command has ended.
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl<'a> Session<'a> {
     pub(super) async fn run(&mut self, signals: &mut Signals) -> Outcome {
         let outcome = self.until_ended(signals).await;
         self.terminal.take_back();
-        let _ = timeout(PATIENCE, self.keeper.wait()).await;
+        let _ = timeout(KERNEL_WAIT, self.keeper.wait()).await;
         outcome
     }
 
@@ -217,14 +217,14 @@ impl<'a> Session<'a> {
     }
 
     async fn without_keeper(&mut self) -> Outcome {
-        let give_up = Instant::now() + PATIENCE;
+        let give_up = Instant::now() + KERNEL_WAIT;
         let Some(group) = self.group else {
             return Outcome::KeeperDied;
         };
         if self.options.on_lost == OnLost::Warn && self.began() {
             // It goes on, under the lock.
             while group.runs() {
-                sleep(AGAIN).await;
+                sleep(POLL).await;
             }
             return Outcome::KeeperDied;
         }
@@ -233,7 +233,7 @@ impl<'a> Session<'a> {
             if Instant::now() > give_up {
                 return Outcome::Unkillable;
             }
-            sleep(AGAIN).await;
+            sleep(POLL).await;
             group.send(Signal::KILL);
         }
         match self.lost {

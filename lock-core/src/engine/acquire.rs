@@ -160,7 +160,7 @@ async fn once(
     }
     let (line, hold) = shared.join(request)?;
     if *answered {
-        line.heard(true);
+        line.set_answered(true);
     }
     let queue = Queue::Line(line);
     Waiter::new(shared, patience, queue, hold, answered)
@@ -419,7 +419,7 @@ impl<'a> Waiter<'a> {
         request: Outstanding<'_>,
         answer: &Result<Answer, StoreError>,
     ) -> bool {
-        self.heard(answer.is_ok());
+        self.set_answered(answer.is_ok());
         if self.hold.phase() != Status::Pending || lock(&acquisition.life).state.is_over() {
             // The waiter did not run and was passed over, or its manager was shut down. Another waiter may be asking by now.
             request.settle_late();
@@ -520,9 +520,9 @@ impl<'a> Waiter<'a> {
         }
     }
 
-    fn heard(&mut self, answered: bool) {
+    fn set_answered(&mut self, answered: bool) {
         match self.line() {
-            Some(line) => line.heard(answered),
+            Some(line) => line.set_answered(answered),
             None => *self.answered = answered,
         }
     }

@@ -225,7 +225,7 @@ impl Line {
     }
 
     /// Records whether the last request of this line was answered or failed.
-    pub(super) fn heard(&self, answered: bool) {
+    pub(super) fn set_answered(&self, answered: bool) {
         lock(&self.state).answered = answered;
     }
 

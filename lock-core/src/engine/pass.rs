@@ -41,7 +41,7 @@ pub(super) async fn replace(
         Ok(Passed::Lost) => {
             request.settle(&answer);
             drop(passing);
-            line.heard(true);
+            line.set_answered(true);
             return Some(Ok(Released::NotHeld));
         }
         Ok(Passed::On(answer)) => Ok(answer),
@@ -67,7 +67,7 @@ pub(super) async fn replace(
     };
     passing.ask_again = matches!(released, Err(_) | Ok(Released::Free));
     drop(passing);
-    line.heard(released.is_ok());
+    line.set_answered(released.is_ok());
     Some(released)
 }
 

@@ -38,7 +38,7 @@ async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>, terms: Te
     let attempt = request.attempt(&token, Mode::Wait);
     let answer = shared.store.acquire(attempt).await;
     if let Some(line) = &line {
-        line.heard(answer.is_ok());
+        line.set_answered(answer.is_ok());
     }
     request.read(&answer);
     let mut remaining = Duration::MAX;

@@ -10,9 +10,9 @@ use crate::base::owner::Owner;
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 
-/// Maximum number of releases that are kept. Those of a busy client are the last milliseconds before a failover, which are most
-/// of what is lost in one.
-const MOST: usize = 1024;
+/// Maximum number of releases that are kept. For a busy client they cover the last milliseconds before a failover, and a failover
+/// loses mostly those.
+const MAX_RELEASES: usize = 1024;
 
 /// How much later than here a lease may end on a server.
 const LATER: Duration = Duration::from_secs(1);
@@ -38,7 +38,7 @@ impl LastReleases {
         let Some(lease) = acquisition.lease() else {
             return;
         };
-        if self.0.len() == MOST {
+        if self.0.len() == MAX_RELEASES {
             self.0.pop_front();
         }
         self.0.push_back(ReleasedLately {

@@ -37,9 +37,9 @@ pub(super) struct Due {
     pub(super) shortens: bool,
 }
 
-/// Each server apart, since one that hangs must not delay the requests to another one. And each kind apart, since each has a script
-/// of its own: what is refused to one says nothing of the other.
-pub(super) fn together<T>(
+/// Groups by server, because a server that hangs must not delay the requests to another one; and by kind, because each kind has its
+/// own script, and a refusal of one script says nothing of another.
+pub(super) fn by_server_and_kind<T>(
     shared: &Shared,
     all: Vec<T>,
     key: impl Fn(&T) -> &LockKey,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::acquisition::Acquisition;
 use super::released::ReleasedLately;
-use super::renewals::{BATCH, together};
+use super::renewals::{BATCH, by_server_and_kind};
 use super::shared::Shared;
 use crate::base::owner::Owner;
 use crate::base::token::Token;
@@ -14,7 +14,7 @@ use crate::store::{Renewal, Store};
 /// Releases again what is held at a server that has not heard of the release. It asks first, for many locks at once: mostly there
 /// are none.
 pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
-    let released = together(&shared, released, |one| &one.key);
+    let released = by_server_and_kind(&shared, released, |one| &one.key);
     for batch in released.iter().flat_map(|part| part.chunks(BATCH)) {
         let tokens: Vec<Token> = batch
             .iter()

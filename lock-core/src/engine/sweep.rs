@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::acquisition::Acquisition;
 use super::jobs::Jobs;
-use super::renewals::{Due, renew_all, together};
+use super::renewals::{Due, by_server_and_kind, renew_all};
 use super::shared::Shared;
 use super::state::{Asker, Swept};
 use crate::base::sync::lock;
@@ -114,7 +114,7 @@ fn sweep_leases(shared: &Arc<Shared>, now: Moment, jobs: &mut Jobs) {
     // The shortest ttl of a batch limits the time for its answer, so sort by ttl. The sort is stable, so that one ttl keeps about
     // the order of memory: fetching the lock from memory is most of what a renewal costs here.
     due.sort_by_key(|due| due.terms.ttl());
-    for due in together(shared, due, |due| &due.acquisition.key) {
+    for due in by_server_and_kind(shared, due, |due| &due.acquisition.key) {
         jobs.push(renew_all(Arc::clone(shared), due));
     }
     shared.leases_due.fetch_min(next.0, Ordering::SeqCst);

@@ -21,7 +21,7 @@ use crate::face::handle::LockHandle;
 const GRACE: Duration = Duration::from_millis(100);
 
 /// Maximum locks of one request. It blocks all other clients of the server while it runs.
-const MOST: usize = 64;
+const MAX_LOCKS: usize = 64;
 
 /// Each of these keys once, in their order.
 pub(crate) fn distinct<K: AsRef<str>>(keys: impl IntoIterator<Item = K>) -> Vec<K> {
@@ -117,7 +117,7 @@ impl Wanted {
         let is_worth_it = groups.len() < self.order.len();
         if is_worth_it && !self.locks.iter().any(LockHandle::is_used_here) {
             let trying = self.try_all(&groups, AcquiredHow::Free);
-            let tried = match self.left() {
+            let tried = match self.time_left() {
                 Some(left) => timeout(left, trying).await.ok(),
                 None => Some(trying.await),
             };
@@ -146,7 +146,7 @@ impl Wanted {
         'locks: for &n in &self.order {
             for group in &mut groups {
                 let other = &self.locks[group[0]];
-                if group.len() < MOST && self.locks[n].is_taken_with(other)? {
+                if group.len() < MAX_LOCKS && self.locks[n].is_taken_with(other)? {
                     group.push(n);
                     continue 'locks;
                 }
@@ -190,7 +190,7 @@ impl Wanted {
     ) -> Result<Box<[LockGuard]>, LockError> {
         let mut taken = Taken::default();
         for n in &self.order {
-            let (limit, mut lock) = (Limit::of(self.left()), self.locks[*n].clone());
+            let (limit, mut lock) = (Limit::of(self.time_left()), self.locks[*n].clone());
             // Little may be left of the limit: a server that has answered this call is reachable.
             lock.is_answered =
                 answered.is_some_and(|other| self.locks[*other].server() == lock.server());
@@ -208,7 +208,7 @@ impl Wanted {
     }
 
     /// The rest of the limit. At least a millisecond: zero would be one try, with the error `Busy` instead of `TimedOut`.
-    fn left(&self) -> Option<Duration> {
+    fn time_left(&self) -> Option<Duration> {
         match self.limit {
             Limit::Try => Some(Duration::ZERO),
             Limit::Within(limit) => {

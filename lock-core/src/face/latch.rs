@@ -137,7 +137,7 @@ impl Latch {
         let (key, ttl) = self.checked()?;
         let engine = &self.handle.engine;
         let asking = engine.count_down(key, self.count, ttl, id);
-        self.left(engine.run(asking).await?)
+        self.missing(engine.run(asking).await?)
     }
 
     /// Waits until the latch is open. Returns at once if it is.
@@ -202,7 +202,7 @@ impl Latch {
             let last =
                 async { timeout(LAST, announcements.latch(Duration::ZERO, self.count, ttl)).await };
             if let Ok(answer) = self.handle.engine.run(last).await {
-                seen = Some(self.left(answer?)?);
+                seen = Some(self.missing(answer?)?);
             }
         }
         if seen == Some(0) {
@@ -228,7 +228,7 @@ impl Latch {
         let patience = self.handle.engine.shared.config.default_ttl;
         loop {
             let answer = announcements.latch(patience, self.count, ttl).await?;
-            match self.left(answer)? {
+            match self.missing(answer)? {
                 0 => return Ok(()),
                 left => *seen = Some(left),
             }
@@ -247,7 +247,7 @@ impl Latch {
         Ok((self.handle.key()?, ttl))
     }
 
-    fn left(&self, seen: LatchSnapshot) -> Result<u32, LockError> {
+    fn missing(&self, seen: LatchSnapshot) -> Result<u32, LockError> {
         let key = || self.key().to_owned();
         match seen {
             LatchSnapshot::Left(left) => Ok(left),

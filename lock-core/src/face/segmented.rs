@@ -20,15 +20,15 @@ use crate::base::time::in_millis;
 use crate::face::lock::Lock;
 
 /// Maximum segments. With more of them, a lock is not the right tool.
-const MOST: usize = 1024;
+const MAX_SEGMENTS: usize = 1024;
 
 /// First interval between two looks at the other segments.
-const PATIENCE: Duration = Duration::from_millis(100);
+const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Maximum of that interval. It grows with the number of segments, between these two limits, so that all waiters of a handle
 /// together send at most 40 requests a second.
-const MOST_PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
-const PATIENCE_EACH: Duration = Duration::from_millis(25);
+const MAX_INTERVALS: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(3));
+const INTERVAL_EACH: Duration = Duration::from_millis(25);
 
 /// A waiter counts as stalled if it has not looked for this many maximum intervals.
 const RUNS_WITHIN: u32 = 2;
@@ -37,7 +37,7 @@ const RUNS_WITHIN: u32 = 2;
 /// tries at once would all request the same segments.
 const TRY: Trust = Trust {
     found_busy: Duration::ZERO,
-    ran: PATIENCE,
+    ran: FIRST_INTERVAL,
 };
 
 /// A lock in segments: `n` segments have up to `n` holders, and a caller acquires any free segment.
@@ -116,13 +116,13 @@ impl fmt::Debug for SegmentedLock {
 impl SegmentedLock {
     /// `lock` makes the lock of a segment from its key.
     pub(crate) fn new(lock: impl Fn(String) -> Lock, key: &str, segments: usize) -> Self {
-        let locks = if (1..=MOST).contains(&segments) {
+        let locks = if (1..=MAX_SEGMENTS).contains(&segments) {
             Ok((0..segments)
                 .map(|segment| lock(name(key, segment)))
                 .collect())
         } else {
             Err(LockError::config(format!(
-                "a lock in {segments} segments is out of range: choose from 1 to {MOST}"
+                "a lock in {segments} segments is out of range: choose from 1 to {MAX_SEGMENTS}"
             )))
         };
         Self {
@@ -356,17 +356,17 @@ impl SegmentedLock {
             let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
             segment.acquire_at(left, at).await
         });
-        let most = self.most_patience();
-        let mut patience = PATIENCE;
+        let most = self.max_interval();
+        let mut interval = FIRST_INTERVAL;
         loop {
             // After this interval, segments that were found busy before it may be requested again.
-            let since = patience;
+            let since = interval;
             tokio::select! {
                 biased;
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
                 () = self.seats.exhausted(place.segment()) => return Ok(None),
                 () = self.seats.freed() => {}
-                () = sleep(patience) => patience = most.min(patience * 2),
+                () = sleep(interval) => interval = most.min(interval * 2),
             }
             place.runs();
             let mut looked = Looked::default();
@@ -382,16 +382,16 @@ impl SegmentedLock {
         }
     }
 
-    fn most_patience(&self) -> Duration {
-        let (least, most) = MOST_PATIENCE;
-        (PATIENCE_EACH * self.segments() as u32).clamp(least, most)
+    fn max_interval(&self) -> Duration {
+        let (least, most) = MAX_INTERVALS;
+        (INTERVAL_EACH * self.segments() as u32).clamp(least, most)
     }
 
     /// The trust of a waiter, and of a caller that waits if its look finds nothing.
     fn trust(&self, found_busy: Duration) -> Trust {
         Trust {
             found_busy,
-            ran: self.most_patience() * RUNS_WITHIN,
+            ran: self.max_interval() * RUNS_WITHIN,
         }
     }
 

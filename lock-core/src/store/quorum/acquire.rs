@@ -19,7 +19,7 @@ use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 const SPLITS: u32 = 3;
 
 /// Maximum pause of a waiter after a split vote.
-const AGAIN: Duration = Duration::from_millis(40);
+const SPLIT_PAUSE: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
     pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
@@ -62,9 +62,12 @@ impl QuorumStore {
                     holder,
                     is_foreign,
                 } => wait_or_leave(attempt.mode, left, holder, is_foreign),
-                Verdict::Split => {
-                    wait_or_leave(attempt.mode, AGAIN.mul_f64(fastrand::f64()), None, false)
-                }
+                Verdict::Split => wait_or_leave(
+                    attempt.mode,
+                    SPLIT_PAUSE.mul_f64(fastrand::f64()),
+                    None,
+                    false,
+                ),
                 Verdict::Foreign { kind } => Answer::Foreign { kind },
             });
         }
@@ -244,6 +247,6 @@ fn silent_nodes(members: &Members) -> Nodes {
 /// Whether too few nodes are left for a majority: the others are silent or wait.
 fn has_no_majority(members: &Members) -> bool {
     let now = SystemClock.now();
-    let able = |node: &&Arc<Member>| !node.rtt.is_silent() && node.left(now).is_zero();
+    let able = |node: &&Arc<Member>| !node.rtt.is_silent() && node.wait_left(now).is_zero();
     members.all.iter().filter(able).count() < members.majority
 }

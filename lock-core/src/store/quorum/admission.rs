@@ -34,8 +34,8 @@ impl Member {
     }
 
     /// The rest of the wait of the node, if this client knows of one.
-    pub(super) fn left(&self, now: Moment) -> Duration {
-        lock(&self.admission.state).left(now)
+    pub(super) fn wait_left(&self, now: Moment) -> Duration {
+        lock(&self.admission.state).wait_left(now)
     }
 
     /// The node has lost its data, or may be another server.
@@ -62,7 +62,7 @@ impl Member {
         let Some(vetted) = vetted.filter(|_| state.looks.is_fresh(fresh_for, now)) else {
             return Ok(None);
         };
-        let left = state.left(now);
+        let left = state.wait_left(now);
         if !left.is_zero() {
             return Err(in_wait(left));
         }

@@ -12,7 +12,7 @@ use crate::base::time::{Clock, Moment, SystemClock};
 use crate::store::StoreError;
 
 /// Pause after a look that proved nothing.
-const AGAIN: Duration = Duration::from_secs(1);
+const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known of the server of a node.
 #[derive(Default)]
@@ -74,12 +74,12 @@ pub(super) struct Looks {
 
 impl AdmissionState {
     /// The rest of the wait, if this client knows of one.
-    pub(super) fn left(&self, now: Moment) -> Duration {
+    pub(super) fn wait_left(&self, now: Moment) -> Duration {
         let until = self.wait.as_ref().map(|(_, until)| *until);
         until.map_or(Duration::ZERO, |until| now.until(until))
     }
 
-    /// A node with this boot waits for `left`. Returns whether that is news.
+    /// Notes that a node with this boot waits for `left`. Returns whether that is news.
     pub(super) fn waits(&mut self, boot: &str, left: Duration, now: Moment) -> bool {
         let known = self.wait.take().filter(|(known, _)| known == boot);
         let is_news = known.is_none() && !left.is_zero();
@@ -118,7 +118,7 @@ impl Looks {
     /// A look that began at this time is over. If it proved nothing, the next one comes after a pause.
     pub(super) fn is_over(&mut self, began: Instant) {
         if self.look_at.is_none_or(|at| at <= began) {
-            self.look_at = Some(began + AGAIN);
+            self.look_at = Some(began + LOOK_PAUSE);
         }
     }
 
@@ -160,15 +160,15 @@ mod tests {
     fn a_wait_that_was_seen_only_grows_while_the_boot_is_the_same() {
         let (mut state, now) = (AdmissionState::default(), SystemClock.now());
         let second = Duration::from_secs(1);
-        assert!(state.left(now).is_zero());
+        assert!(state.wait_left(now).is_zero());
         assert!(state.waits("one", second * 60, now));
         // The clock of the node has jumped.
         assert!(!state.waits("one", Duration::ZERO, now + second));
-        assert_eq!(state.left(now + second), second * 59);
+        assert_eq!(state.wait_left(now + second), second * 59);
         assert!(!state.waits("one", second * 60, now + second * 2));
-        assert_eq!(state.left(now + second * 2), second * 60);
+        assert_eq!(state.wait_left(now + second * 2), second * 60);
         // Another boot has waited before this client came.
         assert!(!state.waits("two", Duration::ZERO, now + second * 3));
-        assert!(state.left(now + second * 3).is_zero());
+        assert!(state.wait_left(now + second * 3).is_zero());
     }
 }

@@ -23,7 +23,7 @@ struct NotBegun {
 }
 
 /// Pause before the nodes are looked at again.
-const AGAIN: Duration = Duration::from_millis(20);
+const LOOK_PAUSE: Duration = Duration::from_millis(20);
 
 const HAS_BEGUN: &str = "other nodes vote already, and this one has no note: it was replaced or has lost its data, and joins by itself";
 
@@ -59,7 +59,7 @@ impl QuorumStore {
                 None if votes => return Ok(()),
                 None => break,
                 // Another program may be ending the waits at this moment.
-                Some(_) if votes && Instant::now() < end => sleep(AGAIN).await,
+                Some(_) if votes && Instant::now() < end => sleep(LOOK_PAUSE).await,
                 Some((node, why)) => return Err(wrong(node, why)),
             }
         }

@@ -87,18 +87,18 @@ impl GivenUp {
             members.limit,
         );
         for answered in round.send() {
-            self.heard(&answered);
+            self.note_answer(&answered);
         }
-        round.finish(move |answered| self.heard(&answered));
+        round.finish(move |answered| self.note_answer(&answered));
     }
 
-    /// A node has answered, or has not done so in time.
-    pub(super) fn heard(&self, (index, answer): &Answered) {
+    /// Notes that a node has answered, or has not answered in time.
+    pub(super) fn note_answer(&self, (index, answer): &Answered) {
         let node = &self.members.all[*index];
         let (ballot, now) = (Arc::clone(&self.ballot), Instant::now());
         let sent_on = self.sent_on.on(*index);
         let mut leftover = Leftover::new(ballot, self.token, now + self.ttl, sent_on);
-        if !leftover.heard(answer, node.master.generation(), now) {
+        if !leftover.note_answer(answer, node.master.generation(), now) {
             self.members.remember(node, leftover);
         }
     }
@@ -149,7 +149,7 @@ impl Members {
         let mut pass = Pass::Nothing;
         for (number, answer) in answers {
             if let Ok(answer) = answer
-                && left.heard(number, &answer, now_on, asked)
+                && left.note_answer(number, &answer, now_on, asked)
             {
                 pass = Pass::Removed;
             }

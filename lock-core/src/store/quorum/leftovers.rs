@@ -19,8 +19,8 @@ pub(super) const LATE: Duration = Duration::from_secs(1);
 /// Maximum clean-ups that are sent at once.
 const BATCH: usize = 64;
 
-/// Maximum clean-ups of one node that are kept. What is beyond ends with its ttl.
-const MOST: usize = 16_384;
+/// Maximum clean-ups of one node that are kept. The votes of any others end with their ttl.
+const MAX_CLEAN_UPS: usize = 16_384;
 
 /// The clean-ups that a node has not confirmed.
 #[derive(Default)]
@@ -46,7 +46,7 @@ pub(super) struct Leftover {
 impl Leftovers {
     /// Returns whether a task has to begin to send them.
     pub(super) fn add(&mut self, leftover: Leftover) -> bool {
-        if self.entries.len() >= MOST {
+        if self.entries.len() >= MAX_CLEAN_UPS {
             return false;
         }
         self.entries.insert(leftover.token.number(), leftover);
@@ -72,8 +72,8 @@ impl Leftovers {
         Some(due.take(BATCH).collect())
     }
 
-    /// As [`Leftover::heard`]. What is over is forgotten.
-    pub(super) fn heard(
+    /// As [`Leftover::note_answer`]. Forgets a clean-up that is over.
+    pub(super) fn note_answer(
         &mut self,
         number: u64,
         answer: &Result<Value, StoreError>,
@@ -81,7 +81,7 @@ impl Leftovers {
         asked: Instant,
     ) -> bool {
         let leftover = self.entries.get_mut(&number);
-        let is_over = leftover.is_some_and(|it| it.heard(answer, connection, asked));
+        let is_over = leftover.is_some_and(|it| it.note_answer(answer, connection, asked));
         if is_over {
             self.entries.remove(&number);
         }
@@ -101,9 +101,9 @@ impl Leftover {
         }
     }
 
-    /// The node has answered on this connection what it was asked then, or has not answered. Returns whether that is the end of
-    /// it: the node has confirmed it, or was not asked because another attempt goes on with the token.
-    pub(super) fn heard(
+    /// Notes the node's answer on this connection to a request sent at `asked`, or its silence. Returns whether the clean-up is over:
+    /// the node has confirmed it, or was not asked because another attempt goes on with the token.
+    pub(super) fn note_answer(
         &mut self,
         answer: &Result<Value, StoreError>,
         connection: Option<u64>,

@@ -119,7 +119,7 @@ impl QuorumStore {
     pub(crate) async fn ready(&self) -> Result<(), StoreError> {
         let (members, failures) = (&self.members, self.failures().await?);
         let now = SystemClock.now();
-        let left = members.in_a_majority(|node| node.left(now));
+        let left = members.in_a_majority(|node| node.wait_left(now));
         if !left.is_zero() {
             tracing::warn!(
                 ?left,

@@ -16,7 +16,7 @@ use crate::store::redis::forced;
 use crate::store::{Forced, Released, SnapshotState, StoreError};
 
 /// Factor by which other answers are awaited longer than votes: giving up early gains nothing.
-const PATIENCE: u32 = 4;
+const ANSWER_FACTOR: u32 = 4;
 
 impl QuorumStore {
     /// Sends the release to every node that was asked for the token, also to a node that gave no answer. The lock is released when
@@ -57,7 +57,7 @@ impl QuorumStore {
             failures[node] = None;
             let answered = (node, answer);
             if !round.is_open(node) {
-                given_up.heard(&answered);
+                given_up.note_answer(&answered);
             }
             match answered.1.and_then(|value| yes(&value)) {
                 Ok(true) => held += 1,
@@ -65,7 +65,7 @@ impl QuorumStore {
                 Err(error) => failures[node] = Some(members.all[node].failed(error)),
             }
         };
-        round.finish(move |answered| given_up.heard(&answered));
+        round.finish(move |answered| given_up.note_answer(&answered));
         // Some nodes may have released already: the next attempt finds fewer votes than were held, so the outcome is ambiguous.
         match outcome {
             Err(StoreError::NotNow(cause)) if held > 0 => Err(StoreError::Ambiguous(cause)),
@@ -120,7 +120,7 @@ impl QuorumStore {
 
     /// Maximum wait for an answer that is not a vote.
     pub(super) fn patience(&self) -> Duration {
-        (self.usual() * PATIENCE)
+        (self.usual() * ANSWER_FACTOR)
             .max(Duration::from_millis(100))
             .min(self.members.limit)
     }

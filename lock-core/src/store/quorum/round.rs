@@ -285,7 +285,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         };
         let end = end.filter(|end| *end < until);
         if let Some((index, answer)) = self.answer_until(end.unwrap_or(until)).await {
-            self.heard_of(index);
+            self.close(index);
             return Progress::Answered((index, answer));
         }
         if end.is_some() {
@@ -334,7 +334,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
             return None;
         }
         let (index, answer) = timeout_at(end, self.pending.next()).await.ok()?;
-        self.heard_of(index);
+        self.close(index);
         Some((index, answer))
     }
 
@@ -354,7 +354,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
     pub(super) fn send(&mut self) -> Vec<Answered> {
         let mut answers = Vec::new();
         while let Some((index, answer)) = self.pending.next().now_or_never() {
-            self.heard_of(index);
+            self.close(index);
             answers.push((index, answer));
         }
         answers
@@ -371,7 +371,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         self.question.took[node].load(Ordering::Relaxed)
     }
 
-    fn heard_of(&mut self, index: usize) {
+    fn close(&mut self, index: usize) {
         self.until[index] = None;
         self.open = self.open.without(index);
     }
@@ -396,7 +396,7 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
                 let until = time_out.map_or(end, |(until, _)| until.min(end));
                 match (self.answer_until(until).await, time_out) {
                     (Some((index, answer)), _) => {
-                        self.heard_of(index);
+                        self.close(index);
                         see((index, answer));
                     }
                     (None, Some((_, node))) => self.times_out(node),

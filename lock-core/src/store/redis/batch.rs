@@ -30,7 +30,7 @@ use crate::store::StoreError;
 
 /// Maximum locks in one call. A call blocks all other clients of the server, so it has to stay well below a millisecond. Larger
 /// batches gain little.
-const MOST: usize = 64;
+const MAX_LOCKS: usize = 64;
 
 /// Maximum calls under way at a time; full calls do not count. The server works on one, while tasks that were just answered
 /// fill the other. More calls would be smaller, and would cost more for each lock.
@@ -178,7 +178,7 @@ impl Batcher {
             Want::Acquire => asks.waiting.acquires.push(ask),
             Want::Release => asks.waiting.releases.push(ask),
         }
-        if asks.waiting.len() >= MOST {
+        if asks.waiting.len() >= MAX_LOCKS {
             Add::Fills(asks.waiting.take())
         } else if asks.waiting.len() == 1 && asks.turns < TURNS {
             asks.turns += 1;

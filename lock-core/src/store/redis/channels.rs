@@ -15,8 +15,8 @@ use crate::base::rt::HashMap;
 use crate::base::sync::{lock, when_unlocked};
 use crate::store::{Events, StoreError};
 
-/// Maximum subscriptions of one batch. Other requests of the connection come in between, whatever the number of channels.
-const MOST: usize = 256;
+/// Maximum subscriptions of one batch, so that other requests of the connection come in between.
+const MAX_CHANNELS: usize = 256;
 
 /// The message that Redisson publishes when a lock is free, and our scripts for whatever they announce.
 const UNLOCKED: &str = "0";
@@ -224,7 +224,7 @@ impl Channels {
         if self.generation != Some(generation) {
             return batch;
         }
-        for name in self.changed.drain(..self.changed.len().min(MOST)) {
+        for name in self.changed.drain(..self.changed.len().min(MAX_CHANNELS)) {
             let Some(channel) = self.known.get_mut(&name) else {
                 continue;
             };
@@ -533,7 +533,15 @@ mod tests {
                 channels.subscribed(ON, &name);
             }
         }
-        assert_eq!(pieces, [MOST, MOST, MOST, 1000 - 3 * MOST]);
+        assert_eq!(
+            pieces,
+            [
+                MAX_CHANNELS,
+                MAX_CHANNELS,
+                MAX_CHANNELS,
+                1000 - 3 * MAX_CHANNELS
+            ]
+        );
     }
 
     #[test]

@@ -46,8 +46,8 @@ const REPLY: &str = "if type(reply) == 'table' and type(reply.err) == 'string' t
 /// Scripts with their texts and hashes, each made once.
 type Known = Mutex<HashMap<(Arc<str>, &'static str), Arc<Script>>>;
 
-/// Maximum known scripts, more than a program has. A program that generates its scripts must not fill the memory.
-const MOST: usize = 256;
+/// Maximum known scripts: more than a program has, but a program that generates its scripts does not fill the memory.
+const MAX_SCRIPTS: usize = 256;
 
 impl RedisStore {
     /// `None` if the lock is not held; an inner error if the script failed.
@@ -100,7 +100,7 @@ fn answer(parts: Vec<Value>) -> Result<Result<Option<Value>, String>, StoreError
 fn script(body: &Arc<str>, check: &'static str) -> Arc<Script> {
     static KNOWN: Lazy<Known> = Lazy::new(Mutex::default);
     let mut known = lock(&KNOWN);
-    if known.len() >= MOST {
+    if known.len() >= MAX_SCRIPTS {
         known.clear();
     }
     let make = || {

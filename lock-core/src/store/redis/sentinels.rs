@@ -15,7 +15,7 @@ use super::target::Target;
 use crate::base::sync::lock;
 
 /// Maximum wait for a sentinel, once another one has answered or a master is known.
-const PATIENCE: Duration = Duration::from_millis(100);
+const OTHERS_WAIT: Duration = Duration::from_millis(100);
 
 /// Maximum number of sentinels that are watched. A new one takes the place of one that others have named and that does not answer.
 const MAXIMUM: usize = 16;
@@ -98,11 +98,11 @@ impl Sentinels {
         self.ask.notify_waiters();
         if is_known {
             let first = self.until(|board| board.answers > before);
-            return timeout(PATIENCE, first).await.unwrap_or(Ok(()));
+            return timeout(OTHERS_WAIT, first).await.unwrap_or(Ok(()));
         }
         self.until(|board| board.answers > before).await?;
         let all = self.until(|board| board.all.iter().all(|one| one.answer.is_some()));
-        timeout(PATIENCE, all).await.unwrap_or(Ok(()))
+        timeout(OTHERS_WAIT, all).await.unwrap_or(Ok(()))
     }
 
     async fn until(&self, is_heard: impl Fn(&Board) -> bool) -> RedisResult<()> {

@@ -73,8 +73,8 @@ impl Silence {
         }
     }
 
-    /// Something came from the server.
-    pub(super) fn heard(&self) {
+    /// Notes that something came from the server.
+    pub(super) fn received(&self) {
         let now = self.now();
         let before = self.0.since.swap(now * 2 + 1, Ordering::Relaxed);
         if before.is_multiple_of(2) {
@@ -124,7 +124,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Heard<S> {
         let before = buf.filled().len();
         let read = ready!(Pin::new(&mut self.stream).poll_read(cx, buf));
         if let Some(came) = buf.filled().get(before..).filter(|came| !came.is_empty()) {
-            self.silence.heard();
+            self.silence.received();
             let greeting = &self.silence.0.greeting;
             greeting.get_or_init(|| came[..came.len().min(GREETING)].into());
         }
@@ -176,7 +176,7 @@ mod tests {
         after(100).await;
         assert_eq!(silence.lasts(LIMIT), LIMIT * 2);
         // A late answer, after its caller has given up.
-        silence.heard();
+        silence.received();
         assert_eq!(silence.lasts(LIMIT), Duration::ZERO);
         assert_eq!(silence.round_trip(), LIMIT * 2);
     }
@@ -186,14 +186,14 @@ mod tests {
         let silence = Silence::new();
         silence.asked();
         after(60).await;
-        silence.heard();
+        silence.received();
         after(40).await;
         // A second request was sent with the first.
         assert_eq!(silence.lasts(LIMIT), Duration::from_millis(40));
         after(100).await;
         silence.asked();
         assert_eq!(silence.lasts(LIMIT), Duration::from_millis(140));
-        silence.heard();
+        silence.received();
         assert_eq!(silence.round_trip(), Duration::from_millis(60));
     }
 

@@ -16,7 +16,7 @@ pub(super) const HTTP: &[u8] = b"HTTP/";
 const UNASKED: Duration = Duration::from_millis(50);
 
 /// Maximum wait for an answer.
-const PATIENCE: Duration = Duration::from_millis(250);
+const ANSWER_WAIT: Duration = Duration::from_millis(250);
 
 /// A `ClientHello` of TLS 1.2 with an empty session id and two cipher suites: any TLS server answers, with its hello or an alert.
 const CLIENT_HELLO: [u8; 52] = {
@@ -89,5 +89,5 @@ async fn answer(host: &str, port: u16, question: &[u8]) -> Option<Vec<u8>> {
         }
         Ok::<_, std::io::Error>(answer)
     };
-    timeout(PATIENCE, asked).await.ok()?.ok()
+    timeout(ANSWER_WAIT, asked).await.ok()?.ok()
 }

@@ -23,8 +23,8 @@ use crate::store::redis::error::{classify, no_reply};
 use crate::store::redis::look::{is_no_right, lacks};
 use crate::store::redis::target::Target;
 
-/// Maximum wait for the nodes with a connection before others are asked, and for the other nodes of the URL after the first answer.
-const PATIENCE: Duration = Duration::from_millis(250);
+/// Maximum wait for the nodes with a connection before others are asked, and for the others of the URL after the first answer.
+const OTHERS_WAIT: Duration = Duration::from_millis(250);
 
 /// Number of nodes with a connection that are asked at once while a master is in doubt.
 const IN_DOUBT: usize = 2;
@@ -52,7 +52,7 @@ impl Cluster {
         fastrand::shuffle(&mut connected);
         connected.truncate(if is_routine { 1 } else { IN_DOUBT });
         let mut first = pin!(first_of(connected.iter().map(|node| self.ask_node(node))));
-        let in_time = timeout(PATIENCE, &mut first).await;
+        let in_time = timeout(OTHERS_WAIT, &mut first).await;
         if let Ok(Some(ranges)) = in_time {
             return Ok(ranges);
         }
@@ -107,7 +107,7 @@ impl Cluster {
                 Some((target, Ok(ranges))) => {
                     answers.push((target, ranges));
                     if is_first {
-                        end.get_or_insert_with(|| Instant::now() + PATIENCE);
+                        end.get_or_insert_with(|| Instant::now() + OTHERS_WAIT);
                     }
                 }
                 // The error that says what is wrong, if there is one.
