@@ -33,7 +33,7 @@ pub struct Credentials {
 }
 
 impl Credentials {
-    /// The user `default` is that of a server without users.
+    /// For a server without users, name the user `default`.
     ///
     /// # Examples
     ///
@@ -48,13 +48,13 @@ impl Credentials {
         }
     }
 
-    /// When others are due; `None` for never.
+    /// When new credentials are due; `None` for never.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.at.checked_add(self.lasts?.mul_f64(0.8))
     }
 
-    /// How long they last, for credentials that end a connection when they end: after four fifths of that time the provider is asked
-    /// again, and the connection authenticates anew (`AUTH`). Default: without end.
+    /// How long the credentials last, if a connection ends with them. After four fifths of that time the provider is called again, and
+    /// the connection authenticates again (`AUTH`). Default: without end.
     ///
     /// # Examples
     ///
@@ -82,7 +82,7 @@ type Provide = dyn Fn() -> BoxFuture<'static, Result<Credentials, Failed>> + Sen
 /// Pause after the provider was asked in vain. Each further time doubles it, four times.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Provides credentials. The last ones serve for each connection, until a server refuses them or most of their time is over.
+/// Provides credentials. Each connection uses the last ones until a server refuses them, or until most of their time is over.
 #[derive(Clone)]
 pub(crate) struct Provider {
     provide: Arc<Provide>,
@@ -95,9 +95,9 @@ pub(crate) struct Provider {
 #[derive(Default)]
 struct Asked {
     last: Option<Arc<Credentials>>,
-    /// When it was asked, and when it may be asked again.
+    /// When the provider was asked, and when it may be asked again.
     at: Option<(Instant, Instant)>,
-    /// How often it was asked since a server has accepted what it gave, and why that was in vain.
+    /// How often the provider was asked since a server accepted its credentials, and why that was in vain.
     in_vain: u32,
     failure: String,
 }
@@ -122,8 +122,8 @@ impl Provider {
         }
     }
 
-    /// Credentials other than the `refused` ones. If the provider has none, those whose time is over: the server may still accept
-    /// them. The text of the error says what the provider did.
+    /// Credentials other than the `refused` ones. If the provider has none, the last ones, although their time is over: the server may
+    /// still accept them. The text of the error says what the provider did.
     pub(crate) async fn credentials(
         &self,
         limit: Duration,
@@ -148,7 +148,7 @@ impl Provider {
         let (now, pause) = (Instant::now(), PAUSE * 2_u32.pow(asked.in_vain.min(4)));
         asked.at = Some((now, now + pause.mul_f64(0.5 + fastrand::f64() / 2.0)));
         asked.in_vain += 1;
-        // A panic of its own is that of one attempt.
+        // A panic of the provider costs only this attempt.
         let provide = AssertUnwindSafe(async { (self.provide)().await });
         asked.failure = match timeout_at(begun + limit, provide.catch_unwind()).await {
             Ok(Ok(Ok(mut given))) => {
@@ -165,9 +165,9 @@ impl Provider {
         given.ok_or_else(|| asked.failure.clone())
     }
 
-    /// A server has accepted what it gave.
+    /// Notes that a server has accepted the last credentials.
     pub(crate) fn was_right(&self) {
-        // While it is asked, another server has refused them.
+        // While the provider is asked, another server has refused them.
         if let Ok(mut asked) = self.asked.try_lock() {
             asked.in_vain = 0;
         }

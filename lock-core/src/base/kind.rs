@@ -1,12 +1,12 @@
 //! The kinds of locks, and what each of them can do.
 
-/// A kind of lock. Only a store asks which one it is: each kind has a file there.
+/// A kind of lock. Only a store asks for the kind of a lock: each kind has a file there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// One holder, which cannot acquire it twice.
+    /// One holder, which cannot acquire the lock twice.
     #[default]
     Exclusive,
-    /// One owner, which may acquire it repeatedly, as Redisson's `RLock`.
+    /// One owner, which may acquire the lock repeatedly, as Redisson's `RLock`.
     Reentrant,
     /// Holders that have a number of permits each.
     Semaphore,
@@ -49,8 +49,8 @@ pub(crate) enum Reweigh {
 pub(crate) struct Traits {
     /// Its name in metrics.
     pub(crate) name: &'static str,
-    /// The server keeps a queue of waiters, and tells the one that it grants the lock to. Without a queue, each release is
-    /// announced to all waiters, who ask again.
+    /// The server keeps a queue of waiters, and tells a waiter of its grant. Without a queue, each release is announced to all
+    /// waiters, and they ask again.
     pub(crate) queues: bool,
     /// The waiters of one process form a line: one acquisition asks for all of them.
     pub(crate) forms_line: bool,
@@ -58,17 +58,17 @@ pub(crate) struct Traits {
     pub(crate) hands_over: bool,
     /// One command can release the lock and ask for another acquisition of it.
     pub(crate) passes: bool,
-    /// One command can take several of them: all or none.
+    /// One command can take several locks: all or none.
     pub(crate) taken_together: bool,
     /// All acquisitions of one owner share a lease, in any process.
     pub(crate) has_owners: bool,
-    /// A holder that acquires it again waits for itself, even where the second share fits beside the first: a waiter between them
+    /// A holder that acquires the lock again waits for itself, even if the second share fits beside the first: a waiter between them
     /// waits for the first.
     pub(crate) excludes_itself: bool,
-    /// Several may hold it.
+    /// Several holders may share the lock.
     pub(crate) is_shared: bool,
-    /// Its holder is announced, with the value that stands in place of an owner. A client that wants to hold it waits as long as it
-    /// takes: no default limits that.
+    /// The holder is announced, with the value that stands in the place of an owner. A candidate waits as long as it takes: no default
+    /// limits its wait.
     pub(crate) is_led: bool,
     pub(crate) numbers: Numbers,
 }
@@ -77,13 +77,13 @@ pub(crate) struct Traits {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Numbers {
     Hold,
-    /// Of all readers between two writers, or of a writer.
+    /// The holds of all readers between two writers, or the hold of a writer.
     Phase,
-    /// It only identifies the permit.
+    /// A permit: the number only identifies it.
     Permit,
 }
 
-/// What a lock can do of which several may hold a share: each waiter has its own place in the queue of the server.
+/// The traits of a lock that several holders may share: each waiter has its own place in the queue of the server.
 const SHARED: Traits = Traits {
     name: "",
     queues: true,
@@ -114,7 +114,7 @@ impl Kind {
         }
     }
 
-    /// The kind that the stores keep it as: for other clients an election is an exclusive lock.
+    /// The kind under which the stores keep it: for other clients an election is an exclusive lock.
     pub(crate) fn stored(self) -> Self {
         match self {
             Self::Election => Self::Exclusive,

@@ -55,7 +55,7 @@ pub(super) async fn replace(
     if let Ok(Answer::Queued(place)) = &answer
         && awaited
     {
-        // Mark the answer before the check is set: one that falls due during a request is put off.
+        // Mark the answer before the check is set: a check that falls due during a request is put off.
         lock(&acquisition.life).state.asked(Asker::Release);
         shared.check(&acquisition, Some(line), place.remaining);
     }
@@ -71,7 +71,7 @@ pub(super) async fn replace(
     Some(released)
 }
 
-/// The first waiter waits for the answer: it must be told in every case, also if the release is dropped while it is under way.
+/// Tells the first waiter, which waits for the answer, in every case, also if the release is dropped while it is under way.
 struct Passing<'a> {
     acquisition: &'a Acquisition,
     /// Whether no answer has brought the lock or a place in the queue.

@@ -1,4 +1,4 @@
-//! Requests that repeat the one of a waiting acquisition: after the refresh interval, or after messages may have been missed.
+//! Repeats the request of a waiting acquisition: after the refresh interval, or after messages may have been missed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +26,7 @@ async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>, terms: Te
         && line.needs_subscription(shared.clock.now())
         && shared.store.pushes(&line.key)
     {
-        // The first waiter asks and subscribes itself.
+        // The first waiter sends its own request, and subscribes.
         lock(&acquisition.life).state.interrupted();
         return acquisition.wake();
     }

@@ -1,4 +1,4 @@
-//! Renewals of leases in batches, and what the log says of servers that do not renew.
+//! Renews leases in batches, and reports servers that do not renew to the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +70,8 @@ pub(super) async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
     while under_way.next().await.is_some() {}
 }
 
-/// Renews a batch. An unconfirmed renewal changes no deadline. Locks that are refused together may be so for one key of them, so
-/// their halves are renewed apart.
+/// Renews a batch. An unconfirmed renewal changes no deadline. A server may refuse a batch for one of its keys, so its halves are
+/// then renewed apart.
 async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
     let span = tracing::debug_span!(
         target: "lock_core",
@@ -80,7 +80,7 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
         outcome = tracing::field::Empty
     );
     async {
-        // A lock that was let go since the sweep may be kept until a certain time. An owner may use the lease by another guard.
+        // A lock that was let go since the sweep may be kept until a certain time. An owner may use the lease through another guard.
         let is_due =
             |due: &Due| due.acquisition.key.traits().has_owners || !due.acquisition.is_over();
         batch.retain(is_due);
@@ -184,13 +184,13 @@ async fn extend(shared: &Shared, batch: &[Due]) -> Vec<Result<bool, StoreError>>
 }
 
 impl Shared {
-    /// Whether another lock is on the server of this one.
+    /// Whether both locks are on one server.
     fn is_beside(&self, key: &LockKey) -> impl Fn(&LockKey) -> bool {
         let part = self.store.part_of(key);
         move |other| self.store.part_of(other) == part
     }
 
-    /// Renewals that were sent at `since` have failed, of this lock and of others on its server.
+    /// Notes that renewals of this lock and of others on its server, sent at `since`, have failed.
     pub(super) fn renewals_failed(&self, key: &Arc<LockKey>, since: Moment, error: &StoreError) {
         let (now, is_there) = (self.clock.now(), self.is_beside(key));
         let is_refused = matches!(error, StoreError::Misconfigured(_));
@@ -202,7 +202,7 @@ impl Shared {
         if !outages.failed(key, &is_there, since, now, false) {
             return;
         }
-        // Where the server is away, the other leases fail as well. A refusal may be of one key.
+        // If the server is away, the other leases fail as well. A refusal may concern only one key.
         let registry = lock(&self.registry);
         let on_server = registry
             .acquisitions
@@ -223,7 +223,7 @@ impl Shared {
         tracing::warn!(server, locks, lost_in_ms, %error, "leases could not be renewed: trying again");
     }
 
-    /// A waiter got no answer, and asks again.
+    /// Notes that a waiter got no answer, and asks again.
     pub(super) fn asked_in_vain(&self, key: &Arc<LockKey>, error: &StoreError) {
         let (now, is_there) = (self.clock.now(), self.is_beside(key));
         if self.outages.failed(key, is_there, now, now, true) {
@@ -233,19 +233,19 @@ impl Shared {
         }
     }
 
-    /// A lease of this lock is over.
+    /// Notes that a lease of this lock is over.
     pub(super) fn lease_lost(&self, key: &LockKey) {
         if self.outages.is_any() {
             self.outages.lost(self.is_beside(key));
         }
     }
 
-    /// The server of this lock has answered.
+    /// Notes that the server of this lock has answered.
     pub(super) fn answered(&self, key: &LockKey) {
         self.outages_end(self.is_beside(key));
     }
 
-    /// The servers of these locks answer again.
+    /// Notes that the servers of these locks answer again.
     pub(super) fn outages_end(&self, is_there: impl Fn(&LockKey) -> bool) {
         let now = self.clock.now();
         if self.outages.is_any() && self.outages.answered(is_there, now) {
@@ -253,7 +253,7 @@ impl Shared {
         }
     }
 
-    /// Tells the log of the outages that have ended. These leases are in doubt.
+    /// Tells the log which outages have ended. These leases are in doubt.
     pub(super) fn tell_ended(&self, in_doubt: &[Arc<LockKey>]) {
         let is_in_doubt = |key: &LockKey| in_doubt.iter().any(|it| self.is_beside(it)(key));
         for ended in self.outages.ended(is_in_doubt) {

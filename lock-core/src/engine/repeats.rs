@@ -1,4 +1,4 @@
-//! Releases that are repeated, since the server may not have heard of them.
+//! Repeats releases that the server may not have received.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use crate::base::owner::Owner;
 use crate::base::token::Token;
 use crate::store::{Renewal, Store};
 
-/// Releases again what is held at a server that has not heard of the release. It asks first, for many locks at once: mostly there
-/// are none.
+/// Releases the locks again that a server still holds because it has not received the release. First asks the server for many locks
+/// at once: mostly it holds none.
 pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
     let released = by_server_and_kind(&shared, released, |one| &one.key);
     for batch in released.iter().flat_map(|part| part.chunks(BATCH)) {
@@ -29,7 +29,7 @@ pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
             owner: one.owner.as_ref().map(Owner::as_str),
         });
         let asked: Vec<_> = asked.collect();
-        // After the next reconnect it is asked again.
+        // After the next reconnect the server is asked again.
         let held = shared.store.extend(&asked).await;
         for (one, _) in batch
             .iter()

@@ -152,7 +152,7 @@ impl Shared {
             acquisition.wake();
         }
         match acquisition.stalled_caller(now, limit)? {
-            // It cannot read the answer, or repeat its release: the sweeps find what it should have released.
+            // That caller cannot read the answer or repeat its release: the sweeps find what it should have released.
             Asker::Release => {
                 lock(&acquisition.life).state.stalled();
                 acquisition.wake();

@@ -20,7 +20,7 @@ use crate::face::handle::LockHandle;
 /// Maximum time that a call which fails spends on the release of what it has. The rest is released in the background.
 const GRACE: Duration = Duration::from_millis(100);
 
-/// Maximum locks of one request. It blocks all other clients of the server while it runs.
+/// Maximum locks of one request. The request blocks all other clients of the server while it runs.
 const MAX_LOCKS: usize = 64;
 
 /// Each of these keys once, in their order.
@@ -31,8 +31,8 @@ pub(crate) fn distinct<K: AsRef<str>>(keys: impl IntoIterator<Item = K>) -> Vec<
         .collect()
 }
 
-/// Acquires all of these locks of one manager, each of which is named once. The guards are in the order of the handles. The limit is
-/// for all of them together.
+/// Acquires all of these locks of one manager; each is named once. The guards are in the order of the handles. The limit is for all
+/// of them together.
 pub(crate) async fn acquire_all(
     locks: Vec<LockHandle>,
     owner: Option<Owner>,
@@ -60,7 +60,7 @@ pub(crate) async fn acquire_all(
     let started = wanted.started;
     let acquired = engine.run(wanted.acquire()).await;
     acquired.map_err(|error| match error {
-        // Not only for the last of them.
+        // The wait for all locks, not only for the last one.
         LockError::TimedOut { key, holder, .. } => LockError::TimedOut {
             key,
             waited: started.elapsed(),
@@ -92,7 +92,7 @@ pub(crate) async fn release_all(guards: &[LockGuard]) {
 /// One call for several locks.
 struct Wanted {
     locks: Vec<LockHandle>,
-    /// The places of the locks, by their names. Each program waits in this order, so no two of them wait for each other.
+    /// The places of the locks, by their names. Each program waits in this order, so no two programs wait for each other.
     order: Vec<usize>,
     owner: Option<Owner>,
     limit: Limit,
@@ -112,7 +112,7 @@ impl Wanted {
         // The last lock whose server has answered.
         let mut answered = None;
         let mut lost = None;
-        // Usually all are free: then this saves the round trips of the wait. It must not take longer than the whole wait.
+        // Usually all locks are free: one try then saves the round trips of the wait. It must not take longer than the whole wait.
         let gives_time = self.locks[0].unavailable_after().is_none();
         let is_worth_it = groups.len() < self.order.len();
         if is_worth_it && !self.locks.iter().any(LockHandle::is_used_here) {

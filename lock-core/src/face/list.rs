@@ -26,14 +26,14 @@ pub struct ListedLock {
 }
 
 impl ListedLock {
-    /// Its key, without the prefix. A [reentrant lock](crate::ReentrantLock) has no prefix, or one of its own, which is part of the key here.
+    /// The key, without the manager's prefix. The [prefix](crate::ReentrantLock::prefix) of a reentrant lock is part of the key here.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The name of its kind, as `lockctl ls` shows it: `exclusive`, `reentrant`, `semaphore` or `read-write`. The lock of an election is
-    /// `exclusive` here, as it is on the server.
+    /// The name of the kind, as `lockctl ls` shows it: `exclusive`, `reentrant`, `semaphore` or `read-write`. An election is an
+    /// `exclusive` lock, as on the server.
     #[must_use]
     pub fn kind(&self) -> &str {
         self.kind
@@ -56,7 +56,7 @@ impl LockList {
     /// # Errors
     ///
     /// [`Unavailable`](LockError::Unavailable) if the server does not answer: the next call reads the same page again.
-    /// [`InvalidConfig`](LockError::InvalidConfig) if the server's user has no right to `scan`. A lock to which it has no right is
+    /// [`InvalidConfig`](LockError::InvalidConfig) if the server's user has no right to `scan`. A lock that the user may not read is
     /// left out.
     ///
     /// # Cancel safety

@@ -172,16 +172,6 @@ impl ReentrantLock {
     }
 
     /// As [`Lock::label`](crate::Lock::label).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let order_id = 42;
-    /// let guard = locks.reentrant_lock(format!("order:{order_id}")).label("order").owner(&lock_core::Owner::new()).acquire().await?;
-    /// # let _ = guard; Ok(()) }
-    /// ```
     pub fn label(mut self, label: &'static str) -> Self {
         self.handle.label = label;
         self

@@ -14,7 +14,7 @@ use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
 
-/// The acquisitions of readers, or of a writer.
+/// The methods that acquire the lock for readers, or for a writer.
 macro_rules! side {
     (
         $(#[$acquires:meta])* $acquire:ident, $within:ident,
@@ -24,7 +24,7 @@ macro_rules! side {
         ///
         /// # Errors
         ///
-        /// As [`Lock::acquire`](crate::Lock::acquire). [`Deadlock`](LockError::Deadlock) inside one's own read or write.
+        /// As [`Lock::acquire`](crate::Lock::acquire). [`Deadlock`](LockError::Deadlock) inside the caller's own read or write.
         ///
         /// # Cancel safety
         ///
@@ -74,7 +74,7 @@ macro_rules! side {
         ///
         /// # Errors
         ///
-        /// As without a body, and [`Lost`](LockError::Lost).
+        /// As for an acquisition without a body, and [`Lost`](LockError::Lost).
         ///
         /// # Cancel safety
         ///
@@ -120,24 +120,24 @@ macro_rules! guard {
 
 /// A name that many readers, or one writer, can hold at a time, across all processes that use the same server.
 ///
-/// Use it if reads take long, or if there are many of them at a time: a read costs a round trip, as a write does. For short reads, and
-/// where most acquisitions write, a [`Lock`](crate::Lock) is simpler and faster.
+/// Use it if reads take long, or if there are many at a time: a read costs a round trip, like a write. If reads are short, or if most
+/// acquisitions write, a [`Lock`](crate::Lock) is simpler and faster.
 ///
 /// The lock is fair: readers and writers are served in FIFO order, over all processes. A writer waits for the readers before it, and
-/// the readers behind it wait for the writer; those that wait one after the other are served together.
+/// the readers behind it wait for the writer. Readers that wait directly behind each other are served together.
 ///
 /// # Fencing tokens
 ///
-/// The [tokens](LockGuard::fencing_token) order the holds that exclude each other: a writer has a larger one than all holders before it.
-/// The readers of one phase, between two writers, share one token.
+/// The [tokens](LockGuard::fencing_token) order the holds that exclude each other: a writer has a larger token than all holders before
+/// it. The readers of one phase, between two writers, share one token.
 ///
 /// # Common mistakes
 ///
-/// - A read inside one's own read: as soon as a writer waits between the two, each waits for the other. Inside
+/// - A read inside the caller's own read: as soon as a writer waits between the two, each waits for the other. Inside
 ///   [`with_read`](Self::with_read), and inside a function under `#[distributed_lock]`, it fails at once with
 ///   [`Deadlock`](LockError::Deadlock). Pass the guard on.
-/// - A write inside one's own read waits for itself: use [`ReadGuard::try_upgrade`].
-/// - Reader and writer must be the same handle type: a [`Lock`](crate::Lock) with the same key is refused
+/// - A write inside the caller's own read waits for itself: use [`ReadGuard::try_upgrade`].
+/// - Readers and writers must use the same type of handle: a [`Lock`](crate::Lock) with the same key is refused
 ///   ([`NotALock`](LockError::NotALock)).
 ///
 /// Not over a quorum.
@@ -259,9 +259,9 @@ impl RwLock {
     }
 }
 
-/// Proof that a read-write lock is held for reading: a [`LockGuard`], beside those of other readers.
+/// Proof that a read-write lock is held for reading: a [`LockGuard`], beside the guards of other readers.
 ///
-/// Its [fencing token](LockGuard::fencing_token) is that of all readers of this phase, larger than that of the writer before them.
+/// All readers of this phase share its [fencing token](LockGuard::fencing_token), which is larger than the token of the writer before.
 #[must_use = "the lock is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
@@ -271,7 +271,7 @@ guard!(ReadGuard);
 
 /// Proof that a read-write lock is held for writing: a [`LockGuard`] that excludes all others.
 ///
-/// Its [fencing token](LockGuard::fencing_token) is larger than those of all holders before it.
+/// Its [fencing token](LockGuard::fencing_token) is larger than the tokens of all holders before it.
 #[must_use = "the lock is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
@@ -280,11 +280,11 @@ pub struct WriteGuard(LockGuard);
 guard!(WriteGuard);
 
 impl ReadGuard {
-    /// Becomes the writer, if this is the only reader and there are no waiters. Never waits: two readers that wait for each other's end would
-    /// wait for ever. Gives the reader back otherwise, also if the server does not answer or the lock is lost.
+    /// Becomes the writer, if this is the only reader and there are no waiters. Otherwise gives the reader back, also if the server does
+    /// not answer or the lock is lost. Never waits: two readers that wait for each other's end would wait for ever.
     ///
-    /// If the server did not answer, it may have made this the writer all the same: then others wait until the reader is released, and a
-    /// second call finds it.
+    /// If the server did not answer, this may be the writer all the same: others then wait until the reader is released, and a second
+    /// call finds that out.
     ///
     /// # Errors
     ///
@@ -318,8 +318,8 @@ impl ReadGuard {
 }
 
 impl WriteGuard {
-    /// Becomes a reader, without a moment in which another writer could hold the lock. The readers that wait, up to the next writer, read
-    /// at once. The fencing token stays the same.
+    /// Becomes a reader. At no moment can another writer hold the lock. The readers that wait before the next writer get the lock at
+    /// once. The fencing token stays the same.
     ///
     /// # Errors
     ///

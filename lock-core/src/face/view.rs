@@ -123,7 +123,7 @@ impl LockView {
         self.hold.cancellation(self.engine.shared.clock.now())
     }
 
-    /// What the server knows this hold by, for a simulation.
+    /// The token of this hold on the server, for a simulation.
     #[cfg(lock_sim)]
     #[doc(hidden)]
     #[must_use]
@@ -139,8 +139,7 @@ impl LockView {
         }
     }
 
-    /// The permits that this hold keeps from the request for as long as it lasts: 0 for another lock, and for one that its owner enters
-    /// again.
+    /// The permits that this hold keeps from the request while it lasts: 0 for another lock, and for a lock that its owner enters again.
     pub(crate) fn kept_from(&self, engine: &Arc<Engine>, request: &LockRequest) -> u32 {
         let held = &self.hold.request;
         let enters_again = request.key.traits().has_owners && request.owner == held.owner;

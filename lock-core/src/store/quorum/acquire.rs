@@ -19,7 +19,7 @@ use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 const SPLITS: u32 = 3;
 
 /// Maximum pause of a waiter after a split vote.
-const SPLIT_PAUSE: Duration = Duration::from_millis(40);
+const PAUSE: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
     pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
@@ -62,12 +62,9 @@ impl QuorumStore {
                     holder,
                     is_foreign,
                 } => wait_or_leave(attempt.mode, left, holder, is_foreign),
-                Verdict::Split => wait_or_leave(
-                    attempt.mode,
-                    SPLIT_PAUSE.mul_f64(fastrand::f64()),
-                    None,
-                    false,
-                ),
+                Verdict::Split => {
+                    wait_or_leave(attempt.mode, PAUSE.mul_f64(fastrand::f64()), None, false)
+                }
                 Verdict::Foreign { kind } => Answer::Foreign { kind },
             });
         }

@@ -38,12 +38,12 @@ impl Member {
         lock(&self.admission.state).wait_left(now)
     }
 
-    /// The node has lost its data, or may be another server.
+    /// Notes that the node has lost its data, or may be another server.
     pub(super) fn is_unknown(&self) {
         lock(&self.admission.state).vetted = None;
     }
 
-    /// `None` if the node has to be vetted first. From now on its address is looked at: `watch` is called where no task does so.
+    /// `None` if the node has to be vetted first. From now on its address is looked at: calls `watch` if no task does so yet.
     fn admitted(
         &self,
         fresh_for: Duration,
@@ -72,9 +72,9 @@ impl Member {
 }
 
 impl Members {
-    /// A vote, or a renewal, counts if the address was looked at less than this time before it was sent. Another server that was
-    /// behind the address since then votes only after the wait, when each lock of a ttl of at most half of the wait has ended. A
-    /// part is left for clocks that do not run alike.
+    /// A vote, or a renewal, counts if the address was looked at less than this time before it was sent. Another server that came
+    /// behind the address since then votes only after the wait, when each lock has ended: its ttl is at most half of the wait. A
+    /// margin is left for clocks that run at different speeds.
     fn fresh_for(&self) -> Duration {
         self.wait * 12 / 25
     }
@@ -98,8 +98,8 @@ impl Members {
         self.limit * 3
     }
 
-    /// Waits for the vetting of the connection. The vetting runs by itself: the caller may have its majority, and
-    /// leave, long before.
+    /// Waits for the vetting of the connection. The vetting runs in its own task, because the caller may have its majority, and leave,
+    /// long before.
     pub(super) async fn vetted(self: &Arc<Self>, node: &Arc<Member>) -> Result<(), StoreError> {
         let over = node.admission.vetting_over.notified();
         tokio::pin!(over);
@@ -178,8 +178,8 @@ impl Members {
         }
     }
 
-    /// The run of the server behind a connection, and from when on the address of the node led to it. Loads the scripts as well: a
-    /// call that had to be repeated because its script is missing could arrive behind a later one.
+    /// The run of the server behind a connection, and the time since which the address of the node led to it. Loads the scripts as
+    /// well: a call that is repeated because its script is missing could arrive behind a later call.
     async fn identified(
         &self,
         node: &Member,
@@ -240,7 +240,7 @@ impl Members {
         }
     }
 
-    /// No other node may be on the same server, in another database. Each node says its run before it looks for others.
+    /// Checks that no other node is on the same server, in another database. Each node notes its run before it looks for others.
     fn is_alone(&self, node: &Member, generation: u64, run: &Run) -> Result<(), StoreError> {
         lock(&node.admission.state).run_id = Some((generation, run.id.clone()));
         let has_it = |other: &Member| {
@@ -291,8 +291,8 @@ impl Members {
         self.minted.fetch_max(counter, Ordering::Relaxed);
     }
 
-    /// The node has no note. It gets one only after the note of another node was read, or all nodes have said that they are new:
-    /// else a client with a wrong list, or a wrong wait, could begin a second quorum on nodes that have lost their data.
+    /// Handles a node without a note. It gets a note only after the note of another node was read, or all nodes have said that they are
+    /// new. Otherwise a client with a wrong list or wait could begin a second quorum on nodes that have lost their data.
     async fn how_to_begin(&self, node: &Member, end: Instant) -> Result<Vetting<'_>, StoreError> {
         lock(&node.admission.state).note = Note::New(SystemClock.now());
         self.noted.notify_waiters();
@@ -314,7 +314,7 @@ impl Members {
             let missing = self.all.iter().zip(&notes);
             let missing = missing.filter(|(_, note)| !is_new(note));
             let missing: Vec<_> = missing.map(|(node, _)| node).collect();
-            // A node that is far away says so later. Its vetting ends in any case.
+            // A node that is far away says later that it is new. Its vetting ends in any case.
             let is_vetted = |node: &&Arc<Member>| node.admission.vetting.load(Ordering::SeqCst);
             let end = if missing.iter().any(is_vetted) {
                 end + self.limit * 2

@@ -1,4 +1,4 @@
-//! What is known of the server of a node: whether it may vote, and whether its address still leads to it. No I/O.
+//! Knowledge of the server of a node: whether it may vote, and whether its address still leads to it. No I/O.
 
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::store::StoreError;
 /// Pause after a look that proved nothing.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// What is known of the server of a node.
+/// The knowledge of the server of a node.
 #[derive(Default)]
 pub(super) struct Admission {
     pub(super) vetting: AtomicBool,
@@ -47,17 +47,17 @@ pub(super) struct Connection {
     pub(super) votes: bool,
 }
 
-/// What a node said of its note.
+/// The answer of a node about its note.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Note {
     #[default]
     Unknown,
-    /// It had none at this time, or one of a quorum that has not begun.
+    /// At this time it had no note, or the note of a quorum that has not begun.
     New(Moment),
     Read,
 }
 
-/// What is known of the address of a node.
+/// The knowledge of the address of a node.
 #[derive(Debug, Default)]
 pub(super) struct Looks {
     /// The beginning of the last look that found the known server, by a clock that counts suspended time.
@@ -90,7 +90,7 @@ impl AdmissionState {
 }
 
 impl Looks {
-    /// From this time on, the address led to the known server.
+    /// Notes that from this time on the address led to the known server.
     pub(super) fn seen(&mut self, at: Moment, wait: Duration) {
         self.seen_at = Some(at);
         let age = at.until(SystemClock.now());
@@ -102,7 +102,7 @@ impl Looks {
         self.seen_at.is_some_and(|at| at.until(now) < fresh_for)
     }
 
-    /// The server is asked for a vote, or a renewal. Returns whether a task has to begin to look.
+    /// Notes that the server is asked for a vote, or a renewal. Returns whether a task has to begin to look.
     pub(super) fn is_used(&mut self, now: Moment) -> bool {
         self.used_at = Some(now);
         !std::mem::replace(&mut self.watched, true)
@@ -115,14 +115,14 @@ impl Looks {
             .then(|| self.look_at.unwrap_or_else(Instant::now))
     }
 
-    /// A look that began at this time is over. If it proved nothing, the next one comes after a pause.
+    /// Notes that a look that began at this time is over. If it proved nothing, the next look comes after a pause.
     pub(super) fn is_over(&mut self, began: Instant) {
         if self.look_at.is_none_or(|at| at <= began) {
             self.look_at = Some(began + LOOK_PAUSE);
         }
     }
 
-    /// A look has proved nothing. Returns whether to warn the user.
+    /// Notes that a look has proved nothing. Returns whether to warn the user.
     pub(super) fn warns(&mut self, wait: Duration, now: Moment) -> bool {
         !self.is_fresh(wait / 2, now) && !std::mem::replace(&mut self.warned, true)
     }

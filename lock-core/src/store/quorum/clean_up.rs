@@ -1,9 +1,9 @@
-//! Removal of what a token that was given up may have left on the nodes: one set for each node.
+//! Removes the votes that an abandoned token may have left on the nodes: one set for each node.
 //!
-//! A release, or an undo, is sent to every node that was asked for the token. A node that does not confirm it gets it again, until it
-//! does, or until the vote has ended there by itself. An answer confirms it on the connection of the vote, since a vote on that
-//! connection was carried out before. On another connection it does so [a second](LATE) after the connection of the vote has ended,
-//! since that vote may arrive a little later. Nothing is sent while a later attempt goes on with the token: that attempt cleans up.
+//! A release, or an undo, is sent to every node that was asked for the token. It is repeated until the node confirms it, or until the
+//! vote has ended there by itself. On the connection of the vote any answer confirms the clean-up, because the node has carried out
+//! the vote before. On another connection an answer confirms it from [a second](LATE) after the connection of the vote has ended,
+//! because that vote may arrive a little later. Nothing is sent while a later attempt goes on with the token: that attempt cleans up.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -24,12 +24,12 @@ use crate::store::Attempt;
 /// Pause before a clean-up is repeated: the first one, and the maximum.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(10), LATE);
 
-/// What a pass of the clean-up of one node came to.
+/// The outcome of one pass over the clean-ups of a node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Pass {
     /// Nothing is left.
     Over,
-    /// Some of what is left was removed.
+    /// Some of the clean-ups were confirmed.
     Removed,
     Nothing,
 }
@@ -44,7 +44,7 @@ impl Pass {
     }
 }
 
-/// A token that is given up.
+/// A token that the client gives up.
 pub(super) struct GivenUp {
     members: Arc<Members>,
     ballot: Arc<Ballot>,

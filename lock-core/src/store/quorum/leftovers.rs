@@ -1,4 +1,4 @@
-//! What tokens that were given up may have left on a node, and the count of the clean-ups under way. No I/O.
+//! The votes that abandoned tokens may have left on a node, and the count of the clean-ups under way. No I/O.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::ballot::Ballot;
 use crate::base::token::Token;
 use crate::store::StoreError;
 
-/// Maximum delay of a request on a broken connection: after this time it is not carried out any more.
+/// Maximum delay of a request on a broken connection: after this time the server does not carry it out any more.
 pub(super) const LATE: Duration = Duration::from_secs(1);
 
 /// Maximum clean-ups that are sent at once.
@@ -26,7 +26,7 @@ const MAX_CLEAN_UPS: usize = 16_384;
 #[derive(Default)]
 pub(super) struct Leftovers {
     entries: HashMap<u64, Leftover>,
-    /// Whether a task sends them.
+    /// Whether a task sends the clean-ups.
     running: bool,
 }
 
@@ -35,16 +35,16 @@ pub(super) struct Leftover {
     token: Token,
     /// The end of the vote, if the node has it.
     end: Instant,
-    /// The connection that the vote was sent on.
+    /// The connection on which the vote was sent.
     sent_on: u64,
-    /// When it was found to have ended.
+    /// When that connection was found to have ended.
     ended_at: Option<Instant>,
     /// Whether the node has answered on another connection.
     answered: bool,
 }
 
 impl Leftovers {
-    /// Returns whether a task has to begin to send them.
+    /// Returns whether a task has to begin to send the clean-ups.
     pub(super) fn add(&mut self, leftover: Leftover) -> bool {
         if self.entries.len() >= MAX_CLEAN_UPS {
             return false;
@@ -53,7 +53,7 @@ impl Leftovers {
         !std::mem::replace(&mut self.running, true)
     }
 
-    /// What is to be sent now on this connection. `None` if nothing is left: the task ends.
+    /// The clean-ups to send now on this connection. `None` if no clean-up is left: the task ends.
     pub(super) fn due(
         &mut self,
         connection: Option<u64>,
@@ -134,7 +134,7 @@ pub(super) struct UnderWay {
     over: Notify,
 }
 
-/// One of them.
+/// A clean-up under way.
 pub(super) struct Busy(Arc<UnderWay>);
 
 impl UnderWay {
@@ -143,7 +143,7 @@ impl UnderWay {
         Busy(Arc::clone(self))
     }
 
-    /// Waits until there is none.
+    /// Waits until no clean-up is under way.
     pub(super) async fn until_over(&self) {
         loop {
             let over = self.over.notified();

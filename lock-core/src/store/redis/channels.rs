@@ -16,7 +16,7 @@ use crate::base::sync::{lock, when_unlocked};
 use crate::store::{Events, StoreError};
 
 /// Maximum subscriptions of one batch, so that other requests of the connection come in between.
-const MAX_CHANNELS: usize = 256;
+const BATCH: usize = 256;
 
 /// The message that Redisson publishes when a lock is free, and our scripts for whatever they announce.
 const UNLOCKED: &str = "0";
@@ -224,7 +224,7 @@ impl Channels {
         if self.generation != Some(generation) {
             return batch;
         }
-        for name in self.changed.drain(..self.changed.len().min(MAX_CHANNELS)) {
+        for name in self.changed.drain(..self.changed.len().min(BATCH)) {
             let Some(channel) = self.known.get_mut(&name) else {
                 continue;
             };
@@ -533,15 +533,7 @@ mod tests {
                 channels.subscribed(ON, &name);
             }
         }
-        assert_eq!(
-            pieces,
-            [
-                MAX_CHANNELS,
-                MAX_CHANNELS,
-                MAX_CHANNELS,
-                1000 - 3 * MAX_CHANNELS
-            ]
-        );
+        assert_eq!(pieces, [BATCH, BATCH, BATCH, 1000 - 3 * BATCH]);
     }
 
     #[test]

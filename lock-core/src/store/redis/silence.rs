@@ -32,7 +32,7 @@ struct Inner {
     greeting: OnceCell<Box<[u8]>>,
 }
 
-/// A request without a caller, whose answer is counted however late it is. One at a time.
+/// A request without a caller. Its answer counts however late it comes. There is one at a time.
 pub(super) struct Probe(Arc<Inner>);
 
 impl Drop for Probe {
@@ -61,7 +61,7 @@ impl Silence {
         self.0.origin.elapsed().as_micros() as u64
     }
 
-    /// Something was sent.
+    /// Notes that something was sent.
     pub(super) fn asked(&self) {
         let since = self.0.since.load(Ordering::Relaxed);
         if !since.is_multiple_of(2) {
@@ -92,7 +92,7 @@ impl Silence {
         if Duration::from_micros(now) < limit {
             return Duration::ZERO;
         }
-        // The request is asked for since the last answer: a repetition does not begin the silence anew.
+        // A repeated request does not begin the silence anew: it counts from the first request after the last answer.
         let since = self.0.since.fetch_and(!1, Ordering::Relaxed) / 2;
         Duration::from_micros(now.saturating_sub(since))
     }
