@@ -22,7 +22,7 @@ use crate::store::{Attempt, Mode};
 pub(super) enum Polled {
     Wait,
     Ask,
-    /// It holds the lock.
+    /// The waiter holds the lock.
     Held(Granted),
     /// The grant came later than its lease lasts.
     TooLate,
@@ -30,10 +30,10 @@ pub(super) enum Polled {
     Over,
 }
 
-/// Asks for a lock, and holds it. It waits by itself: for its waiter, which it wakes. Where the waiters of a process form a line,
-/// it asks for the first of them, and holds the lock for them one after the other.
+/// Asks for a lock, and holds it. An acquisition serves one waiter, and wakes it. If the waiters of a process form a line, it asks
+/// for the first of them, and holds the lock for them one after the other.
 ///
-/// The engine registers it before the first request is sent, so that it can clean up whatever the request leaves on the server.
+/// The engine registers it before the first request is sent, so that the engine can clean up whatever the request leaves.
 #[derive(Debug)]
 pub(crate) struct Acquisition {
     /// The number from which its token is made.
@@ -41,7 +41,7 @@ pub(crate) struct Acquisition {
     pub(crate) key: Arc<LockKey>,
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) explicit_owner: Option<Owner>,
-    /// What it asks for.
+    /// The share of the lock that it asks for.
     share: Share,
     lease: OnceLock<LeaseOf>,
     pub(super) life: Mutex<Life>,
@@ -76,7 +76,7 @@ enum LeaseOf {
 pub(crate) struct OutstandingScript<'a>(&'a Acquisition);
 
 impl OutstandingScript<'_> {
-    /// The server has answered: the script has run, or never will.
+    /// Notes that the server has answered: the script has run, or never will.
     pub(crate) fn answered(self) {
         lock(&self.0.life).state.script_answered();
     }
@@ -102,7 +102,7 @@ impl Acquisition {
         }
     }
 
-    /// The same, for this share of the lock.
+    /// The same acquisition, for this share of the lock.
     pub(super) fn of(mut self, share: Share) -> Self {
         self.share = share;
         self
@@ -157,7 +157,7 @@ impl Acquisition {
         self.lease().is_none_or(Lease::is_over)
     }
 
-    /// Waits for this hold from now on: its waiter is woken, and reads the answers.
+    /// Serves this hold from now on: its waiter is woken, and reads the answers.
     pub(super) fn serve(&self, hold: &Arc<Hold>) {
         lock(&self.life).hold = Some(Arc::clone(hold));
     }
@@ -169,8 +169,8 @@ impl Acquisition {
         }
     }
 
-    /// The manager acquires nothing any more. Returns whether it waited: it waits no more, and a request that is under way may still
-    /// take effect.
+    /// Ends the wait, because the manager acquires nothing any more. Returns whether the acquisition waited. A request under way may
+    /// still take effect.
     pub(super) fn shut_down(&self) -> bool {
         self.wake();
         let mut life = lock(&self.life);
@@ -182,8 +182,8 @@ impl Acquisition {
         waits
     }
 
-    /// The waiter with this hold runs. A grant is taken in one step, so that either the state or the lease sees a revocation.
-    /// `owners` has a lease of the same owner in this process.
+    /// The next step of the waiter with this hold, which runs. Takes a grant in one step, so that either the state or the lease sees a
+    /// revocation. `owners` has a lease of the same owner in this process.
     pub(super) fn polled(
         self: &Arc<Self>,
         now: Moment,
@@ -216,8 +216,8 @@ impl Acquisition {
         }
     }
 
-    /// The request of this waiter has ended, or it does not make one. A waiter that was passed over may not end the request of the
-    /// next one.
+    /// Notes that this waiter's request has ended, or that it makes none. A waiter that was passed over must not end the request of
+    /// the next waiter.
     pub(super) fn asked_for(&self, hold: &Arc<Hold>) {
         let mut life = lock(&self.life);
         if life.serves(hold) {
@@ -225,7 +225,7 @@ impl Acquisition {
         }
     }
 
-    /// The limit of the waiter with this hold has ended: one more request finds out whether the lock is free.
+    /// Has one more request find out whether the lock is free, because the limit of the waiter with this hold has ended.
     pub(super) fn ask_once_more(&self, hold: &Arc<Hold>) {
         let mut life = lock(&self.life);
         if life.serves(hold) {
@@ -243,7 +243,7 @@ impl Acquisition {
         life.state.stalled_caller(now, limit, unheeding)
     }
 
-    /// Local hand-over: the waiter has the lock before it runs. Returns false if it has left.
+    /// Hands the lock over locally: the waiter has it before it runs. Returns false if the waiter has left.
     pub(super) fn hand_to(self: &Arc<Self>, now: Moment, hold: &Arc<Hold>, fence: u64) -> bool {
         let mut life = lock(&self.life);
         let begun = hold.begin(now, self, fence);
@@ -254,8 +254,8 @@ impl Acquisition {
         begun
     }
 
-    /// A renewal is due. Returns whether the caller for which the lease is has not run since: a waiter to which it was handed, or a call
-    /// for several locks, which is woken for that.
+    /// Called when a renewal is due. Returns whether the lease's caller has not run since the last one: a waiter to which the lease was
+    /// handed, or a call for several locks, which is woken now.
     pub(super) fn is_untaken(&self) -> bool {
         let mut life = lock(&self.life);
         if let Some(lease) = self.lease()
@@ -291,12 +291,12 @@ impl Acquisition {
         }
     }
 
-    /// The permits that it asks for.
+    /// The permits that the acquisition asks for.
     pub(super) fn weight(&self) -> u32 {
         self.share.weight
     }
 
-    /// The call to which the guard belongs that has the lease now, if its caller has taken it.
+    /// The call whose guard has the lease now, if the caller has taken the guard.
     pub(super) fn held_at(&self) -> Option<Place> {
         let life = lock(&self.life);
         let hold = life.hold.as_ref().filter(|hold| hold.is_taken())?;
@@ -321,8 +321,8 @@ impl Acquisition {
         }
     }
 
-    /// The finding of a sweep of the leases. A lost lock is released after its holder has learned of the loss: after a release at
-    /// once, the next holder would start while the tasks that await `lost()` have yet to run.
+    /// The finding of a sweep of the leases. A lost lock is released only after its holder has learned of the loss. If it were released
+    /// at once, the next holder would start before the tasks that await `lost()` run.
     pub(super) fn swept(&self, now: Moment) -> Swept {
         let Some(lease) = self.lease() else {
             return Swept::Nothing;
@@ -356,7 +356,7 @@ impl Acquisition {
         Swept::Lost { clean_up_at }
     }
 
-    /// One request for a lease on these terms, with `reserve` fencing tokens beside the first.
+    /// A request for a lease on these terms, with `reserve` fencing tokens beside the first.
     pub(super) fn attempt<'a>(
         &'a self,
         token: &'a Token,
@@ -378,12 +378,12 @@ impl Acquisition {
         }
     }
 
-    /// The owner that the server counts it for, if the owner spans several acquisitions.
+    /// The owner for which the server counts the acquisition, if the owner spans several acquisitions.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.explicit_owner.as_ref().map(Owner::as_str)
     }
 
-    /// The number of the hold that has its lease, as its server must know it. 0 where other holds may have the same lease.
+    /// The number of the hold that has the lease, as the server must know it. 0 if other holds may have the same lease.
     pub(super) fn number(&self) -> u64 {
         let hold = lock(&self.life).hold.clone();
         // A line passes its lease on, with other numbers.

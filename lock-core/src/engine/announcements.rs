@@ -1,7 +1,7 @@
-//! Something beside a lock that is announced when it changes: its clients are woken, and read it again.
+//! Announced values: when a value beside a lock changes, the server announces it, and its clients are woken and read it again.
 //!
-//! An announcement says only that there is something new, so one that is lost, or comes twice, does no harm: it is also read after each
-//! interruption, and from time to time.
+//! An announcement says only that there is something new. A lost or repeated one does no harm, because the clients also read after
+//! each interruption, and from time to time.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -46,7 +46,7 @@ pub(crate) struct Announcements {
     what: Announced,
     subscription: Option<Subscription>,
     subscribe_at: Moment,
-    /// When the read began that was seen last, which other waiters may have made, and how old the next one may be.
+    /// When the last read began, which another waiter may have made, and how old the next one may be.
     read_at: Option<Moment>,
     slack: Duration,
     /// The error of the last read, if it failed.
@@ -67,7 +67,7 @@ impl Announcements {
         }
     }
 
-    /// The error of reads that have not answered in the time given: `seen` tells whether one has.
+    /// The error if reads were not answered in time. `seen` tells whether one was answered.
     pub(crate) fn no_answer(self, seen: bool) -> Option<LockError> {
         match self.trouble {
             Some(error) => Some(error.into_lock_error()),
@@ -75,7 +75,7 @@ impl Announcements {
         }
     }
 
-    /// Reads who leads the election. A server that does not answer is asked again for this long; `None` for no limit.
+    /// Reads the leader of the election. A server that does not answer is asked again for this long; `None` for no limit.
     pub(crate) async fn leader(
         &mut self,
         patience: Option<Duration>,
@@ -127,7 +127,7 @@ impl Announcements {
         }
     }
 
-    /// Before each read: it must not miss an announcement that comes after it.
+    /// Called before each read, so that no announcement after the read is missed.
     async fn ready(&mut self) -> Result<(), LockError> {
         self.shared.check_open()?;
         self.subscribe().await;
@@ -164,13 +164,13 @@ impl Announcements {
                     self.subscribe_at = now + SUBSCRIBE_AGAIN;
                     self.subscription = subscription;
                 }
-                // Tried again with the next read.
+                // The next read tries again.
                 Err(error) => tracing::debug!(%error, "could not subscribe"),
             }
         }
     }
 
-    /// Waits for an announcement, at most this long since the last read. Where none arrive, it waits for one poll interval.
+    /// Waits for an announcement, at most this long since the last read. If none arrive, waits for one poll interval.
     pub(crate) async fn news(&mut self, most: Duration, poll: Duration) {
         let most = if self.subscription.is_some() {
             most

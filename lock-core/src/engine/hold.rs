@@ -44,11 +44,11 @@ pub(crate) struct LockRequest {
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) owner: Option<Owner>,
     pub(crate) share: Share,
-    /// Its server has answered an earlier request of the same call.
+    /// Whether its server has answered an earlier request of the same call.
     pub(crate) is_answered: bool,
-    /// The call that asked for it.
+    /// The place of the call.
     pub(crate) place: Place,
-    /// What stands for the key in metrics; empty for none.
+    /// The label that stands for the key in metrics; empty for none.
     pub(crate) label: &'static str,
     pub(crate) observed: Observers,
 }
@@ -84,13 +84,13 @@ impl LockRequest {
 }
 
 const PENDING: u8 = 0;
-/// It has begun, and its waiter has not run since.
+/// The hold has begun, and its waiter has not run since.
 const HANDED: u8 = 1;
 pub(super) const HELD: u8 = 2;
-/// It has ended before its waiter knew that it had begun.
+/// The hold has ended before its waiter knew that it had begun.
 const UNTAKEN: u8 = 3;
 const RELEASED: u8 = 4;
-/// The codes of the reasons follow.
+/// The codes of the reasons of a loss follow this one.
 pub(super) const LOST: u8 = 5;
 
 /// The observer was told that a client has the lock.
@@ -99,7 +99,7 @@ const BEGUN: u8 = 1;
 const ENDED: u8 = 2;
 
 const WHOLE: u8 = 0;
-/// The call for all of them has not run since it was asked to.
+/// The call for all of the locks has not run since it was asked to run.
 const SILENT: u8 = 1;
 const RUNS: u8 = 2;
 
@@ -116,13 +116,13 @@ pub(crate) struct Hold {
     phase: AtomicU8,
     /// What the observer was told: `BEGUN`, `ENDED`, or both.
     told: AtomicU8,
-    /// `WHOLE`, or one of several, not all of which are held yet: it is not kept for a minimum time, and is renewed only if the call
-    /// for all of them runs.
+    /// `WHOLE`, or the state of one of several holds that have not all begun: it is not kept for a minimum time, and is renewed only if
+    /// the call for all of them runs.
     part: AtomicU8,
     begun: AtomicU64,
     fence: AtomicU64,
     acquisition: OnceLock<Arc<Acquisition>>,
-    /// Made for the first who works under this hold and wants to be told of its end.
+    /// Made when the first task asks for a token that is cancelled at the end of the hold.
     #[cfg(feature = "tokio-util")]
     cancellation: OnceLock<CancellationToken>,
     /// Wakes the task that waits for this hold.
@@ -149,7 +149,7 @@ impl Hold {
     pub(crate) fn begin(&self, now: Moment, acquisition: &Arc<Acquisition>, fence: u64) -> bool {
         self.fence.store(fence, Ordering::Relaxed);
         self.begun.store(now.0, Ordering::Relaxed);
-        // Set before the phase, which makes it visible.
+        // Set it before the phase, which makes it visible.
         self.acquisition.set(Arc::clone(acquisition)).is_ok() && self.step(PENDING, HANDED)
     }
 
@@ -158,7 +158,7 @@ impl Hold {
         self.acquisition.get()
     }
 
-    /// Its lease, once it has begun.
+    /// The lease, once the hold has begun.
     pub(crate) fn lease(&self) -> Option<&Lease> {
         self.acquisition.get()?.lease()
     }
@@ -167,12 +167,12 @@ impl Hold {
         FencingToken::new(self.fence.load(Ordering::Relaxed))
     }
 
-    /// The hold has another fencing token from now on.
+    /// Gives the hold another fencing token.
     pub(super) fn renumber(&self, fence: u64) {
         self.fence.store(fence, Ordering::Relaxed);
     }
 
-    /// The status that was last seen.
+    /// The last known status.
     pub(crate) fn phase(&self) -> Status {
         match self.phase.load(Ordering::SeqCst) {
             PENDING => Status::Pending,
@@ -235,7 +235,7 @@ impl Hold {
         self.observe_end(|| at, HoldEnd::Lost(reason));
     }
 
-    /// A client has the lock: the observer is told, and also of the end, if that came first.
+    /// Tells the observer that a client has the lock, and also of the end, if that came first.
     pub(super) fn observe_begin(
         &self,
         now: impl FnOnce() -> Moment,
@@ -254,7 +254,7 @@ impl Hold {
         }
     }
 
-    /// The hold has ended: the observer is told, once. A loss goes before the release of its guard.
+    /// Tells the observer, once, that the hold has ended. A loss takes precedence over the release of its guard.
     pub(super) fn observe_end(&self, at: impl FnOnce() -> Moment, ended: HoldEnd) {
         let ended = match self.phase() {
             Status::Lost(reason) => HoldEnd::Lost(reason),
@@ -309,7 +309,7 @@ impl Hold {
         lease.map_or(Moment::NEVER, Lease::due).min(self.cap())
     }
 
-    /// Releases the hold. Returns the status before; only a held one changes.
+    /// Releases the hold. Returns the status before. Only a hold that is held changes.
     pub(crate) fn release(&self, now: Moment) -> Status {
         let before = self.status(now);
         if before == Status::Held && !(self.step(HELD, RELEASED) || self.step(HANDED, UNTAKEN)) {
@@ -320,7 +320,7 @@ impl Hold {
         before
     }
 
-    /// The hold is over: the work under it is told.
+    /// Tells the work under the hold that it is over.
     #[cfg(feature = "tokio-util")]
     fn cancel(&self) {
         // Either this thread sees the token, or its maker sees that the hold is over.
@@ -338,7 +338,7 @@ impl Hold {
         if self.status(now) != Status::Held {
             token.cancel();
         }
-        // A user who cancels it stops the own work only.
+        // A user who cancels a child stops only the work that uses it.
         token.child_token()
     }
 
@@ -357,18 +357,18 @@ impl Hold {
         self.phase.load(Ordering::SeqCst) == HELD
     }
 
-    /// It is one of several, not all of which are held yet; or all are.
+    /// Notes whether this is one of several holds that have not all begun.
     pub(crate) fn set_part(&self, is_part: bool) {
         let part = if is_part { SILENT } else { WHOLE };
         self.part.store(part, Ordering::SeqCst);
     }
 
-    /// A watcher was woken, and runs. Returns whether a renewal waits for that.
+    /// Notes that a woken watcher runs. Returns whether a renewal waits for that.
     pub(crate) fn watcher_runs(&self) -> bool {
         self.changes_part(SILENT, RUNS)
     }
 
-    /// A renewal is due. Returns whether it has to wait until the call for all of them has run.
+    /// Called when a renewal is due. Returns whether it has to wait until the call for all of the locks has run.
     pub(super) fn awaits_call(&self) -> bool {
         self.part.load(Ordering::SeqCst) != WHOLE && !self.changes_part(RUNS, SILENT)
     }

@@ -11,7 +11,7 @@ use super::shared::Shared;
 use crate::base::token::Token;
 use crate::store::{Released, Store, StoreError};
 
-/// A hold has begun. The leader of an election is announced with its first renewal, which is due at once.
+/// Called when a hold has begun. The leader of an election is announced with its first renewal, which is due at once.
 pub(super) fn begin(shared: &Shared, hold: &Hold) {
     if hold.request.key.traits().is_led
         && let Some(lease) = hold.lease()
@@ -22,7 +22,7 @@ pub(super) fn begin(shared: &Shared, hold: &Hold) {
     }
 }
 
-/// Writes their records. What fails is done again with the next renewal.
+/// Writes the records of these leaders. The next renewal repeats a write that failed.
 pub(super) async fn announce(shared: &Shared, leaders: &[Arc<Acquisition>]) {
     let announcing = leaders.iter().map(async |leader| {
         let (token, term) = (shared.token(leader), leader.number());
@@ -42,7 +42,7 @@ pub(super) async fn announce(shared: &Shared, leaders: &[Arc<Acquisition>]) {
     join_all(announcing).await;
 }
 
-/// Releases the lock, then tells the observers of a leader that its term has ended: they would learn of it when the lease would have ended.
+/// Releases the lock, then tells the observers of a leader that its term has ended: else they learn it when the lease would have ended.
 pub(super) async fn release(
     shared: &Shared,
     leader: &Acquisition,

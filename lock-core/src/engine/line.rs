@@ -33,12 +33,12 @@ use crate::base::time::{Clock, Moment};
 use crate::store::Subscription;
 
 /// Numbers of fencing tokens that a line reserves at once: few for one waiter, more for many, and twice as many each time they
-/// ran out. The server grants fewer where its counter would run ahead of its clock.
+/// ran out. The server grants fewer if its counter would run ahead of its clock.
 const RESERVE_FOR_ONE: u64 = 7;
 const RESERVE_FOR_MANY: u64 = 63;
 const MAXIMUM_RESERVE: u64 = 1023;
 
-/// The longest turn while no process is known to wait: the message that one does may be lost, or refused (an ACL).
+/// The longest turn while no other process is known to wait: the message of a waiting process may be lost, or refused (an ACL).
 const LONGEST_TURN: Duration = Duration::from_secs(2);
 
 /// Limits of a turn while another process waits.
@@ -55,9 +55,9 @@ pub(super) struct Limits {
 pub(super) enum Step {
     /// The waiter holds the lock.
     Held {
-        /// Nothing else needs the line for now.
+        /// Whether nothing else needs the line for now.
         alone: bool,
-        /// It was handed over to the waiter.
+        /// Whether the lock was handed over to the waiter.
         handed_over: bool,
     },
     Wait,
@@ -79,11 +79,11 @@ pub(super) enum Step {
 /// The place of a waiter that has joined a line.
 #[derive(Debug)]
 pub(super) enum PlaceInLine {
-    /// It is the first, and this new acquisition asks for it.
+    /// The waiter is the first, and this new acquisition asks for it.
     Leads(Arc<Acquisition>),
-    /// It depends on the first waiter, for which this acquisition asks.
+    /// The waiter depends on the first one, for which this acquisition asks.
     Behind(Arc<Acquisition>),
-    /// It waits for a guard of this process, or for the first waiter, for which an acquisition is made at this moment.
+    /// The waiter waits for a guard of this process, or for the first waiter, whose acquisition is made at this moment.
     BehindHolder,
 }
 
@@ -104,25 +104,25 @@ struct LineState {
     /// Number of guards that had the holder's lease in this turn, and the start of the turn.
     handovers: u32,
     turn_started: Option<Moment>,
-    /// Another process waits for the lock that this line holds.
+    /// Whether another process waits for the lock that this line holds.
     contended: bool,
     /// Reserved tokens that the holder may still give out.
     reserve: Range<u64>,
     /// Number of tokens that were reserved with the last grant.
     last_reserve: u64,
-    /// The server answered the last request.
+    /// Whether the server answered the last request.
     answered: bool,
     subscription: Option<Subscription>,
     /// When to subscribe again, after a refusal or on a new connection.
     subscribe_at: Option<Moment>,
-    /// Whether other processes have the turn. `None` where the server keeps a queue.
+    /// Whether other processes have the turn. `None` if the server keeps a queue.
     yield_turn: Option<YieldTurn>,
     shut_down: bool,
 }
 
 /// Its waiters.
 impl Line {
-    /// A line of waiters. `yield_turn` is what is known of other processes that want the lock.
+    /// A line of waiters. `yield_turn` is the knowledge about other processes that want the lock.
     pub(super) fn new(key: Arc<LockKey>, yield_turn: Option<YieldTurn>) -> Arc<Self> {
         Self::with(key, |traits| LineState {
             yield_turn: yield_turn.or_else(|| (!traits.queues).then(YieldTurn::default)),
@@ -157,7 +157,7 @@ impl Line {
     ) -> PlaceInLine {
         let mut state = lock(&self.state);
         state.waiting.push_back(Arc::clone(hold));
-        // Where others wait, the thread that took away their acquisition makes the next one, and wakes the first of them.
+        // If others wait, the thread that took away their acquisition makes the next one, and wakes the first of them.
         if state.waiting.len() > 1 {
             return match &state.pending {
                 Some(pending) => PlaceInLine::Behind(Arc::clone(pending)),
@@ -200,8 +200,8 @@ impl Line {
         lock(&self.state).remove(hold)
     }
 
-    /// The first waiter does not run: one behind it takes its place, if there is one. It joins the line anew when it runs, because
-    /// its hold is not pending any more. Returns its hold, and the acquisition, if no other waiter needs it.
+    /// Passes over the first waiter, which does not run: a waiter behind it takes its place. The first one joins the line anew when it
+    /// runs, because its hold is not pending any more. Returns its hold, and the acquisition, if no other waiter needs it.
     pub(super) fn pass_over(
         &self,
         acquisition: &Arc<Acquisition>,
@@ -241,7 +241,7 @@ impl Line {
         held_at.is_in_task_of(hold.request.place).then_some(held_at)
     }
 
-    /// Number of waiters beside the one that asks. That one has a place on the server, or its answer is still to come.
+    /// Number of waiters beside the one that asks: that one has a place on the server, or its answer is still to come.
     pub(super) fn waiting_behind(&self) -> u64 {
         let state = lock(&self.state);
         let asks = match &state.pending {
@@ -297,8 +297,8 @@ impl Line {
         lock(&self.state).holder.clone()
     }
 
-    /// The client of an acquisition beside the line runs. Done in one step, so that two acquisitions of one owner that are granted
-    /// at the same moment share a lease.
+    /// The next step of a client beside the line. One step under the lock, so that two acquisitions of one owner that are granted at
+    /// the same moment share a lease.
     pub(super) fn polled_beside(
         &self,
         acquisition: &Arc<Acquisition>,
@@ -338,7 +338,7 @@ impl Line {
         }
         drop(life);
         let lease = acquisition.lease()?;
-        // The ttl that the guard asked for is not for the next one.
+        // The ttl of the ended guard is not the ttl of the next guard.
         if lease.is_extension_wanted() {
             return None;
         }
@@ -355,7 +355,7 @@ impl Line {
             if !terms.serve(request.terms) || !request.renew {
                 return None;
             }
-            // None is left where another acquisition has a place on the server for the first waiter.
+            // No token is left if another acquisition has a place on the server for the first waiter.
             let fence = state.reserve.next()?;
             let next = state.waiting.pop_front()?;
             if acquisition.hand_to(now, &next, fence) {
@@ -411,7 +411,7 @@ impl Line {
         }
     }
 
-    /// The acquisition has neither the lock nor a place in the queue any more.
+    /// Notes that the acquisition has neither the lock nor a place in the queue any more.
     pub(super) fn gone(&self, acquisition: &Arc<Acquisition>) {
         let mut state = lock(&self.state);
         // Other guards of the same owner may still have the lease.
@@ -426,7 +426,7 @@ impl Line {
         }
     }
 
-    /// Another process waits for the lock that this acquisition holds.
+    /// Notes that another process waits for the lock that this acquisition holds.
     pub(super) fn contended(&self, acquisition: &Arc<Acquisition>, now: Moment) {
         let mut state = lock(&self.state);
         if state.is_held_by(acquisition) && !state.contended {
@@ -438,7 +438,7 @@ impl Line {
     }
 }
 
-/// Announcements and turns, where the server keeps no queue.
+/// Announcements and turns, if the server keeps no queue.
 impl Line {
     /// Whether a message announces a release to this line.
     pub(super) fn is_told(&self) -> bool {
@@ -462,7 +462,7 @@ impl Line {
         state.subscription = subscription.filter(|_| !state.waiting.is_empty());
     }
 
-    /// A new connection exists, which may not have the subscription: the line subscribes again.
+    /// Handles a new connection. It may not have the subscription, so the line subscribes again.
     pub(super) fn reconnected(&self) {
         lock(&self.state).subscribe_at = Some(Moment(0));
     }
@@ -505,7 +505,7 @@ impl Line {
         yield_turn.is_some_and(|yield_turn| yield_turn.is_overdue(now))
     }
 
-    /// A message says that the lock was released: ask again.
+    /// Handles the message that the lock was released: the line asks again.
     pub(super) fn announced(&self) {
         let mut state = lock(&self.state);
         if let Some(yield_turn) = &mut state.yield_turn {
@@ -641,8 +641,8 @@ impl LineState {
     /// for that lease.
     fn reserve_wanted(&self, limits: Limits, by_release: bool) -> u64 {
         let base = match self.waiting.len() {
-            // No waiter is behind the one that asks. A client that releases often comes back, so its release reserves tokens all
-            // the same.
+            // No waiter is behind the one that asks. A client that releases often acquires again, so its release reserves tokens
+            // all the same.
             0 | 1 if !by_release => 0,
             0 | 1 => RESERVE_FOR_ONE,
             _ => RESERVE_FOR_MANY,

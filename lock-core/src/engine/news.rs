@@ -1,4 +1,4 @@
-//! Who waits for an announcement: cells by name, which keep one notification each.
+//! The clients that wait for an announcement: cells by name, each of which keeps one notification.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
@@ -13,13 +13,13 @@ use crate::base::sync::lock;
 use crate::base::time::Moment;
 use crate::store::{LatchSnapshot, StoreError};
 
-/// A read of a latch for all of its waiters here: whichever of them runs drives it.
+/// A read of a latch for all of its waiters here: any waiter that runs drives it.
 pub(super) type LatchRead = Shared<BoxFuture<'static, Result<LatchSnapshot, StoreError>>>;
 
 /// When the last read of a latch began, for which number of counts, and the read.
 type LastRead = Mutex<Option<(Moment, u32, LatchRead)>>;
 
-/// What one client waits for.
+/// The cell of one waiting client.
 #[derive(Debug)]
 pub(super) struct NewsCell {
     pub(super) key: Arc<LockKey>,
@@ -86,14 +86,14 @@ impl NewsCells {
         cell
     }
 
-    /// Something with this name was announced.
+    /// Notifies the clients of something with this name.
     pub(super) fn announced(&self, name: &str) {
         for cell in self.all().filter(|cell| *cell.name == *name) {
             cell.news.notify_one();
         }
     }
 
-    /// Announcements beside these locks may have been lost, with the subscriptions.
+    /// Notes that announcements beside these locks may have been lost, with the subscriptions.
     pub(super) fn interrupted(&self, of: impl Fn(&LockKey) -> bool) {
         for cell in self.all().filter(|cell| of(&cell.key)) {
             cell.interrupted.store(true, Ordering::SeqCst);

@@ -1,4 +1,4 @@
-//! Servers that do not renew leases, or do not answer waiters: when the log says so, and what it says when they answer again.
+//! Servers that do not renew leases, or do not answer waiters: when the log says so, and when it says that they answer again.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ const SHORT: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Outages {
     all: Mutex<Vec<Outage>>,
-    /// Their number: each answer asks for it, and mostly there are none.
+    /// Number of outages: each answer asks for it, and mostly it is 0.
     count: AtomicUsize,
 }
 
@@ -81,7 +81,7 @@ impl Outages {
         is_due
     }
 
-    /// A lease was lost.
+    /// Notes that a lease was lost.
     pub(super) fn lost(&self, is_there: impl Fn(&LockKey) -> bool) {
         let mut all = lock(&self.all);
         if let Some(outage) = all.iter_mut().find(|outage| is_there(&outage.key)) {
@@ -89,7 +89,7 @@ impl Outages {
         }
     }
 
-    /// The server has answered, or is connected to again. Returns whether an outage has ended with that.
+    /// Notes that the server has answered, or that a connection to it was made. Returns whether that ends an outage.
     pub(super) fn answered(&self, is_there: impl Fn(&LockKey) -> bool, now: Moment) -> bool {
         let mut all = lock(&self.all);
         let goes_on = |it: &&mut Outage| it.over.is_none() && is_there(&it.key);

@@ -1,4 +1,4 @@
-//! The last releases. A server that takes the place of another one may not have heard of them.
+//! The last releases. A server that takes the place of another one may not have received them.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ pub(super) struct ReleasedLately {
     pub(super) sequence: u64,
     pub(super) terms: Terms,
     pub(super) owner: Option<Owner>,
-    /// The end of its lease on a server that has not heard of the release.
+    /// The end of its lease on a server that has not received the release.
     until: Moment,
 }
 
@@ -50,7 +50,7 @@ impl LastReleases {
         });
     }
 
-    /// Those whose lease may still last.
+    /// The releases whose leases may still last.
     pub(super) fn lasting(&self, now: Moment) -> impl Iterator<Item = &ReleasedLately> {
         self.0.iter().filter(move |released| released.until > now)
     }

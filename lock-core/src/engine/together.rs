@@ -1,7 +1,7 @@
-//! A try for several locks in one request: all or none.
+//! Tries several locks in one request: all or none.
 //!
-//! Each lock has an acquisition and a waiter of its own, as in a single try. Only the request is one, so what it leaves behind on a
-//! failure, and what a dropped future leaves, is cleaned up as after a single try.
+//! Each lock has an acquisition and a waiter of its own, as in a single try; they share only the request. So the remains of a failed
+//! request, or of a dropped future, are cleaned up as after a single try.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::base::observe::AcquiredHow;
 use crate::base::sync::lock;
 use crate::store::{Answer, Mode, StoreError, Together};
 
-/// Takes all of these locks, each two of which the store takes together, or none. The task watches the returned holds; the caller
+/// Takes all of these locks, or none. The store must take each two of them together. The task watches the returned holds; the caller
 /// must release them.
 ///
 /// Cancel-safe at every await: dropping the future undoes what it did.
@@ -78,7 +78,7 @@ async fn once<'a>(
     Ok(Some(holds))
 }
 
-/// Sends one request for all. Returns whether they are granted; if not, it is sent again.
+/// Sends one request for all locks. Returns whether they are granted; otherwise the caller sends it again.
 async fn ask(shared: &Arc<Shared>, waiters: &mut [Waiter<'_>]) -> Result<bool, LockError> {
     let asked: Vec<Arc<Acquisition>> = waiters.iter().filter_map(Waiter::asks).collect();
     if let Some(connected) = waiters[0].connect(&asked[0]).await {
@@ -123,12 +123,12 @@ async fn ask(shared: &Arc<Shared>, waiters: &mut [Waiter<'_>]) -> Result<bool, L
             let refused = waiters[at].answered(&asked[at], Ok(answer), None).await;
             refused.map(|_| false)
         }
-        // One of them decides, and pauses, for all.
+        // One waiter decides, and pauses, for all.
         Err(error) => waiters[0].after(&asked[0], error).await.map(|()| false),
     }
 }
 
-/// What an answer says to one of them. Of a refusal only that nothing was taken.
+/// The answer for one of the locks. A refusal tells it only that nothing was taken.
 fn of_one(answer: &Result<Together, StoreError>, n: usize) -> Result<Answer, StoreError> {
     match answer {
         Ok(Together::Granted(fences)) => Ok(Answer::Granted {

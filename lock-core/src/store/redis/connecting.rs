@@ -1,5 +1,5 @@
-//! Connecting: one task of the link makes one attempt at a time, for any number of callers. An attempt consists of the greeting,
-//! name, subscriptions, and a look at the server of the first connection.
+//! Connects: one task of the link makes one attempt at a time, for any number of callers. An attempt consists of the greeting, the
+//! name, the subscriptions, and a look at the server of the first connection.
 //!
 //! The task runs while a caller waits for the connection, or while the engine holds or waits for a lock. It ends when there is
 //! a connection. An attempt belongs to the link: if a caller gives up, the attempt serves the next callers.
@@ -46,7 +46,7 @@ pub(super) async fn ask_once(
 /// The running task. Its drop reports the end of the runtime to the callers.
 struct Running {
     link: Arc<Link>,
-    /// It came to its end. Another task may run by the time this one is dropped.
+    /// Whether it came to its end. Another task may run by the time this one is dropped.
     ended: bool,
 }
 
@@ -102,7 +102,7 @@ impl Running {
 }
 
 impl Link {
-    /// Returns the connection, and has it made if there is none. An error is that of an attempt that ended after the call.
+    /// Returns the connection, and has it made if there is none. An error comes from an attempt that ended after the call.
     pub(super) async fn connection(self: &Arc<Self>) -> RedisResult<Live> {
         let (_caller, before) = Caller::new(&self.dial);
         loop {
@@ -122,7 +122,7 @@ impl Link {
     /// Starts the task that makes the connection, unless it runs.
     pub(super) fn dial(self: &Arc<Self>) {
         if self.dial.begin() {
-            // Without the lock: a runtime that has ended drops the task at once, and its drop takes the lock.
+            // Spawn without the lock: a runtime that has ended drops the task at once, and its drop takes the lock.
             let link = Arc::clone(self);
             let ended = false;
             self.spawn(Running { link, ended }.run());
@@ -207,14 +207,14 @@ impl Link {
         })
     }
 
-    /// Says who we are, subscribes, raises the counter of the fencing tokens, compares the format, and looks at the server.
+    /// Sends the name, subscribes, raises the counter of the fencing tokens, compares the format, and looks at the server.
     async fn set_up(&self, target: &Target, socket: &Socket, pushes: bool) -> RedisResult<()> {
         let attached = self.attached.get();
         let (mut named, mut requests) = (socket.clone(), socket.requests.clone());
         let name = async {
             if let Some(attached) = attached {
                 let mut name = cmd("CLIENT");
-                // A name that is refused is only not shown by `CLIENT LIST`.
+                // A refused name costs nothing but the name in `CLIENT LIST`.
                 let _ = named.request(name.arg("SETNAME").arg(&attached.name)).await;
             }
         };
@@ -222,7 +222,7 @@ impl Link {
         let subscribe = OptionFuture::from(hears.map(|it| requests.subscribe(&it.channel)));
         let follow = async {
             if pushes && self.source.follows {
-                // A user without the right hears of a failover from the sentinels only, or by the end of the connection.
+                // A user without the right learns of a failover only from the sentinels, or by the end of the connection.
                 let _ = socket.requests.clone().subscribe(HELLO).await;
             }
         };

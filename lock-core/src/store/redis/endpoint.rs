@@ -45,7 +45,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What depends on the answer to a script call.
+/// The purpose of a script call: what depends on its answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose {
     /// A grant, or the result of a guarded script: the answer of a former master would make a second holder.
@@ -70,7 +70,7 @@ impl CallFailure {
         }
     }
 
-    /// Whether there was no connection to send it on.
+    /// Whether there was no connection on which to send it.
     pub(super) fn was_not_sent(&self) -> bool {
         matches!(self, Self::Error(error) if error.is_connection_refusal())
     }
@@ -148,12 +148,12 @@ impl Endpoint {
         self.link.request_anew(command).await
     }
 
-    /// A request was not answered within the command deadline.
+    /// Handles a request without an answer within the command deadline.
     pub(in crate::store) fn went_silent(&self) {
         self.link.went_silent(self.limit);
     }
 
-    /// The connection of this generation is not used any more.
+    /// Stops using the connection of this generation.
     pub(in crate::store) fn discard(&self, generation: u64) {
         self.link.discard(generation);
     }
@@ -189,7 +189,7 @@ impl Endpoint {
         if let Ok(answer) = answer {
             return answer.map_err(CallFailure::Error);
         }
-        // A short rest of the limit tells nothing of the connection.
+        // A call with a short rest of its limit tells nothing about the connection.
         if left >= call.limit / 2 {
             if call.purpose == Purpose::Renewal {
                 self.link.renewal_went_silent(call.limit);

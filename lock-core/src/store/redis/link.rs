@@ -36,8 +36,8 @@ const HICCUP: Duration = Duration::from_millis(50);
 /// Minimum interval between attempts to subscribe again after a refusal.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
 
-/// How long a silent connection is kept beside its successor, in case that both lead to a master which was replaced meanwhile: it
-/// hears of that first.
+/// How long a silent connection is kept beside its successor. If both lead to a master that was replaced meanwhile, the silent one
+/// is told first.
 const KEPT_SILENT: Duration = Duration::from_secs(3);
 
 /// The connection is replaced as a whole. A clean-up goes out on the connection of its acquire as long as that connection
@@ -56,7 +56,7 @@ pub(super) struct Link {
     pub(super) next_generation: AtomicU64,
     /// Generations below this one are discarded.
     discarded: AtomicU64,
-    /// Generations below this one lead to a server that is no longer the master: what it says does not count.
+    /// Generations below this one lead to a server that is no longer the master: its messages do not count.
     left: AtomicU64,
     /// The connection that fell silent, until its successor has been in use for a while.
     silent: Mutex<Option<Socket>>,
@@ -64,7 +64,7 @@ pub(super) struct Link {
     has_moved: AtomicBool,
     /// Whether the server is no master of the cluster any more.
     retired: AtomicBool,
-    /// False where the server refused RESP3 or the subscription on the last connection.
+    /// False if the server refused RESP3 or the subscription on the last connection.
     pub(super) pushes: AtomicBool,
     /// Time of the last refusal of the subscription.
     pub(super) refused_at: Mutex<Option<Instant>>,
@@ -171,7 +171,7 @@ impl Link {
                 live.socket.request(command.borrow()).await
             };
             if link.has_left(live.generation) {
-                // Carried out or not: the new master may know nothing of it.
+                // Whether or not it was carried out, the new master may know nothing of it.
                 return Err(io::Error::other("the server is no longer the master").into());
             }
             let result = result.and_then(Value::extract_error);
@@ -204,15 +204,15 @@ impl Link {
         live.as_ref().is_some_and(|live| live.socket.is_busy())
     }
 
-    /// A request was not answered within `limit`. The socket may look healthy for many minutes, so a silence of twice the limit
-    /// replaces the connection.
+    /// Handles a request without an answer within `limit`. The socket may look healthy for many minutes, so a silence of twice the
+    /// limit replaces the connection.
     pub(super) fn went_silent(self: &Arc<Self>, limit: Duration) {
         self.was_silent_for(limit, |_| limit.saturating_mul(2));
     }
 
-    /// As [`went_silent`](Self::went_silent), for a renewal: there has to be time for another one on a new connection. What
-    /// came since half of its limit shows that the connection lives. Where a round trip takes as long as the limit, a new
-    /// connection is no faster.
+    /// As [`went_silent`](Self::went_silent), for a renewal: there has to be time for another renewal on a new connection. An answer
+    /// since half of its limit shows that the connection lives. If a round trip takes as long as the limit, a new connection is no
+    /// faster.
     pub(super) fn renewal_went_silent(self: &Arc<Self>, limit: Duration) {
         self.was_silent_for(limit, |round_trip| {
             if round_trip >= limit / 2 {
@@ -237,7 +237,7 @@ impl Link {
             }
             self.discard(live.generation);
         } else if let Some(probe) = silence.probe() {
-            // What comes may be no answers, or those to other requests: after garbage the connection can be out of step.
+            // The connection may receive garbage, or the answers to other requests: after garbage it can be out of step.
             let link = Arc::clone(self);
             self.spawn(async move {
                 let (mut socket, mut ping) = (live.socket, cmd("PING"));
@@ -291,7 +291,7 @@ impl Link {
             });
         }
         if generation > 0 && !self.source.is_of_slots {
-            // What broke this connection may have broken the other one, which is silent most of the time.
+            // The cause that broke this connection may have broken the other one, which is silent most of the time.
             self.of_slots.iter().for_each(Self::leave);
             if let Some(events) = self.events() {
                 events.reconnected(&every);
@@ -313,7 +313,7 @@ impl Link {
             .is_some_and(|events| events.is_in_use() || tells(&*events))
     }
 
-    /// The server is no master of the cluster any more.
+    /// Notes that the server is no master of the cluster any more.
     pub(super) fn retire(self: &Arc<Self>) {
         self.retired.store(true, Ordering::Relaxed);
         self.leave();
@@ -411,7 +411,7 @@ impl Link {
                 }
                 PushKind::Disconnection => link.discard(generation),
                 PushKind::SUnsubscribe => {
-                    // If it was not told to, another server has the slot.
+                    // If the client did not unsubscribe, another server has the slot.
                     let is_sent =
                         |channel| lock(&link.subscriptions.channels).is_sent(generation, channel);
                     if text(push.data.first()).is_some_and(is_sent) {
@@ -428,8 +428,8 @@ impl Link {
         self.source.sentinels.clone()
     }
 
-    /// A sentinel has answered. Goes to the master that the sentinels name together, if that is news. The first one is chosen by the
-    /// attempt to connect.
+    /// Handles the answer of a sentinel: goes to the master that the sentinels name together, if it is another one. The attempt to
+    /// connect chooses the first master.
     pub(super) fn weigh(self: &Arc<Self>, sentinels: &Sentinels) {
         if let Agreement::On(named) = sentinels.agreement()
             && self.source.is_known()
@@ -456,7 +456,7 @@ impl Link {
         }
     }
 
-    /// The server is not the master any more: ends the connection. What still comes on it does not count.
+    /// Ends the connection to a server that is not the master any more. Messages that still come on it do not count.
     fn leave(self: &Arc<Self>) {
         let live = {
             let live = lock(&self.live);
@@ -471,7 +471,7 @@ impl Link {
         }
     }
 
-    /// The master is elsewhere: leaves its connection, or the attempt to make one and the pause before it.
+    /// Leaves the connection, or the attempt to make one and the pause before it, because the master is elsewhere.
     fn redial(self: &Arc<Self>) {
         self.leave();
         self.has_moved.store(true, Ordering::Relaxed);
@@ -486,7 +486,7 @@ impl Link {
         generation < self.left.load(Ordering::SeqCst)
     }
 
-    /// A message has come on the connection of this generation.
+    /// Handles a message that came on the connection of this generation.
     fn heard(self: &Arc<Self>, generation: u64, events: &dyn Events, channel: &str, message: &str) {
         if channel == HELLO {
             let named = Named::in_hello(message).filter(|_| !self.has_left(generation));
@@ -545,7 +545,7 @@ impl Link {
     }
 }
 
-/// Whether to subscribe again after a refusal; then the next time is as long after `now`.
+/// Whether to subscribe again after a refusal. If so, the next time is one interval after `now`.
 fn is_due(refused_at: &mut Option<Instant>, now: Instant) -> bool {
     match refused_at {
         Some(at) if now.saturating_duration_since(*at) >= SUBSCRIBE_AGAIN => {

@@ -1,4 +1,4 @@
-//! The sentinels of a master: what each has answered, and what they say together.
+//! The sentinels of a master: the last answer of each, and their common answer.
 
 use std::pin::pin;
 use std::sync::{Arc, Mutex};
@@ -17,23 +17,23 @@ use crate::base::sync::lock;
 /// Maximum wait for a sentinel, once another one has answered or a master is known.
 const OTHERS_WAIT: Duration = Duration::from_millis(100);
 
-/// Maximum number of sentinels that are watched. A new one takes the place of one that others have named and that does not answer.
+/// Maximum number of watched sentinels. A new sentinel takes the place of one that others have named and that does not answer.
 const MAXIMUM: usize = 16;
 
-/// Answers in a row with an older epoch, from which on a sentinel does not only lag behind the others.
+/// Answers in a row with an older epoch after which a sentinel does not count as lagging behind the others any more.
 const LOST: u32 = 3;
 
 /// All sentinels of a master.
 pub(super) struct Sentinels {
     /// The name of the master.
     pub(super) name: Box<str>,
-    /// What is shown in place of an address of the master.
+    /// The text that is shown in place of an address of the master.
     pub(super) shown: Arc<str>,
     board: Mutex<Board>,
     pub(super) limit: Duration,
     /// Notified when all sentinels are to be asked.
     pub(super) ask: Arc<Notify>,
-    /// Notified when one has answered or failed.
+    /// Notified when a sentinel has answered or failed.
     pub(super) heard: Notify,
 }
 
@@ -47,7 +47,7 @@ struct Board {
 struct Observed {
     target: Arc<Target>,
     task: Option<AbortHandle>,
-    /// Named by another sentinel, and not by the URL.
+    /// Whether another sentinel named it, not the URL.
     is_discovered: bool,
     /// The master that it named, or why it does not answer. `None` before the first answer.
     answer: Option<RedisResult<Named>>,
@@ -63,7 +63,7 @@ impl Sentinels {
         let shown = format!("{name} (sentinels {})", at.join(", "));
         let mut board = Board::default();
         for target in all {
-            // One that is named twice is one.
+            // A sentinel that is named twice counts once.
             if board.find(&target).is_none() {
                 board.all.push(Observed::new(target, false));
             }
@@ -72,7 +72,7 @@ impl Sentinels {
             name: name.into(),
             shown: shown.into(),
             board: Mutex::new(board),
-            // So that a silent sentinel is known before the attempt that waits for it ends.
+            // Half of it, so that a silent sentinel is known before the attempt that waits for it ends.
             limit: limit / 2,
             ask: Arc::default(),
             heard: Notify::new(),
@@ -87,8 +87,8 @@ impl Sentinels {
         }
     }
 
-    /// Asks all sentinels. Where no master is known, waits until all have answered or failed, but not much longer than for the first
-    /// answer: another one may know better. Else waits for the first answer, and not for long. An error if all have failed since.
+    /// Asks all sentinels. If a master is known, waits a short time for the first answer. Otherwise waits until all have answered or
+    /// failed, but only a short time after the first answer: another sentinel may know better. An error if all have failed since.
     pub(super) async fn ask(&self, is_known: bool) -> RedisResult<()> {
         let before = {
             let mut board = lock(&self.board);
@@ -122,7 +122,7 @@ impl Sentinels {
         }
     }
 
-    /// A sentinel has answered. It `lags` if it names a master that was replaced.
+    /// Notes the answer of a sentinel. It `lags` if it names a master that was replaced.
     pub(super) fn answered(&self, which: &Target, named: &Named, lags: bool) {
         let mut board = lock(&self.board);
         board.answers += 1;
@@ -143,19 +143,19 @@ impl Sentinels {
         }
     }
 
-    /// What the sentinels that answer say together.
+    /// The common answer of the sentinels that answer.
     pub(super) fn agreement(&self) -> Agreement {
         let board = lock(&self.board);
         agreement(board.votes())
     }
 
-    /// Whether most of all sentinels, also of those that do not answer, name this master.
+    /// Whether a majority of all sentinels, also of those that do not answer, names this master.
     pub(super) fn most_name(&self, named: &Named) -> bool {
         let board = lock(&self.board);
         board.votes().filter(|(_, vote)| *vote == named).count() * 2 > board.all.len()
     }
 
-    /// Whether all sentinels that answer name one master in one epoch, among them most of those in the URL.
+    /// Whether all sentinels that answer name one master in one epoch, among them a majority of those in the URL.
     pub(super) fn are_at_one(&self) -> bool {
         let board = lock(&self.board);
         let of_url = board.all.iter().filter(|one| !one.is_discovered);
@@ -167,7 +167,7 @@ impl Sentinels {
         votes.all(|named| Some(named) == first) && answer.count() * 2 > of_url.count()
     }
 
-    /// A sentinel has failed. The master is that of the last answers, if there were any.
+    /// Notes that a sentinel has failed. `master` is the master of the last answers, if there were any.
     pub(super) fn failed(&self, which: &Target, error: RedisError, master: Option<&str>) {
         let mut board = lock(&self.board);
         let (sentinel, why) = (&*which.address, said(&error));
@@ -194,7 +194,7 @@ impl Sentinels {
         self.heard.notify_waiters();
     }
 
-    /// The other sentinels that one knows. True if there is one that is not watched.
+    /// Notes the other sentinels that a sentinel knows. True if one of them is not watched.
     pub(super) fn discovered(&self, by: &Target, others: &[(String, u16)]) -> bool {
         let mut board = lock(&self.board);
         let mut is_new = false;
@@ -225,7 +225,7 @@ impl Board {
         all.find(|observed| observed.target.address == target.address)
     }
 
-    /// Who names which master, of those that answer.
+    /// Which sentinels name which master, of those that answer.
     fn votes(&self) -> impl Iterator<Item = (&str, &Named)> {
         self.all
             .iter()
@@ -235,7 +235,7 @@ impl Board {
             })
     }
 
-    /// Whether one more can be watched, if need be in place of one that fails.
+    /// Whether one more sentinel can be watched, if need be in place of a failing one.
     fn has_room(&mut self) -> bool {
         let fails = |one: &Observed| one.is_discovered && matches!(one.answer, Some(Err(_)));
         if self.all.len() >= MAXIMUM
@@ -246,7 +246,7 @@ impl Board {
         self.all.len() < MAXIMUM
     }
 
-    /// The error if all have failed: if possible, one that trying again does not help.
+    /// The error if all have failed: if possible, an error that a retry does not help.
     fn failed(&self) -> Option<RedisError> {
         let mut failures = Vec::new();
         for observed in &self.all {

@@ -1,7 +1,7 @@
-//! What answers at an address where no connection could be made: a port that speaks TLS or does not, or no Redis at all.
+//! Finds out what answers at an address where no connection could be made: a port with or without TLS, or no Redis at all.
 //!
 //! Redis does not say whether it speaks TLS. Its TLS port resets a connection without TLS, and its port without TLS waits for the
-//! end of a command that never comes. So a second connection asks in the other way.
+//! end of a command that never comes. So a second connection tries the other way.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 /// Beginning of the answer of an HTTP server.
 pub(super) const HTTP: &[u8] = b"HTTP/";
 
-/// Wait for what a server says unasked.
+/// Maximum wait for an error that a server sends unasked.
 const UNASKED: Duration = Duration::from_millis(50);
 
 /// Maximum wait for an answer.
@@ -38,7 +38,7 @@ const CLIENT_HELLO: [u8; 52] = {
     hello
 };
 
-/// What answers at a port where no connection could be made.
+/// The program behind a port where no connection could be made.
 pub(super) enum Stranger {
     Tls,
     /// An error of a server without TLS, without the dash.
@@ -55,7 +55,7 @@ pub(super) async fn meet(host: &str, port: u16) -> Option<Stranger> {
     }
 }
 
-/// Whether an answer begins as no reply of the protocol does, nor an alert of TLS.
+/// Whether an answer begins neither like a reply of the protocol nor like an alert of TLS.
 pub(super) fn is_no_redis(answer: &[u8]) -> bool {
     let kind = answer.first();
     kind.is_some_and(|kind| !b"+-:$*_,#(!=%~>|\x15".contains(kind))
@@ -79,7 +79,7 @@ async fn answer(host: &str, port: u16, question: &[u8]) -> Option<Vec<u8>> {
     let asked = async {
         let mut stream = TcpStream::connect((host, port)).await?;
         let mut answer = Vec::with_capacity(256);
-        // A server that refuses the connection says so at once. A question would make the system discard what it says.
+        // A server that refuses the connection says so at once. A question would make the system discard its text.
         if timeout(UNASKED, stream.read_buf(&mut answer))
             .await
             .is_err()

@@ -1,4 +1,4 @@
-//! Subscribing to the channels of reentrant locks, on the link's connection.
+//! Subscribes to the channels of reentrant locks, on the link's connection.
 //!
 //! The sharded channels of a cluster have a connection of their own. When a slot moves, its server ends the subscriptions there, and the
 //! `redis` crate takes the message about that for the answer to the oldest request of the connection: all later answers would go to
@@ -33,7 +33,7 @@ impl Link {
         let current = self.current().filter(|_| in_slot);
         let is_sharded = current.is_some_and(|live| has_sharded_channels(&live.socket));
         let of_slots = self.of_slots.as_ref().filter(|_| is_sharded);
-        // The subscriber is counted from here on, however this future ends.
+        // From here on the subscriber counts, however this future ends.
         let heard = self.listening(channel, name);
         let in_slot = OptionFuture::from(of_slots.map(|link| link.listening(channel, name)));
         let links = [self].into_iter().chain(of_slots);
@@ -64,7 +64,7 @@ impl Link {
         }
     }
 
-    /// The connection of this generation is in use from now on.
+    /// Notes that the connection of this generation is in use from now on.
     pub(super) fn adopt_channels(self: &Arc<Self>, generation: u64) {
         if lock(&self.subscriptions.channels).adopt(generation) {
             self.spawn(Arc::clone(self).tend_channels());
@@ -184,7 +184,7 @@ impl Link {
 }
 
 /// Whether the server has refused for good, as far as is known: a permission or the command is missing, or another server has the slot.
-/// When that is known, the waiters subscribe there.
+/// When that server is known, the waiters subscribe there.
 fn is_denied(error: &RedisError, channel: &str) -> bool {
     if let Some((_, slot)) = error.redirect_node() {
         return usize::from(slot) == slot_of(channel);

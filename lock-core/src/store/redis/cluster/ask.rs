@@ -1,7 +1,7 @@
-//! Asking the nodes for the slots, and which of their answers counts.
+//! Asks the nodes for the slots, and decides which answer counts.
 //!
-//! A node of the URL may have been given to another cluster. So an answer counts only if it names nodes that are known. While nothing
-//! is known, all nodes of the URL are asked, and have to be of one cluster.
+//! A node of the URL may have been given to another cluster. So an answer counts only if it names nodes that are known. While no node
+//! is known, all nodes of the URL are asked, and they must belong to one cluster.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ const IN_DOUBT: usize = 2;
 struct Foreign;
 
 impl Cluster {
-    /// The slots, as the first node of this cluster says that answers. Nodes that are `doubted` are asked only if there are no others.
+    /// The slots, from the first node of this cluster that answers. `doubted` nodes are asked only if there are no others.
     pub(super) async fn slots(
         &self,
         doubted: &[Arc<Node>],
@@ -76,7 +76,7 @@ impl Cluster {
         }
     }
 
-    /// The answer of a node with a connection, if it is one of this cluster.
+    /// The answer of a node with a connection, if it belongs to this cluster.
     async fn ask_node(&self, node: &Node) -> Option<Vec<Range>> {
         let answer = node.endpoint.ask(ask_for_slots()).await.ok()?;
         let ranges = read_slots(&answer, &node.address.0).ok()?;
@@ -110,7 +110,7 @@ impl Cluster {
                         end.get_or_insert_with(|| Instant::now() + OTHERS_WAIT);
                     }
                 }
-                // The error that says what is wrong, if there is one.
+                // Prefer an error that says what is wrong.
                 Some((_, Err(_))) if matches!(failure, Some(StoreError::Misconfigured(_))) => {}
                 Some((_, Err(error))) => failure = Some(error),
             }
@@ -158,7 +158,7 @@ where
     None
 }
 
-/// The first of these answers, which have to be of one cluster.
+/// The first of these answers, which must come from one cluster.
 fn one_cluster(mut answers: Vec<(&Target, Vec<Range>)>) -> Result<Option<Vec<Range>>, StoreError> {
     if answers.is_empty() {
         return Ok(None);
