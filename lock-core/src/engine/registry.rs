@@ -25,7 +25,7 @@ use crate::base::token::sequence_at;
 pub(super) struct Registry {
     pub(super) acquisitions: HashMap<u64, Arc<Acquisition>, BuildHasherDefault<OneWord>>,
     last_sequence: u64,
-    /// The moments of the next checks, each with the number of an acquisition. A check of one that waits no more finds nothing.
+    /// The moments of the next checks, each with the number of an acquisition. If that waits no more, its check finds nothing.
     checks: BTreeSet<(Moment, u64)>,
     /// Longest ttl that was asked for here with an owner.
     longest_of_owners: Duration,
@@ -302,7 +302,7 @@ impl Registry {
         }
     }
 
-    /// Schedules a check of this acquisition, unless that is `None`. Returns its moment, or one that never comes.
+    /// Schedules a check of this acquisition, unless `at` is `None`. Returns the moment of the check, or a moment that never comes.
     pub(super) fn check_at(&mut self, acquisition: &Acquisition, at: Option<Moment>) -> Moment {
         let Some(at) = at else {
             return Moment::NEVER;

@@ -792,7 +792,7 @@ impl State {
         self.abandoned()
     }
 
-    /// A sweep found it released by its guard, and not by its client.
+    /// Called if a sweep finds that its guard has released it, but that its client has not sent the release.
     pub(super) fn found_unreleased(&mut self) -> Swept {
         match self.clean_up {
             CleanUp::ByClient => {

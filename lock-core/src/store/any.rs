@@ -46,7 +46,7 @@ impl AnyStore {
         }
     }
 
-    /// Host and port of the server, where there is one and it is known.
+    /// Host and port of the server, if there is only one and its address is known.
     pub(crate) fn server(&self) -> Option<Arc<str>> {
         match self {
             Self::Redis(store) => store.server(),
@@ -54,7 +54,7 @@ impl AnyStore {
         }
     }
 
-    /// Host and port of the server of a lock, where there is one and it is known.
+    /// Host and port of the server of a lock, if there is only one and its address is known.
     pub(crate) fn server_of(&self, key: &LockKey) -> Option<Arc<str>> {
         match self {
             Self::Redis(store) => store.server_of(key),

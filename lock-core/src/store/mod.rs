@@ -78,11 +78,11 @@ pub(crate) enum Answer {
     Foreign {
         kind: String,
     },
-    /// The semaphore has another number of permits than the one that was asked for.
+    /// The semaphore has another number of permits than the request names.
     OtherMax {
         max: u32,
     },
-    /// The semaphore has fewer permits than were asked for.
+    /// The semaphore has fewer permits than the request needs.
     TooMany {
         max: u32,
     },

@@ -88,7 +88,7 @@ if type(done) == 'number' then
     done = redis.pcall('HSET', lock, owner, 1, TENURE, 1)
     if type(done) == 'number' then
       done = redis.pcall('PEXPIRE', lock, ttl)
-      -- An ACL may allow PEXPIRE for the holds, and not for the lock.
+      -- An ACL may allow PEXPIRE for the holds, but not for the lock.
       if type(done) == 'table' then redis.call('DEL', lock) end
     end
   end

@@ -40,7 +40,7 @@ struct DialState {
     /// The number of failed attempts, and the error of the last one.
     failures: u64,
     error: Option<RedisError>,
-    /// Consecutive attempts that made no connection, or one that did not last.
+    /// Consecutive attempts that made no connection, or a connection that did not last.
     in_vain: u32,
     /// The end of the last attempt.
     attempted_at: Option<Instant>,

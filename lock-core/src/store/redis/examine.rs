@@ -11,7 +11,7 @@ use super::look::field;
 use crate::base::finding::{Finding, Severity};
 use crate::store::StoreError;
 
-/// A larger difference between two clocks is no delay of the network. It is the default skew of a quorum.
+/// Maximum difference between two clocks that a delay of the network explains. It is the default skew of a quorum.
 const APART: Duration = Duration::from_millis(500);
 
 impl Endpoint {

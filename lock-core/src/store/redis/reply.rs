@@ -146,7 +146,7 @@ pub(in crate::store) fn word(value: &Value) -> Parsed<String> {
     text(Some(value)).map(str::to_owned).ok_or_else(garbled)
 }
 
-/// The name of a client, unless it is one that people cannot read.
+/// The name of a client, unless people cannot read it.
 pub(in crate::store) fn name(value: &Value) -> Option<Box<str>> {
     let name = text(Some(value)).filter(|name| is_name(name))?;
     Some(name.into())

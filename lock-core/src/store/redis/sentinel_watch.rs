@@ -25,7 +25,7 @@ use super::sentinels::Sentinels;
 use super::socket::{self, Socket};
 use super::target::Target;
 
-/// Interval of the questions to a sentinel that tells us of failovers, and to one that does not.
+/// Interval of the questions to a sentinel that announces failovers to us, and to a sentinel that does not.
 const ASK_AGAIN: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(1)];
 
 /// Pause after the first failure. Each further one doubles it.

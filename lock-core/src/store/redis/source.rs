@@ -1,4 +1,4 @@
-//! The address of the master: that of the URL, or the one that its sentinels name.
+//! The address of the master: from the URL, or from its sentinels.
 //!
 //! Each configuration of a master has an epoch, which grows with each failover. Within one epoch the first address counts, until a
 //! majority of the sentinels names another one. An older epoch is followed only if all sentinels were set up anew.
@@ -104,7 +104,7 @@ pub(in crate::store) struct Source {
 
 struct Course {
     known: KnownMaster,
-    /// The master that the sentinels name, once they have named one that is not the server of the URL.
+    /// The master that the sentinels name, once they have named another server than the URL.
     followed: Option<Arc<Target>>,
     /// Whether the next connection goes to the server of the URL all the same.
     to_url: bool,
