@@ -102,6 +102,10 @@ pub mod errors {}
 /// [which-lock]: crate::guide::which_lock
 /// [failover]: crate::guide::which_lock#what-a-failover-loses
 /// [running]: crate::guide::which_lock#running-a-quorum
+/// [settings]: crate::guide::operating#settings-of-the-server
+/// [rights]: crate::guide::operating#rights
+/// [sentinel]: crate::guide::operating#sentinel
+/// [upgrades]: crate::guide::production#upgrades
 #[doc = include_str!("../../docs/promises.md")]
 pub mod promises {}
 
