@@ -1,7 +1,7 @@
 -- Gives a token the last place in the queue, or keeps the place that it has, for a client that counts as alive for `alive_for`
 -- milliseconds from `now`. Stores `wanted` beside the ttl. `begins` tells whether there is no queue so far. Returns the error of a
--- step that an ACL refuses. The queue is then as it was: a queue that began here is removed, only with commands that the ACL has just
--- allowed.
+-- step that an ACL refuses. A queue that began here is then removed, only with commands that the ACL has just allowed. In an older queue
+-- the token may stay, like that of a waiter that has died.
 local function enqueue(queue, waiters, begins, token, ttl, wanted, now, alive_for, channel)
   if redis.call('HSET', waiters, token, ttl .. ' ' .. wanted) == 1 then
     local pushed = redis.pcall('RPUSH', queue, token)

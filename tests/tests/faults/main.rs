@@ -7,6 +7,7 @@
 mod away;
 mod cancel;
 mod connections;
+mod contract;
 mod credentials;
 mod garbage;
 mod guards;

@@ -13,7 +13,8 @@
 --   {'too many', max}                   the semaphore has fewer permits than this
 --   {'foreign', kind}                   the key is something else
 --
--- Atomic because it is one script. A server short of memory refuses the first write, and nothing is changed.
+-- Atomic because it is one script. A server short of memory refuses the first write of a read-write lock and of a queue, and nothing
+-- is changed. It still grants permits: the ttl is written first.
 local token, ttl, weight, kind, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 
 local ends, held, number = open(kind, token)
