@@ -75,22 +75,6 @@ async fn a_waiter_whose_connection_breaks_still_gets_the_lock() {
     }
 }
 
-#[tokio::test]
-async fn a_guard_outlives_its_connection() {
-    let server = warm_server().await;
-    let locks = direct(&server).await;
-    let guard = locks.lock(NAME).ttl(ms(5000)).acquire().await.unwrap();
-    let end = lock_tests::boottime_now() + ms(5000);
-    while lock_tests::boottime_now() < end {
-        server.client_kill_all().await;
-        assert!(guard.is_held());
-        tokio::time::sleep(ms(50)).await;
-    }
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    until_clean(&server).await;
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_release_is_never_called_lost_because_a_question_was_still_under_way() {
     // Without messages, and with a question every few hundred microseconds, almost every grant is found by one,

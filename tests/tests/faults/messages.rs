@@ -7,32 +7,6 @@ use lock_tests::{LIMIT, Proxy, eventually};
 use crate::support::{KEY, NAME, in_time, is_acquire, ms, until_clean, until_queued, warm_server};
 use crate::support::{behind, command, direct, queue_len, until_waiting};
 
-/// Proves P9.
-#[tokio::test]
-async fn a_waiter_whose_message_was_lost_finds_its_grant_long_before_the_ttl() {
-    let server = warm_server().await;
-    let proxy = Proxy::start(&server);
-    let locks = behind(&proxy, LIMIT).await;
-    let holder = direct(&server).await;
-    let ttl = ms(30_000);
-    let guard = holder.lock(NAME).ttl(ttl).acquire().await.unwrap();
-    let holders = server.get(KEY).await;
-    let lock = locks.lock(NAME).ttl(ttl);
-    let waiter = tokio::spawn(async move { lock.acquire().await });
-    until_queued(&server, 1).await;
-    proxy.drop_pushes(true);
-    let start = Instant::now();
-    guard.release().await.unwrap();
-    let granted = server.get(KEY).await;
-    assert!(granted.is_some() && granted != holders, "handed over");
-    let next = in_time("the waiter", waiter).await.unwrap().unwrap();
-    let took = start.elapsed();
-    assert!(took < ttl / 2, "found by the ttl, not by asking: {took:?}");
-    assert_eq!(server.get(KEY).await, granted, "it is that same grant");
-    next.release().await.unwrap();
-    until_clean(&server).await;
-}
-
 #[tokio::test]
 async fn a_line_whose_messages_are_all_lost_moves_on() {
     let server = warm_server().await;

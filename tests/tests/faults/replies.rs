@@ -121,23 +121,6 @@ async fn a_place_in_the_queue_whose_reply_was_lost_is_kept_once() {
     }
 }
 
-#[tokio::test]
-async fn a_release_whose_reply_was_lost_succeeds() {
-    for mode in [DropMode::Close, DropMode::Silent] {
-        let server = warm_server().await;
-        let proxy = Proxy::start(&server);
-        let locks = behind(&proxy, ms(400)).await;
-        let guard = locks.lock(NAME).ttl(LONG).acquire().await.unwrap();
-        let lost = proxy.drop_next_reply_matching(is_release, mode);
-        let released = in_time("the release", guard.release()).await;
-        assert!(released.is_ok(), "{mode:?}: {released:?}");
-        lost.wait().await;
-        assert!(!server.exists(KEY).await);
-        assert!(proxy.count(is_release) > 1, "it was repeated");
-        assert_eq!(locks.shutdown(LIMIT).await, 0);
-    }
-}
-
 /// Proves P6.
 #[tokio::test]
 async fn a_release_that_handed_over_and_lost_its_reply_spares_the_next_holder() {

@@ -3,34 +3,8 @@
 use lock_core::{GuardedScript, LockError, LossReason, Owner};
 use lock_tests::{LIMIT, Proxy, eventually};
 
-use crate::support::{KEY, LONG, NAME, in_time, is_extend, is_release, ms, warm_server};
+use crate::support::{KEY, LONG, NAME, in_time, is_extend, ms, warm_server};
 use crate::support::{behind, direct, script_calls, until_gone};
-
-#[tokio::test]
-async fn a_late_release_says_lost_and_leaves_the_new_holder_alone() {
-    let server = warm_server().await;
-    let proxy = Proxy::start(&server);
-    let locks = behind(&proxy, LIMIT).await;
-    let guard = locks.lock(NAME).ttl(ms(500)).acquire().await.unwrap();
-    let held = proxy.hold_next_request_matching(is_release);
-    let release = tokio::spawn(guard.release());
-    held.wait().await;
-
-    let other = direct(&server).await.lock(NAME).ttl(LONG).renew(false);
-    let rival = in_time("the takeover", other.acquire()).await.unwrap();
-    let (value, pttl) = (server.get(KEY).await, server.pttl(KEY).await);
-    held.deliver();
-    match in_time("the late release", release).await.unwrap() {
-        Err(LockError::Lost { reason, .. }) => assert_eq!(reason, LossReason::Gone),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(server.get(KEY).await, value);
-    let after = server.pttl(KEY).await;
-    assert!((pttl / 2..=pttl).contains(&after), "{after} after {pttl}");
-    assert!(rival.is_held());
-    rival.release().await.unwrap();
-    until_gone(&server, KEY).await;
-}
 
 #[tokio::test]
 async fn a_late_renewal_does_not_move_the_new_holders_lease() {

@@ -26,28 +26,6 @@ async fn make_zombie(server: &TestServer, proxy: &Proxy, locks: &LockManager, tt
     held
 }
 
-/// Proves P4.
-#[tokio::test]
-async fn a_zombie_acquire_blocks_for_one_ttl_at_most() {
-    let server = warm_server().await;
-    let proxy = Proxy::start(&server);
-    let locks = behind(&proxy, LIMIT).await;
-    let zombie = make_zombie(&server, &proxy, &locks, 1000).await;
-    assert!(!server.exists(KEY).await);
-    server.reset_stats().await;
-    zombie.deliver();
-    eventually("the zombie is carried out", LIMIT, async || {
-        server.commandstats().await.contains_key("evalsha")
-    })
-    .await;
-    let other = direct(&server).await.lock(NAME).ttl(LONG);
-    let guard = in_time("the lock", other.acquire()).await.unwrap();
-    assert!(guard.is_held());
-    guard.release().await.unwrap();
-    assert_eq!(locks.shutdown(LIMIT).await, 0);
-    until_clean(&server).await;
-}
-
 #[tokio::test]
 async fn a_zombie_in_the_queue_declines_the_lock_at_once() {
     let server = warm_server().await;

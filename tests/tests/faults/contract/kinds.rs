@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use lock_core::{
-    Leadership, LockError, LockGuard, LockInfo, LockManager, LossReason, MultiGuard, Owner,
-    ReadGuard, WriteGuard,
+    FencingToken, Leadership, LockError, LockGuard, LockInfo, LockManager, LossReason, MultiGuard,
+    Owner, ReadGuard, WriteGuard,
 };
 use lock_tests::{LIMIT, eventually};
 
@@ -157,6 +157,17 @@ impl Caller {
 }
 
 impl Held {
+    /// The token of the first lock.
+    pub(crate) fn fence(&self) -> FencingToken {
+        match self {
+            Self::One(guard) => guard.fencing_token(),
+            Self::Reader(guard) => guard.fencing_token(),
+            Self::Writer(guard) => guard.fencing_token(),
+            Self::Leader(guard) => guard.term(),
+            Self::Several(guard) => guard.guards()[0].fencing_token(),
+        }
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         match self {
             Self::One(guard) => guard.is_held(),
@@ -164,6 +175,16 @@ impl Held {
             Self::Writer(guard) => guard.is_held(),
             Self::Leader(guard) => guard.is_held(),
             Self::Several(guard) => guard.is_held(),
+        }
+    }
+
+    pub(crate) fn remaining(&self) -> Duration {
+        match self {
+            Self::One(guard) => guard.remaining(),
+            Self::Reader(guard) => guard.remaining(),
+            Self::Writer(guard) => guard.remaining(),
+            Self::Leader(guard) => guard.remaining(),
+            Self::Several(guard) => guard.remaining(),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What no fault may do to a latch.
 
 use lock_core::{Latch, LockError, LockManager};
-use lock_tests::{LIMIT, eventually, in_time};
+use lock_tests::{DropMode, LIMIT, eventually, in_time};
 
 use super::rig::{LONG, Rig};
 
@@ -27,7 +27,7 @@ async fn until_left(latch: &Latch, left: u32) {
 /// Proves P6.
 pub(crate) async fn a_lost_reply_counts_once(rig: &Rig) {
     let (_locks, latch) = latch(rig).await;
-    let lost = rig.lose_reply("count_down", &rig.any_client());
+    let lost = rig.lose_reply("count_down", DropMode::Close, &rig.any_client());
     let ended = in_time("the count", latch.count_down("a")).await;
     for lost in lost {
         in_time("the count", lost.wait()).await;

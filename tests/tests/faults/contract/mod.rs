@@ -22,6 +22,8 @@ type Row = (
 
 const NETWORK: &[&str] = &[
     "a_lost_",
+    "a_reply_that",
+    "a_broken",
     "something_else",
     "a_server_that",
     "a_full_server",
@@ -42,6 +44,12 @@ const NOT: &[Row] = &[
         &[Backend::Resp2, Backend::Connection],
         &["a_lost_message"],
         "a client that polls gets no messages",
+    ),
+    (
+        None,
+        &[Backend::Connection],
+        &["a_reply_that"],
+        "the program's connection decides when it is dead",
     ),
     (
         None,
@@ -156,7 +164,9 @@ macro_rules! held {
             $(
                 $kind $module in cases {
                     a_lost_reply_counts_once,
+                    a_reply_that_never_comes_counts_once,
                     a_lost_message_is_made_good_by_asking,
+                    a_broken_connection_costs_neither_holder_nor_waiter,
                     a_dead_holder_costs_one_ttl,
                     something_else_at_its_key_is_left_alone,
                     a_server_that_empties_ends_the_hold_and_serves_the_waiter,
@@ -180,27 +190,27 @@ macro_rules! held {
 held! {
     Exclusive exclusive {
         a_dead_waiter_is_skipped,
-        a_full_server_takes_nothing_and_releases_what_is_held,
+        a_full_server_takes_nothing_and_keeps_what_is_held,
     }
     // It has no queue: a dead waiter is a subscription that ends.
-    Reentrant reentrant { a_full_server_takes_nothing_and_releases_what_is_held, }
+    Reentrant reentrant { a_full_server_takes_nothing_and_keeps_what_is_held, }
     // A full server grants a permit: the script writes the ttl first, so that an ACL that refuses that leaves nothing.
     Semaphore semaphore { a_dead_waiter_is_skipped, }
     Reader reader {
         a_dead_waiter_is_skipped,
-        a_full_server_takes_nothing_and_releases_what_is_held,
+        a_full_server_takes_nothing_and_keeps_what_is_held,
     }
     Writer writer {
         a_dead_waiter_is_skipped,
-        a_full_server_takes_nothing_and_releases_what_is_held,
+        a_full_server_takes_nothing_and_keeps_what_is_held,
     }
     Election election {
         a_dead_waiter_is_skipped,
-        a_full_server_takes_nothing_and_releases_what_is_held,
+        a_full_server_takes_nothing_and_keeps_what_is_held,
     }
     Several several {
         a_dead_waiter_is_skipped,
-        a_full_server_takes_nothing_and_releases_what_is_held,
+        a_full_server_takes_nothing_and_keeps_what_is_held,
     }
 }
 

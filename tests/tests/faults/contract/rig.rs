@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use lock_core::LockManager;
+use lock_core::{LockManager, LockManagerBuilder};
 use lock_tests::kit::command;
 use lock_tests::{
     DropMode, Dropped, LIMIT, Proxy, Request, Sentinel, TestCluster, TestServer, eventually,
@@ -118,11 +118,20 @@ impl Rig {
 
     /// A manager behind the proxies.
     pub(crate) async fn manager(&self, ttl: Duration) -> LockManager {
+        self.manager_with(ttl, |builder| builder).await
+    }
+
+    async fn manager_with(
+        &self,
+        ttl: Duration,
+        tweak: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> LockManager {
         let builder = LockManager::builder()
             .command_deadline(LIMIT)
             .default_ttl(ttl)
             .quorum_wait(LONG * 4)
             .poll_interval(Duration::from_millis(20));
+        let builder = tweak(builder);
         match self.backend {
             Backend::Memory => builder.connect(&self.memory).await,
             Backend::Master => builder.connect(&self.proxies[0].url()).await,
@@ -156,7 +165,14 @@ impl Rig {
 
     /// A caller of a manager of its own: another process, as far as the store can tell.
     pub(crate) async fn caller(&self) -> Caller {
-        Caller::new(self.kind, self.manager(LONG).await, LONG)
+        self.caller_with(|builder| builder).await
+    }
+
+    pub(crate) async fn caller_with(
+        &self,
+        tweak: impl FnOnce(LockManagerBuilder) -> LockManagerBuilder,
+    ) -> Caller {
+        Caller::new(self.kind, self.manager_with(LONG, tweak).await, LONG)
     }
 
     /// Connections so far: what happens to the next requests is meant for later ones.
@@ -166,8 +182,7 @@ impl Rig {
     }
 
     /// A rule for the next such request of a client, other than those that have asked something before.
-    pub(crate) fn next(
-        &self,
+    fn next(
         script: &'static str,
         of: &Clients,
     ) -> Vec<impl FnMut(&Request) -> bool + Send + use<>> {
@@ -196,18 +211,23 @@ impl Rig {
         )
     }
 
-    /// Each server does the next such request, and its reply is lost with the connection.
-    pub(crate) fn lose_reply(&self, script: &'static str, of: &Clients) -> Vec<Dropped> {
-        let rules = self.next(script, of).into_iter();
+    /// Each server does the next such request, and its reply is lost.
+    pub(crate) fn lose_reply(
+        &self,
+        script: &'static str,
+        mode: DropMode,
+        of: &Clients,
+    ) -> Vec<Dropped> {
+        let rules = Self::next(script, of).into_iter();
         let proxies = self.proxies.iter().zip(rules);
         proxies
-            .map(|(proxy, rule)| proxy.drop_next_reply_matching(rule, DropMode::Close))
+            .map(|(proxy, rule)| proxy.drop_next_reply_matching(rule, mode))
             .collect()
     }
 
     /// The next such request to each server is held back.
     pub(crate) fn hold(&self, script: &'static str, of: &Clients) -> Vec<lock_tests::Held> {
-        let rules = self.next(script, of).into_iter();
+        let rules = Self::next(script, of).into_iter();
         let proxies = self.proxies.iter().zip(rules);
         proxies
             .map(|(proxy, rule)| proxy.hold_next_request_matching(rule))

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_core::{Latch, LockError, LockManager};
 use lock_tests::kit::command;
-use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually, in_time};
+use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually, in_time};
 use tokio::time::Instant;
 
 use super::rig::Rig;
@@ -162,27 +162,6 @@ async fn a_latch_is_open_until_one_ttl_after_its_last_count() {
 
 /// Proves P19.
 #[tokio::test]
-async fn a_count_whose_reply_was_lost_counts_once() {
-    let server = TestServer::start().await;
-    let proxy = Proxy::start(&server);
-    let builder = LockManager::builder().command_deadline(Duration::from_millis(300));
-    let locks = builder.connect(&proxy.url()).await.unwrap();
-    let latch = locks.latch("l", 2);
-    let dropped = proxy.drop_next_reply_matching(
-        |request| request.script() == Some("latch count_down"),
-        DropMode::Close,
-    );
-    let lost = latch.count_down("a").await.unwrap_err();
-    assert!(matches!(lost, LockError::Unavailable { .. }), "{lost}");
-    dropped.wait().await;
-    eventually("the retry is answered", LIMIT, async || {
-        latch.count_down("a").await.is_ok_and(|left| left == 1)
-    })
-    .await;
-}
-
-/// Proves P19.
-#[tokio::test]
 async fn waiters_of_one_manager_share_their_reads() {
     const WAITERS: usize = 300;
     let server = TestServer::start().await;
@@ -207,20 +186,6 @@ async fn waiters_of_one_manager_share_their_reads() {
     locks.latch("l", 1).count_down("a").await.unwrap();
     for waiting in waiting {
         in_time("it is open", waiting).await.unwrap().unwrap();
-    }
-}
-
-#[tokio::test]
-async fn a_key_of_another_type_is_not_a_latch() {
-    let server = TestServer::start().await;
-    let locks = LockManager::connect(&server.url()).await.unwrap();
-    command::<String>(&server, "SET lock-core:latch:{lock:l} x").await;
-    let latch = locks.latch("l", 1);
-    for error in [latch.count_down("a").await.map(drop), latch.wait().await] {
-        let error = error.unwrap_err();
-        assert!(matches!(error, LockError::NotALock { .. }), "{error}");
-        let text = error.to_string();
-        assert!(text.starts_with("`lock-core:latch:{lock:l}` on"), "{text}");
     }
 }
 

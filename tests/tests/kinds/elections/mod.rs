@@ -32,7 +32,6 @@ macro_rules! stores {
 stores! {
     terms {
         the_next_leader_has_a_larger_term,
-        a_dead_leader_costs_one_ttl,
         a_candidate_that_withdraws_leaves_the_queue,
         no_default_wait_ends_a_campaign,
         a_lock_and_an_election_of_one_name_exclude_each_other,

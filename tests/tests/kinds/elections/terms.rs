@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use lock_tests::{LIMIT, eventually, in_time};
-use tokio::time::Instant;
 
-use super::rig::{Rig, TTL, in_a_process_that_dies};
+use super::rig::Rig;
 
 /// Proves P10.
 pub(crate) async fn the_next_leader_has_a_larger_term(rig: &Rig) {
@@ -31,19 +30,6 @@ pub(crate) async fn the_next_leader_has_a_larger_term(rig: &Rig) {
         assert!(leader.term() > term && leader.is_held());
         term = leader.term();
     }
-}
-
-/// Proves P7.
-pub(crate) async fn a_dead_leader_costs_one_ttl(rig: &Rig) {
-    let started = Instant::now();
-    let dead = in_a_process_that_dies(async {
-        let election = rig.manager().await.election("e").ttl(TTL);
-        election.campaign("dead").await.unwrap()
-    });
-    let next = rig.manager().await.election("e").campaign("next");
-    let next = in_time("the next leads", next).await.unwrap();
-    assert!(started.elapsed() + Duration::from_millis(50) >= TTL);
-    assert!(!dead.is_held() && next.term() > dead.term());
 }
 
 pub(crate) async fn a_candidate_that_withdraws_leaves_the_queue(rig: &Rig) {

@@ -37,26 +37,6 @@ async fn the_permits_of_a_dead_holder_come_back_after_its_ttl() {
     .await;
 }
 
-/// Proves P7.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_dead_reader_costs_a_writer_one_ttl_and_a_dead_writer_a_reader() {
-    everywhere(async |rig| {
-        let _lost = in_a_process_that_dies(async {
-            let lock = rig.rw_lock().await.ttl(TTL);
-            lock.read().await.unwrap()
-        });
-        let writer = timeout(LIMIT, rig.rw_lock().await.write()).await;
-        writer.unwrap().unwrap().release().await.unwrap();
-        let _lost = in_a_process_that_dies(async {
-            let lock = rig.rw_lock().await.ttl(TTL);
-            lock.write().await.unwrap()
-        });
-        let reader = timeout(LIMIT, rig.rw_lock().await.read()).await;
-        reader.unwrap().unwrap().release().await.unwrap();
-    })
-    .await;
-}
-
 /// Queues for this weight as a process that dies then.
 fn queue_and_die(rig: &Rig, max: u32, weight: u32) {
     in_a_process_that_dies(async {

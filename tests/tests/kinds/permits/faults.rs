@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lock_core::{LockError, LockInfo, LockManager, RwLock, Semaphore};
+use lock_core::{LockError, LockManager, RwLock, Semaphore};
 use lock_tests::kit::{ms, warm_server};
-use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, eventually, in_time};
+use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, in_time};
 
 use super::rig::{LONG, Seen, queued, used, waiters};
 
@@ -50,25 +50,6 @@ impl Rig {
 
 fn is(script: &'static str) -> impl Fn(&Request) -> bool {
     move |request| request.script() == Some(script)
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_acquire_whose_reply_was_lost_counts_once() {
-    for mode in MODES {
-        let rig = Rig::start().await;
-        let (semaphore, other) = rig.semaphore();
-        let lost = rig
-            .proxy
-            .drop_next_reply_matching(is("permits acquire"), mode);
-        let acquiring = tokio::spawn(semaphore.acquire());
-        lost.wait().await;
-        let permit = in_time("the caller", acquiring).await.unwrap().unwrap();
-        assert_eq!(other.seen().await.permits(), Some((1, 2)));
-        let second = other.acquire().await.unwrap();
-        permit.release().await.unwrap();
-        used(&other, 1).await;
-        second.release().await.unwrap();
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -151,62 +132,6 @@ async fn an_upgrade_that_is_cancelled_leaves_nothing() {
     assert!(upgrading.await.is_err());
     let writer = other.write_within(LIMIT).await.unwrap();
     writer.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_waiter_whose_message_was_lost_finds_its_permits_by_asking() {
-    let rig = Rig::start().await;
-    let (semaphore, other) = rig.semaphore();
-    let held = other.acquire_many(2).await.unwrap();
-    let waiting = queued(&other, semaphore.acquire_many(2)).await;
-    rig.proxy.drop_pushes(true);
-    held.release().await.unwrap();
-    let permits = in_time("the waiter", waiting).await.unwrap();
-    assert_eq!(other.seen().await.permits(), Some((2, 2)));
-    permits.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn holders_and_waiters_outlive_a_broken_connection() {
-    let rig = Rig::start().await;
-    let (semaphore, other) = rig.semaphore();
-    let (lock, _) = rig.rw_lock();
-    let (permit, reader) = (
-        semaphore.acquire().await.unwrap(),
-        lock.read().await.unwrap(),
-    );
-    let held = other.acquire().await.unwrap();
-    let waiting = queued(&other, semaphore.acquire()).await;
-    // An idle client as well: nothing is due before the long ttl is a third over.
-    rig.proxy.reset();
-    let info = async || -> LockInfo { other.seen().await };
-    eventually("it waits again", LIMIT, async || {
-        info().await.waiters() == 1
-    })
-    .await;
-    held.release().await.unwrap();
-    let second = in_time("the waiter", waiting).await.unwrap();
-    assert!(permit.is_held() && reader.is_held() && second.is_held());
-    for released in [
-        permit.release().await,
-        second.release().await,
-        reader.release().await,
-    ] {
-        released.unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_server_that_loses_its_data_ends_the_holds_and_serves_the_waiters() {
-    let rig = Rig::start().await;
-    let semaphore = rig.locks.semaphore("s", 1).ttl(ms(1500));
-    let other = rig.others.semaphore("s", 1).ttl(ms(1500));
-    let lost = semaphore.acquire().await.unwrap();
-    let waiting = queued(&other, other.acquire()).await;
-    lock_tests::kit::command::<()>(&rig.server, "FLUSHALL").await;
-    let permit = in_time("the waiter", waiting).await.unwrap();
-    in_time("the loss", lost.lost()).await;
-    permit.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

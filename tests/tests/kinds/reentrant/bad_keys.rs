@@ -50,28 +50,3 @@ async fn an_owner_enters_and_leaves_though_its_holds_are_something_else() {
     assert!(lock.force_release().await.unwrap());
     until_clean(&server).await;
 }
-
-/// Proves P2.
-#[tokio::test]
-async fn a_full_server_costs_no_lease_its_renewal() {
-    let server = TestServer::start().await;
-    let locks = manager(&server).await;
-    let ttl = ms(1500);
-    let mut guards = Vec::new();
-    for n in 0..3 {
-        let exclusive = locks.lock(format!("exclusive:{n}")).ttl(ttl);
-        guards.push(exclusive.acquire().await.unwrap());
-        // The end of the leases of its client is noted beside the lock of a named owner.
-        let owned = locks.lock_apart(format!("order:{n}"));
-        let owned = owned.ttl(ttl).owner(&Owner::new());
-        guards.push(owned.acquire().await.unwrap());
-    }
-    command::<()>(&server, "CONFIG SET maxmemory 1").await;
-    let loss = timeout(ttl * 2, guards[0].lost()).await;
-    assert!(loss.is_err(), "{loss:?}");
-    let held: Vec<_> = guards.iter().map(LockGuard::is_held).collect();
-    assert_eq!(held, [true; 6]);
-    drop(guards);
-    assert_eq!(locks.shutdown(LIMIT).await, 0);
-    until_clean(&server).await;
-}

@@ -37,44 +37,6 @@ async fn a_try_whose_reply_was_lost_finds_what_it_has() {
     until_clean(&server).await;
 }
 
-/// Proves P6.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_call_whose_reply_was_lost_goes_on_and_leaves_nothing() {
-    for mode in [DropMode::Close, DropMode::Silent] {
-        let server = warm_server().await;
-        let proxy = Proxy::start(&server);
-        let locks = behind(&proxy).await;
-        let lost = proxy.drop_next_reply_matching(is_all, mode);
-        let calling = tokio::spawn(locks.all(KEYS).acquire());
-        lost.wait().await;
-        let guard = in_time("the caller", calling).await.unwrap().unwrap();
-        assert!(guard.is_held());
-        guard.release().await.unwrap();
-        until_clean(&server).await;
-    }
-}
-
-/// Proves P1.
-#[tokio::test]
-async fn a_server_that_is_full_takes_none() {
-    let server = warm_server().await;
-    let locks = builder().connect(&server.url()).await.unwrap();
-    command::<()>(&server, "CONFIG SET maxmemory 1").await;
-    let refused = locks.all(KEYS).try_acquire().await;
-    assert!(
-        matches!(refused, Err(LockError::Unavailable { .. })),
-        "{refused:?}"
-    );
-    let refused = locks.all(KEYS).acquire_within(ms(30)).await;
-    assert!(
-        matches!(refused, Err(LockError::Unavailable { .. })),
-        "{refused:?}"
-    );
-    assert!(leftovers(&server).await.is_empty());
-    command::<()>(&server, "CONFIG SET maxmemory 0").await;
-    assert!(locks.all(KEYS).try_acquire().await.unwrap().is_some());
-}
-
 /// One call for the locks `a` and `b`, by a client that does nothing else.
 async fn call(url: String) -> RedisResult<Value> {
     let keys = ["a", "b"].map(|key| format!("lock:{key}"));
