@@ -1,9 +1,13 @@
 //! The kinds of lock that the cases run on, behind one interface.
 
 use std::ops::Deref;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use lock_core::{LockError, LockGuard, LockInfo, LockManager, RwLock, Semaphore, WriteGuard};
+use lock_core::{
+    LockError, LockGuard, LockInfo, LockManager, Owner, ReentrantLock, RwLock, Semaphore,
+    WriteGuard,
+};
 
 /// What the locks of a rig are. Each kind excludes as the others do.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -13,13 +17,24 @@ pub(crate) enum Of {
     Semaphore,
     /// The writers of a read-write lock.
     Writer,
+    /// A reentrant lock, each acquisition of which has an owner of its own.
+    Reentrant,
 }
+
+/// The acquisitions of reentrant locks that are under way in a rig. These locks have no queue on the server, so each manager
+/// knows its own waiters alone.
+pub(crate) type UnderWay = Arc<Mutex<Vec<Weak<Acquisition>>>>;
+
+/// Lives until its end. The first part tells its manager from others.
+type Acquisition = (Arc<()>, ReentrantLock);
 
 /// A manager whose locks are of one kind.
 #[derive(Clone)]
 pub(crate) struct Manager {
     of: Of,
     locks: LockManager,
+    identity: Arc<()>,
+    under_way: UnderWay,
 }
 
 #[derive(Clone)]
@@ -27,6 +42,7 @@ pub(crate) enum Lock {
     Exclusive(lock_core::Lock),
     Semaphore(Semaphore),
     Writer(RwLock),
+    Reentrant(ReentrantLock, Arc<()>, UnderWay),
 }
 
 #[derive(Debug)]
@@ -36,8 +52,13 @@ pub(crate) enum Guard {
 }
 
 impl Manager {
-    pub(crate) fn new(of: Of, locks: LockManager) -> Self {
-        Self { of, locks }
+    pub(crate) fn new(of: Of, locks: LockManager, under_way: &UnderWay) -> Self {
+        Self {
+            of,
+            locks,
+            identity: Arc::default(),
+            under_way: Arc::clone(under_way),
+        }
     }
 
     pub(crate) fn lock(&self, key: impl AsRef<str>) -> Lock {
@@ -45,6 +66,12 @@ impl Manager {
             Of::Exclusive => Lock::Exclusive(self.locks.lock(key)),
             Of::Semaphore => Lock::Semaphore(self.locks.semaphore(key, 1)),
             Of::Writer => Lock::Writer(self.locks.rw_lock(key)),
+            Of::Reentrant => Lock::Reentrant(
+                // On the server the names are those of the other kinds.
+                self.locks.reentrant_lock(key).prefix("lock:"),
+                Arc::clone(&self.identity),
+                Arc::clone(&self.under_way),
+            ),
         }
     }
 }
@@ -65,6 +92,9 @@ macro_rules! options {
                 Self::Exclusive(lock) => Self::Exclusive(lock.$option(value)),
                 Self::Semaphore(lock) => Self::Semaphore(lock.$option(value)),
                 Self::Writer(lock) => Self::Writer(lock.$option(value)),
+                Self::Reentrant(lock, manager, under_way) => {
+                    Self::Reentrant(lock.$option(value), manager, under_way)
+                }
             }
         })+
     };
@@ -76,7 +106,9 @@ impl Lock {
     pub(crate) fn at_least(self, least: Duration) -> Self {
         match self {
             Self::Exclusive(lock) => Self::Exclusive(lock.at_least(least)),
-            Self::Semaphore(_) | Self::Writer(_) => panic!("this case needs an exclusive lock"),
+            Self::Semaphore(_) | Self::Writer(_) | Self::Reentrant(..) => {
+                panic!("this case needs an exclusive lock")
+            }
         }
     }
 
@@ -85,25 +117,30 @@ impl Lock {
             Self::Exclusive(lock) => lock.key(),
             Self::Semaphore(lock) => lock.key(),
             Self::Writer(lock) => lock.key(),
+            Self::Reentrant(lock, ..) => lock.key(),
         }
     }
 
     pub(crate) fn acquire(&self) -> impl Future<Output = Result<Guard, LockError>> + use<> {
         let lock = self.clone();
         async move {
+            let _under_way = lock.under_way();
             Ok(match lock {
                 Self::Exclusive(lock) => Guard::Lock(lock.acquire().await?),
                 Self::Semaphore(lock) => Guard::Lock(lock.acquire().await?),
                 Self::Writer(lock) => Guard::Writer(lock.write().await?),
+                Self::Reentrant(lock, ..) => Guard::Lock(apart(&lock).acquire().await?),
             })
         }
     }
 
     pub(crate) async fn acquire_within(&self, limit: Duration) -> Result<Guard, LockError> {
+        let _under_way = self.under_way();
         Ok(match self {
             Self::Exclusive(lock) => Guard::Lock(lock.acquire_within(limit).await?),
             Self::Semaphore(lock) => Guard::Lock(lock.acquire_within(limit).await?),
             Self::Writer(lock) => Guard::Writer(lock.write_within(limit).await?),
+            Self::Reentrant(lock, ..) => Guard::Lock(apart(lock).acquire_within(limit).await?),
         })
     }
 
@@ -112,6 +149,7 @@ impl Lock {
             Self::Exclusive(lock) => lock.try_acquire().await?.map(Guard::Lock),
             Self::Semaphore(lock) => lock.try_acquire().await?.map(Guard::Lock),
             Self::Writer(lock) => lock.try_write().await?.map(Guard::Writer),
+            Self::Reentrant(lock, ..) => apart(lock).try_acquire().await?.map(Guard::Lock),
         })
     }
 
@@ -124,6 +162,7 @@ impl Lock {
             Self::Exclusive(lock) => Box::pin(lock.with(body)).await,
             Self::Semaphore(lock) => Box::pin(lock.with(body)).await,
             Self::Writer(lock) => Box::pin(lock.with_write(body)).await,
+            Self::Reentrant(lock, ..) => Box::pin(lock.with(body)).await,
         }
     }
 
@@ -132,7 +171,37 @@ impl Lock {
             Self::Exclusive(lock) => lock.inspect().await,
             Self::Semaphore(lock) => lock.inspect().await,
             Self::Writer(lock) => lock.inspect().await,
+            Self::Reentrant(lock, ..) => lock.inspect().await,
         }
+    }
+
+    /// Lists an acquisition until the result is dropped.
+    fn under_way(&self) -> Option<Arc<Acquisition>> {
+        let Self::Reentrant(lock, manager, under_way) = self else {
+            return None;
+        };
+        let acquisition = Arc::new((Arc::clone(manager), lock.clone()));
+        let mut all = under_way.lock().unwrap();
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&acquisition));
+        Some(acquisition)
+    }
+
+    /// How many wait for the lock.
+    pub(crate) async fn waiters(&self) -> u64 {
+        let Self::Reentrant(lock, _, under_way) = self else {
+            return self.inspect().await.unwrap().waiters();
+        };
+        let all = under_way.lock().unwrap().clone();
+        let mut managers: Vec<_> = all.iter().filter_map(Weak::upgrade).collect();
+        managers.retain(|acquisition| acquisition.1.key() == lock.key());
+        managers.sort_by_key(|acquisition| Arc::as_ptr(&acquisition.0));
+        managers.dedup_by_key(|acquisition| Arc::as_ptr(&acquisition.0));
+        let mut waiters = 0;
+        for acquisition in managers {
+            waiters += acquisition.1.inspect().await.unwrap().waiters();
+        }
+        waiters
     }
 
     pub(crate) async fn force_release(&self) -> Result<bool, LockError> {
@@ -140,8 +209,13 @@ impl Lock {
             Self::Exclusive(lock) => lock.force_release().await,
             Self::Semaphore(lock) => lock.force_release().await,
             Self::Writer(lock) => lock.force_release().await,
+            Self::Reentrant(lock, ..) => lock.force_release().await,
         }
     }
+}
+
+fn apart(lock: &ReentrantLock) -> ReentrantLock {
+    lock.clone().owner(&Owner::new())
 }
 
 impl Guard {

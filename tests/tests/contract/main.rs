@@ -35,8 +35,8 @@ macro_rules! backend {
     };
 }
 
-/// The cases that hold everywhere, then those of one backend.
-macro_rules! suite {
+/// The cases that hold everywhere for each kind of lock, then those of one backend.
+macro_rules! every_lock {
     ($of:ident on $name:ident: $($own:tt)*) => {
         backend! { $of on $name:
             exclusion {
@@ -64,9 +64,7 @@ macro_rules! suite {
                 a_wait_that_ends_says_timed_out_and_leaves_the_queue,
                 a_wait_of_zero_says_busy,
                 try_acquire_of_a_held_lock_is_none,
-                a_cancelled_wait_leaves_the_queue,
                 fifo_order_inside_a_manager,
-                a_dead_waiter_is_skipped,
             }
             handover {
                 waiters_with_many_names_are_told_apart,
@@ -76,13 +74,10 @@ macro_rules! suite {
                 tokens_grow_over_a_long_line_of_waiters,
             }
             force {
-                force_release_hands_the_lock_on,
                 force_release_of_a_free_lock_is_false,
                 errors_name_the_holder,
-                a_list_has_each_held_lock_of_the_prefix_once,
             }
             names {
-                prefixes_separate_managers,
                 a_tag_is_part_of_the_name,
                 any_text_is_a_key,
                 different_keys_do_not_wait_for_each_other,
@@ -107,6 +102,25 @@ macro_rules! suite {
                 a_guard_dropped_while_unwinding_releases,
                 a_spawned_scope_runs,
             }
+            $($own)*
+        }
+    };
+}
+
+/// And those of the kinds that have a queue on the server, and the prefix of their manager. A reentrant lock has neither, as a
+/// lock of Redisson: if waiters of several managers ask after a release, the first request gets the lock.
+macro_rules! suite {
+    ($of:ident on $name:ident: $($own:tt)*) => {
+        every_lock! { $of on $name:
+            queue {
+                a_cancelled_wait_leaves_the_queue,
+                a_dead_waiter_is_skipped,
+            }
+            force {
+                force_release_hands_the_lock_on,
+                a_list_has_each_held_lock_of_the_prefix_once,
+            }
+            names { prefixes_separate_managers }
             $($own)*
         }
     };
@@ -247,4 +261,34 @@ mod semaphore {
 }
 mod writer {
     of_permits! { Writer }
+}
+/// Reentrant locks. Left out: the quorum, which has exclusive locks alone; the limits of the hand-over inside a process, since
+/// a hold is one on the server; and the lock of another language, which is a string.
+mod reentrant {
+    every_lock! { Reentrant on memory:
+        force { force_release_tells_the_holder }
+    }
+    every_lock! { Reentrant on redis:
+        force { force_release_tells_the_holder }
+        server {
+            a_release_of_a_key_that_another_took_leaves_it_alone,
+            a_key_deleted_by_hand_is_lost_at_the_next_renewal,
+            nothing_stays_on_the_server,
+        }
+    }
+    every_lock! { Reentrant on resp2:
+        force { force_release_is_found_at_the_next_renewal }
+        server { nothing_stays_on_the_server }
+    }
+    every_lock! { Reentrant on from_connection:
+        force { force_release_is_found_at_the_next_renewal }
+        server { nothing_stays_on_the_server }
+    }
+    every_lock! { Reentrant on sentinel:
+        force { force_release_tells_the_holder }
+        server { nothing_stays_on_the_server }
+    }
+    every_lock! { Reentrant on cluster:
+        force { force_release_tells_the_holder }
+    }
 }

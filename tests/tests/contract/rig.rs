@@ -12,7 +12,7 @@ use lock_tests::{
 };
 use redis::aio::ConnectionManagerConfig;
 
-use super::kinds::{Guard, Lock, Manager, Of};
+use super::kinds::{Guard, Lock, Manager, Of, UnderWay};
 
 /// Longer than any test: where a case holds this long, nothing in it happens because a lease ran out.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
@@ -27,6 +27,7 @@ pub(crate) const SKEW: Duration = Duration::from_millis(500);
 pub(crate) struct Rig {
     of: Of,
     backend: Backend,
+    under_way: UnderWay,
     name: String,
     /// How many guards of a manager in a row may have a lock that others wait for.
     handover_limit: Option<u32>,
@@ -59,7 +60,7 @@ enum Backend {
     Cluster {
         cluster: Arc<TestCluster>,
         /// The cases share the cluster.
-        prefix: String,
+        namespace: String,
     },
 }
 
@@ -155,7 +156,7 @@ pub(super) async fn cluster(of: Of, case: impl AsyncFn(&Rig)) {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let backend = Backend::Cluster {
         cluster: TestCluster::shared().await,
-        prefix: format!("case-{}:", COUNT.fetch_add(1, Ordering::Relaxed)),
+        namespace: format!("case-{}:", COUNT.fetch_add(1, Ordering::Relaxed)),
     };
     let rig = Rig::new(of, backend, "a cluster".to_owned());
     rig.run(case).await;
@@ -218,6 +219,7 @@ impl Rig {
         Self {
             of,
             backend,
+            under_way: UnderWay::default(),
             name,
             handover_limit: None,
         }
@@ -259,11 +261,11 @@ impl Rig {
             None => builder,
         };
         let builder = match &self.backend {
-            Backend::Cluster { prefix, .. } => builder.prefix(prefix),
+            Backend::Cluster { namespace, .. } => builder.namespace(namespace),
             _ => builder,
         };
         let locks = self.connect(tweak(builder)).await;
-        Manager::new(self.of, locks)
+        Manager::new(self.of, locks, &self.under_way)
     }
 
     async fn connect(&self, builder: LockManagerBuilder) -> LockManager {
@@ -321,7 +323,7 @@ impl Rig {
     /// The keys that stay on the server when nothing is held: the counter of the fencing tokens, of which a semaphore has none.
     pub(crate) fn lasting_keys(&self) -> &'static [&'static str] {
         match self.of {
-            Of::Exclusive | Of::Writer => &["lock-core:fence"],
+            Of::Exclusive | Of::Writer | Of::Reentrant => &["lock-core:fence"],
             Of::Semaphore => &[],
         }
     }
@@ -364,7 +366,7 @@ pub(crate) fn in_a_runtime_of_its_own<T>(life: impl Future<Output = T>) -> T {
 /// Waits until so many are queued for the lock.
 pub(crate) async fn waiters(lock: &Lock, count: u64) {
     eventually(&format!("{count} are queued"), LIMIT, async || {
-        lock.inspect().await.unwrap().waiters() == count
+        lock.waiters().await == count
     })
     .await;
 }
@@ -372,8 +374,7 @@ pub(crate) async fn waiters(lock: &Lock, count: u64) {
 /// Waits until nobody holds the lock and nobody is queued for it.
 pub(crate) async fn free(lock: &Lock) {
     eventually("the lock is free and nobody is queued", LIMIT, async || {
-        let info = lock.inspect().await.unwrap();
-        !info.is_held() && info.waiters() == 0
+        !lock.inspect().await.unwrap().is_held() && lock.waiters().await == 0
     })
     .await;
 }

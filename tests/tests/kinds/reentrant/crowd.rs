@@ -1,14 +1,14 @@
 //! However many wait in a process, it asks once for each message.
 
 use lock_core::{LockError, LockGuard, LockManager, Owner};
-use lock_tests::{LIMIT, Proxy, eventually};
+use lock_tests::{LIMIT, Proxy};
 use tokio::sync::mpsc;
 
 use crate::reentrant::apart::Apart;
 use crate::reentrant::redisson_client::{Redisson, Unlocked};
 use crate::reentrant::support::{
     LONG, PATIENT, in_time, is_acquire, is_subscribe, manager, manager_at, until_clean,
-    until_listening, until_parked, warm_server,
+    until_listening, until_parked, until_waiting, warm_server,
 };
 
 const WAITERS: usize = 32;
@@ -32,10 +32,7 @@ async fn wait_for_it(
         });
     }
     let lock = locks.lock_apart("order");
-    eventually("all wait", LIMIT, async || {
-        lock.inspect().await.unwrap().waiters() == WAITERS as u64
-    })
-    .await;
+    until_waiting(&lock, WAITERS as u64).await;
     // The line asks, and once more after its subscription. An owner may be in already, so each one tries first.
     until_parked(proxy, if owners { WAITERS } else { 0 }, &lock).await;
 }

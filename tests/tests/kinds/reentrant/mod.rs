@@ -1,21 +1,20 @@
-//! The reentrant lock on real servers: Redisson's `RLock` on the wire, and the promises of every lock.
+//! The reentrant lock: what it promises and no other lock, and Redisson's `RLock` on the wire.
 
 mod acl;
 mod apart;
 mod bad_keys;
-mod contract;
-mod contract_states;
 mod crowd;
 mod defects;
 mod foreign;
 mod lone;
 mod once;
+mod owners;
 mod redisson;
 mod redisson_client;
-mod redisson_more;
 mod shared_owner;
 mod shared_refused;
 mod soak;
+mod states;
 mod support;
 mod unheard;
 mod wakeups;

@@ -189,23 +189,3 @@ async fn a_nested_acquire_that_is_cancelled_on_its_way_is_not_counted() {
     until_clean(&server).await;
     assert_eq!(locks.shutdown(LIMIT).await, 0);
 }
-
-#[tokio::test]
-async fn an_owner_in_two_processes_is_counted_in_both() {
-    let server = warm_server().await;
-    let (here, there) = (manager(&server).await, manager(&server).await);
-    let me = Owner::new();
-    let sent = Owner::parse(&me.to_string()).unwrap();
-    let outer = here.lock_apart("order").owner(&me).acquire().await;
-    let outer = outer.unwrap();
-    let inner = there.lock_apart("order").owner(&sent).acquire().await;
-    let inner = inner.unwrap();
-    assert_eq!(hash(&server, "order").await, counted(&me, 2));
-    assert_eq!(inner.fencing_token(), outer.fencing_token());
-    // The one that came first goes first; the lock stays.
-    outer.release().await.unwrap();
-    assert_eq!(hash(&server, "order").await, counted(&me, 1));
-    assert!(inner.is_held());
-    inner.release().await.unwrap();
-    until_clean(&server).await;
-}

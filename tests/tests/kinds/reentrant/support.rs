@@ -66,6 +66,14 @@ pub(crate) async fn until_listening(server: &TestServer, name: &str, processes: 
     .await;
 }
 
+/// Waits until so many callers of this manager wait for the lock.
+pub(crate) async fn until_waiting(lock: &ApartLock, waiters: u64) {
+    eventually("they wait", LIMIT, async || {
+        lock.inspect().await.unwrap().waiters() == waiters
+    })
+    .await;
+}
+
 /// Waits until a manager behind this proxy, which had sent so many tries before, has begun to wait: it has tried, has
 /// subscribed, and its second try was answered. Only a message or the clock makes it try again.
 pub(crate) async fn until_parked(proxy: &Proxy, before: usize, lock: &ApartLock) {

@@ -11,7 +11,7 @@ use crate::reentrant::apart::{Apart, ApartLock};
 use crate::reentrant::redisson_client::{Redisson, Unlocked};
 use crate::reentrant::support::{
     LONG, PATIENT, REFRESH, in_time, is_acquire, is_subscribe, manager, manager_at, ms, neighbours,
-    until_clean, until_listening, until_parked, warm_server, woken_by_a_message,
+    until_clean, until_listening, until_parked, until_waiting, warm_server, woken_by_a_message,
 };
 
 #[tokio::test]
@@ -101,14 +101,6 @@ fn order(locks: &LockManager, owners: bool) -> ApartLock {
     } else {
         lock
     }
-}
-
-/// Waits until so many callers of this manager wait for the lock.
-async fn until_waiting(lock: &ApartLock, waiters: u64) {
-    lock_tests::eventually("they wait", LIMIT, async || {
-        lock.inspect().await.unwrap().waiters() == waiters
-    })
-    .await;
 }
 
 /// Two waiters, the first of which leaves at about the moment at which the lock is let go.

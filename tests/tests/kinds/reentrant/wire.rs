@@ -227,27 +227,6 @@ async fn both_watchdogs_keep_their_own_locks_on_one_server() {
 }
 
 #[tokio::test]
-async fn neither_a_nested_hold_nor_its_release_shortens_the_lease() {
-    let server = TestServer::start().await;
-    let locks = manager(&server).await;
-    let me = Owner::new();
-    let lock = locks.lock_apart("order").owner(&me);
-    let outer = lock.clone().ttl(LONG).acquire().await.unwrap();
-    let enough = (LONG / 2).as_millis() as i64;
-    for renew in [true, false] {
-        let inner = lock.clone().ttl(ms(200)).renew(renew).acquire().await;
-        let inner = inner.unwrap();
-        assert!(server.pttl("order").await > enough);
-        assert!(inner.remaining() > ms(200), "they share the lease");
-        inner.release().await.unwrap();
-        assert!(server.pttl("order").await > enough);
-        assert!(outer.remaining() > ms(200));
-    }
-    outer.release().await.unwrap();
-    until_clean(&server).await;
-}
-
-#[tokio::test]
 async fn a_lock_whose_ttl_was_removed_is_renewed_or_released_by_its_holder() {
     let server = TestServer::start().await;
     let lock = manager(&server).await.lock_apart("order");

@@ -1,11 +1,13 @@
-//! Cases of the suite in `contract`: force, states, names, tokens, and ends.
+//! Cases of the suite in `owners`: force, states, names, leases, and ends.
+
+use std::time::SystemTime;
 
 use futures_util::FutureExt;
 use lock_core::{LockError, LockManager, LossReason, Owner};
 use lock_tests::{LIMIT, eventually};
 
 use crate::reentrant::apart::Apart;
-use crate::reentrant::contract::Rig;
+use crate::reentrant::owners::Rig;
 use crate::reentrant::support::{LONG, in_time, ms};
 
 pub(crate) async fn force_release_takes_all_holds(rig: &Rig) {
@@ -72,32 +74,38 @@ pub(crate) async fn a_list_has_each_held_lock_once_with_its_kind(rig: &Rig) {
 
 pub(crate) async fn inspect_shows_each_state(rig: &Rig) {
     let me = Owner::new();
-    let lock = rig.manager().await.lock_apart("k").owner(&me);
-    let info = lock.inspect().await.unwrap();
-    assert!(!info.is_held());
-    assert_eq!(
-        (info.holds(), info.owner(), info.remaining()),
-        (0, None, None)
-    );
-    let guards = [lock.acquire().await.unwrap(), lock.acquire().await.unwrap()];
-    let info = lock.inspect().await.unwrap();
+    let builder = LockManager::builder().default_ttl(LONG);
+    let builder = builder.command_deadline(LIMIT).client_name("orders-1");
+    let here = builder.connect(&rig.url).await.unwrap();
+    let here = here.lock_apart("k").owner(&me);
+    let there = rig.manager().await.lock_apart("k");
+    for lock in [&here, &there] {
+        let info = lock.inspect().await.unwrap();
+        assert!(!info.is_held());
+        assert_eq!(
+            (info.holds(), info.owner(), info.remaining()),
+            (0, None, None)
+        );
+    }
+    let began = SystemTime::now() - ms(1);
+    let outer = here.acquire().await.unwrap();
+    // Another client enters: what is shown is the one that began the tenure.
+    let inner = there.clone().owner(&me).acquire().await.unwrap();
     let owner = me.to_string();
-    assert!(info.is_held());
-    assert_eq!((info.holds(), info.owner()), (2, Some(&*owner)));
-    let left = info.remaining().unwrap();
-    assert!(left <= LONG && left > LONG / 2, "{left:?}");
-    assert_eq!(
-        lock.inspect()
-            .await
-            .unwrap()
-            .remaining()
-            .map(|left| left <= LONG),
-        Some(true)
-    );
-    assert!(
-        !format!("{info:?} {lock:?} {guards:?}").contains(&owner),
-        "it is a secret"
-    );
+    for lock in [&here, &there] {
+        let info = lock.inspect().await.unwrap();
+        assert!(info.is_held());
+        assert_eq!((info.holds(), info.owner()), (2, Some(&*owner)));
+        assert_eq!(info.holder(), Some("orders-1"));
+        assert_eq!(info.fence(), Some(outer.fencing_token()));
+        let since = info.held_since().unwrap();
+        let now = SystemTime::now() + ms(2);
+        assert!(began <= since && since <= now, "{since:?}");
+        let left = info.remaining().unwrap();
+        assert!(left <= LONG && left > LONG / 2, "{left:?}");
+        let shown = format!("{info:?} {lock:?} {outer:?} {inner:?}");
+        assert!(!shown.contains(&owner), "it is a secret");
+    }
 }
 
 pub(crate) async fn prefixes_separate_locks_and_the_managers_does_not_apply(rig: &Rig) {
@@ -130,14 +138,6 @@ pub(crate) async fn the_other_kind_of_lock_under_the_same_name_is_foreign(rig: &
     let guard = exclusive.acquire().await.unwrap();
     is_foreign(reentrant.try_acquire().await.map(drop));
     is_foreign(reentrant.acquire().await.map(drop));
-    is_foreign(
-        reentrant
-            .clone()
-            .owner(&Owner::new())
-            .acquire()
-            .await
-            .map(drop),
-    );
     is_foreign(reentrant.force_release().await.map(drop));
     assert!(reentrant.inspect().await.unwrap().foreign().is_some());
     assert!(guard.is_held());
@@ -192,60 +192,57 @@ pub(crate) async fn max_hold_ends_one_hold_and_leaves_the_others(rig: &Rig) {
     assert!(!lock.inspect().await.unwrap().is_held());
 }
 
-pub(crate) async fn tokens_grow_from_tenure_to_tenure_only(rig: &Rig) {
-    let managers = [rig.manager().await, rig.manager().await];
-    let mut last = 0;
-    for round in 0..20 {
-        let lock = managers[round % 2].lock_apart("k").owner(&Owner::new());
-        let outer = lock.acquire().await.unwrap();
-        let inner = lock.acquire().await.unwrap();
-        assert_eq!(inner.fencing_token(), outer.fencing_token());
-        assert!(outer.fencing_token().get() > last);
-        last = outer.fencing_token().get();
-        outer.release().await.unwrap();
+pub(crate) async fn the_longest_hold_makes_the_lease_and_no_other_shortens_it(rig: &Rig) {
+    let lock = rig.manager().await.lock_apart("k").owner(&Owner::new());
+    let at_least = async |least| {
+        let left = lock.inspect().await.unwrap().remaining().unwrap();
+        assert!(left > least && left <= LONG * 3, "{left:?} of {least:?}");
+    };
+    let outer = lock.clone().renew(false).acquire().await.unwrap();
+    at_least(LONG / 2).await;
+    for (ttl, renew) in [(ms(200), true), (ms(200), false)] {
+        let inner = lock.clone().ttl(ttl).renew(renew).acquire().await.unwrap();
+        at_least(LONG / 2).await;
+        assert!(inner.remaining() > ttl, "they share the lease");
         inner.release().await.unwrap();
+        at_least(LONG / 2).await;
+        assert!(outer.remaining() > ttl);
     }
+    let inner = lock.clone().ttl(LONG * 3).renew(false).acquire().await;
+    at_least(LONG * 2).await;
+    inner.unwrap().release().await.unwrap();
+    at_least(LONG * 2).await;
+    outer.release().await.unwrap();
+    assert_eq!(lock.inspect().await.unwrap().remaining(), None);
 }
 
 pub(crate) async fn an_owner_travels_between_managers(rig: &Rig) {
     let (here, there) = (rig.manager().await, rig.manager().await);
     let me = Owner::new();
     let outer = here.lock_apart("k").owner(&me).acquire().await.unwrap();
-    let header = me.to_string();
-    let arrived = Owner::parse(&header).unwrap();
-    arrived
-        .scope(async {
-            let inner = there.lock_apart("k").acquire().await.unwrap();
-            assert_eq!(inner.fencing_token(), outer.fencing_token());
-            inner.release().await.unwrap();
-        })
-        .await;
-    assert!(outer.is_held());
+    let arrived = Owner::parse(&me.to_string()).unwrap();
+    let there = there.lock_apart("k");
+    let inner = arrived.scope(there.acquire()).await.unwrap();
+    assert_eq!(inner.fencing_token(), outer.fencing_token());
+    assert_eq!(there.inspect().await.unwrap().holds(), 2);
+    // The one that came first goes first; the lock stays.
     outer.release().await.unwrap();
-    assert!(!there.lock_apart("k").inspect().await.unwrap().is_held());
+    assert_eq!(there.inspect().await.unwrap().holds(), 1);
+    assert!(inner.is_held());
+    inner.release().await.unwrap();
+    assert!(!there.inspect().await.unwrap().is_held());
 }
 
-pub(crate) async fn shutdown_leaves_nothing(rig: &Rig) {
+pub(crate) async fn shutdown_gives_back_each_hold(rig: &Rig) {
     let locks = rig.manager().await;
-    let mut forgotten = Vec::new();
-    for number in 0..20 {
-        let lock = locks.lock_apart(format!("k:{number}"));
-        let lock = lock.owner(&Owner::new());
-        forgotten.push((lock.acquire().await.unwrap(), lock.acquire().await.unwrap()));
-    }
+    let lock = locks.lock_apart("k").owner(&Owner::new());
+    let guards = [lock.acquire().await.unwrap(), lock.acquire().await.unwrap()];
     // What is held to the end is given back in the last quarter; a machine that stands still meanwhile does it later.
     eventually("nothing is left", LIMIT, async || {
-        locks.shutdown(ms(1500)).await == 0
+        locks.shutdown(ms(500)).await == 0
     })
     .await;
-    for (outer, inner) in &forgotten {
-        assert!(!outer.is_held() && !inner.is_held());
-    }
-    let lock = locks.lock_apart("k:0");
-    assert!(matches!(lock.acquire().await, Err(LockError::ShutDown)));
-    let others = rig.manager().await;
-    for number in 0..20 {
-        let lock = others.lock_apart(format!("k:{number}"));
-        assert!(!lock.inspect().await.unwrap().is_held());
-    }
+    assert!(guards.iter().all(|guard| !guard.is_held()));
+    let other = rig.manager().await.lock_apart("k");
+    assert!(!other.inspect().await.unwrap().is_held());
 }
