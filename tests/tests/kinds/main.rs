@@ -4,5 +4,6 @@
 mod elections;
 mod permits;
 mod reentrant;
+mod rig;
 mod segmented;
 mod several;

@@ -4,7 +4,8 @@ use lock_core::{Leadership, LockError, LockManager};
 use lock_tests::kit::command;
 use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually, in_time};
 
-use super::rig::{LONG, TTL, next_leader, no_leader};
+use super::rig::{TTL, next_leader, no_leader};
+use crate::rig::LONG;
 
 const LEADER: &str = "lock-core:leader:{lock:e}";
 

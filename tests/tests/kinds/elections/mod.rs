@@ -14,7 +14,7 @@ macro_rules! stores {
             $($(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
-                    crate::elections::rig::on(crate::elections::rig::Rig::$store().await, crate::elections::$topic::$case).await;
+                    crate::elections::rig::on(crate::rig::Rig::$store().await, crate::elections::$topic::$case).await;
                 }
             )+)+
         }

@@ -2,7 +2,8 @@
 
 use lock_tests::{TestServer, in_time};
 
-use super::rig::{LONG, Rig, TTL, in_a_process_that_dies, next_leader, no_leader};
+use super::rig::{TTL, next_leader, no_leader};
+use crate::rig::{LONG, Rig, in_a_process_that_dies};
 use lock_core::LockManager;
 use lock_tests::kit::command;
 

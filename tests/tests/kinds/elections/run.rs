@@ -9,7 +9,8 @@ use lock_core::{FencingToken, LockError, LockGuard, LockManager};
 use lock_tests::{LIMIT, TestServer, eventually, in_time};
 use tokio::sync::mpsc::unbounded_channel;
 
-use super::rig::{Rig, TTL, next_leader};
+use super::rig::{TTL, next_leader};
+use crate::rig::Rig;
 
 pub(crate) async fn a_body_that_ends_ends_the_run(rig: &Rig) {
     let locks = rig.manager().await;

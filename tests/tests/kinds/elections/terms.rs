@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lock_tests::{LIMIT, eventually, in_time};
 
-use super::rig::Rig;
+use crate::rig::Rig;
 
 /// Proves P10.
 pub(crate) async fn the_next_leader_has_a_larger_term(rig: &Rig) {

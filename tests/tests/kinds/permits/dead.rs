@@ -6,17 +6,10 @@ use lock_core::{LockManager, LossReason};
 use lock_tests::{LIMIT, eventually};
 use tokio::time::{Instant, timeout};
 
-use super::rig::{LONG, Rig, Seen, everywhere, on_servers, queued, used};
+use super::rig::{Seen, everywhere, on_servers, queued, used};
+use crate::rig::{LONG, Rig, in_a_process_that_dies};
 
 const TTL: Duration = Duration::from_millis(1500);
-
-/// Runs a future on a runtime that is gone, with its connections, when this returns: a process that dies.
-fn in_a_process_that_dies<T>(life: impl Future<Output = T>) -> T {
-    tokio::task::block_in_place(|| {
-        let mut runtime = tokio::runtime::Builder::new_current_thread();
-        runtime.enable_all().build().unwrap().block_on(life)
-    })
-}
 
 /// Proves P7.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -110,7 +103,7 @@ async fn permits_are_renewed_and_their_loss_is_told() {
         );
         tokio::time::sleep(TTL * 3).await;
         assert!(kept.is_held() && lost.is_held());
-        lock_tests::kit::command::<()>(rig.server(), "DEL lock:s").await;
+        lock_tests::kit::command::<()>(rig.the_server(), "DEL lock:s").await;
         assert_eq!(timeout(LIMIT, lost.lost()).await.unwrap(), LossReason::Gone);
         assert!(kept.release().await.is_err());
     })
@@ -163,7 +156,7 @@ async fn a_waiter_that_is_dropped_leaves_nothing() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn permits_over_a_connection_of_the_user_are_found_by_polling() {
     on_servers(async |rig| {
-        let client = redis::Client::open(rig.server().url()).unwrap();
+        let client = redis::Client::open(rig.the_server().url()).unwrap();
         let connection = client.get_connection_manager().await.unwrap();
         let locks = LockManager::builder().default_ttl(LONG);
         let locks = locks.from_connection(connection).unwrap();

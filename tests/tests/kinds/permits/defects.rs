@@ -105,9 +105,10 @@ async fn each_key_has_a_ttl_while_it_is_there() {
             .abort_handle(),
         ];
         super::rig::waiters(&rw, 1).await;
-        for key in rig.server().keys().await {
+        for key in rig.the_server().keys().await {
             if key != lock_tests::kit::FENCE {
-                let ttl: i64 = lock_tests::kit::command(rig.server(), &format!("PTTL {key}")).await;
+                let ttl: i64 =
+                    lock_tests::kit::command(rig.the_server(), &format!("PTTL {key}")).await;
                 assert!(ttl > 0, "{key}: {ttl}");
             }
         }
@@ -142,10 +143,10 @@ async fn no_permit_is_lost_by_cancelled_waits() {
 async fn the_clock_of_the_server_counts_the_leases() {
     on_servers(async |rig| {
         let permit = rig.semaphore(1).await.acquire().await.unwrap();
-        let time: (u64, u64) = lock_tests::kit::command(rig.server(), "TIME").await;
-        let fields: Vec<String> = lock_tests::kit::command(rig.server(), "HVALS lock:s").await;
+        let time: (u64, u64) = lock_tests::kit::command(rig.the_server(), "TIME").await;
+        let fields: Vec<String> = lock_tests::kit::command(rig.the_server(), "HVALS lock:s").await;
         let deadlines = fields.iter().map(|field| field.split(' ').next().unwrap());
-        let ends = time.0 * 1000 + super::rig::LONG.as_millis() as u64;
+        let ends = time.0 * 1000 + crate::rig::LONG.as_millis() as u64;
         for deadline in deadlines {
             let deadline: u64 = deadline.parse().unwrap();
             assert!(
@@ -167,7 +168,8 @@ async fn a_permit_that_is_waited_for_costs_two_commands() {
         semaphore.acquire().await.unwrap().release().await.unwrap();
         let held = semaphore.acquire().await.unwrap();
         let calls = async || {
-            let info: String = lock_tests::kit::command(rig.server(), "INFO commandstats").await;
+            let info: String =
+                lock_tests::kit::command(rig.the_server(), "INFO commandstats").await;
             let calls = info.lines().filter(|line| line.starts_with("cmdstat_eval"));
             calls
                 .map(|line| {

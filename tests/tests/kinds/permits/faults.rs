@@ -6,7 +6,8 @@ use lock_core::{LockError, LockManager, RwLock, Semaphore};
 use lock_tests::kit::{ms, warm_server};
 use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, in_time};
 
-use super::rig::{LONG, Seen, queued, used, waiters};
+use super::rig::{Seen, queued, used, waiters};
+use crate::rig::LONG;
 
 const MODES: [DropMode; 2] = [DropMode::Close, DropMode::Silent];
 

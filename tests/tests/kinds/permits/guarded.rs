@@ -5,7 +5,8 @@ use std::time::Duration;
 use lock_core::{GuardedScript, LockError, LockGuard, LockManager, LossReason};
 use lock_tests::kit::command;
 
-use super::rig::{LONG, on_servers};
+use super::rig::on_servers;
+use crate::rig::LONG;
 
 async fn count(guard: &LockGuard) -> Result<i64, LockError> {
     let add = GuardedScript::new("return redis.call('INCRBY', KEYS[1], ARGV[1])");
@@ -21,7 +22,7 @@ async fn holders_of_both_kinds_write_and_a_lost_one_does_not() {
         let writer = locks.rw_lock("{a}:rw").write().await.unwrap();
         assert_eq!(count(&permit).await.unwrap(), 1);
         assert_eq!(count(&writer).await.unwrap(), 2);
-        command::<()>(rig.server(), "DEL lock:{a}:s").await;
+        command::<()>(rig.the_server(), "DEL lock:{a}:s").await;
         assert!(matches!(
             count(&permit).await,
             Err(LockError::Lost {
@@ -42,10 +43,10 @@ async fn a_member_past_its_deadline_writes_nothing() {
         let semaphore = locks.semaphore("{a}:s", 2);
         let permit = semaphore.acquire().await.unwrap();
         // As after a pause: the client believes in its lease, and the deadline on the server has passed.
-        let fields: Vec<String> = command(rig.server(), "HGETALL lock:{a}:s").await;
+        let fields: Vec<String> = command(rig.the_server(), "HGETALL lock:{a}:s").await;
         let member = fields.chunks(2).find(|pair| pair[0].len() > 36).unwrap();
         let (_, rest) = member[1].split_once(' ').unwrap();
-        let mut connection = rig.server().connection().await;
+        let mut connection = rig.the_server().connection().await;
         let mut set = redis::cmd("HSET");
         set.arg("lock:{a}:s")
             .arg(&member[0])

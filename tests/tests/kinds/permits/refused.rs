@@ -143,11 +143,11 @@ async fn a_key_of_the_user_is_left_alone() {
         use lock_tests::kit::command;
         let locks = LockManager::builder()
             .prefix("")
-            .connect(&rig.server().url())
+            .connect(&rig.the_server().url())
             .await
             .unwrap();
-        command::<()>(rig.server(), "HSET mine field value lock none").await;
-        command::<()>(rig.server(), "SET text value").await;
+        command::<()>(rig.the_server(), "HSET mine field value lock none").await;
+        command::<()>(rig.the_server(), "SET text value").await;
         for key in ["mine", "text"] {
             let semaphore = locks.semaphore(key, 2);
             let refused = semaphore.acquire().await;
@@ -158,9 +158,9 @@ async fn a_key_of_the_user_is_left_alone() {
             assert!(semaphore.force_release().await.is_err());
             assert!(semaphore.resize(3).await.is_err());
         }
-        let left: Vec<String> = command(rig.server(), "HGETALL mine").await;
+        let left: Vec<String> = command(rig.the_server(), "HGETALL mine").await;
         assert_eq!(left, ["field", "value", "lock", "none"]);
-        let ttl: i64 = command(rig.server(), "PTTL mine").await;
+        let ttl: i64 = command(rig.the_server(), "PTTL mine").await;
         assert_eq!(ttl, -1);
     })
     .await;

@@ -1,76 +1,41 @@
-//! What a case runs on.
-
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+//! What the cases of permits have in common.
 
 use lock_core::{LockInfo, LockManager, RwLock, Semaphore};
 use lock_tests::{LIMIT, TestServer, eventually, servers};
 
-/// Longer than any test: nothing happens because a lease ran out.
-pub(crate) const LONG: Duration = Duration::from_secs(3600);
-
-/// A store that several managers share, as processes do.
-pub(crate) struct Rig {
-    url: String,
-    server: Option<TestServer>,
-    /// The store in memory lives as long as a manager of it.
-    _anchor: LockManager,
-}
+use crate::rig::Rig;
 
 /// Runs a case in memory and on each server.
 pub(crate) async fn everywhere(case: impl AsyncFn(&Rig)) {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    let url = format!("memory://permits-{}", COUNT.fetch_add(1, Ordering::Relaxed));
-    case(&Rig::new(url, None).await).await;
+    case(&Rig::memory().await).await;
     on_servers(case).await;
 }
 
 /// Runs a case on each server.
 pub(crate) async fn on_servers(case: impl AsyncFn(&Rig)) {
     for binary in servers() {
-        let server = TestServer::builder().binary(binary.path()).start().await;
-        case(&Rig::new(server.url(), Some(server)).await).await;
+        case(&Rig::server_of(&binary).await).await;
     }
 }
 
 impl Rig {
-    async fn new(url: String, server: Option<TestServer>) -> Self {
-        let anchor = LockManager::connect(&url).await.unwrap();
-        Self {
-            url,
-            server,
-            _anchor: anchor,
+    pub(super) async fn named(&self, name: &str) -> LockManager {
+        self.manager_with(|builder| builder.client_name(name)).await
+    }
+
+    pub(super) async fn semaphore(&self, max: u32) -> Semaphore {
+        self.named("another").await.semaphore("s", max)
+    }
+
+    pub(super) async fn rw_lock(&self) -> RwLock {
+        self.named("another").await.rw_lock("rw")
+    }
+
+    pub(super) fn the_server(&self) -> &TestServer {
+        match self {
+            Self::Server(server) => server,
+            _ => panic!("this case needs a server"),
         }
-    }
-
-    /// A manager of its own: another process, as far as the store can tell.
-    pub(crate) async fn manager(&self) -> LockManager {
-        self.named("another").await
-    }
-
-    pub(crate) async fn named(&self, name: &str) -> LockManager {
-        let builder = LockManager::builder()
-            .client_name(name)
-            .command_deadline(Duration::from_secs(10))
-            .default_ttl(LONG);
-        builder.connect(&self.url).await.unwrap()
-    }
-
-    pub(crate) async fn semaphore(&self, max: u32) -> Semaphore {
-        self.manager().await.semaphore("s", max)
-    }
-
-    pub(crate) async fn rw_lock(&self) -> RwLock {
-        self.manager().await.rw_lock("rw")
-    }
-
-    pub(crate) fn server(&self) -> &TestServer {
-        self.server.as_ref().expect("this case needs a server")
-    }
-
-    /// Whether the store in memory is meant.
-    pub(crate) fn is_memory(&self) -> bool {
-        self.server.is_none()
     }
 }
 

@@ -110,11 +110,11 @@ async fn a_downgrade_that_is_not_held_on_the_server_is_a_loss() {
     on_servers(async |rig| {
         let lock = rig.rw_lock().await;
         let writer = lock.write().await.unwrap();
-        lock_tests::kit::command::<()>(rig.server(), "DEL lock:rw").await;
+        lock_tests::kit::command::<()>(rig.the_server(), "DEL lock:rw").await;
         let error = writer.downgrade().await.unwrap_err();
         assert!(error.to_string().contains("was lost"), "{error}");
         let reader = lock.read().await.unwrap();
-        lock_tests::kit::command::<()>(rig.server(), "DEL lock:rw").await;
+        lock_tests::kit::command::<()>(rig.the_server(), "DEL lock:rw").await;
         let reader = reader.try_upgrade().await.unwrap_err();
         assert!(!reader.is_held());
     })

@@ -7,6 +7,7 @@ use lock_core::LockManager;
 use tokio::task::JoinSet;
 
 use super::rig::{Seen, everywhere, on_servers, used};
+use crate::rig::Rig;
 
 /// Proves P1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -100,8 +101,8 @@ async fn nothing_is_left_on_the_server() {
         drop(held);
         writer.release().await.unwrap();
         drop((waiting.await.unwrap(), reading.await.unwrap()));
-        assert_eq!(locks.shutdown(super::rig::LONG).await, 0);
-        let keys = rig.server().keys().await;
+        assert_eq!(locks.shutdown(crate::rig::LONG).await, 0);
+        let keys = rig.the_server().keys().await;
         assert_eq!(keys, [lock_tests::kit::FENCE], "the counter of the phases");
     })
     .await;
@@ -130,7 +131,7 @@ async fn a_list_has_each_of_them_once() {
             found,
             expected.map(|(kind, key)| (kind.to_owned(), key.to_owned()))
         );
-        if !rig.is_memory() {
+        if !matches!(rig, Rig::Memory(..)) {
             let findings = locks.examine().await;
             assert!(
                 findings
@@ -163,7 +164,7 @@ async fn inspect_shows_holders_with_weights_and_names_and_waiters() {
         assert!(info.holders().iter().all(|holder| holder.since().is_some()));
         assert!(
             info.remaining()
-                .is_some_and(|left| left > super::rig::LONG / 2)
+                .is_some_and(|left| left > crate::rig::LONG / 2)
         );
         assert_eq!(info.queue()[0].name(), Some("orders-8"));
         waiting.abort();
@@ -176,7 +177,7 @@ async fn inspect_shows_holders_with_weights_and_names_and_waiters() {
 #[tokio::test]
 async fn a_look_at_many_holders_reads_a_part_of_them() {
     on_servers(async |rig| {
-        let server = rig.server();
+        let server = rig.the_server();
         let seed = "local t = redis.call('TIME')[1] * 1000 + 600000 \
              local max = ARGV[1] + 1 \
              redis.call('HSET', KEYS[1], 'lock', \

@@ -7,13 +7,14 @@ use lock_core::{LockError, LossReason};
 use lock_tests::kit::warm_server;
 use lock_tests::{LIMIT, Proxy, eventually, in_time};
 
-use super::rig::{KEYS, builder, everywhere, for_one_script, held, seen, waiters};
+use super::rig::{KEYS, everywhere, for_one_script, held, seen, waiters};
+use crate::rig::builder;
 
 /// Proves P1.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_loss_during_the_wait_begins_it_again() {
-    for_one_script(&async |rig: &super::rig::Rig| {
-        if matches!(rig, super::rig::Rig::Connection(_)) {
+    for_one_script(&async |rig: &crate::rig::Rig| {
+        if matches!(rig, crate::rig::Rig::Connection(_)) {
             // It learns of the loss with its next renewal only.
             return;
         }
@@ -101,7 +102,7 @@ async fn a_loss_cancels_the_body_of_a_scope() {
 /// Proves P14.
 #[tokio::test]
 async fn a_call_that_is_not_polled_keeps_what_it_has_for_one_ttl() {
-    for_one_script(&async |rig: &super::rig::Rig| {
+    for_one_script(&async |rig: &crate::rig::Rig| {
         let (other, locks) = (rig.manager().await, rig.manager().await);
         let _last = other.lock("{t}c").acquire().await.unwrap();
         let ttl = Duration::from_secs(1);
@@ -120,7 +121,7 @@ async fn a_call_that_is_not_polled_keeps_what_it_has_for_one_ttl() {
 /// Proves P14.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_that_runs_keeps_what_it_has_for_longer_than_its_ttl() {
-    for_one_script(&async |rig: &super::rig::Rig| {
+    for_one_script(&async |rig: &crate::rig::Rig| {
         let (other, locks) = (rig.manager().await, rig.manager().await);
         let last = other.lock("{t}c").acquire().await.unwrap();
         let ttl = Duration::from_millis(600);

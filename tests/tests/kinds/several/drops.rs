@@ -7,7 +7,8 @@ use std::task::Poll;
 use lock_tests::kit::{leftovers, until_clean, warm_server};
 use lock_tests::{Proxy, in_time};
 
-use super::rig::{KEYS, builder, held, waiters};
+use super::rig::{KEYS, held, waiters};
+use crate::rig::builder;
 
 /// Polls a future at most so often, and drops it. Returns whether it came to its end.
 async fn polled<T>(times: usize, future: impl Future<Output = T>) -> bool {

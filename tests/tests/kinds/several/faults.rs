@@ -8,7 +8,8 @@ use lock_tests::{
 };
 use redis::{RedisResult, Value};
 
-use super::rig::{KEYS, LONG, builder, waiters};
+use super::rig::{KEYS, waiters};
+use crate::rig::{LONG, builder};
 
 fn is_all(request: &Request) -> bool {
     request.script() == Some("acquire_all")

@@ -4,7 +4,8 @@ use lock_core::LockManager;
 use lock_tests::kit::{script_calls, warm_server};
 use lock_tests::{Proxy, Request, TestCluster};
 
-use super::rig::{KEYS, builder, waiters};
+use super::rig::{KEYS, waiters};
+use crate::rig::builder;
 
 fn scripts(proxy: &Proxy) -> Vec<&'static str> {
     let requests = proxy.requests();
