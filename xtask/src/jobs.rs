@@ -17,6 +17,10 @@ const PLANTED: &str = "--planted";
 /// A test program that fails does not keep the others from running.
 const NO_FAIL_FAST: &str = "--no-fail-fast";
 
+/// Starts the test programs. Those of a stable Rust report times only with this variable. With this value a compiler that a test
+/// starts stays a stable one, and for cargo itself, which compiles anew after a change of the variable, it is not set.
+const RUNNER: &str = "target.'cfg(all())'.runner = ['env', 'RUSTC_BOOTSTRAP=-1']";
+
 /// A job.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Job {
@@ -96,7 +100,7 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
         | Job::Links
         | Job::Release => {}
     }
-    match job {
+    let done = match job {
         Job::Test { extra } => test(&mut steps, extra),
         Job::Bench { extra } => bench(&mut steps, extra),
         Job::Simulate { extra } => simulate::simulate(&mut steps, extra),
@@ -104,36 +108,36 @@ pub(crate) fn run(job: &Job) -> Result<(), String> {
         Job::Promises { wanted } => promises::print(wanted),
         Job::Links => documentation(&mut steps),
         Job::Release => {
-            release::dry_run(&mut steps)?;
+            let done = release::dry_run(&mut steps);
             steps.say_skipped();
-            Ok(())
+            done
         }
-        Job::Ci => {
-            check(&mut steps)?;
-            // Before the tests, whose summary is to be the last word.
-            let simulated = simulate::check(&mut steps);
-            test(&mut steps, &[]).and(simulated)
-        }
+        Job::Ci => ci(&mut steps),
+    };
+    if matches!(job, Job::Release | Job::Ci) {
+        steps.say_times();
     }
+    done
+}
+
+fn ci(steps: &mut Steps) -> Result<(), String> {
+    check(steps)?;
+    // Before the tests, whose summary is to be the last word.
+    let simulated = simulate::check(steps);
+    test(steps, &[]).and(simulated)
 }
 
 fn check(steps: &mut Steps) -> Result<(), String> {
     steps.run("format", cargo(&["fmt", "--all", "--check"]))?;
     let clippy = |which: &[&str]| {
-        let mut command = cargo(&["clippy", "--all-targets"]);
+        let mut command = cargo(&["clippy"]);
         command.args(which).args(["--", "-D", "warnings"]);
         command
     };
-    steps.run("clippy", clippy(&["--workspace"]))?;
-    let core = ["-p", "lock-core"];
-    steps.run(
-        "clippy, all features",
-        clippy(&[&core[..], &["--all-features"]].concat()),
-    )?;
-    steps.run(
-        "clippy, no features",
-        clippy(&[&core[..], &["--no-default-features"]].concat()),
-    )?;
+    let all = ["--workspace", "--all-targets", "--all-features"];
+    steps.run("clippy", clippy(&all))?;
+    let core = ["-p", "lock-core", "--lib", "--no-default-features"];
+    steps.run("clippy, no features", clippy(&core))?;
     documentation(steps)?;
     steps.begin("licences");
     licences::check()?;
@@ -142,7 +146,9 @@ fn check(steps: &mut Steps) -> Result<(), String> {
 
 /// Builds the documentation, and follows the links of all pages.
 fn documentation(steps: &mut Steps) -> Result<(), String> {
-    let mut docs = cargo(&["doc", "--workspace", "--no-deps"]);
+    let mut docs = cargo(&["doc", "--workspace", "--no-deps", "--all-features"]);
+    // With an example the features are those of the dev-dependencies, too: cargo takes the dependencies that clippy has checked.
+    docs.args(["--lib", "--bins", "--example", "quickstart"]);
     docs.env("RUSTDOCFLAGS", "-D warnings");
     steps.run("documentation", docs)?;
     steps.begin("links");
@@ -160,16 +166,31 @@ fn test(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
     let docs = steps.run("documentation tests", docs);
 
     let mut tests = cargo(&["test", "--workspace"]);
+    // Without its seams it is empty.
+    tests.args(["--exclude", "lock-simulation"]);
     if !extra.iter().any(|argument| argument == NO_FAIL_FAST) {
         tests.arg(NO_FAIL_FAST);
     }
     tests
-        // Of the examples only those with tests: the others are built as programs by the tests that run them.
-        .args(["--lib", "--bins", "--tests"])
-        .args(extra)
+        // Each library and program with tests, and the programs of tests. Of the examples only those with tests: the others are built
+        // as programs by the tests that run them.
+        .arg("--tests")
+        .args(["--config", RUNNER])
+        .args(with_times(extra))
         .env(server::VARIABLE, Path::new(&server.path));
     let tests = steps.run_tests("tests", tests);
     docs.and(tests)
+}
+
+/// The arguments of cargo, and of the test programs behind `--`, which are to say how long each test takes.
+fn with_times(extra: &[String]) -> Vec<String> {
+    let dashes = extra.iter().position(|argument| argument == "--");
+    let (of_cargo, of_programs) = extra.split_at(dashes.unwrap_or(extra.len()));
+    let times = ["--", "-Z", "unstable-options", "--report-time"];
+    let mut all = of_cargo.to_vec();
+    all.extend(times.map(str::to_owned));
+    all.extend(of_programs.iter().skip(1).cloned());
+    all
 }
 
 fn bench(steps: &mut Steps, extra: &[String]) -> Result<(), String> {
@@ -193,7 +214,7 @@ fn find_server(steps: &mut Steps) -> Result<Server, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Job, parse};
+    use super::{Job, parse, with_times};
 
     fn parsed(line: &str) -> Result<Job, String> {
         let args: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
@@ -222,6 +243,17 @@ mod tests {
         assert_eq!(
             parsed("bench -- --only a,c --quick"),
             Ok(Job::Bench { extra })
+        );
+    }
+
+    #[test]
+    fn test_programs_are_asked_for_times_behind_the_dashes() {
+        let words = |line: &str| -> Vec<String> { line.split(' ').map(str::to_owned).collect() };
+        let asked = words("-- -Z unstable-options --report-time");
+        assert_eq!(with_times(&[]), asked);
+        assert_eq!(
+            with_times(&words("--test kit -- held")),
+            words("--test kit -- -Z unstable-options --report-time held")
         );
     }
 

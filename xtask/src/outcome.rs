@@ -1,6 +1,10 @@
 //! What the test runner says, passed on line by line, and what is to be remembered of it.
+//!
+//! `cargo-nextest` names slow tests, too. Debian does not have it, to compile its 492 crates takes minutes, and it starts a process for each
+//! test, so that tests could not share a warm server.
 
 use std::io::{self, BufRead, Write};
+use std::time::Duration;
 
 /// The last words of a test program.
 const SUMMARY: &str = "test result: ";
@@ -8,21 +12,31 @@ const SUMMARY: &str = "test result: ";
 /// A test begins its excuse with this.
 const LACKS: &str = "SKIPPED: ";
 
-/// The tests that did not run.
+/// A test that takes longer is named at the end.
+const SLOW: Duration = Duration::from_secs(5);
+
+/// The tests that did not run, and those that ran long.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     skipped: Vec<String>,
+    slow: Vec<(Duration, String)>,
 }
 
 impl Outcome {
     /// What was skipped before the tests.
     pub(crate) fn new(skipped: Vec<String>) -> Self {
-        Self { skipped }
+        let slow = Vec::new();
+        Self { skipped, slow }
     }
 
-    /// Copies the output of the runner. The tests that were skipped are named in front of its last summary, so that this stays
-    /// the end of all.
-    pub(crate) fn pass_on(mut self, from: impl BufRead, to: &mut impl Write) -> io::Result<()> {
+    /// Copies the output of the runner without the times of the tests. The slow tests, the tests that were skipped and `last` are
+    /// written in front of its last summary, so that this stays the end of all.
+    pub(crate) fn pass_on(
+        mut self,
+        from: impl BufRead,
+        to: &mut impl Write,
+        last: impl FnOnce() -> String,
+    ) -> io::Result<()> {
         let mut summary = None;
         for line in from.split(b'\n') {
             let line = line?;
@@ -34,6 +48,7 @@ impl Outcome {
                 }
                 continue;
             }
+            let line = self.time(&text).map_or(line.as_slice(), str::as_bytes);
             self.hear(&text);
             if !text.trim().is_empty()
                 && let Some(earlier) = summary.take()
@@ -42,11 +57,23 @@ impl Outcome {
                 write_line(to, b"")?;
             }
             if summary.is_none() {
-                write_line(to, &line)?;
+                write_line(to, line)?;
             }
         }
         self.show(to)?;
+        to.write_all(last().as_bytes())?;
         summary.map_or(Ok(()), |summary| write_line(to, &summary))
+    }
+
+    /// The line without the time at its end, `test <name> ... ok <1.234s>`, if there is one.
+    fn time<'l>(&mut self, line: &'l str) -> Option<&'l str> {
+        let (line, time) = line.strip_suffix("s>")?.rsplit_once(" <")?;
+        let name = line.strip_prefix("test ")?.rsplit_once(" ... ")?.0;
+        let took = Duration::try_from_secs_f64(time.parse().ok()?).ok()?;
+        if took > SLOW {
+            self.slow.push((took, name.to_owned()));
+        }
+        Some(line)
     }
 
     /// `test <name> ... ignored`, perhaps with a reason behind a comma; and what a test says that lacks something it needs.
@@ -67,7 +94,15 @@ impl Outcome {
         }
     }
 
-    fn show(&self, to: &mut impl Write) -> io::Result<()> {
+    fn show(&mut self, to: &mut impl Write) -> io::Result<()> {
+        if !self.slow.is_empty() {
+            self.slow.sort_unstable_by(|a, b| b.cmp(a));
+            writeln!(to, "tests that took longer than {SLOW:?}:")?;
+            for (took, name) in &self.slow {
+                writeln!(to, "{:8.1} s  {name}", took.as_secs_f64())?;
+            }
+            writeln!(to)?;
+        }
         if self.skipped.is_empty() {
             return Ok(());
         }
@@ -92,7 +127,7 @@ mod tests {
     fn passed_on(text: &str) -> String {
         let mut to = Vec::new();
         Outcome::new(Vec::new())
-            .pass_on(text.as_bytes(), &mut to)
+            .pass_on(text.as_bytes(), &mut to, || "the steps\n\n".to_owned())
             .unwrap();
         String::from_utf8(to).unwrap()
     }
@@ -102,15 +137,25 @@ mod tests {
         let text = "\nrunning 1 test\ntest a::b ... ok\n\ntest result: ok. 1 passed\n\n\nrunning 0 tests\n\ntest result: ok. 0 passed\n";
         let heard = passed_on(text);
         let words = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words(&heard), words(text));
-        assert!(heard.ends_with("\ntest result: ok. 0 passed\n"), "{heard}");
+        assert_eq!(words(&heard.replace("the steps\n", "")), words(text));
+        let end = "\nthe steps\n\ntest result: ok. 0 passed\n";
+        assert!(heard.ends_with(end), "{heard}");
+    }
+
+    #[test]
+    fn slow_tests_are_named_with_their_seconds_and_no_other_time_is_shown() {
+        let text = "test a ... ok <5.000s>\ntest b::c ... FAILED <5.100s>\ntest d - should panic ... ok <61.250s>\ntest e ... ok <x>\ntest result: FAILED. 1 failed\n";
+        let heard = passed_on(text);
+        let end = "test a ... ok\ntest b::c ... FAILED\ntest d - should panic ... ok\ntest e ... ok <x>\n\
+                   tests that took longer than 5s:\n    61.2 s  d - should panic\n     5.1 s  b::c\n\nthe steps\n\ntest result: FAILED. 1 failed\n";
+        assert_eq!(heard, end);
     }
 
     #[test]
     fn skipped_tests_are_counted_and_named_in_front_of_the_last_summary() {
         let text = "test a::b ... ignored\ntest result: ok. 1 passed\n\ntest c ... ok\ntest d ... ignored, needs a disk\nSKIPPED: e: it needs a browser\ntest e ... ok\ntest result: FAILED. 1 failed\n\n";
         let heard = passed_on(text);
-        let end = "skipped tests: 3\n    a::b\n    d (needs a disk)\n    e: it needs a browser\n\ntest result: FAILED. 1 failed\n";
+        let end = "skipped tests: 3\n    a::b\n    d (needs a disk)\n    e: it needs a browser\n\nthe steps\n\ntest result: FAILED. 1 failed\n";
         assert!(heard.ends_with(end), "{heard}");
         assert!(heard.contains("test result: ok. 1 passed\n\ntest c ... ok\n"));
     }

@@ -90,7 +90,7 @@ fn proofs_in(text: &str) -> impl Iterator<Item = (usize, String)> {
     let marked = (0..lines.len()).filter_map(move |at| {
         let mark = lines[at].strip_prefix("//")?;
         let (_, promises) = mark.split_once("Proves P")?;
-        let test = lines[at..]
+        let proof = lines[at..]
             .iter()
             .find_map(|line| name(line))
             .unwrap_or_default();
@@ -99,7 +99,7 @@ fn proofs_in(text: &str) -> impl Iterator<Item = (usize, String)> {
         Some(
             promises
                 .into_iter()
-                .map(move |promise| (promise, test.clone())),
+                .map(move |promise| (promise, proof.clone())),
         )
     });
     marked.flatten().collect::<Vec<_>>().into_iter()

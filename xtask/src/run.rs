@@ -1,10 +1,11 @@
 //! Runs the steps of a job, one line before each.
 
 use std::ffi::OsString;
+use std::fmt::Write;
 use std::io::{self, BufReader};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::outcome::Outcome;
 
@@ -12,7 +13,10 @@ use crate::outcome::Outcome;
 #[derive(Debug, Default)]
 pub(crate) struct Steps {
     last: Option<(String, Instant)>,
+    /// The steps before that one.
+    took: Vec<(String, Duration)>,
     skipped: Vec<String>,
+    times_are_told: bool,
 }
 
 impl Steps {
@@ -21,8 +25,9 @@ impl Steps {
         let now = Instant::now();
         match self.last.replace((name.to_owned(), now)) {
             Some((before, start)) => {
-                let took = now.duration_since(start).as_secs_f64();
-                println!("==> {name} ({before} took {took:.1} s)");
+                let took = now.duration_since(start);
+                println!("==> {name} ({before} took {:.1} s)", took.as_secs_f64());
+                self.took.push((before, took));
             }
             None => println!("==> {name}"),
         }
@@ -47,21 +52,51 @@ impl Steps {
         }
     }
 
-    /// Runs a test runner as the next step. At the end what was skipped is named.
+    /// Runs a test runner as the next step. At the end what was skipped is named, and how long each step took.
     pub(crate) fn run_tests(&mut self, name: &str, mut command: Command) -> Result<(), String> {
         self.begin(name);
-        let status = pass_on(&mut command, self.skipped.clone());
+        let status = self.pass_on(&mut command);
+        self.times_are_told = true;
         judge(name, &command, status)
     }
-}
 
-fn pass_on(command: &mut Command, skipped: Vec<String>) -> io::Result<ExitStatus> {
-    let mut runner = command.stdout(Stdio::piped()).spawn()?;
-    let heard = runner.stdout.take().map_or(Ok(()), |output| {
-        Outcome::new(skipped).pass_on(BufReader::new(output), &mut io::stdout().lock())
-    });
-    let status = runner.wait()?;
-    heard.map(|()| status)
+    fn pass_on(&self, command: &mut Command) -> io::Result<ExitStatus> {
+        let mut runner = command.stdout(Stdio::piped()).spawn()?;
+        let heard = runner.stdout.take().map_or(Ok(()), |output| {
+            let outcome = Outcome::new(self.skipped.clone());
+            let mut to = io::stdout().lock();
+            outcome.pass_on(BufReader::new(output), &mut to, || self.times())
+        });
+        let status = runner.wait()?;
+        heard.map(|()| status)
+    }
+
+    /// Says how long each step took, unless the end of the tests has said it.
+    pub(crate) fn say_times(&self) {
+        if !self.times_are_told {
+            print!("{}", self.times());
+        }
+    }
+
+    /// A line for each step, and one for all.
+    fn times(&self) -> String {
+        let now = Instant::now();
+        let last = self.last.iter();
+        let last = last.map(|(name, start)| (name, now.duration_since(*start)));
+        let mut all = Duration::ZERO;
+        let mut table = "seconds of each step:\n".to_owned();
+        for (name, took) in self
+            .took
+            .iter()
+            .map(|(name, took)| (name, *took))
+            .chain(last)
+        {
+            all += took;
+            let _ = writeln!(table, "{:8.1}  {name}", took.as_secs_f64());
+        }
+        let _ = writeln!(table, "{:8.1}  all\n", all.as_secs_f64());
+        table
+    }
 }
 
 fn judge(name: &str, command: &Command, status: io::Result<ExitStatus>) -> Result<(), String> {
@@ -107,6 +142,19 @@ mod tests {
         assert_eq!(steps.run("good", Command::new("true")), Ok(()));
         let failure = steps.run("bad", Command::new("false")).unwrap_err();
         assert!(failure.contains("`bad`"), "{failure}");
+    }
+
+    #[test]
+    fn each_step_has_its_line_in_the_table_of_times() {
+        let mut steps = Steps::default();
+        for name in ["one", "two"] {
+            steps.run(name, Command::new("true")).unwrap();
+        }
+        let table = steps.times();
+        let lines: Vec<_> = table.lines().map(str::trim_start).collect();
+        let names = lines.iter().filter_map(|line| line.split_once("  "));
+        let names: Vec<_> = names.map(|(_, name)| name).collect();
+        assert_eq!(names, ["one", "two", "all"], "{table}");
     }
 
     #[test]
