@@ -1,4 +1,6 @@
 //! The licences of what the users of the library get with it.
+//!
+//! `cargo-deny` does the same. Debian does not have it, and to compile its 211 crates takes minutes. If it is installed, `release` runs it.
 
 use crate::run::cargo;
 

@@ -1,6 +1,9 @@
 //! The links of the pages: in the repository, and in the documentation of the library, which has to be built before.
 //!
 //! Links to other sites are not followed, since a test has no network.
+//!
+//! `lychee` follows links, too. Debian does not have it, to compile its 517 crates takes minutes, and it does not know that an address on
+//! docs.rs or in the repository means a file here.
 
 use std::collections::BTreeSet;
 use std::fs;
