@@ -26,6 +26,10 @@ async fn main() {
 }
 "#;
 
+/// As in the workspace: what has the features that it has there is not compiled again.
+const PROFILE: &str =
+    "\n[profile.dev]\ndebug = false\n\n[profile.dev.build-override]\ndebug = false\n";
+
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Packs the crates and checks them. Nothing is published.
@@ -77,7 +81,7 @@ fn readme(steps: &mut Steps, to: &Path) -> Result<(), String> {
         return Err("the README has no program".into());
     }
     let mut manifest = format!(
-        "[package]\nname = \"reader\"\nedition = \"2024\"\n\n[workspace]\n\n[profile.dev]\ndebug = \"line-tables-only\"\n\n\
+        "[package]\nname = \"reader\"\nedition = \"2024\"\n\n[workspace]\n{PROFILE}\n\
          [dependencies]\nlock-core = \"{VERSION}\"\ntokio = {{ version = \"1\", features = [\"full\"] }}\n\n[patch.crates-io]\n"
     );
     for name in LIBRARIES {
@@ -109,6 +113,7 @@ fn readme(steps: &mut Steps, to: &Path) -> Result<(), String> {
 fn lockctl(steps: &mut Steps, packed: &Path) -> Result<(), String> {
     let path = packed.join("lock-cli/Cargo.toml");
     let mut manifest = fs::read_to_string(&path).map_err(|error| said(&path, &error))?;
+    manifest += PROFILE;
     manifest += "\n[workspace]\n\n[patch.crates-io]\n";
     for name in LIBRARIES {
         let _ = writeln!(manifest, "{name} = {{ path = \"../{name}\" }}");

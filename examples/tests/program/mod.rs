@@ -72,8 +72,8 @@ pub(crate) fn command(example: &str, url: Option<&str>) -> Command {
     command
 }
 
-/// Where the program of an example is. The larger ones are built with their tests, the others here, as `cargo run --example`
-/// does from the workspace: an older one may lie there from before.
+/// Where the program of an example is. The larger ones are built with their tests. The others are built here, with the features of
+/// their own package alone: an older one may lie there from before.
 fn binary(example: &str) -> PathBuf {
     static EXAMPLES: LazyLock<PathBuf> = LazyLock::new(build);
     if env!("CARGO_PKG_NAME") == "larger-examples" {
@@ -98,9 +98,12 @@ fn build() -> PathBuf {
     };
     let built = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."))
-        .args(["build", "--quiet", "--examples", "--profile", name])
+        .args(["build", "--quiet", "-p", "lock-examples", "--examples"])
+        .args(["--profile", name])
         .arg("--target-dir")
         .arg(target)
+        // `cargo xtask test` sets it for this program; cargo would compile the dependencies anew.
+        .env_remove("RUSTC_BOOTSTRAP")
         .status();
     assert!(
         built.is_ok_and(|status| status.success()),
