@@ -23,6 +23,8 @@
 
 pub mod acl;
 mod admin;
+#[cfg(doctest)]
+mod attribute;
 pub mod binary;
 pub mod capture;
 pub mod clock;
