@@ -22,7 +22,6 @@ mod scope;
 mod services;
 mod shapes;
 mod sharing;
-mod ui;
 
 use lock_core::LockManager;
 use lock_tests::{LIMIT, TestServer};
