@@ -286,6 +286,6 @@ async fn traces_call_the_function_by_its_name() {
     by_name(&locks, "").await;
     assert_eq!(
         *functions.0.lock().unwrap(),
-        ["attribute::attribute::behaviour::by_path", "nightly"]
+        ["attribute::behaviour::by_path", "nightly"]
     );
 }

@@ -198,7 +198,7 @@ async fn marked_parameters_follow_the_path_of_the_function() {
     }
     assert_eq!(
         pay(&memory().await, "a:b", 5, 7).await.unwrap(),
-        "attribute::attribute::keys::pay:a%3Ab:7"
+        "attribute::keys::pay:a%3Ab:7"
     );
 }
 

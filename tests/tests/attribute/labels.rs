@@ -119,10 +119,10 @@ async fn without_a_label_and_a_template_it_is_the_name() {
     assert_eq!(
         labels.take(),
         [
-            "attribute::attribute::labels::expression",
+            "attribute::labels::expression",
             "one of two",
             "one of two",
-            "attribute::attribute::labels::no_key"
+            "attribute::labels::no_key"
         ]
     );
 }

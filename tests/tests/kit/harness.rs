@@ -208,7 +208,7 @@ async fn a_killed_test_process_takes_its_server_along() {
         [
             "--exact",
             "--nocapture",
-            "a_killed_test_process_takes_its_server_along",
+            "harness::a_killed_test_process_takes_its_server_along",
         ],
         [(ROLE, "1")],
     );
