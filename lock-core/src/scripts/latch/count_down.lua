@@ -16,12 +16,16 @@ if made_for and tonumber(made_for) ~= count then return read_from_replica(latch)
 local left = made_for and count + 1 - redis.call('HLEN', latch) or count
 if not id or left <= 0 then return read_from_replica(latch) or math.max(left, 0) end
 
+-- Before the write: a refused PTTL (an ACL) would leave a latch without a ttl.
+local lasts = math.max(redis.call('PTTL', latch), tonumber(ARGV[2]))
 -- A name of an id never is that of the count.
 local new = redis.call('HSET', latch, 'count', count, ':' .. id, '') > 0
 -- An id that counts again shows that its part lives. Other parts may name a shorter ttl.
-local kept = redis.pcall('PEXPIRE', latch, math.max(redis.call('PTTL', latch), tonumber(ARGV[2])))
+local kept = redis.pcall('PEXPIRE', latch, lasts)
 if type(kept) == 'table' then
-  if new and made_for then redis.call('HDEL', latch, ':' .. id) elseif new then redis.call('DEL', latch) end
+  -- A hash without fields is gone. Of both commands, one may be refused as well.
+  if new and not made_for then redis.pcall('DEL', latch) end
+  if new then redis.call('HDEL', latch, ':' .. id, made_for and ':' .. id or 'count') end
   return kept
 end
 if new then left = left - 1 end

@@ -13,8 +13,8 @@
 --   {'too many', max}                   the semaphore has fewer permits than this
 --   {'foreign', kind}                   the key is something else
 --
--- Atomic because it is one script. A server short of memory refuses the first write of a read-write lock and of a queue, and nothing
--- is changed. It still grants permits: the ttl is written first.
+-- Atomic because it is one script. A server short of memory refuses to mint a fencing token, and nothing is changed. The permits of a
+-- semaphore need none, and begin with a PEXPIRE or a DEL, which such a server allows: it then lets the script finish.
 local token, ttl, weight, kind, max = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[6]), ARGV[7], tonumber(ARGV[8])
 
 local ends, held, number = open(kind, token)
