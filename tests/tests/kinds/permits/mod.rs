@@ -7,7 +7,6 @@ mod faults;
 mod guarded;
 mod numbers;
 mod order;
-mod refusals;
 mod refused;
 mod resize;
 mod rig;

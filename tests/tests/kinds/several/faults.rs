@@ -3,9 +3,7 @@
 use lock_core::{LockError, LockManager};
 use lock_tests::kit::{FENCE, command, leftovers, ms, until_clean, warm_server};
 use lock_tests::scripts::scripts;
-use lock_tests::{
-    AclServer, DropMode, LIMIT, Proxy, Request, TestServer, connect, eventually, in_time, rights,
-};
+use lock_tests::{DropMode, LIMIT, Proxy, Request, TestServer, connect, eventually, in_time};
 use redis::{RedisResult, Value};
 
 use super::rig::{KEYS, waiters};
@@ -50,34 +48,6 @@ async fn call(url: String) -> RedisResult<Value> {
     call.arg(FENCE);
     call.arg(&["", "one:1", "one:2", "60000", "60000"]);
     call.query_async(&mut connect(url).await).await
-}
-
-/// The counter and the first lock may be written, and the second lock not. Proves P1.
-#[tokio::test]
-async fn a_step_that_is_refused_in_the_middle_leaves_none_taken() {
-    let mut server = AclServer::start("~lock:* ~lock-core:* &lock-core:*").await;
-    let [rights, ..] = rights();
-    let commands = rights.commands.into_iter();
-    let some = ["set|lock-core:fence", "set|lock:a"];
-    let allowed = commands.filter(|name| *name != "set").chain(some);
-    server.allow(allowed).await;
-    let refused = call(server.url()).await.unwrap_err().to_string();
-    assert!(refused.contains("can't run this command"), "{refused}");
-    let left: Vec<String> = server.server().keys().await;
-    assert_eq!(left, [FENCE], "the first write was allowed");
-}
-
-#[tokio::test]
-async fn locks_of_which_the_user_may_not_write_one_are_an_error() {
-    let mut server = AclServer::start("~lock:a ~lock-core:* &lock-core:*").await;
-    server.allow(rights()[0].commands.iter().copied()).await;
-    let locks = builder().connect(&server.url()).await.unwrap();
-    let refused = locks.all(["a", "b"]).acquire().await;
-    assert!(
-        matches!(refused, Err(LockError::InvalidConfig { .. })),
-        "{refused:?}"
-    );
-    until_clean(server.server()).await;
 }
 
 /// Proves P8.
