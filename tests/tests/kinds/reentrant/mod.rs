@@ -1,6 +1,5 @@
 //! The reentrant lock: what it promises and no other lock, and Redisson's `RLock` on the wire.
 
-mod acl;
 mod apart;
 mod bad_keys;
 mod crowd;
