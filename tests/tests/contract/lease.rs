@@ -160,14 +160,3 @@ pub(crate) async fn the_ttl_of_a_lock_is_its_own(rig: &Rig) {
         assert!(guard.remaining() < ttl && guard.remaining() > ttl / 2);
     }
 }
-
-/// Proves P7.
-pub(crate) async fn a_dead_holder_costs_one_ttl(rig: &Rig) {
-    let dead = rig.hold_and_die("orphan", TTL);
-    let next = rig.lock("orphan").await;
-    let guard = timeout(LIMIT, next.acquire())
-        .await
-        .expect("granted after the ttl")
-        .unwrap();
-    assert!(guard.fencing_token().get() > dead);
-}

@@ -52,7 +52,6 @@ macro_rules! every_lock {
                 max_hold_hands_the_lock_to_the_next_waiter,
                 max_hold_of_the_manager_applies_and_a_lock_overrides_it,
                 the_ttl_of_a_lock_is_its_own,
-                a_dead_holder_costs_one_ttl,
             }
             release {
                 release_frees_the_lock_at_once,
@@ -114,7 +113,6 @@ macro_rules! suite {
         every_lock! { $of on $name:
             queue {
                 a_cancelled_wait_leaves_the_queue,
-                a_dead_waiter_is_skipped,
             }
             force {
                 force_release_hands_the_lock_on,
@@ -186,7 +184,6 @@ macro_rules! hand_over_suite {
             queue {
                 a_cancelled_wait_leaves_the_queue,
                 fifo_order_inside_a_manager,
-                a_dead_waiter_is_skipped,
             }
             handover { waiters_with_many_names_are_told_apart }
             fencing {

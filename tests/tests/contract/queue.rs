@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 use lock_core::{LockError, Owner};
 use lock_tests::{LIMIT, eventually};
 use tokio::sync::mpsc::unbounded_channel;
-use tokio::time::timeout;
 
-use super::kinds::Guard;
 use super::rig::{LONG, Rig, SKEW, drive_until_queued, free, queued_behind, waiters};
 
 pub(crate) async fn a_wait_that_ends_says_timed_out_and_leaves_the_queue(rig: &Rig) {
@@ -196,34 +194,4 @@ pub(crate) async fn a_newcomer_does_not_overtake_when_the_holder_dies(rig: &Rig)
     };
     try_hard(rig, granted).await;
     task.await.unwrap();
-}
-
-/// A task that waits behind a dead one and is queued when this returns. Found by the name of its client: the number of waiters does
-/// not tell, since memory drops the dead ones that wait for permits as soon as another asks.
-async fn queued_as(rig: &Rig, name: &str) -> tokio::task::JoinHandle<Guard> {
-    let manager = rig.manager_with(|builder| builder.client_name(name)).await;
-    let lock = manager.lock("a");
-    let waiting = lock.clone();
-    let task = tokio::spawn(async move { waiting.acquire().await.unwrap() });
-    eventually(&format!("{name} is queued"), LIMIT, async || {
-        let info = lock.inspect().await.unwrap();
-        info.queue()
-            .iter()
-            .any(|waiter| waiter.name() == Some(name))
-    })
-    .await;
-    task
-}
-
-pub(crate) async fn a_dead_waiter_is_skipped(rig: &Rig) {
-    let lock = rig.lock("a").await;
-    let guard = lock.acquire().await.unwrap();
-    // Where the server cannot know that it is dead, the lock is its own for that ttl.
-    rig.queue_and_die("a", Duration::from_millis(500), 1);
-    let next = queued_as(rig, "next").await;
-    guard.release().await.unwrap();
-    let next = timeout(LIMIT, next).await.expect("granted").unwrap();
-    assert!(next.is_held());
-    next.release().await.unwrap();
-    free(&lock).await;
 }

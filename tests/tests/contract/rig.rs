@@ -335,19 +335,6 @@ impl Rig {
         });
         guard.fencing_token().get()
     }
-
-    /// Queues for `key` as a process that dies then.
-    pub(crate) fn queue_and_die(&self, key: &str, ttl: Duration, queued: u64) {
-        in_a_runtime_of_its_own(async {
-            let lock = self.lock(key).await.ttl(ttl);
-            let waiting = tokio::spawn({
-                let lock = lock.clone();
-                async move { lock.acquire().await.map(drop) }
-            });
-            waiters(&lock, queued).await;
-            drop(waiting);
-        });
-    }
 }
 
 /// Runs a future to its end on one thread, with a runtime that is gone, with all its tasks, when this returns.

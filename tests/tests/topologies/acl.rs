@@ -202,7 +202,7 @@ async fn shared_life(locks: &LockManager, others: &LockManager) -> Result<(), Lo
 
 #[tokio::test]
 async fn a_user_with_the_listed_permissions_can_do_everything() {
-    assert_eq!(lives_without("").await, (Ok(true), Ok(true)));
+    assert_eq!(Box::pin(lives_without("")).await, (Ok(true), Ok(true)));
 }
 
 /// Those of the exclusive lock are read from the page, so that it names neither more nor fewer.
@@ -379,7 +379,10 @@ async fn a_users_own_connection_needs_no_subscribe() {
 async fn without_subscribe_waiting_polls_and_a_warning_says_so() {
     let capture = Capture::start();
     // A forced release is found at the next renewal.
-    assert_eq!(lives_without("subscribe").await, (Ok(false), Ok(false)));
+    assert_eq!(
+        Box::pin(lives_without("subscribe")).await,
+        (Ok(false), Ok(false))
+    );
     let warned = capture.events().into_iter().any(|event| {
         event.level == tracing::Level::WARN
             && event.message().contains("waiting for locks will poll")
@@ -513,7 +516,10 @@ async fn with_the_rights_of_the_page_no_subscription_stays() {
 
 #[tokio::test]
 async fn without_publish_a_hand_over_is_found_by_the_refresh() {
-    assert_eq!(lives_without("publish").await, (Ok(false), Ok(false)));
+    assert_eq!(
+        Box::pin(lives_without("publish")).await,
+        (Ok(false), Ok(false))
+    );
 }
 
 /// Nothing tells the holders that another process waits. Its first refresh finds that it has the lock, a second one is 6 s away.
