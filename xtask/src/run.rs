@@ -1,8 +1,8 @@
 //! Runs the steps of a job, one line before each.
 
 use std::ffi::OsString;
-use std::fmt::Write;
-use std::io::{self, BufReader};
+use std::fmt::Write as _;
+use std::io::{self, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -38,6 +38,25 @@ impl Steps {
         self.begin(name);
         let status = command.status();
         judge(name, &command, status)
+    }
+
+    /// Runs commands at the same time as the next step. What each of them says is written when it has ended.
+    pub(crate) fn run_at_once(&mut self, name: &str, commands: Vec<Command>) -> Result<(), String> {
+        self.begin(name);
+        let running = commands.into_iter().map(|mut command| {
+            let child = command.stdout(Stdio::piped()).spawn();
+            (command, child)
+        });
+        let mut all = Ok(());
+        for (command, child) in running.collect::<Vec<_>>() {
+            let status = child.and_then(|child| {
+                let output = child.wait_with_output()?;
+                io::stdout().write_all(&output.stdout)?;
+                Ok(output.status)
+            });
+            all = all.and(judge(name, &command, status));
+        }
+        all
     }
 
     /// Notes what cannot be done here. It is named with the tests that are skipped.
@@ -155,6 +174,19 @@ mod tests {
         let names = lines.iter().filter_map(|line| line.split_once("  "));
         let names: Vec<_> = names.map(|(_, name)| name).collect();
         assert_eq!(names, ["one", "two", "all"], "{table}");
+    }
+
+    #[test]
+    fn of_commands_that_run_at_once_each_has_to_succeed() {
+        let mut steps = Steps::default();
+        let mut both = |first, second| {
+            let commands = [first, second].map(Command::new);
+            steps.run_at_once("both", commands.into())
+        };
+        assert_eq!(both("true", "true"), Ok(()));
+        for (first, second) in [("true", "false"), ("false", "true")] {
+            assert!(both(first, second).unwrap_err().contains("`both`"));
+        }
     }
 
     #[test]

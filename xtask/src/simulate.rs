@@ -4,6 +4,7 @@ use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use crate::run::{Steps, cargo, root};
 
@@ -80,12 +81,24 @@ pub(crate) fn simulate(steps: &mut Steps, extra: &[String]) -> Result<(), String
     steps.run("simulation", simulation)
 }
 
+/// Runs the fixed set of seeds, a part on each processor.
+fn run_fixed(steps: &mut Steps) -> Result<(), String> {
+    let program = build(steps)?;
+    let of = thread::available_parallelism().map_or(1, usize::from);
+    let parts = (1..=of).map(|part| {
+        let mut simulation = Command::new(&program);
+        simulation.args(["--fixed", "--part", &format!("{part}/{of}")]);
+        simulation
+    });
+    steps.run_at_once("simulation", parts.collect())
+}
+
 /// What a change must leave as it is: lints, a fixed set of seeds, and the simulation's own tests.
 pub(crate) fn check(steps: &mut Steps) -> Result<(), String> {
     let mut clippy = cargo_with_seams(&["clippy", "--all-targets"], &target());
     clippy.args(["--", "-D", "warnings"]);
     let clippy = steps.run("simulation, clippy", clippy);
-    let seeds = simulate(steps, &["--fixed".to_owned()]);
+    let seeds = run_fixed(steps);
     let tests = cargo_with_seams(&["test"], &target());
     clippy.and(seeds).and(steps.run("simulation, tests", tests))
 }

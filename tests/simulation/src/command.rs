@@ -47,6 +47,9 @@ struct Arguments {
     /// Runs the seeds of seeds.txt and then the first thousand, within two minutes.
     #[arg(long, conflicts_with_all = ["seeds", "from", "minutes"])]
     fixed: bool,
+    /// Of the seeds of --fixed those of one part: `1/2` is the first of two. A process has one thread.
+    #[arg(long, hide = true, requires = "fixed", value_parser = part)]
+    part: Option<(usize, usize)>,
     /// Runs the seeds of seeds.txt before them.
     #[arg(long, hide = true, conflicts_with = "fixed")]
     known: bool,
@@ -75,6 +78,15 @@ fn minutes(text: &str) -> Result<Duration, String> {
     Duration::try_from_secs_f64(minutes * 60.0).map_err(|error| error.to_string())
 }
 
+/// The number of a part, and how many there are.
+fn part(text: &str) -> Result<(usize, usize), String> {
+    let numbers = text.split_once('/');
+    let numbers = numbers.and_then(|(part, of)| Some((part.parse().ok()?, of.parse().ok()?)));
+    numbers
+        .filter(|(part, of)| (1..=*of).contains(part))
+        .ok_or_else(|| "not a part".to_owned())
+}
+
 pub(super) fn main() -> ExitCode {
     let arguments = Arguments::parse();
     if let Some(seed) = arguments.trace {
@@ -92,9 +104,11 @@ pub(super) fn main() -> ExitCode {
         Vec::new()
     };
     if arguments.fixed {
-        let all = first.len() as u64 + (FIXED.end() - FIXED.start() + 1);
-        let seeds = first.into_iter().chain(FIXED);
-        return search(&arguments, seeds, Some(FIXED_TIME), Some(all));
+        let (part, of) = arguments.part.unwrap_or((1, 1));
+        let seeds = first.into_iter().chain(FIXED).skip(part - 1).step_by(of);
+        let seeds: Vec<_> = seeds.collect();
+        let all = seeds.len() as u64;
+        return search(&arguments, seeds.into_iter(), Some(FIXED_TIME), Some(all));
     }
     let seeds = match (arguments.seeds, arguments.minutes) {
         (Some(seeds), _) => seeds,
@@ -271,6 +285,11 @@ mod tests {
             assert!(Arguments::try_parse_from(line).is_err(), "{minutes}");
         }
         assert!(Arguments::try_parse_from(["", "--fixed", "--from", "3"]).is_err());
+        let parsed = Arguments::try_parse_from(["", "--fixed", "--part", "2/2"]).unwrap();
+        assert_eq!(parsed.part, Some((2, 2)));
+        for part in ["0/2", "3/2", "2", "x/2"] {
+            assert!(Arguments::try_parse_from(["", "--fixed", "--part", part]).is_err());
+        }
     }
 
     #[test]
