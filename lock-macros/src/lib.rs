@@ -21,11 +21,16 @@ mod validate;
 
 use proc_macro::TokenStream;
 
-#[doc = include_str!("../docs/attribute.md")]
-#[doc = include_str!("../docs/which_lock.md")]
-#[doc = include_str!("../docs/how_long.md")]
-#[doc = include_str!("../docs/outcome.md")]
-#[doc = include_str!("../docs/other_libraries.md")]
+// `tests/src/attribute.rs` tests the examples in these files. Here they would need a dev-dependency on lock-core, and since a crate of
+// macros is built for the compiler, cargo would compile lock-core and tokio a second time.
+#[cfg_attr(
+    not(doctest),
+    doc = include_str!("../docs/attribute.md"),
+    doc = include_str!("../docs/which_lock.md"),
+    doc = include_str!("../docs/how_long.md"),
+    doc = include_str!("../docs/outcome.md"),
+    doc = include_str!("../docs/other_libraries.md")
+)]
 #[proc_macro_attribute]
 pub fn distributed_lock(arguments: TokenStream, item: TokenStream) -> TokenStream {
     match expand::expand(arguments.into(), item.clone().into()) {
