@@ -110,12 +110,12 @@ macro_rules! whole_life {
         step("release", step("wait", next)?.release().await)?;
 
         // Writes behind a check; renewed, or lost for want of it.
-        let ttl = ms(900);
-        let guard = step("acquire", lock.clone().ttl(ttl).acquire().await)?;
+        let guard = step("acquire", lock.clone().ttl(ms(1500)).acquire().await)?;
         let script = GuardedScript::new("return 1");
         assert_eq!(step("run", guard.guarded(&script).run::<i64>().await)?, 1);
-        if let Ok(reason) = timeout(ttl * 2, guard.lost()).await {
-            return Err(format!("renew: {reason}"));
+        tokio::select! {
+            reason = guard.lost() => return Err(format!("renew: {reason}")),
+            () = renewed(&guard) => {}
         }
         step("release", guard.release().await)?;
 
@@ -169,6 +169,16 @@ async fn life(server: &mut AclServer, kind: &Kind) -> Result<bool, String> {
     let told = whole_life!(locks.lock("a"), others.lock("a"), locks.lock("foreign"));
     step("permits", shared_life(&locks, &others).await)?;
     Ok(told)
+}
+
+/// Waits until the end of the lease is moved.
+async fn renewed(guard: &LockGuard) {
+    let mut before = guard.remaining();
+    eventually("a renewal", LIMIT, async || {
+        let now = guard.remaining();
+        std::mem::replace(&mut before, now) < now
+    })
+    .await;
 }
 
 /// The same of locks that several may hold.
