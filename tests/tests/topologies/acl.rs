@@ -140,7 +140,7 @@ async fn life_without(kind: &Kind, missing: &str) -> Result<bool, String> {
     let mut server = AclServer::start(kind.patterns).await;
     let commands = kind.commands.iter().copied();
     server.allow(commands.filter(|name| *name != missing)).await;
-    life(&mut server, kind).await
+    Box::pin(life(&mut server, kind)).await
 }
 
 /// The lives of both kinds, whose users lack this command.

@@ -16,9 +16,9 @@ fn cases() -> impl Iterator<Item = Case> {
     tables.into_iter().flatten()
 }
 
-/// Proves P1, P4.
+/// It gives no permit twice either. Proves P1, P4.
 #[tokio::test]
-async fn no_refused_command_leaves_a_key_without_ttl_takes_a_place_or_gives_twice() {
+async fn no_refused_command_leaves_a_key_without_ttl_or_takes_a_waiters_place() {
     let mut rig = Rig::start().await;
     let _subscriber = rig.subscriber().await;
     for case in cases() {
