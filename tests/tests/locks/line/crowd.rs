@@ -8,7 +8,7 @@ use lock_tests::{LIMIT, TestServer, eventually};
 use tokio::task::JoinSet;
 
 const LONG: Duration = Duration::from_secs(3600);
-const WAITERS: usize = 20_000;
+const WAITERS: usize = 10_000;
 /// Number of waiters that begin at once, so that each is answered in time.
 const PART: usize = 2_000;
 

@@ -10,7 +10,7 @@ use tokio::sync::Barrier;
 use super::rig::{DEFAULT, LIMIT, Quorum};
 
 const CLIENTS: usize = 5;
-const ROUNDS: usize = 200;
+const ROUNDS: usize = 100;
 const NO_ENV: [(&str, &str); 0] = [];
 
 /// A minority of the nodes has something else under the key.
@@ -102,7 +102,7 @@ async fn of_five_clients_at_once_one_wins_soon_and_none_keeps_a_minority() {
 /// other may have.
 #[tokio::test]
 async fn who_waits_in_three_processes_has_the_lock_alone_and_keeps_it() {
-    const REQUESTS: u64 = 12_000;
+    const REQUESTS: u64 = 4_000;
     let quorum = Quorum::start_with(5, DEFAULT).await;
     let nodes = quorum.nodes.iter().map(|node| node.addr().to_string());
     let url = format!("redis+quorum://{}", nodes.collect::<Vec<_>>().join(","));
