@@ -7,7 +7,7 @@ use lock_tests::kit::ms;
 use lock_tests::{DropMode, LIMIT, eventually, in_time};
 use tokio::time::Instant;
 
-use super::rig::{LONG, Rig, SHORT};
+use super::rig::{LONG, RENEWED, Rig, SHORT};
 
 /// The acquire and the release are done once each, and answered. Proves P6.
 pub(crate) async fn a_lost_reply_counts_once(rig: &Rig) {
@@ -122,7 +122,7 @@ pub(crate) async fn something_else_at_its_key_is_left_alone(rig: &Rig) {
 
 /// Proves P1.
 pub(crate) async fn a_server_that_empties_ends_the_hold_and_serves_the_waiter(rig: &Rig) {
-    let (other, caller) = (rig.caller().await, rig.caller().await.with_ttl(SHORT));
+    let (other, caller) = (rig.caller().await, rig.caller().await.with_ttl(RENEWED));
     let held = caller.take().await.unwrap();
     let waiting = tokio::spawn(other.rival().take());
     other.until_waiting(1).await;
@@ -138,7 +138,7 @@ pub(crate) async fn a_server_that_empties_ends_the_hold_and_serves_the_waiter(ri
 
 /// It renews and releases what is held, and takes nothing new. Proves P2, P11.
 pub(crate) async fn a_full_server_takes_nothing_and_keeps_what_is_held(rig: &Rig) {
-    let caller = rig.caller().await.with_ttl(SHORT);
+    let caller = rig.caller().await.with_ttl(RENEWED);
     let held = caller.take().await.unwrap();
     rig.command("CONFIG SET maxmemory 1").await;
     let before = held.remaining();

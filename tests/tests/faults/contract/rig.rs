@@ -16,6 +16,9 @@ use super::kinds::{Caller, Kind};
 /// Longer than any test: nothing happens because a lease ran out.
 pub(crate) const LONG: Duration = Duration::from_secs(3600);
 
+/// A lease that is renewed: two thirds of it are left for that, also on a busy machine.
+pub(crate) const RENEWED: Duration = Duration::from_secs(5);
+
 /// A lease whose end is waited for.
 pub(crate) const SHORT: Duration = Duration::from_millis(1500);
 

@@ -54,6 +54,8 @@ async fn a_subscriber_that_panics_leaves_no_lock_behind() {
     };
     let panicked = {
         let _subscriber = tracing::subscriber::set_default(careless);
+        // Other tests of this program may just have told the same spans that none listens.
+        tracing::callsite::rebuild_interest_cache();
         let acquiring = AssertUnwindSafe(order(&locks).acquire());
         acquiring.catch_unwind().await
     };
