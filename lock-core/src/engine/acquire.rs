@@ -754,7 +754,7 @@ impl<'a> Waiter<'a> {
 
 /// The end of a waiter.
 impl Waiter<'_> {
-    /// Returns `None` if the waiter did not run for so long that its lease is over.
+    /// Returns `None` if the lease ended before the waiter ran.
     fn complete(mut self, alone: bool) -> Option<Arc<Hold>> {
         if !self.hold.take() {
             return None;

@@ -144,7 +144,7 @@ impl Semaphore {
     ///
     /// As [`Lock::acquire`](crate::Lock::acquire); [`OtherMax`](LockError::OtherMax) if the semaphore has another number of permits;
     /// [`TooManyPermits`](LockError::TooManyPermits) if it has fewer than the call needs. [`Deadlock`](LockError::Deadlock) if the
-    /// enclosing scope holds so many permits that too few are left for this call.
+    /// enclosing scope leaves too few permits for this call.
     ///
     /// # Cancel safety
     ///

@@ -126,7 +126,7 @@ macro_rules! suite {
 
 /// And those of a backend that has one queue for a lock, and grants it to the first of it in the same step as the
 /// release. The nodes of a quorum have a queue each, and no node can grant what takes a majority: they offer it to the
-/// first waiter, who has to come and take it. So there the order is not strict, and a release is done before the next
+/// first waiter, which has to come and take it. So there the order is not strict, and a release is done before the next
 /// one holds.
 macro_rules! suite_with_a_queue {
     ($of:ident on $name:ident: $($own:tt)*) => {

@@ -69,7 +69,7 @@ fn lines(state: &str) -> &'static str {
     }
 }
 
-/// Who holds the lock.
+/// The tokens of the holders of the lock.
 pub(super) async fn holders(rig: &mut Rig, case: &Case, refused: &[&str]) -> Vec<String> {
     let holder: Option<String> = rig.ask("GET lock:a").await;
     let second: Option<String> = rig.ask("GET lock:b").await;

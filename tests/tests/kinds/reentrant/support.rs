@@ -66,7 +66,7 @@ pub(crate) async fn until_listening(server: &TestServer, name: &str, processes: 
     .await;
 }
 
-/// Waits until so many callers of this manager wait for the lock.
+/// Waits until this number of callers of this manager waits for the lock.
 pub(crate) async fn until_waiting(lock: &ApartLock, waiters: u64) {
     eventually("they wait", LIMIT, async || {
         lock.inspect().await.unwrap().waiters() == waiters
