@@ -87,11 +87,6 @@ impl Owner {
         Self(Arc::new(unused()))
     }
 
-    /// The value of a candidate. In an election it stands in the place of the owner.
-    pub(crate) fn candidate(value: String) -> Self {
-        Self(Arc::new(value))
-    }
-
     /// Makes the owner from a text that another process has sent.
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub(crate) enum SnapshotState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum LeaderSnapshot {
     Free,
-    /// The holder has not announced itself yet.
+    /// The holder is not named: a lock with the same key, or a leader of a quorum that has just won.
     Unknown {
         remaining: Duration,
     },

@@ -10,7 +10,6 @@ use tracing::Instrument;
 
 use super::acquisition::{Acquisition, Polled};
 use super::hold::{Hold, LockRequest};
-use super::leaders;
 use super::lease::Status;
 use super::line::{Line, Step};
 use super::observed::ObservedCall;
@@ -65,8 +64,8 @@ pub(crate) async fn acquire(
             acquiring.instrument(span.clone()).await
         }
     };
-    if let Ok((hold, _)) = &result {
-        leaders::begin(shared, hold.get());
+    if let Ok((hold, how)) = &result {
+        name_leader(shared, hold.get(), *how);
     }
     if let Some(call) = call {
         call.ended(
@@ -75,6 +74,19 @@ pub(crate) async fn acquire(
         );
     }
     result.map(|(hold, _)| hold.claim())
+}
+
+/// A script of a lock with the same key may have granted the lock to a candidate that waited, and names no leader. The first renewal
+/// does, so it is due at once.
+fn name_leader(shared: &Shared, hold: &Hold, how: AcquiredHow) {
+    if hold.request.value.is_some()
+        && how != AcquiredHow::Free
+        && let Some(lease) = hold.lease()
+    {
+        let now = shared.clock.now();
+        lease.confirm_at(now);
+        shared.lease_due_at(now);
+    }
 }
 
 /// A hold for which there is no guard yet. If a subscriber or an observer panics, its drop releases the lock.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::hold::Hold;
+use super::hold::{Hold, LockRequest};
 use super::lease::{Joined, Lease, Start, Status};
 use super::state::{Asker, Granted, Next, REFRESH, State, Swept};
 use crate::base::error::LossReason;
@@ -41,6 +41,8 @@ pub(crate) struct Acquisition {
     pub(crate) key: Arc<LockKey>,
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) explicit_owner: Option<Owner>,
+    /// The value of a candidate.
+    value: Option<Arc<String>>,
     /// The share of the lock that it asks for.
     share: Share,
     lease: OnceLock<LeaseOf>,
@@ -93,6 +95,7 @@ impl Acquisition {
             sequence,
             key,
             explicit_owner,
+            value: None,
             share: Share::ONLY,
             lease: OnceLock::new(),
             life: Mutex::new(Life {
@@ -102,9 +105,10 @@ impl Acquisition {
         }
     }
 
-    /// The same acquisition, for this share of the lock.
-    pub(super) fn of(mut self, share: Share) -> Self {
-        self.share = share;
+    /// The same acquisition, for the share of this request, and with its value.
+    pub(super) fn of(mut self, request: &LockRequest) -> Self {
+        self.share = request.share;
+        self.value.clone_from(&request.value);
         self
     }
 
@@ -373,6 +377,7 @@ impl Acquisition {
             mode,
             alive_for,
             owner: self.owner(),
+            value: self.value(),
             reserve,
             share: self.share,
         }
@@ -381,6 +386,10 @@ impl Acquisition {
     /// The owner for which the server counts the acquisition, if the owner spans several acquisitions.
     pub(crate) fn owner(&self) -> Option<&str> {
         self.explicit_owner.as_ref().map(Owner::as_str)
+    }
+
+    pub(crate) fn value(&self) -> Option<&str> {
+        self.value.as_deref().map(String::as_str)
     }
 
     /// The number of the hold that has the lease, as the server must know it. 0 if other holds may have the same lease.

@@ -43,6 +43,8 @@ pub(crate) struct LockRequest {
     pub(crate) unavailable_after: Span,
     /// The owner that takes the lock, if the owner spans several acquisitions.
     pub(crate) owner: Option<Owner>,
+    /// What observers see of a candidate once it leads.
+    pub(crate) value: Option<Arc<String>>,
     pub(crate) share: Share,
     /// Whether its server has answered an earlier request of the same call.
     pub(crate) is_answered: bool,
@@ -74,6 +76,7 @@ impl LockRequest {
             at_least: Duration::ZERO.into(),
             unavailable_after: Span::ENDLESS,
             owner: None,
+            value: None,
             share: Share::ONLY,
             is_answered: false,
             place: Place::here(),

@@ -38,7 +38,6 @@ mod extension;
 mod guarded;
 mod hold;
 mod jobs;
-mod leaders;
 mod lease;
 mod line;
 mod look;
@@ -152,7 +151,6 @@ impl Engine {
                 reconnected: Notify::new(),
                 outages: Outages::default(),
                 refusals: Outages::default(),
-                leads_unseen: AtomicBool::new(false),
                 largest_token: AtomicU64::new(0),
                 ended: AtomicBool::new(false),
                 own_runtime,

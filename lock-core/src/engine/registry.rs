@@ -126,7 +126,7 @@ impl Registry {
             request.terms,
             request.owner.clone(),
         );
-        let acquisition = Arc::new(acquisition.of(request.share));
+        let acquisition = Arc::new(acquisition.of(request));
         self.acquisitions
             .insert(self.last_sequence, Arc::clone(&acquisition));
         Ok(acquisition)

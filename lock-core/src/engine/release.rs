@@ -8,7 +8,6 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::acquisition::Acquisition;
 use super::hold::{Hold, HoldEnd};
-use super::leaders;
 use super::lease::{Lease, Status};
 use super::pass;
 use super::shared::{Command, Shared, Then};
@@ -245,6 +244,7 @@ async fn let_go(
             fence: 0,
             shortens: true,
             owner: acquisition.owner(),
+            value: None,
         };
         let kept = Box::pin(shared.store.extend(&[keep])).await.pop();
         return Ok(if kept.transpose()? == Some(true) {
@@ -268,7 +268,8 @@ async fn let_go(
     }
     // From now on the requests of waiters follow this release.
     shared.gone(acquisition);
-    let released = leaders::release(shared, acquisition, &token).await;
+    let (key, owner) = (&acquisition.key, acquisition.owner());
+    let released = shared.store.release(key, &token, owner).await;
     let heard = match released {
         Ok(Released::Announced { heard }) => Some(heard),
         _ => None,

@@ -8,7 +8,6 @@ use futures_util::stream::FuturesUnordered;
 use tracing::Instrument;
 
 use super::acquisition::Acquisition;
-use super::leaders;
 use super::lease::Status;
 use super::shared::Shared;
 use crate::base::error::LossReason;
@@ -92,7 +91,6 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
         let now = shared.clock.now();
         let (mut next, mut lost, mut failed) = (Moment::NEVER, 0, None);
         let (many, mut refused) = (batch.len() > 1, Vec::new());
-        let leaders = led(&batch, &answers);
         for (due, answer) in batch.into_iter().zip(answers) {
             if many && matches!(answer, Err(StoreError::Misconfigured(_))) {
                 refused.push(due);
@@ -139,19 +137,9 @@ async fn renew(shared: Arc<Shared>, mut batch: Vec<Due>) {
             Box::pin(async { tokio::join!(renew(one, refused), renew(other, half)) }).await;
         }
         shared.lease_due_at(next);
-        leaders::announce(&shared, &leaders).await;
     }
     .instrument(span.clone())
     .await;
-}
-
-/// The leaders whose leases were renewed.
-fn led(batch: &[Due], answers: &[Result<bool, StoreError>]) -> Vec<Arc<Acquisition>> {
-    let renewed = batch.iter().zip(answers);
-    let leaders = renewed
-        .filter(|(due, answer)| due.acquisition.key.traits().is_led && matches!(answer, Ok(true)));
-    let leaders = leaders.map(|(due, _)| Arc::clone(&due.acquisition));
-    leaders.collect()
 }
 
 /// The outcome of a batch, for its span.
@@ -178,6 +166,7 @@ async fn extend(shared: &Shared, batch: &[Due]) -> Vec<Result<bool, StoreError>>
         fence: due.acquisition.number(),
         shortens: due.shortens,
         owner: due.acquisition.owner(),
+        value: due.acquisition.value(),
     });
     let renewals: Vec<_> = renewals.collect();
     shared.store.extend(&renewals).await

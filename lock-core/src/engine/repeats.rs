@@ -27,6 +27,7 @@ pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
             fence: 0,
             shortens: false,
             owner: one.owner.as_ref().map(Owner::as_str),
+            value: None,
         });
         let asked: Vec<_> = asked.collect();
         // After the next reconnect the server is asked again.

@@ -18,7 +18,6 @@ use crate::base::error::LockError;
 use crate::base::fencing::FencingToken;
 use crate::base::key::{Announced, LockKey};
 use crate::base::kind::Kind;
-use crate::base::owner::Owner;
 use crate::base::snapshot::LeaderSnapshot;
 use crate::engine::{Announcements, Engine, Limit};
 use crate::face::guard::LockGuard;
@@ -67,7 +66,7 @@ type Unfit = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 /// let leadership = scheduler.campaign("10.0.0.7:8080").await?;
 /// let mut leaders = scheduler.observe().await?;
 /// while let Some(leader) = leaders.next().await {
-///     // `None` until the leader has announced itself.
+///     // `None` stands for a time without a leader.
 ///     let Some(leader) = leader else { continue };
 ///     assert_eq!((leader.value(), leader.term()), ("10.0.0.7:8080", leadership.term()));
 ///     break;
@@ -191,9 +190,9 @@ impl Election {
         } else {
             Ok(())
         };
-        let taking = self
-            .handle
-            .take(Limit::Forever, Some(Owner::candidate(value)), at);
+        let mut handle = self.handle.clone();
+        handle.value = Some(Arc::new(value));
+        let taking = handle.take(Limit::Forever, None, at);
         async {
             checked?;
             taking.await.map(Leadership)

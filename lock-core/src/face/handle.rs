@@ -30,6 +30,8 @@ pub(crate) struct LockHandle {
     pub(crate) renew: bool,
     pub(crate) label: &'static str,
     pub(crate) share: Share,
+    /// The value of a candidate.
+    pub(crate) value: Option<Arc<String>>,
     /// Whether its server has answered an earlier request of the same call.
     pub(crate) is_answered: bool,
 }
@@ -53,6 +55,7 @@ impl LockHandle {
             renew: true,
             label: "",
             share: Share::ONLY,
+            value: None,
             is_answered: false,
         }
     }
@@ -241,6 +244,7 @@ impl LockHandle {
             at_least: self.at_least.into(),
             unavailable_after: self.unavailable_after().map_or(Span::ENDLESS, Span::from),
             owner,
+            value: self.value.clone(),
             share: self.share,
             is_answered: self.is_answered,
             place: Place::in_no_task(at),

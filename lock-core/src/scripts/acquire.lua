@@ -1,10 +1,11 @@
 -- Takes the lock, or reports its holder, or joins the queue. A repeated request with the same token is the refresh of a waiter,
 -- or the retry of a call whose reply was lost: it never takes a second place.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- KEYS  1 lock  2 queue  3 waiters  4 fence; of an election 5 leader
 -- ARGV  1 token  2 ttl, ms  3 try|wait  4 alive for, ms  5 channel ('' if the client polls)
 --       6 number of reserved tokens that the client requests; a queued waiter gets at least 7, since other waiters may join
 --         its process before the grant
+--       7 of an election, the value of the candidate
 -- Returns one of
 --   n                                   granted, with this fencing token and all reserved tokens behind it
 --   {n, reserve}                        granted, with `reserve` reserved tokens behind n
@@ -39,6 +40,7 @@ if not holder then
   if not grant then
     local minted, _, reserved = mint(fence, reserve)
     redis.call('SET', lock, token, 'PX', ttl)
+    if lead then lead(KEYS[5], token, minted, ARGV[7], ttl) end
     return granted(minted, reserved, reserve)
   end
   holder = grant.token
@@ -58,7 +60,9 @@ local now = t[1] * 1000 + math.floor(t[2] / 1000)
 -- A waiters hash without its queue (evicted, deleted) is stale.
 local begins = redis.call('EXISTS', queue) == 0
 if begins then redis.call('DEL', waiters) end
-local refusal = enqueue(queue, waiters, begins, token, ttl, math.max(reserve, RESERVE), now, ARGV[4], ARGV[5])
+local wanted = math.max(reserve, RESERVE)
+if lead then wanted = wanted .. ' ' .. ARGV[7] end
+local refusal = enqueue(queue, waiters, begins, token, ttl, wanted, now, ARGV[4], ARGV[5])
 if refusal then return refusal end
 local own = ''
 if string.sub(holder, 1, ID) == string.sub(token, 1, ID) then

@@ -1,6 +1,6 @@
 -- Helpers for every script that may grant the exclusive lock. They are placed before the script, and `mint` before them.
 --
--- The waiters hash has one field for each queued token, "<ttl, ms> <reserve>", and one for each client (the first 36 characters
+-- The waiters hash has one field for each queued token, "<ttl, ms> <reserve>" (and the value of a candidate, behind a space), and one for each client (the first 36 characters
 -- of its tokens), "<alive until, ms> <channel>". The channel of a client that polls is empty.
 
 -- The token that was taken off the queue last and has no lock yet, and the fields of the token and its client in
@@ -54,6 +54,7 @@ local function grant_next(lock, queue, waiters, fence, head, asking, reserve, ca
         lease = math.min(lease, tonumber(alive_until) - now)
       end
       redis.call('SET', lock, head, 'PX', lease)
+      if lead then lead(KEYS[5], head, minted, string.match(known[1], '^%d+ %d+ (.*)$'), lease) end
       if channel and channel ~= '' then
         local message = 'contended ' .. head
         if head ~= asking then

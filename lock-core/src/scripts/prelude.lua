@@ -13,6 +13,9 @@ local QUEUE_TTL = 30000
 -- Ttl of an offer, ms: a node of a quorum reserves its vote this long for a waiter that it has notified.
 local OFFER = 50
 
+-- Names the leader of an election: see election/lead.lua. Nil for other kinds.
+local lead
+
 -- The channel of the client of a token, given any of our keys beside the lock.
 local function channel_of(token, key)
   local ours = string.find(key, OURS, 1, true)

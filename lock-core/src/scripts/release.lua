@@ -1,7 +1,7 @@
 -- Removes everything that a token has: the lock, or a place in the queue. The first live waiter is granted the lock in the same
 -- step, so no other client acquires it in between, and no other waiter has to be woken.
 --
--- KEYS  1 lock  2 queue  3 waiters  4 fence
+-- KEYS  1 lock  2 queue  3 waiters  4 fence; of an election 5 leader
 -- ARGV  1 token
 -- Returns 0 the token does not hold the lock, 1 released, 2 handed over to a waiter
 --
@@ -17,6 +17,7 @@ if holder == token then
   if grant_first(lock, queue, waiters, fence, head, '', 0, caller) then return 2 end
   -- Also if a step of the grant was refused: the first waiter finds the lock free when it asks.
   redis.call('DEL', lock)
+  if lead then lead(KEYS[5]) end
   return 1
 end
 

@@ -12,6 +12,11 @@ if holder == ARGV[1] then
   end
   if not head then
     redis.call('DEL', KEYS[1], KEYS[3])
+    -- Of an election: the record of its leader, and its channel.
+    if KEYS[5] then
+      redis.pcall('DEL', KEYS[5])
+      redis.pcall('PUBLISH', KEYS[5], '0')
+    end
     return 1
   end
 end

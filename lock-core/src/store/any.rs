@@ -183,24 +183,6 @@ impl AnyStore {
 }
 
 impl AnyStore {
-    /// Announces that the holder of this token leads an election, or that it has released the lock.
-    pub(crate) async fn announce(
-        &self,
-        key: &LockKey,
-        token: &Token,
-        leads: Option<(u64, &str)>,
-    ) -> Result<(), StoreError> {
-        match self {
-            Self::Memory(store) => store.announce(key, token, leads),
-            Self::Redis(store) => {
-                let announcing = Box::pin(election::announce(store, key, token, leads));
-                return announcing.await.map_err(|error| self.named(error));
-            }
-            Self::Quorum(store) => store.announce(key, token, leads),
-        }
-        Ok(())
-    }
-
     pub(crate) async fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, StoreError> {
         match self {
             Self::Memory(store) => Ok(store.leader(key)),

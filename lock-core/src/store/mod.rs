@@ -55,6 +55,8 @@ pub(crate) struct Attempt<'a> {
     pub(crate) alive_for: Duration,
     /// The owner of a reentrant acquisition. Without one, the token is its own owner. Unused for an exclusive lock.
     pub(crate) owner: Option<&'a str>,
+    /// The value of a candidate, with which it is named while it leads.
+    pub(crate) value: Option<&'a str>,
     /// The number of reserved tokens to request, besides the first fencing token.
     pub(crate) reserve: u64,
     pub(crate) share: Share,
@@ -194,6 +196,7 @@ pub(crate) struct Renewal<'a> {
     pub(crate) shortens: bool,
     /// As in the [`Attempt`].
     pub(crate) owner: Option<&'a str>,
+    pub(crate) value: Option<&'a str>,
 }
 
 /// A place in the walk through all locks, kind after kind.

@@ -245,6 +245,7 @@ async fn a_grant_for_a_dropped_waiter_is_handed_on_at_once() {
         mode: Mode::Try,
         alive_for: TTL,
         owner: None,
+        value: None,
         reserve: 0,
         share: Share::ONLY,
     };

@@ -1,7 +1,7 @@
 -- Tells who leads.
 --
 -- KEYS  1 lock  2 leader
--- Returns {} if the lock is free; {pttl} if the holder has not announced itself; {pttl, term, value}; {'foreign', kind}
+-- Returns {} if the lock is free; {pttl} if the holder is not named; {pttl, term, value}; {'foreign', kind}
 --
 -- Atomic because a record counts only with the lock of the same token.
 local refusal = read_from_replica(KEYS[2])

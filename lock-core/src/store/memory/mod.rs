@@ -1,8 +1,8 @@
 //! Locks in the memory of this process, with the semantics of the server: for development, tests and docs.
 
-mod announced;
 mod common;
 mod kinds;
+mod latch;
 #[cfg(test)]
 mod reentrant_tests;
 
@@ -184,30 +184,12 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    pub(super) fn announce(&self, key: &LockKey, token: &Token, leads: Option<(u64, &str)>) {
-        self.run(|locks| {
-            let Locks {
-                common,
-                exclusive,
-                leaders,
-                ..
-            } = locks;
-            leaders.announce(common, exclusive, key, token, leads);
-        });
-    }
-
     pub(super) fn leader(&self, key: &LockKey) -> LeaderSnapshot {
         self.run(|locks| {
             if let Some(kind) = locks.foreign(key) {
                 return LeaderSnapshot::Foreign { kind };
             }
-            let Locks {
-                common,
-                exclusive,
-                leaders,
-                ..
-            } = locks;
-            leaders.leader(common, exclusive, key)
+            locks.exclusive.leader(key, locks.common.now)
         })
     }
 

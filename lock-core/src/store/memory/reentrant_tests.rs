@@ -82,6 +82,7 @@ impl Rig {
             mode: Mode::Wait,
             alive_for: TTL,
             owner: Some(owner.as_str()),
+            value: None,
             reserve: 0,
             share: Share::ONLY,
         };
@@ -102,6 +103,7 @@ impl Rig {
             ttl,
             shortens: false,
             owner: Some(owner.as_str()),
+            value: None,
         };
         matches!(self.store.extend(&[renewal]).await[..], [Ok(true)])
     }
@@ -199,6 +201,7 @@ async fn without_an_owner_each_acquisition_is_its_own() {
         mode: Mode::Try,
         alive_for: TTL,
         owner: None,
+        value: None,
         reserve: 0,
         share: Share::ONLY,
     };

@@ -41,6 +41,7 @@ static EXTEND: Lazy<Script> = script!(
     "prelude.lua",
     "extend.lua"
 );
+static ANNOUNCE: Lazy<Script> = script!("quorum announce", "prelude.lua", "quorum/announce.lua");
 static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
 static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
 static INSPECT: Lazy<Script> = script!(
@@ -121,12 +122,15 @@ impl Ballot {
 
     /// Announces that the holder of this token leads an election, with its term and value, or that it has released the lock.
     pub(super) fn announce(key: &LockKey, token: &Token, leads: Option<(u64, &str)>) -> Arc<Self> {
-        let args = election::args(token, leads);
-        Self::new(&election::ANNOUNCE, &election::keys(key), &args)
+        let mut args = vec![Arg::Text(token.as_str())];
+        if let Some((term, value)) = leads {
+            args.extend([Arg::Number(term), Arg::Text(value)]);
+        }
+        Self::new(&ANNOUNCE, &election::lock_and_record(key), &args)
     }
 
     pub(super) fn leader(key: &LockKey) -> Arc<Self> {
-        Self::new(&election::LEADER, &election::keys(key), &[])
+        Self::new(&election::LEADER, &election::lock_and_record(key), &[])
     }
 
     pub(super) fn inspect(key: &LockKey) -> Arc<Self> {

@@ -10,16 +10,29 @@ use super::round::{How, ask};
 use crate::base::key::LockKey;
 use crate::base::token::Token;
 use crate::store::redis::election;
-use crate::store::{LeaderSnapshot, StoreError};
+use crate::store::{Answer, Attempt, LeaderSnapshot, Renewal, StoreError};
 
 impl QuorumStore {
-    /// Tells every node. Each keeps the record as long as its vote.
-    pub(in crate::store) fn announce(
-        &self,
-        key: &LockKey,
-        token: &Token,
-        leads: Option<(u64, &str)>,
-    ) {
+    /// Names the leader once it has a majority: a vote alone does not tell the term.
+    pub(super) fn won(&self, attempt: Attempt<'_>, answer: &Answer) {
+        if let (Answer::Granted { fence, .. }, Some(value)) = (answer, attempt.value) {
+            self.announce(attempt.key, attempt.token, Some((*fence, value)));
+        }
+    }
+
+    /// Names the leaders again whose leases were renewed.
+    pub(super) fn renewed(&self, renewals: &[Renewal<'_>], held: &[bool]) {
+        for (renewal, held) in renewals.iter().zip(held) {
+            // Zero once it has ended.
+            if let Some(value) = renewal.value.filter(|_| *held && renewal.fence > 0) {
+                let leads = Some((renewal.fence, value));
+                self.announce(renewal.key, renewal.token, leads);
+            }
+        }
+    }
+
+    /// Tells every node who leads, or that the leader has resigned. Each keeps the record as long as its vote.
+    pub(super) fn announce(&self, key: &LockKey, token: &Token, leads: Option<(u64, &str)>) {
         let token = self.members.tokens.current(token);
         let mut round = ask(
             &self.members,

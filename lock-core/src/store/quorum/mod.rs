@@ -206,7 +206,9 @@ fn check_kind(key: &LockKey) -> Result<(), StoreError> {
 impl Store for QuorumStore {
     async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         check_kind(attempt.key)?;
-        Box::pin(self.acquire(attempt)).await
+        let answer = Box::pin(self.acquire(attempt)).await?;
+        self.won(attempt, &answer);
+        Ok(answer)
     }
 
     async fn release(
@@ -216,7 +218,11 @@ impl Store for QuorumStore {
         _owner: Option<&str>,
     ) -> Result<Released, StoreError> {
         check_kind(key)?;
-        Box::pin(self.release(key, token)).await
+        let released = Box::pin(self.release(key, token)).await?;
+        if key.traits().is_led {
+            self.announce(key, token, None);
+        }
+        Ok(released)
     }
 
     /// Two steps: another client can take a free lock in between. For a waiter, each node keeps its vote after the release.
@@ -235,7 +241,11 @@ impl Store for QuorumStore {
     }
 
     async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
-        to_each(Box::pin(self.extend(renewals)).await, renewals.len())
+        let held = Box::pin(self.extend(renewals)).await;
+        if let Ok(held) = &held {
+            self.renewed(renewals, held);
+        }
+        to_each(held, renewals.len())
     }
 
     async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {

@@ -132,17 +132,22 @@ pub(in crate::store) fn renewed<'a>(renewals: &[Renewal<'a>]) -> (Vec<Name<'a>>,
     let mut args = Vec::with_capacity(renewals.len() + 1);
     args.extend(renewals.iter().map(|r| Arg::Bytes(r.token.as_bytes())));
     let ttl = |renewal: &Renewal<'_>| (renewal.ttl, renewal.shortens);
-    let arg = |renewal: &Renewal<'_>| match ttl(renewal) {
-        (ttl, true) => Arg::AlsoEarlier(ttl),
-        (ttl, false) => Arg::Millis(ttl),
-    };
     match renewals.split_first() {
         Some((first, others)) if others.iter().all(|other| ttl(other) == ttl(first)) => {
-            args.push(arg(first));
+            args.push(lease(first));
         }
-        _ => args.extend(renewals.iter().map(arg)),
+        _ => args.extend(renewals.iter().map(lease)),
     }
     (keys, args)
+}
+
+/// The ttl of a renewal.
+pub(super) fn lease<'a>(renewal: &Renewal<'_>) -> Arg<'a> {
+    if renewal.shortens {
+        Arg::AlsoEarlier(renewal.ttl)
+    } else {
+        Arg::Millis(renewal.ttl)
+    }
 }
 
 /// Delivers a message of a script. Any other client can publish one as well, so an unknown message is ignored. A later version may

@@ -29,8 +29,17 @@ quorum release       | alone                 | @A                               
 quorum release       | offered               | @A                                 | held, B and C
 quorum force_release | offered               | ''                                 | held, B and C
 quorum heal          | free                  | @A 60000 @fence                    | free
-election announce    | the first time        | @A 7 leads                         | held
-election announce    | once more             | @A 7 leads                         | held, announced
+quorum announce      | the first time        | @A 7 leads                         | held
+quorum announce      | once more             | @A 7 leads                         | held, named
+election acquire     | free                  | @A 60000 wait 5000 other 0 leads   | free
+election acquire     | expired before others | @A 60000 wait 5000 other 0 leads   | B and C
+election acquire     | expired before one    | @A 60000 wait 5000 other 0 leads   | C
+election acquire     | held and queued for   | @E 60000 wait 5000 '' 0 leads      | held, B and C
+election release     | alone                 | @A                                 | held, named
+election release     | to others             | @A                                 | held, named, B and C
+election release     | to one                | @A                                 | held, named, C
+election extend      | the first time        | @A 60000 7 leads                   | held
+election extend      | once more             | @A 60000 7 leads                   | held, named
 latch count_down     | the first             | 2 60000 one                        | free
 latch count_down     | the last              | 2 60000 two                        | counted once
 ";
@@ -60,7 +69,7 @@ fn lines(state: &str) -> &'static str {
             PEXPIRE @queue 30000
             PEXPIRE @waiters 30000"
         }
-        "announced" => "SET @leader @A~7~leads PX 60000",
+        "named" => "SET @leader @A~7~leads PX 60000",
         "counted once" => {
             "HSET @latch count 2 :one ''
             PEXPIRE @latch 60000"

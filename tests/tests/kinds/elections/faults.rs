@@ -166,7 +166,7 @@ async fn a_name_that_is_something_else_for_a_moment_ends_no_wait() {
     command::<i64>(&server, "LPUSH lock:e x").await;
     no_leader(&mut leaders).await;
     // The candidate has met the list, and asks again.
-    let asks = |request: &Request| request.script() == Some("acquire");
+    let asks = |request: &Request| request.script() == Some("election acquire");
     proxy.on_count(proxy.count(asks) + 3, asks).await;
     assert!(!waiting.is_finished());
     command::<i64>(&server, "DEL lock:e").await;

@@ -1,6 +1,6 @@
 //! What observers learn of leaders.
 
-use lock_tests::{TestServer, in_time};
+use lock_tests::{LIMIT, Proxy, Request, TestServer, eventually, in_time};
 
 use super::rig::{TTL, next_leader, no_leader};
 use crate::rig::{LONG, Rig, in_a_process_that_dies};
@@ -92,6 +92,73 @@ async fn an_idle_observer_reads_nothing_while_a_leader_holds() {
     let again = here.election("e").campaign("b").await.unwrap();
     let seen = in_time("the next", next).await.unwrap();
     assert_eq!((seen.value(), seen.term()), ("b", again.term()));
+}
+
+/// Proves P19.
+#[tokio::test]
+async fn no_time_without_a_leader_is_seen_when_the_next_one_waits() {
+    let server = TestServer::start().await;
+    for url in [server.url(), "memory://the-next-one-waits".to_owned()] {
+        let builder = LockManager::builder().default_ttl(LONG);
+        let locks = builder.connect(&url).await.unwrap();
+        let election = locks.election("e");
+        let mut leader = election.campaign("0").await.unwrap();
+        let mut leaders = election.observe().await.unwrap();
+        assert_eq!(next_leader(&mut leaders).await.value(), "0");
+        for value in ["1", "2", "3"] {
+            let next = tokio::spawn(election.campaign(value));
+            eventually("it waits", LIMIT, async || {
+                locks.lock("e").inspect().await.unwrap().waiters() == 1
+            })
+            .await;
+            leader.resign().await.unwrap();
+            let seen = in_time("the next", leaders.next()).await;
+            let seen = seen.unwrap().expect("no time without a leader");
+            leader = next.await.unwrap().unwrap();
+            assert_eq!((seen.value(), seen.term()), (value, leader.term()));
+        }
+    }
+}
+
+/// Proves P19.
+#[tokio::test]
+async fn a_leader_that_waited_behind_a_lock_is_seen() {
+    let server = TestServer::start().await;
+    let locks = long(&server).await;
+    let guard = locks.lock("e").acquire().await.unwrap();
+    let mut leaders = locks.election("e").observe().await.unwrap();
+    let next = tokio::spawn(locks.election("e").campaign("a"));
+    eventually("it waits", LIMIT, async || {
+        locks.lock("e").inspect().await.unwrap().waiters() == 1
+    })
+    .await;
+    guard.release().await.unwrap();
+    let leader = in_time("it leads", next).await.unwrap().unwrap();
+    let seen = next_leader(&mut leaders).await;
+    assert_eq!((seen.value(), seen.term()), ("a", leader.term()));
+}
+
+#[tokio::test]
+async fn a_campaign_a_renewal_and_a_release_are_one_command_each() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let locks = LockManager::connect(&proxy.url()).await.unwrap();
+    let all = |request: &Request| request.script().is_some();
+    let renews = |request: &Request| request.script() == Some("election extend");
+    let election = locks.election("e").ttl(TTL);
+    // The server loads each script when it is called first.
+    let leader = election.campaign("first").await.unwrap();
+    proxy.on_count(1, renews).await;
+    leader.resign().await.unwrap();
+
+    let before = proxy.count(all);
+    let leader = election.campaign("a").await.unwrap();
+    assert_eq!(proxy.count(all) - before, 1);
+    let renewals = proxy.count(renews);
+    proxy.on_count(renewals + 3, renews).await;
+    assert_eq!(proxy.count(all) - before, 1 + 3);
+    leader.resign().await.unwrap();
+    assert_eq!(proxy.count(all) - before, 1 + 3 + 1);
 }
 
 /// Proves P19.

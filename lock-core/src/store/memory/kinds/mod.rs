@@ -5,8 +5,8 @@ pub(super) mod reentrant;
 
 use self::permits::Permits;
 use self::reentrant::Reentrant;
-use super::announced::{Latches, LeaderRecords};
 use super::common::Common;
+use super::latch::Latches;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::store::{Answer, Attempt};
@@ -18,7 +18,6 @@ pub(super) struct Locks {
     pub(super) reentrant: Reentrant,
     pub(super) semaphores: Permits,
     pub(super) read_write: Permits,
-    pub(super) leaders: LeaderRecords,
     pub(super) latches: Latches,
 }
 
@@ -30,7 +29,6 @@ impl Default for Locks {
             reentrant: Reentrant::default(),
             semaphores: Permits::new(Kind::Semaphore),
             read_write: Permits::new(Kind::ReadWrite),
-            leaders: LeaderRecords::default(),
             latches: Latches::default(),
         }
     }

@@ -3,14 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::base::key::{LockKey, Prefix};
+use crate::base::key::{Announced, LockKey, Prefix};
 use crate::base::kind::{Kind, Numbers, Reweigh, Share};
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, Token};
 use crate::store::memory::common::{Common, Message};
 use crate::store::{
-    Answer, Attempt, Forced, Grant, HolderSnapshot, Mode, Passed, QueuePlace, Released, Renewal,
-    Resized, Reweighed, Snapshot, SnapshotState,
+    Answer, Attempt, Forced, Grant, HolderSnapshot, LeaderSnapshot, Mode, Passed, QueuePlace,
+    Released, Renewal, Resized, Reweighed, Snapshot, SnapshotState,
 };
 
 /// Minimum reserved tokens of a queued waiter: other waiters may join its waiting line before the grant.
@@ -41,12 +41,14 @@ struct SharedSlot {
     last: Option<Token>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct ShareHolder {
     token: Token,
     weight: u32,
     fence: u64,
     expires: Moment,
+    /// Of a leader.
+    value: Option<Box<str>>,
 }
 
 struct QueuedShare {
@@ -54,6 +56,8 @@ struct QueuedShare {
     ttl: Duration,
     weight: u32,
     reserve: u64,
+    /// Of a candidate.
+    value: Option<Box<str>>,
 }
 
 impl SharedSlot {
@@ -115,16 +119,29 @@ impl Permits {
         (!slot.holders.is_empty()).then(|| shown.to_owned())
     }
 
-    /// The holder of a lock, and the end of its lease.
-    pub(in crate::store::memory) fn held_until(
+    /// Who leads an election.
+    pub(in crate::store::memory) fn leader(
         &mut self,
         key: &LockKey,
         now: Moment,
-    ) -> Option<(Token, Moment)> {
-        let slot = self.locks.get_mut(key.lock())?;
-        slot.expire(now);
-        let holder = slot.holders.first()?;
-        Some((holder.token, holder.expires))
+    ) -> LeaderSnapshot {
+        let slot = self.locks.get_mut(key.lock());
+        let holder = slot.and_then(|slot| {
+            slot.expire(now);
+            slot.holders.first()
+        });
+        let Some(holder) = holder else {
+            return LeaderSnapshot::Free;
+        };
+        let remaining = now.until(holder.expires);
+        match &holder.value {
+            Some(value) => LeaderSnapshot::Leads {
+                term: holder.fence,
+                value: value.to_string(),
+                remaining,
+            },
+            None => LeaderSnapshot::Unknown { remaining },
+        }
     }
 
     pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
@@ -139,10 +156,10 @@ impl Permits {
         if let Some(holder) = slot.holder(token) {
             // Never shorter: a delayed request may be older than the grant that its client relies on.
             holder.expires = holder.expires.max(now + attempt.ttl);
-            let fence = match key.traits().numbers {
-                Numbers::Hold => common.mint(reserve),
-                Numbers::Phase | Numbers::Permit => holder.fence,
-            };
+            if key.traits().numbers == Numbers::Hold {
+                holder.fence = common.mint(reserve);
+            }
+            let fence = holder.fence;
             return Answer::Granted { fence, reserve };
         }
         if !slot.knows(max) {
@@ -169,6 +186,7 @@ impl Permits {
             ttl: attempt.ttl,
             weight,
             reserve,
+            value: attempt.value.map(Box::from),
         };
         if slot.queue.is_empty() && slot.has(weight) {
             let fence = self.admit(common, key, &waiter);
@@ -238,10 +256,14 @@ impl Permits {
     ) -> Released {
         let slot = self.slot(key, common.now);
         let held = slot.holder(token).is_some();
+        let led = slot.holder(token).is_some_and(|it| it.value.is_some());
         slot.holders.retain(|holder| holder.token != *token);
         slot.queue.retain(|waiter| waiter.token != *token);
         let served = self.serve(common, key, None);
         self.tidy(key, common.now);
+        if led {
+            common.announce(&Announced::Leader.name(key));
+        }
         match (held, served) {
             (false, _) => Released::NotHeld,
             (true, 0) => Released::Free,
@@ -439,8 +461,13 @@ impl Permits {
             weight: waiter.weight,
             fence: slot.fence,
             expires: now + waiter.ttl,
+            value: waiter.value.clone(),
         });
-        slot.fence
+        let fence = slot.fence;
+        if waiter.value.is_some() {
+            common.announce(&Announced::Leader.name(key));
+        }
+        fence
     }
 
     /// Grants permits to the head of the queue while it fits, and drops dead heads. Returns the number of grants. The waiter that

@@ -1,49 +1,138 @@
-//! What is announced of the leader of an election, whose lock is an exclusive one: a record beside the lock, and a message.
+//! An election: the exclusive lock of its leader, and a record beside it that names the leader, written by the scripts that grant and
+//! renew the lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use once_cell::sync::Lazy;
 use redis::Value;
 
+use super::exclusive;
+pub(in crate::store::redis) use super::exclusive::{
+    channel, force_release, guard, inspect, listed, page, pass,
+};
 use crate::base::key::{Announced, LockKey};
 use crate::base::snapshot::LeaderSnapshot;
 use crate::base::token::Token;
+use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
-use crate::store::redis::reply::{Parsed, lossy, millis, number, text, word};
+use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
-use crate::store::redis::wire::{Arg, Name, announced};
+use crate::store::redis::wire::{Arg, Name, announced, lease};
+use crate::store::{Answer, Attempt, Released, Renewal};
 
-pub(in crate::store) static ANNOUNCE: Lazy<Script> =
-    script!("election announce", "prelude.lua", "election/announce.lua");
+static ACQUIRE: Lazy<Script> = script!(
+    "election acquire",
+    "mint.lua",
+    "prelude.lua",
+    "election/lead.lua",
+    "grant.lua",
+    "enqueue.lua",
+    "acquire.lua"
+);
+static RELEASE: Lazy<Script> = script!(
+    "election release",
+    "release_free.lua",
+    "prelude.lua",
+    "election/lead.lua",
+    "mint.lua",
+    "grant.lua",
+    "release.lua"
+);
+static EXTEND: Lazy<Script> = script!(
+    "election extend",
+    "prelude.lua",
+    "election/lead.lua",
+    "election/extend.lua"
+);
 pub(in crate::store) static LEADER: Lazy<Script> =
     script!("election leader", "prelude.lua", "election/leader.lua");
 
-pub(in crate::store) fn keys(key: &LockKey) -> [Name<'_>; 2] {
-    [key.lock().into(), announced(key, Announced::Leader)]
+/// The record of the leader, which is also the channel of those who observe it.
+fn record(key: &LockKey) -> Name<'_> {
+    announced(key, Announced::Leader)
 }
 
-/// The arguments of [`ANNOUNCE`]: the holder with its term and its value, or the one that has resigned.
-pub(in crate::store) fn args<'a>(token: &'a Token, leads: Option<(u64, &'a str)>) -> Vec<Arg<'a>> {
-    let mut args = vec![Arg::Bytes(token.as_bytes())];
-    args.extend(
-        leads
-            .into_iter()
-            .flat_map(|(term, value)| [Arg::Number(term), Arg::Text(value)]),
-    );
-    args
+fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 5] {
+    let [lock, queue, waiters, fence] = exclusive::keys(store, key);
+    [lock, queue, waiters, fence, record(key)]
 }
 
-pub(in crate::store) async fn announce(
+/// The lock and the record of its leader.
+pub(in crate::store) fn lock_and_record(key: &LockKey) -> [Name<'_>; 2] {
+    [key.lock().into(), record(key)]
+}
+
+// Boxed calls: those of an exclusive lock are in the same future, and small.
+pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
+    let value = Box::pin(async {
+        let [token, ttl, mode, alive_for, channel, reserve] = exclusive::args(store, attempt);
+        let value = Arg::Text(attempt.value.unwrap_or_default());
+        let args = [token, ttl, mode, alive_for, channel, reserve, value];
+        let keys = keys(store, attempt.key);
+        store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await
+    });
+    reply::acquired(value.await?, attempt.reserve)
+}
+
+pub(crate) async fn release(
     store: &RedisStore,
-    key: &LockKey,
+    key: &Arc<LockKey>,
     token: &Token,
-    leads: Option<(u64, &str)>,
-) -> Parsed<()> {
-    let args = args(token, leads);
-    store.run(&ANNOUNCE, &keys(key), &args).await.map(|_| ())
+    _owner: Option<&str>,
+) -> Parsed<Released> {
+    let args = [Arg::Bytes(token.as_bytes())];
+    let value = Box::pin(async { store.run(&RELEASE, &keys(store, key), &args).await });
+    reply::released(&value.await?)
+}
+
+pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Parsed<Vec<bool>> {
+    let keys: Vec<_> = renewals
+        .iter()
+        .flat_map(|it| lock_and_record(it.key))
+        .collect();
+    let args = renewals.iter().flat_map(|it| {
+        let term = it.value.map_or(0, |_| it.fence);
+        [
+            Arg::Bytes(it.token.as_bytes()),
+            lease(it),
+            Arg::Number(term),
+            Arg::Text(it.value.unwrap_or_default()),
+        ]
+    });
+    let args: Vec<_> = args.collect();
+    let value = store.run_renewal(renewals, &EXTEND, &keys, &args).await?;
+    let Value::Array(parts) = &value else {
+        return Err(garbled());
+    };
+    let answers = renewals.iter().zip(parts);
+    let held = answers.map(|(renewal, part)| match part {
+        Value::Int(held @ 0..=1) => Ok(*held == 1),
+        refused => word(refused).map(|why| {
+            unseen(renewal.key, &why);
+            true
+        }),
+    });
+    let held: Vec<bool> = held.collect::<Result<_, _>>()?;
+    (held.len() == renewals.len())
+        .then_some(held)
+        .ok_or_else(garbled)
+}
+
+/// A leader holds its lock, and the server has refused its record.
+fn unseen(key: &LockKey, error: &str) {
+    static TOLD: AtomicBool = AtomicBool::new(false);
+    let key = key.name();
+    if TOLD.swap(true, Ordering::Relaxed) {
+        tracing::debug!(key, %error, "observers do not see this leader");
+    } else {
+        tracing::warn!(key, %error, "observers do not see this leader");
+    }
 }
 
 pub(in crate::store) async fn leader(store: &RedisStore, key: &LockKey) -> Parsed<LeaderSnapshot> {
-    read(&store.run(&LEADER, &keys(key), &[]).await?)
+    read(&store.run(&LEADER, &lock_and_record(key), &[]).await?)
 }
 
 /// The reply to [`LEADER`].

@@ -195,13 +195,13 @@ pub(in crate::store::redis) fn guard<'a>(call: &GuardedCall<'a>) -> Guard<'a> {
     }
 }
 
-fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
+pub(super) fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
     let lock = key.lock().into();
     [lock, queue(key), waiters(key), store.fence(key)]
 }
 
 /// The arguments of an attempt.
-fn args<'a>(store: &'a RedisStore, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
+pub(super) fn args<'a>(store: &'a RedisStore, attempt: Attempt<'a>) -> [Arg<'a>; 6] {
     let channel = store.channel(attempt.key);
     let alive_for = if channel.is_empty() {
         store.polls_for

@@ -1,5 +1,4 @@
-//! The kinds of locks on a server. Each has one file: its keys, scripts, arguments and replies. An election is an exclusive lock, and has
-//! a file for what is announced of its leader.
+//! The kinds of locks on a server. Each has one file: its keys, scripts, arguments and replies.
 
 pub(in crate::store) mod election;
 pub(in crate::store) mod exclusive;
@@ -10,8 +9,12 @@ pub(super) mod reentrant;
 macro_rules! of_kind {
     ($of:expr, $kind:ident => $code:expr) => {
         match $of {
-            $crate::base::kind::Kind::Exclusive | $crate::base::kind::Kind::Election => {
+            $crate::base::kind::Kind::Exclusive => {
                 use $crate::store::redis::kinds::exclusive as $kind;
+                $code
+            }
+            $crate::base::kind::Kind::Election => {
+                use $crate::store::redis::kinds::election as $kind;
                 $code
             }
             $crate::base::kind::Kind::Reentrant => {

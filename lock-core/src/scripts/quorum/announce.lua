@@ -1,5 +1,5 @@
--- Announces the leader of an election: writes its value beside the lock, and tells those who observe. With each renewal, so that the
--- record lasts as long as the lease. Without a value: the leader has released the lock.
+-- Names the leader of an election on a node, and tells those who observe: a vote cannot, since only a majority decides the term. With
+-- each renewal, so that the record lasts as long as the vote. Without a value: the leader has released the lock.
 --
 -- KEYS  1 lock  2 leader, which is also the name of the channel
 -- ARGV  1 token  2 term  3 value

@@ -1,0 +1,57 @@
+//! The latches, in memory.
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use super::common::Common;
+use crate::base::key::{Announced, LockKey};
+use crate::base::snapshot::LatchSnapshot;
+use crate::base::time::Moment;
+
+/// The latches that were counted down at least once.
+#[derive(Default)]
+pub(super) struct Latches(HashMap<Box<str>, LatchSlot>);
+
+struct LatchSlot {
+    count: u32,
+    ids: HashSet<Box<str>>,
+    expires: Moment,
+}
+
+impl Latches {
+    /// Counts an id, and reads what is left. Without an id it only reads.
+    pub(super) fn count_down(
+        &mut self,
+        common: &mut Common,
+        key: &LockKey,
+        count: u32,
+        ttl: Duration,
+        id: Option<&str>,
+    ) -> LatchSnapshot {
+        let now = common.now;
+        self.0.retain(|_, latch| latch.expires > now);
+        let left = match self.0.get(key.lock()) {
+            Some(latch) if latch.count != count => return LatchSnapshot::OtherCount(latch.count),
+            Some(latch) => count.saturating_sub(latch.ids.len() as u32),
+            None => count,
+        };
+        let Some(id) = id.filter(|_| left > 0) else {
+            return LatchSnapshot::Left(left);
+        };
+        let latch = self.0.entry(key.lock().into());
+        let latch = latch.or_insert_with(|| LatchSlot {
+            count,
+            ids: HashSet::new(),
+            expires: now,
+        });
+        // Also an id that counts again shows that its part lives. Other parts may name a shorter ttl.
+        latch.expires = latch.expires.max(now + ttl);
+        if !latch.ids.insert(id.into()) {
+            return LatchSnapshot::Left(left);
+        }
+        if left == 1 {
+            common.announce(&Announced::Latch.name(key));
+        }
+        LatchSnapshot::Left(left - 1)
+    }
+}
