@@ -70,6 +70,8 @@ pub(crate) struct Traits {
     /// The holder is announced, with the value that stands in the place of an owner. A candidate waits as long as it takes: no default
     /// limits its wait.
     pub(crate) is_led: bool,
+    /// The votes of a majority of independent masters stand for it.
+    pub(crate) over_a_quorum: bool,
     pub(crate) numbers: Numbers,
 }
 
@@ -95,6 +97,7 @@ const SHARED: Traits = Traits {
     excludes_itself: false,
     is_shared: true,
     is_led: false,
+    over_a_quorum: false,
     numbers: Numbers::Permit,
 };
 
@@ -135,6 +138,7 @@ impl Kind {
                 excludes_itself: true,
                 is_shared: false,
                 is_led: false,
+                over_a_quorum: true,
                 numbers: Numbers::Hold,
             },
             Self::Reentrant => &Traits {
@@ -148,6 +152,7 @@ impl Kind {
                 excludes_itself: true,
                 is_shared: false,
                 is_led: false,
+                over_a_quorum: false,
                 numbers: Numbers::Hold,
             },
             Self::Semaphore => &Traits {
@@ -166,6 +171,7 @@ impl Kind {
                 excludes_itself: true,
                 is_shared: false,
                 is_led: true,
+                over_a_quorum: true,
                 numbers: Numbers::Hold,
                 ..SHARED
             },

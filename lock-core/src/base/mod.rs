@@ -11,6 +11,7 @@ pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod place;
 pub(crate) mod quorum_node;
+pub(crate) mod refusal;
 pub(crate) mod rt;
 #[cfg(lock_sim)]
 pub mod sim;

@@ -62,21 +62,6 @@ pub(crate) enum LeaderSnapshot {
         value: String,
         remaining: Duration,
     },
-    Foreign {
-        kind: String,
-    },
-}
-
-/// The state of a latch.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LatchSnapshot {
-    /// The number of counts that are left: 0 if it is open.
-    Left(u32),
-    /// It was made for another number.
-    OtherCount(u32),
-    Foreign {
-        kind: String,
-    },
 }
 
 /// One of several holders.

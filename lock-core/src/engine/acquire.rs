@@ -22,9 +22,10 @@ use super::state::Asker;
 use crate::base::error::{Cause, LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::place::Place;
+use crate::base::refusal::Refusal;
 use crate::base::sync::lock;
 use crate::base::time::Moment;
-use crate::store::{Answer, Mode, Store, StoreError};
+use crate::store::{Answer, Mode, StoreError};
 
 /// A hold, and how it was acquired.
 type Acquired = (Arc<Hold>, AcquiredHow);
@@ -251,7 +252,7 @@ pub(super) struct Waiter<'a> {
     /// Whether it has waited for another holder.
     has_waited: bool,
     /// What the key was at the last answer, if it was not a lock. The log has reported this kind.
-    puzzled_by: Option<Box<str>>,
+    puzzled_by: Option<Refusal>,
     /// Whether the log has warned that its own task holds the lock.
     warned: bool,
     /// Where its own task holds the lock through another acquisition. Computed once: there may be thousands of holders.
@@ -476,27 +477,25 @@ impl<'a> Waiter<'a> {
                 self.subscribe(acquisition).await?;
                 Ok(Some(remaining))
             }
-            Ok(Answer::Foreign { kind }) => self.puzzled(acquisition, kind).map(Some),
-            Ok(Answer::OtherMax { max: in_use }) => Err(LockError::OtherMax {
-                key: acquisition.key.name().to_owned(),
-                max: self.hold.request.share.max,
-                in_use,
-            }),
-            Ok(Answer::TooMany { max }) => Err(LockError::TooManyPermits {
-                key: acquisition.key.name().to_owned(),
-                permits: self.hold.request.share.weight,
-                max,
-            }),
+            Ok(Answer::Refused(refusal)) => self.refused(acquisition, refusal).map(Some),
             Err(error) => self.after(acquisition, error).await.map(|()| None),
         }
     }
 
-    /// Handles a key that is not a lock. A waiter that has waited goes on: the lock may be there again soon. Returns the time until
-    /// its next request.
-    fn puzzled(&mut self, acquisition: &Acquisition, kind: String) -> Result<Duration, LockError> {
-        let is_known = self.puzzled_by.as_deref() == Some(&*kind);
-        self.puzzled_by = Some(kind.as_str().into());
-        let error = acquisition.key.not_a_lock(kind);
+    /// Handles a key that is not what the request takes it for. A waiter that has waited for a lock goes on: the lock may be there again
+    /// soon. Returns the time until its next request.
+    fn refused(
+        &mut self,
+        acquisition: &Acquisition,
+        refusal: Refusal,
+    ) -> Result<Duration, LockError> {
+        let is_known = self.puzzled_by.as_ref() == Some(&refusal);
+        let is_lasting = !matches!(refusal, Refusal::Foreign(_));
+        self.puzzled_by = Some(refusal.clone());
+        let error = refusal.into_error(&acquisition.key, self.hold.request.share);
+        if is_lasting {
+            return Err(error);
+        }
         if !self.has_waited || self.patience.is_last {
             // The next waiter of the line sends its own request.
             lock(&acquisition.life).state.interrupted();

@@ -11,8 +11,9 @@ use super::patience::NoAnswer;
 use super::shared::Shared;
 use crate::base::error::LockError;
 use crate::base::key::{Announced, LockKey};
+use crate::base::refusal::Refusal;
 use crate::base::time::Moment;
-use crate::store::{LatchSnapshot, LeaderSnapshot, StoreError, Subscription};
+use crate::store::{LeaderSnapshot, OrRefused, StoreError, Subscription};
 
 /// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
@@ -79,7 +80,7 @@ impl Announcements {
     pub(crate) async fn leader(
         &mut self,
         patience: Option<Duration>,
-    ) -> Result<LeaderSnapshot, LockError> {
+    ) -> Result<Result<LeaderSnapshot, Refusal>, LockError> {
         let mut failures = ReadFailures::new(self.shared.clock.now(), patience);
         loop {
             self.ready().await?;
@@ -96,7 +97,7 @@ impl Announcements {
         patience: Duration,
         count: u32,
         ttl: Duration,
-    ) -> Result<LatchSnapshot, LockError> {
+    ) -> Result<Result<u32, Refusal>, LockError> {
         let mut failures = ReadFailures::new(self.shared.clock.now(), Some(patience));
         loop {
             self.ready().await?;
@@ -111,7 +112,7 @@ impl Announcements {
         }
     }
 
-    async fn latch_once(&mut self, count: u32, ttl: Duration) -> Result<LatchSnapshot, StoreError> {
+    async fn latch_once(&mut self, count: u32, ttl: Duration) -> OrRefused<u32> {
         let since = self.shared.clock.now() - self.slack;
         loop {
             let now = self.shared.clock.now();

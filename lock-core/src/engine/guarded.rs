@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::acquisition::Acquisition;
 use super::shared::Shared;
 use crate::base::error::{LockError, LossReason};
-use crate::store::{GuardedCall, StoreError};
+use crate::store::{GuardedCall, ReplyOfUser, StoreError};
 
 /// Runs a script on the server of the lock. `None` if the lock is not held there: then its lease has ended.
 pub(crate) async fn guarded(
@@ -14,7 +14,7 @@ pub(crate) async fn guarded(
     body: &Arc<str>,
     keys: &[String],
     args: &[Vec<u8>],
-) -> Result<Option<::redis::Value>, LockError> {
+) -> Result<Option<ReplyOfUser>, LockError> {
     let call = GuardedCall {
         key: &acquisition.key,
         token: &shared.token(acquisition),

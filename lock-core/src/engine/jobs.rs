@@ -16,7 +16,6 @@ use super::release::until_confirmed;
 use super::shared::Shared;
 use super::state::Action;
 use crate::base::sync::lock;
-use crate::store::Store;
 
 /// Maximum number of refreshes under way at one server.
 const MAXIMUM: usize = 1000;

@@ -12,8 +12,9 @@ use crate::base::error::LockError;
 use crate::base::finding::{Finding, Severity};
 use crate::base::key::LockKey;
 use crate::base::kind::Share;
-use crate::base::snapshot::{LatchSnapshot, LeaderSnapshot, Snapshot, SnapshotState};
-use crate::store::{Cursor, Forced, Resized, Store, StoreError};
+use crate::base::refusal::Refusal;
+use crate::base::snapshot::{LeaderSnapshot, Snapshot, SnapshotState};
+use crate::store::{Cursor, OrRefused, StoreError};
 
 impl Engine {
     /// Host and port of the server of a lock, if known.
@@ -39,18 +40,14 @@ impl Engine {
     /// Takes the lock from its holder. Returns whether there was one.
     pub(crate) async fn force_release(&self, key: &LockKey) -> Result<bool, LockError> {
         self.shared.check_open()?;
-        match self.shared.store.force_release(key).await {
-            Ok(Forced::TakenAway) => Ok(true),
-            Ok(Forced::NotHeld) => Ok(false),
-            Ok(Forced::Foreign { kind }) => Err(key.not_a_lock(kind)),
-            Err(error) => Err(self.blame(error)),
-        }
+        let forced = self.shared.store.force_release(key).await;
+        self.told(forced, key, Share::ONLY)
     }
 
     /// Who leads an election.
     pub(crate) async fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, LockError> {
         let leader = self.shared.store.leader(key).await;
-        leader.map_err(|error| self.blame(error))
+        self.told(leader, key, Share::ONLY)
     }
 
     /// Counts an id of a latch, and reads what is left. Without an id it only reads.
@@ -60,7 +57,7 @@ impl Engine {
         count: u32,
         ttl: Duration,
         id: Option<&str>,
-    ) -> Result<LatchSnapshot, LockError> {
+    ) -> Result<Result<u32, Refusal>, LockError> {
         id.map_or(Ok(()), |_| self.shared.check_open())?;
         let counted = self.shared.store.count_down(key, count, ttl, id).await;
         counted.map_err(|error| self.blame(error))
@@ -69,25 +66,22 @@ impl Engine {
     /// Changes the number of permits of a semaphore.
     pub(crate) async fn resize(&self, key: &LockKey, from: u32, to: u32) -> Result<(), LockError> {
         self.shared.check_open()?;
-        let name = || key.name().to_owned();
         for max in [from, to] {
             check_share(key.name(), Share { weight: 1, max })?;
         }
-        match self.shared.store.resize(key, from, to).await {
-            Ok(Resized::Done) => Ok(()),
-            Ok(Resized::Idle) => Err(LockError::config(format!(
-                "no permit of semaphore `{}` is held, so there is no number to change, and the next one that a program names counts: \
-                 resize it while a permit is held, or check the key",
-                key.name().escape_debug()
-            ))),
-            Ok(Resized::OtherMax { max: in_use }) => Err(LockError::OtherMax {
-                key: name(),
-                max: from,
-                in_use,
-            }),
-            Ok(Resized::Foreign { kind }) => Err(key.not_a_lock(kind)),
-            Err(error) => Err(self.blame(error)),
+        let resized = self.shared.store.resize(key, from, to).await;
+        let from = Share {
+            weight: 1,
+            max: from,
+        };
+        if self.told(resized, key, from)? {
+            return Ok(());
         }
+        Err(LockError::config(format!(
+            "no permit of semaphore `{}` is held, so there is no number to change, and the next one that a program names counts: \
+             resize it while a permit is held, or check the key",
+            key.name().escape_debug()
+        )))
     }
 
     /// Examines the servers, and looks for names of locks with something else.
@@ -116,6 +110,12 @@ impl Engine {
                 }
             }
         }
+    }
+
+    /// What a store has answered to a call that names these numbers.
+    fn told<T>(&self, answer: OrRefused<T>, key: &LockKey, asked: Share) -> Result<T, LockError> {
+        let answer = answer.map_err(|error| self.blame(error))?;
+        answer.map_err(|refusal| refusal.into_error(key, asked))
     }
 
     /// After the end of the runtime its connection is broken, which is not an error of the server.

@@ -11,10 +11,10 @@ use tokio::time::timeout;
 use crate::base::key::{Announced, LockKey};
 use crate::base::sync::lock;
 use crate::base::time::Moment;
-use crate::store::{LatchSnapshot, StoreError};
+use crate::store::OrRefused;
 
 /// A read of a latch for all of its waiters here: any waiter that runs drives it.
-pub(super) type LatchRead = Shared<BoxFuture<'static, Result<LatchSnapshot, StoreError>>>;
+pub(super) type LatchRead = Shared<BoxFuture<'static, OrRefused<u32>>>;
 
 /// When the last read of a latch began, for which number of counts, and the read.
 type LastRead = Mutex<Option<(Moment, u32, LatchRead)>>;
@@ -42,7 +42,7 @@ impl NewsCell {
         &self,
         (since, now): (Moment, Moment),
         count: u32,
-        read: impl FnOnce() -> BoxFuture<'static, Result<LatchSnapshot, StoreError>>,
+        read: impl FnOnce() -> BoxFuture<'static, OrRefused<u32>>,
     ) -> (Moment, LatchRead) {
         let mut last = lock(&self.last_read);
         match &*last {

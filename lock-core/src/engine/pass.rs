@@ -8,7 +8,7 @@ use super::outstanding::Outstanding;
 use super::shared::Shared;
 use super::state::Asker;
 use crate::base::sync::lock;
-use crate::store::{Answer, Mode, Passed, Released, Store, StoreError};
+use crate::store::{Answer, Mode, Passed, Released, StoreError};
 
 /// Replaces the holder by a new acquisition, which gets the lock, or the last place in the server's queue. Returns `None` if this
 /// process has no waiter, or if the holder cannot be replaced.

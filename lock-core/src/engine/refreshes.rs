@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::state::Asker;
 use crate::base::sync::lock;
 use crate::base::terms::Terms;
-use crate::store::{Answer, Mode, Store};
+use crate::store::{Answer, Mode};
 
 /// Asks on behalf of the waiter.
 pub(super) async fn refresh(shared: Arc<Shared>, acquisition: Arc<Acquisition>) {
@@ -52,13 +52,7 @@ async fn ask_for(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>, terms: Te
         Ok(Answer::Busy {
             remaining: left, ..
         }) => remaining = left,
-        Ok(
-            Answer::Granted { .. }
-            | Answer::Foreign { .. }
-            | Answer::OtherMax { .. }
-            | Answer::TooMany { .. },
-        )
-        | Err(_) => acquisition.wake(),
+        Ok(Answer::Granted { .. } | Answer::Refused(_)) | Err(_) => acquisition.wake(),
     }
     shared.check(acquisition, line.as_deref(), remaining.min(terms.ttl()));
 }

@@ -17,7 +17,7 @@ use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
 use crate::base::observe::ReleasedHow;
 use crate::base::sync::lock;
-use crate::store::{Released, Renewal, Store, StoreError};
+use crate::store::{Released, Renewal, StoreError};
 
 /// Maximum time in which requests of a broken connection may still take effect. It delays a shutdown.
 const ZOMBIE: Duration = Duration::from_secs(1);

@@ -16,7 +16,7 @@ use crate::base::sync::lock;
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::base::token::Token;
-use crate::store::{Renewal, Store, StoreError};
+use crate::store::{Renewal, StoreError};
 
 /// Maximum number of locks in one renewal call. One call occupies the server for about 1.7 µs a lock, which other clients must
 /// not notice. Each call also wakes this process for the answer, which costs as much as some 200 locks.

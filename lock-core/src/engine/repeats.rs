@@ -9,7 +9,7 @@ use super::renewals::{BATCH, by_server_and_kind};
 use super::shared::Shared;
 use crate::base::owner::Owner;
 use crate::base::token::Token;
-use crate::store::{Renewal, Store};
+use crate::store::Renewal;
 
 /// Releases the locks again that a server still holds because it has not received the release. First asks the server for many locks
 /// at once: mostly it holds none.

@@ -26,7 +26,7 @@ use crate::base::rt;
 use crate::base::sync::{Locked, lock};
 use crate::base::time::{Clock, Moment};
 use crate::base::token::{ClientId, Token};
-use crate::store::{AnyStore, Store};
+use crate::store::AnyStore;
 
 /// A value to drop when a release is over.
 pub(crate) type Then = Box<dyn Any + Send>;

@@ -24,6 +24,7 @@
 
 use std::time::Duration;
 
+use crate::base::refusal::Refusal;
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 use crate::store::{Answer, Grant, Released, StoreError};
@@ -422,8 +423,10 @@ impl Received {
             // There is no queue: the waiter waits for a message or for the end of the lease.
             Ok(Answer::Busy { holder, .. }) => self.held_by(holder.clone(), false),
             // The waiter learns the reason from a request of its own. This reason may be over soon.
-            Ok(Answer::Foreign { .. }) => self.ask_again |= sent.by == Asker::Refresh,
-            Ok(Answer::OtherMax { .. } | Answer::TooMany { .. }) => self.ask_again = true,
+            Ok(Answer::Refused(refusal)) => {
+                let by_waiter = sent.by != Asker::Refresh;
+                self.ask_again |= !(by_waiter && matches!(refusal, Refusal::Foreign(_)));
+            }
             Err(error) => {
                 self.failed(sent.at, now, error.clone());
                 // The task repeats a refresh by itself.

@@ -17,7 +17,7 @@ use crate::base::config::check_ttl;
 use crate::base::error::LockError;
 use crate::base::fencing::FencingToken;
 use crate::base::key::{Announced, LockKey};
-use crate::base::kind::Kind;
+use crate::base::kind::{Kind, Share};
 use crate::base::snapshot::LeaderSnapshot;
 use crate::engine::{Announcements, Engine, Limit};
 use crate::face::guard::LockGuard;
@@ -342,7 +342,7 @@ impl Election {
     /// Cancel-safe: it changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
         let (engine, key) = (&self.handle.engine, self.handle.key()?);
-        Ok(Leader::of(key, engine.run(engine.leader(key)).await?)?.0)
+        Ok(Leader::of(engine.run(engine.leader(key)).await?).0)
     }
 
     /// The leaders, one after the other: first the leader at this call, then each change. `None` stands for a time without a known leader.
@@ -457,19 +457,18 @@ impl Leader {
     }
 
     /// The leader, and the rest of its lease as the server knows it.
-    fn of(key: &LockKey, seen: LeaderSnapshot) -> Result<(Option<Self>, Duration), LockError> {
+    fn of(seen: LeaderSnapshot) -> (Option<Self>, Duration) {
         match seen {
-            LeaderSnapshot::Free => Ok((None, Duration::MAX)),
-            LeaderSnapshot::Unknown { remaining } => Ok((None, remaining)),
+            LeaderSnapshot::Free => (None, Duration::MAX),
+            LeaderSnapshot::Unknown { remaining } => (None, remaining),
             LeaderSnapshot::Leads {
                 term,
                 value,
                 remaining,
             } => {
                 let term = FencingToken::new(term);
-                Ok((Some(Self { value, term }), remaining))
+                (Some(Self { value, term }), remaining)
             }
-            LeaderSnapshot::Foreign { kind } => Err(key.not_a_lock(kind)),
         }
     }
 }
@@ -548,7 +547,14 @@ impl LeaderReader {
     async fn read(&mut self, patience: Option<Duration>) -> Result<Option<Leader>, LockError> {
         let engine = Arc::clone(&self.engine);
         let reading = self.announcements.leader(patience);
-        let (leader, remaining) = match Leader::of(&self.key, engine.run(reading).await?) {
+        let refused = match engine.run(reading).await? {
+            Ok(leader) => {
+                self.warned = false;
+                Ok(Leader::of(leader))
+            }
+            Err(refusal) => Err(refusal.into_error(&self.key, Share::ONLY)),
+        };
+        let (leader, remaining) = match refused {
             // After the first read the key may be something else by a mistake that is mended soon.
             Err(error) if patience.is_none() => {
                 if !std::mem::replace(&mut self.warned, true) {
@@ -556,10 +562,7 @@ impl LeaderReader {
                 }
                 (None, POLL)
             }
-            read => {
-                self.warned = false;
-                read?
-            }
+            read => read?,
         };
         self.read_in = remaining.saturating_add(A_MOMENT).min(self.ttl);
         let leader = leader.filter(|leader| Some(leader.term) >= self.highest);

@@ -134,9 +134,7 @@ impl Guarded<'_> {
         let (body, keys, args) = (&self.script.body, &self.keys, &self.args);
         let running = guarded(&view.engine.shared, acquisition, body, keys, args);
         match view.engine.run(running).await? {
-            Some(value) => T::from_redis_value(value).map_err(|error| LockError::Script {
-                reason: error.to_string(),
-            }),
+            Some(reply) => reply.read().map_err(|reason| LockError::Script { reason }),
             None => lost(LossReason::Gone),
         }
     }

@@ -9,7 +9,8 @@ use tokio::time::timeout;
 use crate::base::config::check_ttl;
 use crate::base::error::LockError;
 use crate::base::key::{Announced, LockKey};
-use crate::base::snapshot::LatchSnapshot;
+use crate::base::kind::Share;
+use crate::base::refusal::Refusal;
 use crate::engine::{Announcements, Engine};
 use crate::face::handle::LockHandle;
 
@@ -247,20 +248,19 @@ impl Latch {
         Ok((self.handle.key()?, ttl))
     }
 
-    fn missing(&self, seen: LatchSnapshot) -> Result<u32, LockError> {
-        let key = || self.key().to_owned();
-        match seen {
-            LatchSnapshot::Left(left) => Ok(left),
-            LatchSnapshot::OtherCount(made_for) => Err(LockError::OtherCount {
-                key: key(),
-                count: self.count,
-                made_for,
-            }),
-            LatchSnapshot::Foreign { kind } => Err(LockError::NotALock {
-                key: key(),
-                stored: Announced::Latch.name(self.handle.key()?).into(),
+    fn missing(&self, seen: Result<u32, Refusal>) -> Result<u32, LockError> {
+        let key = self.handle.key()?;
+        seen.map_err(|refusal| match refusal {
+            // Its name on the server is another one than that of a lock.
+            Refusal::Foreign(kind) => LockError::NotALock {
+                key: self.key().to_owned(),
+                stored: Announced::Latch.name(key).into(),
                 kind,
-            }),
-        }
+            },
+            other => {
+                let (weight, max) = (1, self.count);
+                other.into_error(key, Share { weight, max })
+            }
+        })
     }
 }

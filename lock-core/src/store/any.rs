@@ -5,15 +5,16 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
-use super::quorum::NOT_OVER_A_QUORUM;
+use super::quorum::not_over_a_quorum;
 use super::redis::{count_down, election, exclusive, permits};
 use super::{
-    Answer, Attempt, Cursor, EventSink, Forced, GuardedCall, LatchSnapshot, LeaderSnapshot,
-    MemoryStore, Passed, QuorumStore, RedisStore, Released, Renewal, Resized, Reweigh, Reweighed,
-    Scanned, Snapshot, Store, StoreError, Subscription, Together,
+    Answer, Attempt, Cursor, EventSink, GuardedCall, LeaderSnapshot, MemoryStore, OrRefused,
+    Passed, QuorumStore, RedisStore, Released, Renewal, ReplyOfUser, Reweighed, Scanned, Snapshot,
+    StoreError, Subscription, Together,
 };
 use crate::base::finding::Finding;
 use crate::base::key::{Announced, LockKey, Prefix};
+use crate::base::kind::Reweigh;
 use crate::base::rt::Handle;
 use crate::base::token::{ClientId, Token};
 
@@ -25,32 +26,23 @@ pub(crate) enum AnyStore {
     Quorum(QuorumStore),
 }
 
-/// Calls the same method on any kind of store.
-macro_rules! on_store {
-    ($self:ident, $store:ident => $call:expr) => {
-        match $self {
-            AnyStore::Memory($store) => $call,
-            AnyStore::Redis($store) => $call,
-            AnyStore::Quorum($store) => $call,
-        }
-    };
-}
-
+/// Its servers.
 impl AnyStore {
+    /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+        match self {
+            Self::Memory(store) => store.attach(client, sink),
+            Self::Redis(store) => store.attach(client, sink, runtime),
+            Self::Quorum(store) => store.attach(client, sink, runtime),
+        }
+    }
+
     /// Whether the engine's runtime drives connections of the store, and so I/O.
     pub(crate) fn is_driven_here(&self) -> bool {
         match self {
             Self::Memory(_) => false,
             Self::Redis(store) => store.is_driven_here(),
             Self::Quorum(_) => true,
-        }
-    }
-
-    /// Host and port of the server, if there is only one and its address is known.
-    pub(crate) fn server(&self) -> Option<Arc<str>> {
-        match self {
-            Self::Redis(store) => store.server(),
-            Self::Memory(_) | Self::Quorum(_) => None,
         }
     }
 
@@ -62,19 +54,11 @@ impl AnyStore {
         }
     }
 
-    fn named(&self, error: StoreError) -> StoreError {
-        match self.server() {
-            Some(server) => error.at(&server),
-            None => error,
-        }
-    }
-
-    /// Waits for the first connection, and looks whom it leads to.
-    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+    /// A number of the server of a lock: a renewal on one of them must not wait for another one.
+    pub(crate) fn part_of(&self, key: &LockKey) -> usize {
         match self {
-            Self::Memory(_) => Ok(()),
-            Self::Redis(store) => store.ready().await.map_err(|error| self.named(error)),
-            Self::Quorum(store) => store.ready().await,
+            Self::Redis(store) => store.part_of(key),
+            Self::Memory(_) | Self::Quorum(_) => 0,
         }
     }
 
@@ -86,6 +70,35 @@ impl AnyStore {
         }
     }
 
+    /// True if the grants of a lock arrive as messages; false if its waiters have to poll.
+    pub(crate) fn pushes(&self, key: &LockKey) -> bool {
+        match self {
+            Self::Memory(_) => true,
+            Self::Redis(store) => store.is_told(key),
+            Self::Quorum(store) => store.is_pushed_to(),
+        }
+    }
+
+    /// Waits for the first connection, and looks whom it leads to.
+    pub(crate) async fn ready(&self) -> Result<(), StoreError> {
+        match self {
+            Self::Memory(_) => Ok(()),
+            Self::Redis(store) => store.ready().await,
+            Self::Quorum(store) => store.ready().await,
+        }
+    }
+
+    /// Waits for the connection of a lock, if there is none and no request can be sent yet.
+    pub(crate) fn connecting(
+        &self,
+        key: &LockKey,
+    ) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+        match self {
+            Self::Redis(store) => store.connecting(key),
+            Self::Memory(_) | Self::Quorum(_) => None,
+        }
+    }
+
     /// Waits until every node of a quorum has confirmed the releases.
     pub(crate) async fn cleaned_up(&self) {
         if let Self::Quorum(store) = self {
@@ -93,37 +106,30 @@ impl AnyStore {
         }
     }
 
-    /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+    /// Examines the servers.
+    pub(crate) async fn examine(&self) -> Vec<Finding> {
         match self {
-            Self::Memory(store) => store.attach(client, sink),
-            Self::Redis(store) => store.attach(client, sink, runtime),
-            Self::Quorum(store) => store.attach(client, sink, runtime),
+            Self::Memory(_) => Vec::new(),
+            Self::Redis(store) => store.examine().await,
+            Self::Quorum(store) => Box::pin(store.examined()).await,
         }
     }
 }
 
+/// The operations on a lock, and the subscriptions to its announcements. Each operation is atomic, and safe to repeat with the
+/// same token. The key names the kind of the lock.
+///
+/// Every call has the time limit of the store: it returns, with an error if necessary. Calls of a quorum are boxed, so that the
+/// futures of other stores, which share a type with these, stay small.
 impl AnyStore {
-    /// Runs a script of the user if the token holds the lock. `None` if it does not; the inner error is that of the script.
-    pub(crate) async fn guarded(
-        &self,
-        call: GuardedCall<'_>,
-    ) -> Result<Result<Option<::redis::Value>, String>, StoreError> {
-        let without = match self {
-            Self::Redis(store) => {
-                let answer = store.guarded(call).await;
-                return answer.map_err(|error| self.named(error));
-            }
-            Self::Memory(_) => "memory:// runs no scripts: use a server for guarded scripts",
-            Self::Quorum(_) => {
-                "a guarded script runs on one server: use it with a lock on that server, not over a quorum"
-            }
-        };
-        Err(StoreError::Misconfigured(without.into()))
+    pub(crate) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.acquire(attempt)),
+            Self::Redis(store) => store.acquire(attempt).await,
+            Self::Quorum(store) => Box::pin(store.acquire(attempt)).await,
+        }
     }
-}
 
-impl AnyStore {
     /// Whether one request can take both locks.
     pub(crate) fn takes_together(&self, one: &LockKey, other: &LockKey) -> bool {
         let are_taken = one.traits().taken_together && other.traits().taken_together;
@@ -136,8 +142,7 @@ impl AnyStore {
             }
     }
 
-    /// Takes all of these locks, each two of which it [takes together](Self::takes_together), or none. Safe to repeat with the same
-    /// tokens.
+    /// Takes all of these locks, each two of which it [takes together](Self::takes_together), or none.
     pub(crate) async fn acquire_all(
         &self,
         attempts: &[Attempt<'_>],
@@ -145,73 +150,89 @@ impl AnyStore {
         match self {
             Self::Memory(store) => Ok(store.acquire_all(attempts)),
             Self::Redis(store) => exclusive::acquire_all(store, attempts).await,
-            Self::Quorum(_) => Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into())),
+            Self::Quorum(_) => Err(not_over_a_quorum("several locks in one request are")),
         }
-        .map_err(|error| self.named(error))
     }
 
-    /// Makes a reader a writer, or a writer a reader. `from` is the fencing token of its hold.
-    pub(crate) async fn reweigh(
+    /// Releases `from` and makes the attempt, in one step (on a quorum in two). Only for kinds that [pass](crate::base::kind::Traits::passes).
+    pub(crate) async fn pass(
         &self,
-        key: &LockKey,
+        attempt: Attempt<'_>,
+        from: &Token,
+    ) -> Result<Passed, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.pass(attempt, from)),
+            Self::Redis(store) => exclusive::pass(store, attempt, from).await,
+            Self::Quorum(store) => Box::pin(store.pass(attempt, from)).await,
+        }
+    }
+
+    pub(crate) async fn release(
+        &self,
+        key: &Arc<LockKey>,
         token: &Token,
-        from: u64,
-        to: Reweigh,
-    ) -> Result<Reweighed, StoreError> {
+        owner: Option<&str>,
+    ) -> Result<Released, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.reweigh(key, token, from, to)),
-            Self::Redis(store) => permits::reweigh(store, key, token, from, to).await,
-            Self::Quorum(_) => Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into())),
+            Self::Memory(store) => Ok(store.release(key, token, owner)),
+            Self::Redis(store) => store.release(key, token, owner).await,
+            Self::Quorum(store) => Box::pin(store.release(key, token)).await,
         }
-        .map_err(|error| self.named(error))
     }
 
-    /// Changes the number of permits of a semaphore, which is `from` for the caller.
-    pub(crate) async fn resize(
+    /// For each renewal, whether its token still held the lock. They may be of different servers, so each has its own answer.
+    pub(crate) async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+        match self {
+            Self::Memory(store) => store.extend(renewals),
+            Self::Redis(store) => store.extend(renewals).await,
+            Self::Quorum(store) => Box::pin(store.extend(renewals)).await,
+        }
+    }
+
+    pub(crate) async fn force_release(&self, key: &LockKey) -> OrRefused<bool> {
+        match self {
+            Self::Memory(store) => Ok(store.force_release(key)),
+            Self::Redis(store) => store.force_release(key).await,
+            Self::Quorum(store) => Box::pin(store.force_release(key)).await,
+        }
+    }
+
+    pub(crate) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.inspect(key)),
+            Self::Redis(store) => store.inspect(key).await,
+            Self::Quorum(store) => Box::pin(store.inspect(key)).await,
+        }
+    }
+
+    /// A page of the locks of all kinds: of exclusive ones those with the prefix, of others all in its namespace. A lock may come
+    /// twice.
+    pub(crate) async fn scan(
+        &self,
+        prefix: Prefix<'_>,
+        cursor: Cursor,
+    ) -> Result<Scanned, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.scan(prefix)),
+            Self::Redis(store) => store.scan(prefix, cursor).await,
+            Self::Quorum(store) => Box::pin(store.scan(prefix, cursor)).await,
+        }
+    }
+
+    /// Subscribes to the announcements of a lock without a queue. From the return on, [`Events::unlocked`](super::Events::unlocked)
+    /// reports each of them, until the subscription is dropped. `None` if none arrive, so that waiters have to poll.
+    pub(crate) async fn subscribe(
         &self,
         key: &LockKey,
-        from: u32,
-        to: u32,
-    ) -> Result<Resized, StoreError> {
+    ) -> Result<Option<Subscription>, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.resize(key, from, to)),
-            Self::Redis(store) => permits::resize(store, key, from, to).await,
-            Self::Quorum(_) => Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into())),
+            Self::Memory(store) => Ok(store.watch(key.lock())),
+            Self::Redis(store) => store.subscribe(key).await,
+            Self::Quorum(_) => Ok(None),
         }
-        .map_err(|error| self.named(error))
-    }
-}
-
-impl AnyStore {
-    pub(crate) async fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, StoreError> {
-        match self {
-            Self::Memory(store) => Ok(store.leader(key)),
-            Self::Redis(store) => election::leader(store, key).await,
-            Self::Quorum(store) => store.leader(key).await,
-        }
-        .map_err(|error| self.named(error))
     }
 
-    /// Counts an id of a latch, and reads what is left. Without an id it only reads.
-    pub(crate) async fn count_down(
-        &self,
-        key: &LockKey,
-        count: u32,
-        ttl: Duration,
-        id: Option<&str>,
-    ) -> Result<LatchSnapshot, StoreError> {
-        match self {
-            Self::Memory(store) => Ok(store.count_down(key, count, ttl, id)),
-            Self::Redis(store) => count_down(store, key, count, ttl, id).await,
-            Self::Quorum(_) => Err(StoreError::Misconfigured(
-                "a latch is not over a quorum, whose nodes would count different ids: use a manager of one master".into(),
-            )),
-        }
-        .map_err(|error| self.named(error))
-    }
-
-    /// Subscribes to what is announced beside a lock. From the return on, [`Events::unlocked`](super::Events::unlocked) reports it by its
-    /// name. `None` if the store receives no announcements.
+    /// As [`subscribe`](Self::subscribe), for what is announced beside a lock, by the name of that.
     pub(crate) async fn watch(
         &self,
         key: &LockKey,
@@ -223,70 +244,70 @@ impl AnyStore {
             Self::Quorum(_) => Ok(None),
         }
     }
+
+    /// Runs a script of the user if the token holds the lock. `None` if it does not; the inner error is that of the script.
+    pub(crate) async fn guarded(
+        &self,
+        call: GuardedCall<'_>,
+    ) -> Result<Result<Option<ReplyOfUser>, String>, StoreError> {
+        let without = match self {
+            Self::Redis(store) => return store.guarded(call).await,
+            Self::Memory(_) => "memory:// runs no scripts: use a server for guarded scripts",
+            Self::Quorum(_) => {
+                "a guarded script runs on one server: use it with a lock on that server, not over a quorum"
+            }
+        };
+        Err(StoreError::Misconfigured(without.into()))
+    }
 }
 
-impl Store for AnyStore {
-    fn connecting(&self, key: &LockKey) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
-        let connecting = on_store!(self, store => store.connecting(key))?;
-        Some(Box::pin(async {
-            connecting.await.map_err(|error| self.named(error))
-        }))
-    }
-
-    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        on_store!(self, store => store.acquire(attempt).await).map_err(|error| self.named(error))
-    }
-
-    async fn release(
+/// The operations that some kinds have.
+impl AnyStore {
+    /// Makes a reader a writer, or a writer a reader. `from` is the fencing token of its hold.
+    pub(crate) async fn reweigh(
         &self,
-        key: &Arc<LockKey>,
+        key: &LockKey,
         token: &Token,
-        owner: Option<&str>,
-    ) -> Result<Released, StoreError> {
-        on_store!(self, store => store.release(key, token, owner).await)
-            .map_err(|error| self.named(error))
-    }
-
-    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        on_store!(self, store => store.pass(attempt, from).await).map_err(|error| self.named(error))
-    }
-
-    fn part_of(&self, key: &LockKey) -> usize {
-        on_store!(self, store => store.part_of(key))
-    }
-
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
-        let mut held = on_store!(self, store => Store::extend(store, renewals).await);
-        for answer in &mut held {
-            if let Err(error) = answer {
-                *error = self.named(error.clone());
-            }
+        from: u64,
+        to: Reweigh,
+    ) -> Result<Reweighed, StoreError> {
+        match self {
+            Self::Memory(store) => Ok(store.reweigh(key, token, from, to)),
+            Self::Redis(store) => permits::reweigh(store, key, token, from, to).await,
+            Self::Quorum(_) => Err(not_over_a_quorum(key.traits().name)),
         }
-        held
     }
 
-    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        on_store!(self, store => store.inspect(key).await).map_err(|error| self.named(error))
+    /// Changes the number of permits of a semaphore, which is `from` for the caller. False if nothing is held, and no number is
+    /// remembered.
+    pub(crate) async fn resize(&self, key: &LockKey, from: u32, to: u32) -> OrRefused<bool> {
+        match self {
+            Self::Memory(store) => Ok(store.resize(key, from, to)),
+            Self::Redis(store) => permits::resize(store, key, from, to).await,
+            Self::Quorum(_) => Err(not_over_a_quorum(key.traits().name)),
+        }
     }
 
-    async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
-        on_store!(self, store => store.scan(prefix, cursor).await)
-            .map_err(|error| self.named(error))
+    pub(crate) async fn leader(&self, key: &LockKey) -> OrRefused<LeaderSnapshot> {
+        match self {
+            Self::Memory(store) => Ok(store.leader(key)),
+            Self::Redis(store) => election::leader(store, key).await,
+            Self::Quorum(store) => store.leader(key).await,
+        }
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        on_store!(self, store => Store::examine(store).await)
-    }
-
-    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        on_store!(self, store => store.force_release(key).await).map_err(|error| self.named(error))
-    }
-
-    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        on_store!(self, store => store.subscribe(key).await).map_err(|error| self.named(error))
-    }
-
-    fn pushes(&self, key: &LockKey) -> bool {
-        on_store!(self, store => Store::pushes(store, key))
+    /// Counts an id of a latch, and reads how many are left. Without an id it only reads.
+    pub(crate) async fn count_down(
+        &self,
+        key: &LockKey,
+        count: u32,
+        ttl: Duration,
+        id: Option<&str>,
+    ) -> OrRefused<u32> {
+        match self {
+            Self::Memory(store) => Ok(store.count_down(key, count, ttl, id)),
+            Self::Redis(store) => count_down(store, key, count, ttl, id).await,
+            Self::Quorum(_) => Err(not_over_a_quorum("a latch is")),
+        }
     }
 }

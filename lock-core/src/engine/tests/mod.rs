@@ -29,7 +29,7 @@ use crate::base::time::Clock;
 use crate::base::time::manual::ManualClock;
 use crate::engine::acquire;
 use crate::face::guard::LockGuard;
-use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode, Store};
+use crate::store::{Answer, AnyStore, Attempt, Events, Grant, MemoryStore, Mode};
 
 const TTL: Duration = Duration::from_secs(9);
 /// Longer than any test runs; a limit against hanging, not a measure.
@@ -270,7 +270,13 @@ async fn a_forced_release_is_announced_to_the_holder() {
     let rig = Rig::new("", &ManualClock::new());
     let guard = rig.take("a", true, Limit::Forever).await.unwrap();
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
-    rig.engine.shared.store.force_release(&key).await.unwrap();
+    rig.engine
+        .shared
+        .store
+        .force_release(&key)
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(soon(guard.lost()).await, LossReason::ForceReleased);
     assert!(matches!(guard.release().await, Err(LockError::Lost { .. })));
 }
@@ -291,7 +297,13 @@ async fn a_grant_that_was_taken_back_before_it_was_taken_is_never_held() {
     // The waiter is granted the lock and loses it again while no task polls it.
     first.release().await.unwrap();
     let key = Arc::new(LockKey::new("lock:", "a").unwrap());
-    one.engine.shared.store.force_release(&key).await.unwrap();
+    one.engine
+        .shared
+        .store
+        .force_release(&key)
+        .await
+        .unwrap()
+        .unwrap();
     let third = one.take("a", true, Limit::Try).await.unwrap();
     assert!(
         once(&mut waiting).await.is_pending(),

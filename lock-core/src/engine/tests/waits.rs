@@ -16,7 +16,7 @@ use crate::base::key::LockKey;
 use crate::base::sync::lock;
 use crate::base::time::manual::ManualClock;
 use crate::face::guard::LockGuard;
-use crate::store::{Events, Grant, Store};
+use crate::store::{Events, Grant};
 
 type Waiting<'a> = Pin<Box<dyn Future<Output = Result<Arc<Hold>, LockError>> + 'a>>;
 

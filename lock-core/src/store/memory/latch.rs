@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::common::Common;
 use crate::base::key::{Announced, LockKey};
-use crate::base::snapshot::LatchSnapshot;
+use crate::base::refusal::Refusal;
 use crate::base::time::Moment;
 
 /// The latches that were counted down at least once.
@@ -27,16 +27,16 @@ impl Latches {
         count: u32,
         ttl: Duration,
         id: Option<&str>,
-    ) -> LatchSnapshot {
+    ) -> Result<u32, Refusal> {
         let now = common.now;
         self.0.retain(|_, latch| latch.expires > now);
         let left = match self.0.get(key.lock()) {
-            Some(latch) if latch.count != count => return LatchSnapshot::OtherCount(latch.count),
+            Some(latch) if latch.count != count => return Err(Refusal::OtherCount(latch.count)),
             Some(latch) => count.saturating_sub(latch.ids.len() as u32),
             None => count,
         };
         let Some(id) = id.filter(|_| left > 0) else {
-            return LatchSnapshot::Left(left);
+            return Ok(left);
         };
         let latch = self.0.entry(key.lock().into());
         let latch = latch.or_insert_with(|| LatchSlot {
@@ -47,11 +47,11 @@ impl Latches {
         // Also an id that counts again shows that its part lives. Other parts may name a shorter ttl.
         latch.expires = latch.expires.max(now + ttl);
         if !latch.ids.insert(id.into()) {
-            return LatchSnapshot::Left(left);
+            return Ok(left);
         }
         if left == 1 {
             common.announce(&Announced::Latch.name(key));
         }
-        LatchSnapshot::Left(left - 1)
+        Ok(left - 1)
     }
 }

@@ -16,12 +16,12 @@ use once_cell::sync::{Lazy, OnceCell};
 use self::common::Message;
 use self::kinds::{Locks, of_kind};
 use super::{
-    Announcer, Answer, Attempt, Cursor, EventSink, Events, Forced, LatchSnapshot, LeaderSnapshot,
-    Passed, Released, Renewal, Resized, Reweigh, Reweighed, Scanned, Snapshot, SnapshotState,
-    Store, StoreError, Subscription, Together,
+    Announcer, Answer, Attempt, EventSink, Events, LeaderSnapshot, Passed, Released, Renewal,
+    Reweighed, Scanned, Snapshot, SnapshotState, StoreError, Subscription, Together,
 };
-use crate::base::finding::Finding;
 use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Reweigh;
+use crate::base::refusal::Refusal;
 use crate::base::sync::lock;
 use crate::base::time::Clock;
 use crate::base::token::{ClientId, Token};
@@ -170,11 +170,9 @@ impl MemoryStore {
         })
     }
 
-    pub(super) fn resize(&self, key: &LockKey, from: u32, to: u32) -> Resized {
+    pub(super) fn resize(&self, key: &LockKey, from: u32, to: u32) -> Result<bool, Refusal> {
         self.run(|locks| {
-            if let Some(kind) = locks.foreign(key) {
-                return Resized::Foreign { kind };
-            }
+            locks.check(key)?;
             let Locks {
                 common, semaphores, ..
             } = locks;
@@ -184,12 +182,10 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    pub(super) fn leader(&self, key: &LockKey) -> LeaderSnapshot {
+    pub(super) fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, Refusal> {
         self.run(|locks| {
-            if let Some(kind) = locks.foreign(key) {
-                return LeaderSnapshot::Foreign { kind };
-            }
-            locks.exclusive.leader(key, locks.common.now)
+            locks.check(key)?;
+            Ok(locks.exclusive.leader(key, locks.common.now))
         })
     }
 
@@ -199,7 +195,7 @@ impl MemoryStore {
         count: u32,
         ttl: Duration,
         id: Option<&str>,
-    ) -> LatchSnapshot {
+    ) -> Result<u32, Refusal> {
         self.run(
             |Locks {
                  common, latches, ..
@@ -221,29 +217,27 @@ impl MemoryStore {
     }
 }
 
-impl Store for MemoryStore {
-    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        Ok(self.run(|locks| locks.acquire(attempt)))
+impl MemoryStore {
+    pub(super) fn acquire(&self, attempt: Attempt<'_>) -> Answer {
+        self.run(|locks| locks.acquire(attempt))
     }
 
-    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        Ok(self.run(
-            |locks| of_kind!(locks, attempt.key.kind(), kind, common => kind.pass(common, attempt, from)),
-        ))
+    pub(super) fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Passed {
+        self.run(|locks| locks.exclusive.pass(&mut locks.common, attempt, from))
     }
 
-    async fn release(
+    pub(super) fn release(
         &self,
         key: &Arc<LockKey>,
         token: &Token,
         owner: Option<&str>,
-    ) -> Result<Released, StoreError> {
-        Ok(self.run(
+    ) -> Released {
+        self.run(
             |locks| of_kind!(locks, key.kind(), kind, common => kind.release(common, key, token, owner)),
-        ))
+        )
     }
 
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+    pub(super) fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
         self.run(|locks| {
             let renewed = renewals.iter().map(|renewal| {
                 of_kind!(locks, renewal.key.kind(), kind, common => kind.extend(common, renewal))
@@ -252,8 +246,8 @@ impl Store for MemoryStore {
         })
     }
 
-    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        Ok(self.run(|locks| {
+    pub(super) fn inspect(&self, key: &LockKey) -> Snapshot {
+        self.run(|locks| {
             let foreign = locks.foreign(key);
             let mut snapshot =
                 of_kind!(locks, key.kind(), kind, common => kind.inspect(common, key));
@@ -261,36 +255,21 @@ impl Store for MemoryStore {
                 snapshot.state = SnapshotState::Foreign { kind };
             }
             snapshot
-        }))
+        })
     }
 
-    async fn scan(&self, prefix: Prefix<'_>, _: Cursor) -> Result<Scanned, StoreError> {
-        Ok(self.run(|locks| Scanned {
+    pub(super) fn scan(&self, prefix: Prefix<'_>) -> Scanned {
+        self.run(|locks| Scanned {
             keys: locks.listed(prefix),
             next: None,
-        }))
+        })
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        Vec::new()
-    }
-
-    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        Ok(self.run(|locks| {
-            if let Some(kind) = locks.foreign(key) {
-                return Forced::Foreign { kind };
-            }
-            of_kind!(locks, key.kind(), kind, common => kind.force_release(common, key))
-        }))
-    }
-
-    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        let announced = !key.traits().queues;
-        Ok(announced.then(|| self.watch(key.lock())).flatten())
-    }
-
-    fn pushes(&self, _: &LockKey) -> bool {
-        true
+    pub(super) fn force_release(&self, key: &LockKey) -> Result<bool, Refusal> {
+        self.run(|locks| {
+            locks.check(key)?;
+            Ok(of_kind!(locks, key.kind(), kind, common => kind.force_release(common, key)))
+        })
     }
 }
 

@@ -9,7 +9,7 @@ use crate::base::owner::Owner;
 use crate::base::time::Clock;
 use crate::base::time::manual::ManualClock;
 use crate::base::token::ClientId;
-use crate::store::{Concerned, EventSink, Events, Grant, Mode, SnapshotState, Store};
+use crate::store::{Concerned, EventSink, Events, Grant, Mode, SnapshotState};
 
 const TTL: Duration = Duration::from_secs(9);
 
@@ -64,17 +64,11 @@ impl Rig {
         Self::new("", &ManualClock::new())
     }
 
-    async fn acquire(&self, key: &Arc<LockKey>, owner: &Owner, token: u64) -> Answer {
-        self.acquire_for(key, owner, token, TTL).await
+    fn acquire(&self, key: &Arc<LockKey>, owner: &Owner, token: u64) -> Answer {
+        self.acquire_for(key, owner, token, TTL)
     }
 
-    async fn acquire_for(
-        &self,
-        key: &Arc<LockKey>,
-        owner: &Owner,
-        token: u64,
-        ttl: Duration,
-    ) -> Answer {
+    fn acquire_for(&self, key: &Arc<LockKey>, owner: &Owner, token: u64, ttl: Duration) -> Answer {
         let attempt = Attempt {
             key,
             token: &self.client.token(token),
@@ -86,16 +80,15 @@ impl Rig {
             reserve: 0,
             share: Share::ONLY,
         };
-        self.store.acquire(attempt).await.unwrap()
+        self.store.acquire(attempt)
     }
 
-    async fn release(&self, key: &Arc<LockKey>, owner: &Owner, token: u64) -> Released {
+    fn release(&self, key: &Arc<LockKey>, owner: &Owner, token: u64) -> Released {
         let token = self.client.token(token);
-        let released = self.store.release(key, &token, Some(owner.as_str()));
-        released.await.unwrap()
+        self.store.release(key, &token, Some(owner.as_str()))
     }
 
-    async fn extend(&self, key: &Arc<LockKey>, owner: &Owner, token: u64, ttl: Duration) -> bool {
+    fn extend(&self, key: &Arc<LockKey>, owner: &Owner, token: u64, ttl: Duration) -> bool {
         let renewal = Renewal {
             fence: 0,
             key,
@@ -105,11 +98,11 @@ impl Rig {
             owner: Some(owner.as_str()),
             value: None,
         };
-        matches!(self.store.extend(&[renewal]).await[..], [Ok(true)])
+        matches!(self.store.extend(&[renewal])[..], [Ok(true)])
     }
 
-    async fn remaining(&self, key: &Arc<LockKey>) -> Option<Duration> {
-        match self.store.inspect(key).await.unwrap().state {
+    fn remaining(&self, key: &Arc<LockKey>) -> Option<Duration> {
+        match self.store.inspect(key).state {
             SnapshotState::Held { remaining, .. } => Some(remaining),
             _ => None,
         }
@@ -127,71 +120,71 @@ fn granted(answer: &Answer) -> u64 {
     }
 }
 
-#[tokio::test]
-async fn an_owner_enters_again_and_the_last_release_frees() {
+#[test]
+fn an_owner_enters_again_and_the_last_release_frees() {
     let (rig, key, owner) = (Rig::alone(), key(), Owner::new());
-    let fence = granted(&rig.acquire(&key, &owner, 1).await);
-    assert_eq!(granted(&rig.acquire(&key, &owner, 2).await), fence);
-    let other = rig.acquire(&key, &Owner::new(), 3).await;
+    let fence = granted(&rig.acquire(&key, &owner, 1));
+    assert_eq!(granted(&rig.acquire(&key, &owner, 2)), fence);
+    let other = rig.acquire(&key, &Owner::new(), 3);
     let holder = Some("test".into());
     let remaining = TTL;
     assert_eq!(other, Answer::Busy { remaining, holder });
     let still = Released::StillHeld { holds: 1 };
-    assert_eq!(rig.release(&key, &owner, 1).await, still);
+    assert_eq!(rig.release(&key, &owner, 1), still);
     assert_eq!(
-        rig.release(&key, &owner, 2).await,
+        rig.release(&key, &owner, 2),
         Released::Announced { heard: 0 }
     );
-    assert!(granted(&rig.acquire(&key, &owner, 4).await) > fence);
+    assert!(granted(&rig.acquire(&key, &owner, 4)) > fence);
 }
 
-#[tokio::test]
-async fn a_call_that_is_repeated_counts_once() {
+#[test]
+fn a_call_that_is_repeated_counts_once() {
     let (rig, key, owner) = (Rig::alone(), key(), Owner::new());
-    let first = rig.acquire(&key, &owner, 1).await;
-    assert_eq!(rig.acquire(&key, &owner, 1).await, first);
-    rig.acquire(&key, &owner, 2).await;
+    let first = rig.acquire(&key, &owner, 1);
+    assert_eq!(rig.acquire(&key, &owner, 1), first);
+    rig.acquire(&key, &owner, 2);
     let still = Released::StillHeld { holds: 1 };
-    assert_eq!(rig.release(&key, &owner, 2).await, still);
-    assert_eq!(rig.release(&key, &owner, 2).await, Released::NotHeld);
+    assert_eq!(rig.release(&key, &owner, 2), still);
+    assert_eq!(rig.release(&key, &owner, 2), Released::NotHeld);
     let stranger = Owner::new();
-    assert_eq!(rig.release(&key, &stranger, 1).await, Released::NotHeld);
+    assert_eq!(rig.release(&key, &stranger, 1), Released::NotHeld);
     assert_eq!(
-        rig.release(&key, &owner, 1).await,
+        rig.release(&key, &owner, 1),
         Released::Announced { heard: 0 }
     );
 }
 
-#[tokio::test]
-async fn nothing_an_owner_does_shortens_the_lease() {
+#[test]
+fn nothing_an_owner_does_shortens_the_lease() {
     let (rig, key, owner) = (Rig::alone(), key(), Owner::new());
-    rig.acquire(&key, &owner, 1).await;
-    rig.acquire_for(&key, &owner, 2, TTL / 3).await;
-    assert_eq!(rig.remaining(&key).await, Some(TTL));
-    assert!(rig.extend(&key, &owner, 2, TTL / 3).await);
-    assert_eq!(rig.remaining(&key).await, Some(TTL));
-    rig.release(&key, &owner, 1).await;
-    assert_eq!(rig.remaining(&key).await, Some(TTL));
+    rig.acquire(&key, &owner, 1);
+    rig.acquire_for(&key, &owner, 2, TTL / 3);
+    assert_eq!(rig.remaining(&key), Some(TTL));
+    assert!(rig.extend(&key, &owner, 2, TTL / 3));
+    assert_eq!(rig.remaining(&key), Some(TTL));
+    rig.release(&key, &owner, 1);
+    assert_eq!(rig.remaining(&key), Some(TTL));
     rig.clock.advance(TTL / 3);
-    assert!(rig.extend(&key, &owner, 2, TTL).await);
-    assert_eq!(rig.remaining(&key).await, Some(TTL));
+    assert!(rig.extend(&key, &owner, 2, TTL));
+    assert_eq!(rig.remaining(&key), Some(TTL));
 }
 
-#[tokio::test]
-async fn an_acquisition_of_an_ended_tenure_neither_renews_nor_releases() {
+#[test]
+fn an_acquisition_of_an_ended_tenure_neither_renews_nor_releases() {
     let (rig, key, owner) = (Rig::alone(), key(), Owner::new());
-    rig.acquire(&key, &owner, 1).await;
+    rig.acquire(&key, &owner, 1);
     rig.clock.advance(TTL);
-    assert!(!rig.extend(&key, &owner, 1, TTL).await);
-    rig.acquire(&key, &owner, 2).await;
-    assert!(!rig.extend(&key, &owner, 1, TTL).await);
-    assert_eq!(rig.release(&key, &owner, 1).await, Released::NotHeld);
-    assert!(rig.extend(&key, &owner, 2, TTL).await);
-    assert!(!rig.extend(&key, &Owner::new(), 2, TTL).await);
+    assert!(!rig.extend(&key, &owner, 1, TTL));
+    rig.acquire(&key, &owner, 2);
+    assert!(!rig.extend(&key, &owner, 1, TTL));
+    assert_eq!(rig.release(&key, &owner, 1), Released::NotHeld);
+    assert!(rig.extend(&key, &owner, 2, TTL));
+    assert!(!rig.extend(&key, &Owner::new(), 2, TTL));
 }
 
-#[tokio::test]
-async fn without_an_owner_each_acquisition_is_its_own() {
+#[test]
+fn without_an_owner_each_acquisition_is_its_own() {
     let (rig, key) = (Rig::alone(), key());
     let token = rig.client.token(1);
     let attempt = |token| Attempt {
@@ -205,74 +198,70 @@ async fn without_an_owner_each_acquisition_is_its_own() {
         reserve: 0,
         share: Share::ONLY,
     };
-    granted(&rig.store.acquire(attempt(&token)).await.unwrap());
+    granted(&rig.store.acquire(attempt(&token)));
     let second = rig.client.token(2);
-    let second = rig.store.acquire(attempt(&second)).await.unwrap();
+    let second = rig.store.acquire(attempt(&second));
     assert!(matches!(second, Answer::Busy { .. }));
-    let released = rig.store.release(&key, &token, None).await;
-    assert_eq!(released.unwrap(), Released::Announced { heard: 0 });
+    let released = rig.store.release(&key, &token, None);
+    assert_eq!(released, Released::Announced { heard: 0 });
 }
 
-#[tokio::test]
-async fn only_subscribers_get_the_message_of_the_last_release() {
+#[test]
+fn only_subscribers_get_the_message_of_the_last_release() {
     let clock = ManualClock::new();
     let (one, two) = (Rig::new("listen", &clock), Rig::new("listen", &clock));
     let (key, owner) = (key(), Owner::new());
-    let first = two.store.subscribe(&key).await;
-    let second = two.store.subscribe(&key).await;
-    one.acquire(&key, &owner, 1).await;
-    one.acquire(&key, &owner, 2).await;
-    one.release(&key, &owner, 1).await;
+    let first = two.store.watch(key.lock());
+    let second = two.store.watch(key.lock());
+    one.acquire(&key, &owner, 1);
+    one.acquire(&key, &owner, 2);
+    one.release(&key, &owner, 1);
     assert!(two.told.take().is_empty(), "it is still held");
-    one.release(&key, &owner, 2).await;
+    one.release(&key, &owner, 2);
     assert_eq!(two.told.take(), ["unlocked a"], "once, however many listen");
     assert!(one.told.take().is_empty());
     drop(first);
-    one.acquire(&key, &owner, 3).await;
-    one.release(&key, &owner, 3).await;
+    one.acquire(&key, &owner, 3);
+    one.release(&key, &owner, 3);
     assert_eq!(two.told.take(), ["unlocked a"]);
     drop(second);
-    one.acquire(&key, &owner, 4).await;
-    one.release(&key, &owner, 4).await;
+    one.acquire(&key, &owner, 4);
+    one.release(&key, &owner, 4);
     assert!(two.told.take().is_empty());
     assert!(lock(&one.store.server.locks).common.listeners.is_empty());
 }
 
-#[tokio::test]
-async fn a_forced_release_tells_every_holder_and_who_listens() {
+#[test]
+fn a_forced_release_tells_every_holder_and_who_listens() {
     let clock = ManualClock::new();
     let (one, two) = (Rig::new("force", &clock), Rig::new("force", &clock));
     let (key, owner) = (key(), Owner::new());
-    let _listening = two.store.subscribe(&key).await;
-    one.acquire(&key, &owner, 1).await;
-    two.acquire(&key, &owner, 2).await;
-    let forced = two.store.force_release(&key).await;
-    assert_eq!(forced.unwrap(), Forced::TakenAway);
+    let _listening = two.store.watch(key.lock());
+    one.acquire(&key, &owner, 1);
+    two.acquire(&key, &owner, 2);
+    let forced = two.store.force_release(&key);
+    assert_eq!(forced, Ok(true));
     let revoked = |rig: &Rig, n| format!("revoked {}", rig.client.token(n).as_str());
     assert_eq!(one.told.take(), [revoked(&one, 1)]);
     assert_eq!(two.told.take(), [revoked(&two, 2), "unlocked a".to_owned()]);
-    let again = two.store.force_release(&key).await;
-    assert_eq!(again.unwrap(), Forced::NotHeld);
+    let again = two.store.force_release(&key);
+    assert_eq!(again, Ok(false));
 }
 
-#[tokio::test]
-async fn the_two_kinds_are_foreign_to_each_other() {
+#[test]
+fn the_two_kinds_are_foreign_to_each_other() {
     let (rig, reentrant) = (Rig::alone(), key());
     let exclusive = Arc::new(LockKey::new("", "a").unwrap());
     let owner = Owner::new();
-    rig.acquire(&reentrant, &owner, 1).await;
-    let hash = Answer::Foreign {
-        kind: "hash".to_owned(),
-    };
-    assert_eq!(rig.acquire(&exclusive, &owner, 2).await, hash);
-    let forced = rig.store.force_release(&exclusive).await.unwrap();
-    assert!(matches!(forced, Forced::Foreign { .. }));
-    rig.release(&reentrant, &owner, 1).await;
-    granted(&rig.acquire(&exclusive, &owner, 3).await);
-    let string = Answer::Foreign {
-        kind: "string".to_owned(),
-    };
-    assert_eq!(rig.acquire(&reentrant, &owner, 4).await, string);
-    let seen = rig.store.inspect(&reentrant).await.unwrap().state;
+    rig.acquire(&reentrant, &owner, 1);
+    let hash = Answer::Refused(Refusal::Foreign("hash".to_owned()));
+    assert_eq!(rig.acquire(&exclusive, &owner, 2), hash);
+    let forced = rig.store.force_release(&exclusive);
+    assert!(matches!(forced, Err(Refusal::Foreign(_))));
+    rig.release(&reentrant, &owner, 1);
+    granted(&rig.acquire(&exclusive, &owner, 3));
+    let string = Answer::Refused(Refusal::Foreign("string".to_owned()));
+    assert_eq!(rig.acquire(&reentrant, &owner, 4), string);
+    let seen = rig.store.inspect(&reentrant).state;
     assert!(matches!(seen, SnapshotState::Foreign { .. }));
 }

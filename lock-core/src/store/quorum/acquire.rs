@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::QuorumStore;
 use super::ballot::{Ballot, Vote, yes};
 use super::causes::{not_ours, silent};
 use super::members::{Member, Members};
 use super::nodes::Nodes;
 use super::round::{Answered, How, Progress, Round, ask};
 use super::tally::{Tally, Verdict};
+use super::{QuorumStore, check_kind};
 use crate::base::time::{Clock, SystemClock};
 use crate::store::{Answer, Attempt, Mode, QueuePlace, StoreError};
 
@@ -22,7 +22,18 @@ const SPLITS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
-    pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+    pub(in crate::store) async fn acquire(
+        &self,
+        attempt: Attempt<'_>,
+    ) -> Result<Answer, StoreError> {
+        check_kind(attempt.key)?;
+        let answer = self.decided(attempt).await?;
+        self.won(attempt, &answer);
+        Ok(answer)
+    }
+
+    /// Repeats the rounds until one of them decides.
+    async fn decided(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         let began = Instant::now();
         let mut splits = 0;
         let mut skip = self.left_out();
@@ -65,7 +76,7 @@ impl QuorumStore {
                 Verdict::Split => {
                     wait_or_leave(attempt.mode, PAUSE.mul_f64(fastrand::f64()), None, false)
                 }
-                Verdict::Foreign { kind } => Answer::Foreign { kind },
+                Verdict::Refused(refusal) => Answer::Refused(refusal),
             });
         }
     }

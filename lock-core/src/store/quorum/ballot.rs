@@ -8,6 +8,7 @@ use redis::{Cmd, Value, cmd};
 
 use super::vetting::note;
 use crate::base::key::LockKey;
+use crate::base::refusal::Refusal;
 use crate::base::token::Token;
 use crate::store::redis::{
     Arg, Name, Script, election, garbled, millis, name, queue, renewed, script, text, waiters, word,
@@ -169,9 +170,7 @@ pub(super) enum Vote {
         /// Whether it is a client of another kind.
         is_foreign: bool,
     },
-    Foreign {
-        kind: String,
-    },
+    Refused(Refusal),
 }
 
 /// Whether the node has no counter of the name that the client knows: it has lost data, and has to be vetted.
@@ -198,7 +197,7 @@ impl Vote {
                         _ => return Err(garbled()),
                     },
                 }),
-                (Some("foreign"), [_, kind]) => Ok(Self::Foreign { kind: word(kind)? }),
+                (Some("foreign"), [_, kind]) => Ok(Self::Refused(Refusal::Foreign(word(kind)?))),
                 _ => Err(garbled()),
             },
             _ => Err(garbled()),

@@ -14,12 +14,23 @@ use super::round::{Answered, How, Round, ask};
 use super::sent_on::NONE;
 use super::tokens::RunningRenewal;
 use crate::store::redis::extended;
-use crate::store::{Renewal, StoreError};
+use crate::store::{Renewal, StoreError, to_each};
 
 impl QuorumStore {
+    pub(in crate::store) async fn extend(
+        &self,
+        renewals: &[Renewal<'_>],
+    ) -> Vec<Result<bool, StoreError>> {
+        let held = self.extended(renewals).await;
+        if let Ok(held) = &held {
+            self.renewed(renewals, held);
+        }
+        to_each(held, renewals.len())
+    }
+
     /// A lease is renewed if a majority still has its token. Only then the other nodes, which lost the vote or were away when
     /// it was cast, get it back: earlier, that could revive a lock that was taken away.
-    pub(super) async fn extend(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
+    async fn extended(&self, renewals: &[Renewal<'_>]) -> Result<Vec<bool>, StoreError> {
         let members = &self.members;
         let tokens = renewals.iter().map(|it| members.tokens.current(it.token));
         let tokens: Vec<_> = tokens.collect();

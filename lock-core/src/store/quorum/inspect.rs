@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use super::QuorumStore;
 use super::ballot::Ballot;
 use super::causes::{Failure, combined};
 use super::nodes::{Nodes, majority};
 use super::round::{How, ask};
+use super::{QuorumStore, check_kind};
 use crate::base::error::Cause;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
@@ -16,7 +16,8 @@ use crate::store::redis::{exclusive, inspected};
 use crate::store::{Cursor, NodeSnapshot, Scanned, Snapshot, SnapshotState, StoreError};
 
 impl QuorumStore {
-    pub(super) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+    pub(in crate::store) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+        check_kind(key)?;
         let members = &self.members;
         let nodes = members.all.len();
         let ballot = Ballot::inspect(key);
@@ -68,7 +69,7 @@ impl QuorumStore {
 
 impl QuorumStore {
     /// The nodes one after the other. A node without an answer is left out: a lock is on a majority of them.
-    pub(super) async fn scan(
+    pub(in crate::store) async fn scan(
         &self,
         prefix: Prefix<'_>,
         cursor: Cursor,

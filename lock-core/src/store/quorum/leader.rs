@@ -8,9 +8,10 @@ use super::causes::combined;
 use super::nodes::Nodes;
 use super::round::{How, ask};
 use crate::base::key::LockKey;
+use crate::base::refusal::Refusal;
 use crate::base::token::Token;
 use crate::store::redis::election;
-use crate::store::{Answer, Attempt, LeaderSnapshot, Renewal, StoreError};
+use crate::store::{Answer, Attempt, LeaderSnapshot, OrRefused, Renewal};
 
 impl QuorumStore {
     /// Names the leader once it has a majority: a vote alone does not tell the term.
@@ -46,10 +47,7 @@ impl QuorumStore {
     }
 
     /// The leader that a majority names, with the lease that a majority still keeps.
-    pub(in crate::store) async fn leader(
-        &self,
-        key: &LockKey,
-    ) -> Result<LeaderSnapshot, StoreError> {
+    pub(in crate::store) async fn leader(&self, key: &LockKey) -> OrRefused<LeaderSnapshot> {
         let members = &self.members;
         let (nodes, majority) = (members.all.len(), members.majority);
         let ballot = Ballot::leader(key);
@@ -76,14 +74,17 @@ impl QuorumStore {
 }
 
 /// What this number of nodes, or more, say.
-fn named_by(majority: usize, answers: Vec<LeaderSnapshot>) -> LeaderSnapshot {
-    let mut lefts: Vec<Duration> = answers.iter().filter_map(remaining).collect();
+fn named_by(
+    majority: usize,
+    answers: Vec<Result<LeaderSnapshot, Refusal>>,
+) -> Result<LeaderSnapshot, Refusal> {
+    let mut lefts: Vec<Duration> = answers.iter().flatten().filter_map(remaining).collect();
     lefts.sort_unstable_by(|a, b| b.cmp(a));
     let Some(remaining) = lefts.get(majority - 1).copied() else {
-        let foreign = answers.into_iter();
-        let mut foreign = foreign.filter(|it| matches!(it, LeaderSnapshot::Foreign { .. }));
-        return foreign.nth(majority - 1).unwrap_or(LeaderSnapshot::Free);
+        let refused = answers.into_iter().filter(Result::is_err).nth(majority - 1);
+        return refused.unwrap_or(Ok(LeaderSnapshot::Free));
     };
+    let answers: Vec<_> = answers.into_iter().flatten().collect();
     let said = |answer: &LeaderSnapshot| match answer {
         LeaderSnapshot::Leads { term, value, .. } => Some((*term, value.clone())),
         _ => None,
@@ -91,14 +92,14 @@ fn named_by(majority: usize, answers: Vec<LeaderSnapshot>) -> LeaderSnapshot {
     for (term, value) in answers.iter().filter_map(said) {
         let leads = Some((term, value.clone()));
         if answers.iter().filter(|it| said(it) == leads).count() >= majority {
-            return LeaderSnapshot::Leads {
+            return Ok(LeaderSnapshot::Leads {
                 term,
                 value,
                 remaining,
-            };
+            });
         }
     }
-    LeaderSnapshot::Unknown { remaining }
+    Ok(LeaderSnapshot::Unknown { remaining })
 }
 
 fn remaining(answer: &LeaderSnapshot) -> Option<Duration> {
@@ -106,7 +107,7 @@ fn remaining(answer: &LeaderSnapshot) -> Option<Duration> {
         LeaderSnapshot::Unknown { remaining } | LeaderSnapshot::Leads { remaining, .. } => {
             Some(*remaining)
         }
-        LeaderSnapshot::Free | LeaderSnapshot::Foreign { .. } => None,
+        LeaderSnapshot::Free => None,
     }
 }
 
@@ -124,7 +125,10 @@ mod tests {
 
     #[test]
     fn a_leader_is_the_one_that_a_majority_names() {
-        let named = |answers| named_by(2, answers);
+        let named = |answers: Vec<_>| {
+            let answers = answers.into_iter().map(Ok).collect();
+            named_by(2, answers).unwrap()
+        };
         assert_eq!(
             named(vec![leads(7, 3), leads(7, 1), LeaderSnapshot::Free]),
             leads(7, 1)

@@ -48,14 +48,9 @@ use self::nodes::Nodes;
 pub(crate) use self::settings::QuorumConfig;
 pub(crate) use self::urls::node_urls;
 use super::redis::RedisConfig;
-use super::{
-    Answer, Attempt, Cursor, EventSink, Forced, Passed, Released, Renewal, Scanned, Snapshot,
-    Store, StoreError, Subscription, to_each,
-};
+use super::{Answer, Attempt, EventSink, Passed, Released, StoreError};
 use crate::base::error::LockError;
-use crate::base::finding::Finding;
-use crate::base::key::{LockKey, Prefix};
-use crate::base::kind::Kind;
+use crate::base::key::LockKey;
 use crate::base::rt::Handle;
 use crate::base::time::{Clock, SystemClock};
 use crate::base::token::{ClientId, Token};
@@ -105,7 +100,7 @@ impl QuorumStore {
     }
 
     /// Whether a majority pushes its messages.
-    fn is_pushed_to(&self) -> bool {
+    pub(super) fn is_pushed_to(&self) -> bool {
         let pushing = self.members.all.iter().filter(|node| node.master.pushes());
         pushing.count() >= self.members.majority
     }
@@ -184,49 +179,33 @@ impl QuorumStore {
     }
 }
 
-pub(super) const NOT_OVER_A_QUORUM: &str = "semaphores and read-write locks are not over a quorum, whose nodes would count different \
-     holders: use an exclusive lock, or a manager of one master";
+/// The error of a call that a quorum cannot answer.
+pub(super) fn not_over_a_quorum(what: &str) -> StoreError {
+    let why = format!(
+        "{what} not over a quorum, whose nodes would count differently: use a manager of one master, or an exclusive lock"
+    );
+    StoreError::Misconfigured(why.into())
+}
 
 /// Whether locks of this kind are over a quorum.
 fn check_kind(key: &LockKey) -> Result<(), StoreError> {
-    match key.kind() {
-        Kind::Exclusive | Kind::Election => Ok(()),
-        Kind::Reentrant => Err(StoreError::Misconfigured(
-            "a reentrant lock is not over a quorum: its count would have to be the same on every node; \
-             use an exclusive lock, or a manager of one master"
-                .into(),
-        )),
-        Kind::Semaphore | Kind::ReadWrite => {
-            Err(StoreError::Misconfigured(NOT_OVER_A_QUORUM.into()))
-        }
+    let traits = key.traits();
+    if traits.over_a_quorum {
+        return Ok(());
     }
+    Err(not_over_a_quorum(&format!(
+        "locks of the kind `{}` are",
+        traits.name
+    )))
 }
 
-// Boxed, so that the futures of other stores, which share a type with these, stay small.
-impl Store for QuorumStore {
-    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        check_kind(attempt.key)?;
-        let answer = Box::pin(self.acquire(attempt)).await?;
-        self.won(attempt, &answer);
-        Ok(answer)
-    }
-
-    async fn release(
-        &self,
-        key: &Arc<LockKey>,
-        token: &Token,
-        _owner: Option<&str>,
-    ) -> Result<Released, StoreError> {
-        check_kind(key)?;
-        let released = Box::pin(self.release(key, token)).await?;
-        if key.traits().is_led {
-            self.announce(key, token, None);
-        }
-        Ok(released)
-    }
-
+impl QuorumStore {
     /// Two steps: another client can take a free lock in between. For a waiter, each node keeps its vote after the release.
-    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
+    pub(super) async fn pass(
+        &self,
+        attempt: Attempt<'_>,
+        from: &Token,
+    ) -> Result<Passed, StoreError> {
         match Box::pin(self.release(attempt.key, from)).await? {
             Released::NotHeld => Ok(Passed::Lost),
             // The lock is released, whatever follows: an error here would count as an error of the release.
@@ -238,39 +217,5 @@ impl Store for QuorumStore {
                 })),
             },
         }
-    }
-
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
-        let held = Box::pin(self.extend(renewals)).await;
-        if let Ok(held) = &held {
-            self.renewed(renewals, held);
-        }
-        to_each(held, renewals.len())
-    }
-
-    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
-        check_kind(key)?;
-        Box::pin(self.inspect(key)).await
-    }
-
-    async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
-        Box::pin(self.scan(prefix, cursor)).await
-    }
-
-    async fn examine(&self) -> Vec<Finding> {
-        Box::pin(self.examined()).await
-    }
-
-    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
-        check_kind(key)?;
-        Box::pin(self.force_release(key)).await
-    }
-
-    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
-        check_kind(key).map(|()| None)
-    }
-
-    fn pushes(&self, _: &LockKey) -> bool {
-        self.is_pushed_to()
     }
 }

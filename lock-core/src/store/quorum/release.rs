@@ -3,17 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::QuorumStore;
 use super::ballot::{Ballot, yes};
 use super::causes::combined;
 use super::clean_up::GivenUp;
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::round::{How, ask};
 use super::sent_on::SentOn;
+use super::{QuorumStore, check_kind};
 use crate::base::key::LockKey;
 use crate::base::token::Token;
 use crate::store::redis::forced;
-use crate::store::{Forced, Released, SnapshotState, StoreError};
+use crate::store::{OrRefused, Released, SnapshotState, StoreError};
 
 /// Factor by which other answers are awaited longer than votes: giving up early gains nothing.
 const ANSWER_FACTOR: u32 = 4;
@@ -21,11 +21,20 @@ const ANSWER_FACTOR: u32 = 4;
 impl QuorumStore {
     /// Sends the release to every node that was asked for the token, also to a node that gave no answer. The lock is released when
     /// no majority has the token any more. The remaining answers come in the background.
-    pub(super) async fn release(
+    pub(in crate::store) async fn release(
         &self,
         key: &LockKey,
         token: &Token,
     ) -> Result<Released, StoreError> {
+        check_kind(key)?;
+        let released = self.given_back(key, token).await?;
+        if key.traits().is_led {
+            self.announce(key, token, None);
+        }
+        Ok(released)
+    }
+
+    async fn given_back(&self, key: &LockKey, token: &Token) -> Result<Released, StoreError> {
         let members = &self.members;
         let (nodes, majority) = (members.all.len(), members.majority);
         let token = &members.tokens.current(token);
@@ -74,7 +83,8 @@ impl QuorumStore {
     }
 
     /// The forced release, for operators. It waits for the answer of every node.
-    pub(super) async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+    pub(in crate::store) async fn force_release(&self, key: &LockKey) -> OrRefused<bool> {
+        check_kind(key)?;
         let members = &self.members;
         let nodes = members.all.len();
         // Only the current holder loses the lock, not a later holder that has it when the request reaches the slowest node.
@@ -91,14 +101,13 @@ impl QuorumStore {
             Nodes::default(),
             self.patience(),
         );
-        let (mut taken_away, mut answered, mut foreign) = (false, 0, None);
+        let (mut taken_away, mut answered, mut refused) = (false, 0, None);
         let mut failures: Vec<_> = std::iter::repeat_with(|| None).take(nodes).collect();
         while let Some((node, answer)) = round.next_or_late(answered >= members.majority).await {
             failures[node] = None;
             match answer.and_then(forced) {
-                Ok(Forced::TakenAway) => taken_away = true,
-                Ok(Forced::NotHeld) => {}
-                Ok(Forced::Foreign { kind }) => foreign = Some(kind),
+                Ok(Ok(taken)) => taken_away |= taken,
+                Ok(Err(refusal)) => refused = Some(refusal),
                 Err(error) => {
                     failures[node] = Some(members.all[node].failed(error));
                     continue;
@@ -110,11 +119,10 @@ impl QuorumStore {
         if answered < members.majority {
             return Err(combined(nodes, failures.into_iter().flatten().collect()));
         }
-        Ok(match foreign {
+        Ok(match refused {
+            Some(refusal) if !taken_away => Err(refusal),
             // One vote is enough: a holder that learns of the first loss releases the other votes by itself.
-            _ if taken_away => Forced::TakenAway,
-            Some(kind) => Forced::Foreign { kind },
-            None => Forced::NotHeld,
+            _ => Ok(taken_away),
         })
     }
 

@@ -54,7 +54,7 @@ impl QuorumStore {
     }
 
     /// Examines each node.
-    pub(super) async fn examined(&self) -> Vec<Finding> {
+    pub(in crate::store) async fn examined(&self) -> Vec<Finding> {
         let nodes = self.members.all.iter().map(async |node| {
             let limit = self.members.limit;
             let examined = timeout(limit * 3, node.master.examine()).await;

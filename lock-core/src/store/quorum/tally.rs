@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::ballot::Vote;
 use super::causes::{Failure, clocks_apart, combined};
 use super::nodes::{Nodes, majority};
+use crate::base::refusal::Refusal;
 use crate::base::rt::HashMap;
 use crate::store::StoreError;
 
@@ -34,9 +35,7 @@ pub(super) enum Verdict {
     },
     /// A majority answers, and no client is known to have a majority of the votes.
     Split,
-    Foreign {
-        kind: String,
-    },
+    Refused(Refusal),
 }
 
 impl Tally {
@@ -98,7 +97,7 @@ impl Tally {
         let majority = majority(self.nodes);
         let mut left = Vec::new();
         let mut clients: HashMap<&str, (usize, &Option<Box<str>>, bool)> = HashMap::default();
-        let mut foreign = Vec::new();
+        let mut refused = Vec::new();
         // Votes that do not count together with the others are failures.
         let void = self.clocks().count() - granted;
         let mut failed = void;
@@ -114,16 +113,14 @@ impl Tally {
                     left.push(*time);
                     clients.entry(client).or_insert((0, name, *is_foreign)).0 += 1;
                 }
-                Ok(Vote::Foreign { kind }) => foreign.push(kind),
+                Ok(Vote::Refused(refusal)) => refused.push(refusal),
                 Err(_) => failed += 1,
             }
         }
         if self.nodes - open - failed >= majority {
             // If the key is not a lock on a minority of the nodes, the others are enough.
-            if foreign.len() > self.nodes - majority {
-                return Some(Ok(Verdict::Foreign {
-                    kind: foreign[0].clone(),
-                }));
+            if refused.len() > self.nodes - majority {
+                return Some(Ok(Verdict::Refused(refused[0].clone())));
             }
             let most = clients.into_values().max_by_key(|(votes, ..)| *votes);
             let (most, holder, is_foreign) = most.unwrap_or((0, &None, false));
@@ -173,7 +170,7 @@ impl Tally {
         let refused = |node: &usize| {
             matches!(
                 self.votes[*node],
-                Some(Ok(Vote::Busy { .. } | Vote::Foreign { .. }))
+                Some(Ok(Vote::Busy { .. } | Vote::Refused(_)))
             )
         };
         let nodes = (0..self.nodes).filter(refused);
@@ -322,14 +319,13 @@ mod tests {
     #[test]
     fn a_foreign_key_shows_where_it_stands_in_the_way() {
         let foreign = || {
-            Ok(Vote::Foreign {
-                kind: "list".to_owned(),
-            })
+            let kind = "list".to_owned();
+            Ok(Vote::Refused(Refusal::Foreign(kind)))
         };
         let won = verdict(&[foreign(), granted(1), granted(2), granted(3)]);
         assert!(matches!(won, Some(Ok(Verdict::Won { .. }))));
         let lost = verdict(&[foreign(), foreign(), foreign()]);
-        assert!(matches!(lost, Some(Ok(Verdict::Foreign { .. }))));
+        assert!(matches!(lost, Some(Ok(Verdict::Refused(_)))));
         let busy_now = [foreign(), busy("a", 1), busy("a", 1), busy("a", 1)];
         assert!(matches!(verdict(&busy_now), Some(Ok(Verdict::Busy { .. }))));
         let others = [foreign(), foreign(), granted(1), granted(1), busy("a", 1)];

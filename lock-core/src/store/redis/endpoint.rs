@@ -162,7 +162,7 @@ impl Endpoint {
     pub(in crate::store) async fn ready(&self) -> Result<(), StoreError> {
         match timeout(self.limit, self.link.connection()).await {
             Ok(connected) => connected.map(drop).map_err(|error| self.classify(error)),
-            Err(_) => Err(StoreError::NotNow(no_reply(self.limit))),
+            Err(_) => Err(StoreError::NotNow(no_reply(self.limit)).at(&self.address())),
         }
     }
 
@@ -201,17 +201,19 @@ impl Endpoint {
     }
 
     pub(super) fn classify(&self, error: RedisError) -> StoreError {
-        match self.link.source.in_cluster {
+        let error = match self.link.source.in_cluster {
             Some(_) => classify(error),
             None => outside_a_cluster(error),
-        }
+        };
+        error.at(&self.address())
     }
 
     /// Sends one command.
     pub(in crate::store) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
         let answer: Result<RedisResult<Value>, _> =
             timeout(self.limit, self.link.request(command)).await;
-        let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
-        answer.map_err(classify)
+        let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)));
+        let answer = answer.and_then(|answer| answer.map_err(classify));
+        answer.map_err(|error| error.at(&self.address()))
     }
 }

@@ -1,7 +1,7 @@
 //! Scripts of the user, behind a check that the lock is still held.
 
 use once_cell::sync::Lazy;
-use redis::Value;
+use redis::{FromRedisValue, Value};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
@@ -11,22 +11,16 @@ use super::kinds::of_kind;
 use super::script::Script;
 use super::servers::RedisStore;
 use super::wire::{Arg, Guard, Name};
-use crate::base::key::LockKey;
 use crate::base::sync::lock;
-use crate::base::token::Token;
-use crate::store::StoreError;
+use crate::store::{GuardedCall, StoreError};
 
-/// A script of the user that runs while the token holds the lock. No `Debug`: tokens and owners are secrets.
-#[derive(Clone, Copy)]
-pub(crate) struct GuardedCall<'a> {
-    pub(crate) key: &'a LockKey,
-    pub(crate) token: &'a Token,
-    pub(crate) owner: Option<&'a str>,
-    /// As in a renewal.
-    pub(crate) fence: u64,
-    pub(crate) body: &'a Arc<str>,
-    pub(crate) keys: &'a [String],
-    pub(crate) args: &'a [Vec<u8>],
+/// What a script of the user has returned.
+pub(crate) struct ReplyOfUser(Value);
+
+impl ReplyOfUser {
+    pub(crate) fn read<T: FromRedisValue>(self) -> Result<T, String> {
+        T::from_redis_value(self.0).map_err(|error| error.to_string())
+    }
 }
 
 /// A key of another type is certainly not our lock. A command that was refused (an ACL) proves nothing. The data of a replica may
@@ -54,7 +48,7 @@ impl RedisStore {
     pub(in crate::store) async fn guarded(
         &self,
         call: GuardedCall<'_>,
-    ) -> Result<Result<Option<Value>, String>, StoreError> {
+    ) -> Result<Result<Option<ReplyOfUser>, String>, StoreError> {
         let Guard {
             check,
             mut keys,
@@ -75,13 +69,13 @@ impl RedisStore {
     }
 }
 
-fn answer(parts: Vec<Value>) -> Result<Result<Option<Value>, String>, StoreError> {
+fn answer(parts: Vec<Value>) -> Result<Result<Option<ReplyOfUser>, String>, StoreError> {
     let mut parts = parts.into_iter();
     let Some(Value::BulkString(word)) = parts.next() else {
         return Err(garbled());
     };
     match (&*word, parts.next()) {
-        (b"held", value) => Ok(Ok(Some(value.unwrap_or(Value::Nil)))),
+        (b"held", value) => Ok(Ok(Some(ReplyOfUser(value.unwrap_or(Value::Nil))))),
         (b"lost", None) => Ok(Ok(None)),
         (b"refused", Some(Value::BulkString(why))) => {
             Err(passed_on(&String::from_utf8_lossy(&why)))

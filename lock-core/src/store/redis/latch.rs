@@ -6,12 +6,13 @@ use once_cell::sync::Lazy;
 use redis::Value;
 
 use super::error::garbled;
-use super::reply::{Parsed, number, text, word};
+use super::reply::{number, text, word};
 use super::script::{Script, script};
 use super::servers::RedisStore;
 use super::wire::{Arg, announced};
 use crate::base::key::{Announced, LockKey};
-use crate::base::snapshot::LatchSnapshot;
+use crate::base::refusal::Refusal;
+use crate::store::OrRefused;
 
 static COUNT_DOWN: Lazy<Script> =
     script!("latch count_down", "prelude.lua", "latch/count_down.lua");
@@ -23,7 +24,7 @@ pub(in crate::store) async fn count_down(
     count: u32,
     ttl: Duration,
     id: Option<&str>,
-) -> Parsed<LatchSnapshot> {
+) -> OrRefused<u32> {
     let args = [
         Arg::Number(count.into()),
         Arg::Millis(ttl),
@@ -34,10 +35,10 @@ pub(in crate::store) async fn count_down(
     let value = store.run(&COUNT_DOWN, &keys, &args[..given]).await?;
     let count = |value| u32::try_from(number(value)?).map_err(|_| garbled());
     match &value {
-        Value::Int(_) => Ok(LatchSnapshot::Left(count(&value)?)),
+        Value::Int(_) => Ok(Ok(count(&value)?)),
         Value::Array(parts) => match (text(parts.first()), &parts[..]) {
-            (Some("count"), [_, made_for]) => Ok(LatchSnapshot::OtherCount(count(made_for)?)),
-            (Some("foreign"), [_, kind]) => Ok(LatchSnapshot::Foreign { kind: word(kind)? }),
+            (Some("count"), [_, made_for]) => Ok(Err(Refusal::OtherCount(count(made_for)?))),
+            (Some("foreign"), [_, kind]) => Ok(Err(Refusal::Foreign(word(kind)?))),
             _ => Err(garbled()),
         },
         _ => Err(garbled()),

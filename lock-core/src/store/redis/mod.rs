@@ -46,7 +46,7 @@ pub(super) use self::error::{classify, garbled};
 use self::error::{no_reply, over_users};
 pub(super) use self::examine::unreachable;
 pub(super) use self::format::{FORMAT, differs};
-pub(crate) use self::guarded::GuardedCall;
+pub(crate) use self::guarded::ReplyOfUser;
 use self::kinds::of_kind;
 pub(super) use self::kinds::{election, exclusive, permits};
 pub(super) use self::latch::count_down;
@@ -61,15 +61,19 @@ pub(crate) use self::settings::{ClusterAddresses, RedisConfig};
 pub(crate) use self::user::UserConnection;
 pub(super) use self::wire::{Arg, Name, queue, renewed, waiters};
 use super::{
-    Answer, Attempt, Cursor, Forced, Mode, Passed, Released, Renewal, Scanned, Snapshot, Store,
-    StoreError, Subscription, to_each,
+    Answer, Attempt, Cursor, Mode, OrRefused, Released, Renewal, Scanned, Snapshot, StoreError,
+    Subscription, to_each,
 };
 use crate::base::finding::Finding;
 use crate::base::key::{Announced, LockKey, Prefix};
 use crate::base::token::Token;
 
-impl Store for RedisStore {
-    fn connecting(&self, key: &LockKey) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
+/// The operations, by the file of each kind.
+impl RedisStore {
+    pub(super) fn connecting(
+        &self,
+        key: &LockKey,
+    ) -> Option<BoxFuture<'_, Result<(), StoreError>>> {
         let endpoint = self.endpoint(key)?;
         if endpoint.link.generation().is_some() {
             return None;
@@ -83,7 +87,7 @@ impl Store for RedisStore {
         }))
     }
 
-    async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+    pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         if attempt.mode == Mode::Wait
             && let Some(endpoint) = self.endpoint(attempt.key)
             && !endpoint.link.pushes()
@@ -93,11 +97,7 @@ impl Store for RedisStore {
         of_kind!(attempt.key.kind(), kind => kind::acquire(self, attempt).await)
     }
 
-    async fn pass(&self, attempt: Attempt<'_>, from: &Token) -> Result<Passed, StoreError> {
-        of_kind!(attempt.key.kind(), kind => kind::pass(self, attempt, from).await)
-    }
-
-    async fn release(
+    pub(super) async fn release(
         &self,
         key: &Arc<LockKey>,
         token: &Token,
@@ -106,7 +106,7 @@ impl Store for RedisStore {
         of_kind!(key.kind(), kind => kind::release(self, key, token, owner).await)
     }
 
-    fn part_of(&self, key: &LockKey) -> usize {
+    pub(super) fn part_of(&self, key: &LockKey) -> usize {
         match &self.servers {
             Servers::Cluster(cluster) => {
                 let owner = cluster.owner(key.lock());
@@ -116,7 +116,7 @@ impl Store for RedisStore {
         }
     }
 
-    async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
+    pub(super) async fn extend(&self, renewals: &[Renewal<'_>]) -> Vec<Result<bool, StoreError>> {
         if let Servers::Cluster(_) = &self.servers {
             // One call each: they may be of different masters, and a slot that moves refuses calls for several keys.
             let each = renewals.iter().map(async |renewal| {
@@ -128,11 +128,15 @@ impl Store for RedisStore {
         to_each(extend_together(self, renewals).await, renewals.len())
     }
 
-    async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
+    pub(super) async fn inspect(&self, key: &LockKey) -> Result<Snapshot, StoreError> {
         of_kind!(key.kind(), kind => kind::inspect(self, key).await)
     }
 
-    async fn scan(&self, prefix: Prefix<'_>, cursor: Cursor) -> Result<Scanned, StoreError> {
+    pub(super) async fn scan(
+        &self,
+        prefix: Prefix<'_>,
+        cursor: Cursor,
+    ) -> Result<Scanned, StoreError> {
         let page = |at| of_kind!(cursor.kind, kind => kind::page(prefix, at));
         let (names, next) = match &self.servers {
             Servers::Cluster(cluster) => cluster.scan(page, cursor).await?,
@@ -163,7 +167,7 @@ impl Store for RedisStore {
         })
     }
 
-    async fn examine(&self) -> Vec<Finding> {
+    pub(super) async fn examine(&self) -> Vec<Finding> {
         match &self.servers {
             Servers::One(endpoint) => endpoint.examine().await,
             Servers::Cluster(cluster) => cluster.examine().await,
@@ -171,11 +175,14 @@ impl Store for RedisStore {
         }
     }
 
-    async fn force_release(&self, key: &LockKey) -> Result<Forced, StoreError> {
+    pub(super) async fn force_release(&self, key: &LockKey) -> OrRefused<bool> {
         of_kind!(key.kind(), kind => kind::force_release(self, key).await)
     }
 
-    async fn subscribe(&self, key: &LockKey) -> Result<Option<Subscription>, StoreError> {
+    pub(super) async fn subscribe(
+        &self,
+        key: &LockKey,
+    ) -> Result<Option<Subscription>, StoreError> {
         match (
             of_kind!(key.kind(), kind => kind::channel(key)),
             self.endpoint(key),
@@ -188,12 +195,6 @@ impl Store for RedisStore {
         }
     }
 
-    fn pushes(&self, key: &LockKey) -> bool {
-        self.is_told(key)
-    }
-}
-
-impl RedisStore {
     /// Subscribes to what is announced beside a lock, under its name.
     pub(super) async fn watch(
         &self,

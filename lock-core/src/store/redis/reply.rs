@@ -5,9 +5,10 @@ use std::time::Duration;
 use redis::Value;
 
 use super::error::garbled;
+use crate::base::refusal::Refusal;
 use crate::base::token::{Bearer, is_name, number_in};
 use crate::store::{
-    Answer, Forced, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError, Together,
+    Answer, OrRefused, Passed, QueuePlace, Released, Snapshot, SnapshotState, StoreError, Together,
 };
 
 pub(super) type Parsed<T> = Result<T, StoreError>;
@@ -36,7 +37,7 @@ pub(super) fn acquired(value: Value, reserve: u64) -> Parsed<Answer> {
                 // Each client of this library has a name.
                 is_foreign: text(Some(holder)) == Some(""),
             })),
-            (Some("foreign"), [_, kind]) => Ok(Answer::Foreign { kind: word(kind)? }),
+            (Some("foreign"), [_, kind]) => Ok(Answer::Refused(Refusal::Foreign(word(kind)?))),
             _ => Err(garbled()),
         },
         _ => Err(garbled()),
@@ -58,7 +59,7 @@ pub(super) fn acquired_all(value: Value, count: usize) -> Parsed<Together> {
     }
     let at = parts.pop().map_or(Ok(0), |at| number(&at))? as usize;
     match acquired(Value::Array(parts), 0)? {
-        answer @ (Answer::Busy { .. } | Answer::Foreign { .. }) if (1..=count).contains(&at) => {
+        answer @ (Answer::Busy { .. } | Answer::Refused(_)) if (1..=count).contains(&at) => {
             Ok(Together::Refused(at - 1, answer))
         }
         _ => Err(garbled()),
@@ -122,12 +123,12 @@ pub(crate) fn inspected(value: Value) -> Parsed<Snapshot> {
     })
 }
 
-pub(crate) fn forced(value: Value) -> Parsed<Forced> {
+pub(crate) fn forced(value: Value) -> OrRefused<bool> {
     match value {
-        Value::Int(0) => Ok(Forced::NotHeld),
-        Value::Int(1) => Ok(Forced::TakenAway),
+        Value::Int(0) => Ok(Ok(false)),
+        Value::Int(1) => Ok(Ok(true)),
         Value::Array(parts) => match &parts[..] {
-            [_, kind] => Ok(Forced::Foreign { kind: word(kind)? }),
+            [_, kind] => Ok(Err(Refusal::Foreign(word(kind)?))),
             _ => Err(garbled()),
         },
         _ => Err(garbled()),

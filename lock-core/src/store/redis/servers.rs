@@ -101,14 +101,6 @@ impl RedisStore {
         !matches!(self.servers, Servers::User(_))
     }
 
-    /// Host and port, if there is one server. A connection of the user does not tell them.
-    pub(crate) fn server(&self) -> Option<Arc<str>> {
-        match &self.servers {
-            Servers::One(endpoint) => Some(endpoint.link.address()),
-            Servers::Cluster(_) | Servers::User(_) => None,
-        }
-    }
-
     /// Host and port of the server of a lock, if it is known.
     pub(crate) fn server_of(&self, key: &LockKey) -> Option<Arc<str>> {
         self.endpoint(key).map(|endpoint| endpoint.link.address())
@@ -158,7 +150,7 @@ impl RedisStore {
     }
 
     /// Whether the grants of a lock arrive as messages.
-    pub(super) fn is_told(&self, key: &LockKey) -> bool {
+    pub(in crate::store) fn is_told(&self, key: &LockKey) -> bool {
         self.endpoint(key)
             .is_some_and(|endpoint| endpoint.link.pushes())
     }
@@ -227,7 +219,9 @@ impl RedisStore {
                 let answer = endpoint.run(call, limit, false).await;
                 answer.map_err(|none| match none {
                     CallFailure::Error(error) => endpoint.classify(error),
-                    silence @ CallFailure::Silence => silence.into_error(limit),
+                    silence @ CallFailure::Silence => {
+                        silence.into_error(limit).at(&endpoint.address())
+                    }
                 })
             }
             Servers::Cluster(cluster) => Box::pin(cluster.run(call)).await,

@@ -41,7 +41,8 @@ impl Link {
         let subscription = Subscription::counted(links, channel, name);
         // A sharded channel that fails is subscribed with the next connection, and then its waiters ask.
         let (heard, _) = join(heard, in_slot).await;
-        Ok(heard?.then_some(subscription))
+        let heard = heard.map_err(|error| error.at(&self.address()))?;
+        Ok(heard.then_some(subscription))
     }
 
     /// Counts a subscriber, then waits until the server has answered.

@@ -25,6 +25,9 @@ const REMOVED_WITHIN: Duration = Duration::from_secs(3);
 struct Election {
     /// The value of the candidate of each term.
     terms: BTreeMap<u64, String>,
+    /// The value of each term that was seen. The script that grants a lock names the leader, which learns of it later, or never: it may
+    /// have withdrawn.
+    seen: BTreeMap<u64, String>,
     /// The longest of those who have something to do with it.
     ttl: Duration,
     /// The term of the leader, or that there is none; `None` where that is not sure. And since when.
@@ -92,6 +95,13 @@ impl Elections {
                 format!("{name}: {last}, and then {term} of {value}"),
             );
         }
+        if let Some(seen) = election.seen.get(&term)
+            && seen != value
+            && !is_excused_by(term)
+        {
+            let what = format!("{name}: {seen} was said to lead in {term}, the term of {value}");
+            world.find("observed", what);
+        }
         election.terms.insert(term, value.to_owned());
     }
 
@@ -140,13 +150,16 @@ impl Elections {
         }
     }
 
-    /// The leader that a caller was told of was granted this term with this value.
-    pub(super) fn sees(&self, world: &World, name: &str, term: u64, value: &str) {
-        let granted = self.all.get(name).and_then(|it| it.terms.get(&term));
-        if granted.is_none_or(|granted| granted != value) {
-            let what = format!("{name}: {value} is said to lead in {term}, which {granted:?} has");
+    /// The leader that a caller was told of is the one with this term.
+    pub(super) fn sees(&mut self, world: &World, name: &str, term: u64, value: &str) {
+        let election = self.all.entry(name.to_owned()).or_default();
+        let known = election.terms.get(&term);
+        let known = known.or(election.seen.get(&term));
+        if let Some(known) = known.filter(|known| *known != value) {
+            let what = format!("{name}: {value} is said to lead in {term}, which {known} has");
             world.find("observed", what);
         }
+        election.seen.insert(term, value.to_owned());
     }
 
     /// `leads` says who leads an election: see [`Election::leads`].

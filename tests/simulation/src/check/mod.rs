@@ -373,7 +373,7 @@ impl Checks {
 
     /// A caller was told the leader.
     pub fn sees_leader(&self, name: &str, term: u64, value: &str) {
-        let elections = self.0.elections.borrow();
+        let mut elections = self.0.elections.borrow_mut();
         elections.sees(&self.0.world, name, term, value);
     }
 

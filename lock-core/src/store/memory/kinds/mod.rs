@@ -9,6 +9,7 @@ use super::common::Common;
 use super::latch::Latches;
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
+use crate::base::refusal::Refusal;
 use crate::store::{Answer, Attempt};
 
 /// All locks of a server.
@@ -62,8 +63,8 @@ pub(super) use of_kind;
 
 impl Locks {
     pub(super) fn acquire(&mut self, attempt: Attempt<'_>) -> Answer {
-        if let Some(kind) = self.foreign(attempt.key) {
-            return Answer::Foreign { kind };
+        if let Err(refusal) = self.check(attempt.key) {
+            return Answer::Refused(refusal);
         }
         of_kind!(self, attempt.key.kind(), kind, common => kind.acquire(common, attempt))
     }
@@ -75,6 +76,11 @@ impl Locks {
             of_kind!(self, kind, locks, _common => listed.extend(locks.listed(prefix)));
         }
         listed
+    }
+
+    pub(super) fn check(&mut self, key: &LockKey) -> Result<(), Refusal> {
+        self.foreign(key)
+            .map_or(Ok(()), |kind| Err(Refusal::Foreign(kind)))
     }
 
     /// The type of a key that a lock of another kind has. One name is one key on a server, whatever the kind.

@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use crate::base::key::{Announced, LockKey, Prefix};
 use crate::base::kind::{Kind, Numbers, Reweigh, Share};
+use crate::base::refusal::Refusal;
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, Token};
 use crate::store::memory::common::{Common, Message};
 use crate::store::{
-    Answer, Attempt, Forced, Grant, HolderSnapshot, LeaderSnapshot, Mode, Passed, QueuePlace,
-    Released, Renewal, Resized, Reweighed, Snapshot, SnapshotState,
+    Answer, Attempt, Grant, HolderSnapshot, LeaderSnapshot, Mode, Passed, QueuePlace, Released,
+    Renewal, Reweighed, Snapshot, SnapshotState,
 };
 
 /// Minimum reserved tokens of a queued waiter: other waiters may join its waiting line before the grant.
@@ -167,13 +168,13 @@ impl Permits {
             self.serve(common, key, None);
             let slot = self.slot(key, now);
             if !slot.is_over() {
-                return Answer::OtherMax { max: slot.max };
+                return Answer::Refused(Refusal::OtherMax(slot.max));
             }
             slot.max = max;
         }
         let slot = self.slot(key, now);
         if weight > slot.max {
-            return Answer::TooMany { max: slot.max };
+            return Answer::Refused(Refusal::TooMany(slot.max));
         }
         self.serve(common, key, Some(&attempt));
         let slot = self.slot(key, now);
@@ -328,7 +329,7 @@ impl Permits {
         snapshot
     }
 
-    pub(crate) fn force_release(&mut self, common: &mut Common, key: &LockKey) -> Forced {
+    pub(crate) fn force_release(&mut self, common: &mut Common, key: &LockKey) -> bool {
         let slot = self.slot(key, common.now);
         let revoked = std::mem::take(&mut slot.holders);
         // The old holders are notified first, as by the server.
@@ -336,11 +337,7 @@ impl Permits {
         common.outbox.extend(messages);
         self.serve(common, key, None);
         self.tidy(key, common.now);
-        if revoked.is_empty() {
-            Forced::NotHeld
-        } else {
-            Forced::TakenAway
-        }
+        !revoked.is_empty()
     }
 
     /// Makes a reader a writer, or a writer a reader.
@@ -376,22 +373,22 @@ impl Permits {
         Reweighed::Done { fence }
     }
 
-    /// Changes the number of permits.
+    /// Changes the number of permits. False if there is none to change.
     pub(in crate::store::memory) fn resize(
         &mut self,
         common: &mut Common,
         key: &LockKey,
         from: u32,
         to: u32,
-    ) -> Resized {
+    ) -> Result<bool, Refusal> {
         self.serve(common, key, None);
         let slot = self.slot(key, common.now);
         if slot.is_over() {
             self.tidy(key, common.now);
-            return Resized::Idle;
+            return Ok(false);
         }
         if slot.max != to && slot.max != from {
-            return Resized::OtherMax { max: slot.max };
+            return Err(Refusal::OtherMax(slot.max));
         }
         // Also if it has this number already, and the one before is not known.
         if slot.max != to || (slot.before.is_none() && from != to) {
@@ -399,7 +396,7 @@ impl Permits {
             slot.max = to;
             self.serve(common, key, None);
         }
-        Resized::Done
+        Ok(true)
     }
 
     pub(crate) fn listed<'a>(&'a self, prefix: Prefix<'a>) -> impl Iterator<Item = LockKey> + 'a {

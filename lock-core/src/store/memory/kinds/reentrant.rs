@@ -7,7 +7,7 @@ use crate::base::kind::Kind;
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, CLIENT_LEN, Token};
 use crate::store::memory::common::{Common, Message};
-use crate::store::{Answer, Attempt, Forced, Passed, Released, Renewal, Snapshot, SnapshotState};
+use crate::store::{Answer, Attempt, Released, Renewal, Snapshot, SnapshotState};
 
 /// The reentrant locks that are held.
 #[derive(Default)]
@@ -98,12 +98,6 @@ impl Reentrant {
         Answer::Granted { fence, reserve }
     }
 
-    /// Never asked for: this kind does not pass.
-    #[expect(clippy::unused_self, reason = "the same for each kind")]
-    pub(crate) fn pass(&mut self, _: &mut Common, _: Attempt<'_>, _: &Token) -> Passed {
-        Passed::Lost
-    }
-
     pub(crate) fn release(
         &mut self,
         common: &mut Common,
@@ -159,17 +153,17 @@ impl Reentrant {
         }
     }
 
-    pub(crate) fn force_release(&mut self, common: &mut Common, key: &LockKey) -> Forced {
+    pub(crate) fn force_release(&mut self, common: &mut Common, key: &LockKey) -> bool {
         // Removes an expired tenure.
         self.tenure(key.lock(), common.now);
         let Some(tenure) = self.tenures.remove(key.lock()) else {
-            return Forced::NotHeld;
+            return false;
         };
         // The old holders are notified first, as by the server.
         let revoked = tenure.counted.into_iter().map(Message::Revoked);
         common.outbox.extend(revoked);
         common.announce(key.lock());
-        Forced::TakenAway
+        true
     }
 
     fn sweep(&mut self, now: Moment) {

@@ -44,8 +44,7 @@ impl Node {
 
     /// Waits for the connection.
     pub(super) async fn ready(&self) -> Result<(), StoreError> {
-        let ready = self.endpoint.ready().await;
-        ready.map_err(|error| error.at(&self.endpoint.address()))
+        self.endpoint.ready().await
     }
 
     pub(super) fn is_connected(&self) -> bool {

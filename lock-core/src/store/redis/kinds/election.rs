@@ -9,9 +9,10 @@ use redis::Value;
 
 use super::exclusive;
 pub(in crate::store::redis) use super::exclusive::{
-    channel, force_release, guard, inspect, listed, page, pass,
+    channel, force_release, guard, inspect, listed, page,
 };
 use crate::base::key::{Announced, LockKey};
+use crate::base::refusal::Refusal;
 use crate::base::snapshot::LeaderSnapshot;
 use crate::base::token::Token;
 use crate::store::redis::endpoint::Purpose;
@@ -20,7 +21,7 @@ use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
 use crate::store::redis::wire::{Arg, Name, announced, lease};
-use crate::store::{Answer, Attempt, Released, Renewal};
+use crate::store::{Answer, Attempt, OrRefused, Released, Renewal};
 
 static ACQUIRE: Lazy<Script> = script!(
     "election acquire",
@@ -131,26 +132,29 @@ fn unseen(key: &LockKey, error: &str) {
     }
 }
 
-pub(in crate::store) async fn leader(store: &RedisStore, key: &LockKey) -> Parsed<LeaderSnapshot> {
+pub(in crate::store) async fn leader(
+    store: &RedisStore,
+    key: &LockKey,
+) -> OrRefused<LeaderSnapshot> {
     read(&store.run(&LEADER, &lock_and_record(key), &[]).await?)
 }
 
 /// The reply to [`LEADER`].
-pub(in crate::store) fn read(value: &Value) -> Parsed<LeaderSnapshot> {
+pub(in crate::store) fn read(value: &Value) -> OrRefused<LeaderSnapshot> {
     let Value::Array(parts) = value else {
         return Err(garbled());
     };
     match (text(parts.first()), &parts[..]) {
-        (_, []) => Ok(LeaderSnapshot::Free),
-        (None, [left]) => Ok(LeaderSnapshot::Unknown {
+        (_, []) => Ok(Ok(LeaderSnapshot::Free)),
+        (None, [left]) => Ok(Ok(LeaderSnapshot::Unknown {
             remaining: millis(left)?,
-        }),
-        (None, [left, term, value]) => Ok(LeaderSnapshot::Leads {
+        })),
+        (None, [left, term, value]) => Ok(Ok(LeaderSnapshot::Leads {
             term: number(term)?,
             value: lossy(value)?,
             remaining: millis(left)?,
-        }),
-        (Some("foreign"), [_, kind]) => Ok(LeaderSnapshot::Foreign { kind: word(kind)? }),
+        })),
+        (Some("foreign"), [_, kind]) => Ok(Err(Refusal::Foreign(word(kind)?))),
         _ => Err(garbled()),
     }
 }

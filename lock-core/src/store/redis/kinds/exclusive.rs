@@ -14,14 +14,14 @@ use crate::base::token::Token;
 use crate::store::redis::batch::Want;
 use crate::store::redis::endpoint::{Endpoint, Purpose};
 use crate::store::redis::error::with_patterns;
-use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::{RedisStore, Servers};
 use crate::store::redis::wire::{Arg, Guard, Name, queue, renewed, waiters};
 use crate::store::{
-    Answer, Attempt, Forced, Mode, Passed, Released, Renewal, Snapshot, StoreError, Together,
+    Answer, Attempt, GuardedCall, Mode, OrRefused, Passed, Released, Renewal, Snapshot, StoreError,
+    Together,
 };
 
 static ACQUIRE: Lazy<Script> = script!(
@@ -121,7 +121,11 @@ pub(in crate::store) async fn acquire_all(
     reply::acquired_all(value, attempts.len())
 }
 
-pub(crate) async fn pass(store: &RedisStore, attempt: Attempt<'_>, from: &Token) -> Parsed<Passed> {
+pub(in crate::store) async fn pass(
+    store: &RedisStore,
+    attempt: Attempt<'_>,
+    from: &Token,
+) -> Parsed<Passed> {
     let keys = keys(store, attempt.key);
     let [token, ttl, mode, alive_for, channel, reserve] = args(store, attempt);
     let from = Arg::Bytes(from.as_bytes());
@@ -167,7 +171,7 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
     reply::inspected(value)
 }
 
-pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
+pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> OrRefused<bool> {
     let value = store.run(&FORCE_RELEASE, &keys(store, key), &[]).await?;
     reply::forced(value)
 }
@@ -242,6 +246,6 @@ fn batched<'a>(
     Some(Box::pin(async move {
         let keys = [key.lock().into(), queue(key)];
         let answer = ask.await;
-        answer.map_err(|error| with_patterns(error, &keys, &store.prefix))
+        answer.map_err(|error| with_patterns(error.at(&link.address()), &keys, &store.prefix))
     }))
 }

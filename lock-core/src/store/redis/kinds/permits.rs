@@ -6,19 +6,19 @@ use once_cell::sync::Lazy;
 use redis::{Cmd, Value};
 
 use crate::base::key::{LockKey, Prefix};
-use crate::base::kind::Kind;
+use crate::base::kind::{Kind, Reweigh};
+use crate::base::refusal::Refusal;
 use crate::base::token::{Bearer, Token};
 use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
-use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, lossy, millis, number, text, word};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
 use crate::store::redis::wire::{Arg, Guard, Name, renewed};
 use crate::store::{
-    Answer, Attempt, Forced, HolderSnapshot, Mode, Passed, Released, Renewal, Resized, Reweigh,
-    Reweighed, Snapshot, SnapshotState,
+    Answer, Attempt, GuardedCall, HolderSnapshot, Mode, OrRefused, Released, Renewal, Reweighed,
+    Snapshot, SnapshotState,
 };
 
 static ACQUIRE: Lazy<Script> = script!(
@@ -131,12 +131,6 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
     acquired(value.await?)
 }
 
-/// Never asked for: these kinds do not pass.
-#[expect(clippy::unused_async, reason = "the same for each kind")]
-pub(crate) async fn pass(_: &RedisStore, _: Attempt<'_>, _: &Token) -> Parsed<Passed> {
-    Err(garbled())
-}
-
 pub(crate) async fn release(
     store: &RedisStore,
     key: &Arc<LockKey>,
@@ -164,7 +158,7 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
     inspected(&value)
 }
 
-pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
+pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> OrRefused<bool> {
     let (keys, args) = (keys(store, key), [kind(key)]);
     reply::forced(store.run(&FORCE_RELEASE, &keys, &args).await?)
 }
@@ -204,14 +198,14 @@ pub(in crate::store) async fn resize(
     key: &LockKey,
     from: u32,
     to: u32,
-) -> Parsed<Resized> {
+) -> OrRefused<bool> {
     let args = [kind(key), Arg::Number(to.into()), Arg::Number(from.into())];
     match store.run(&RESIZE, &keys(store, key), &args).await? {
-        Value::Int(1) => Ok(Resized::Done),
-        Value::Int(0) => Ok(Resized::Idle),
+        Value::Int(1) => Ok(Ok(true)),
+        Value::Int(0) => Ok(Ok(false)),
         Value::Array(parts) => match (text(parts.first()), &parts[..]) {
-            (Some("max"), [_, max]) => Ok(Resized::OtherMax { max: permits(max)? }),
-            (Some("foreign"), [_, kind]) => Ok(Resized::Foreign { kind: word(kind)? }),
+            (Some("max"), [_, max]) => Ok(Err(Refusal::OtherMax(permits(max)?))),
+            (Some("foreign"), [_, kind]) => Ok(Err(Refusal::Foreign(word(kind)?))),
             _ => Err(garbled()),
         },
         _ => Err(garbled()),
@@ -250,8 +244,8 @@ fn acquired(value: Value) -> Parsed<Answer> {
         && let [word, max] = &parts[..]
     {
         match text(Some(word)) {
-            Some("max") => return Ok(Answer::OtherMax { max: permits(max)? }),
-            Some("too many") => return Ok(Answer::TooMany { max: permits(max)? }),
+            Some("max") => return Ok(Answer::Refused(Refusal::OtherMax(permits(max)?))),
+            Some("too many") => return Ok(Answer::Refused(Refusal::TooMany(permits(max)?))),
             _ => {}
         }
     }
@@ -313,11 +307,17 @@ mod tests {
 
     #[test]
     fn the_number_of_permits_in_use_is_told() {
-        let refused = |word| acquired(Value::Array(vec![bulk(word), Value::Int(4)])).unwrap();
-        assert_eq!(refused("max"), Answer::OtherMax { max: 4 });
-        assert_eq!(refused("too many"), Answer::TooMany { max: 4 });
-        let foreign = Value::Array(vec![bulk("foreign"), bulk("read-write")]);
-        assert!(matches!(acquired(foreign), Ok(Answer::Foreign { kind }) if kind == "read-write"));
+        let refused = |word, what| {
+            let Ok(Answer::Refused(refusal)) = acquired(Value::Array(vec![bulk(word), what]))
+            else {
+                panic!("{word}")
+            };
+            refusal
+        };
+        assert_eq!(refused("max", Value::Int(4)), Refusal::OtherMax(4));
+        assert_eq!(refused("too many", Value::Int(4)), Refusal::TooMany(4));
+        let foreign = refused("foreign", bulk("read-write"));
+        assert_eq!(foreign, Refusal::Foreign("read-write".to_owned()));
     }
 
     #[test]

@@ -10,13 +10,14 @@ use crate::base::kind::Kind;
 use crate::base::token::{Bearer, CLIENT_LEN, Token};
 use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
-use crate::store::redis::guarded::GuardedCall;
 use crate::store::redis::list;
 use crate::store::redis::reply::{self, Parsed, millis, number, text, word};
 use crate::store::redis::script::{Script, script};
 use crate::store::redis::servers::RedisStore;
 use crate::store::redis::wire::{Arg, Guard, Name};
-use crate::store::{Answer, Attempt, Forced, Passed, Released, Renewal, Snapshot, SnapshotState};
+use crate::store::{
+    Answer, Attempt, GuardedCall, OrRefused, Released, Renewal, Snapshot, SnapshotState,
+};
 
 static ACQUIRE: Lazy<Script> = script!(
     "reentrant acquire",
@@ -93,12 +94,6 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
     reply::acquired(value.await?, attempt.reserve)
 }
 
-/// Never asked for: this kind does not pass.
-#[expect(clippy::unused_async, reason = "the same for each kind")]
-pub(crate) async fn pass(_: &RedisStore, _: Attempt<'_>, _: &Token) -> Parsed<Passed> {
-    Err(garbled())
-}
-
 pub(crate) async fn release(
     store: &RedisStore,
     key: &Arc<LockKey>,
@@ -135,7 +130,7 @@ pub(crate) async fn inspect(store: &RedisStore, key: &LockKey) -> Parsed<Snapsho
     inspected(&store.run(&INSPECT, &keys, &[]).await?)
 }
 
-pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> Parsed<Forced> {
+pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> OrRefused<bool> {
     let keys = [key.lock().into(), holds(key), announced_on(key)];
     let args = &[PUBLISH, PUBLISH_IN_SLOT][..if store.is_cluster() { 2 } else { 1 }];
     reply::forced(store.run(&FORCE_RELEASE, &keys, args).await?)
