@@ -20,6 +20,7 @@ pub(crate) mod snapshot;
 pub(crate) mod sync;
 pub(crate) mod terms;
 pub(crate) mod time;
+pub(crate) mod timers;
 #[cfg(feature = "tls-rustls")]
 pub(crate) mod tls;
 pub(crate) mod token;

@@ -159,6 +159,10 @@ impl Handle {
         self.0.id()
     }
 
+    /// There is one runtime, which has all timers.
+    #[expect(clippy::unused_self, reason = "as tokio's")]
+    pub(crate) fn enter(&self) {}
+
     pub(crate) fn spawn<F>(&self, future: F) -> JoinHandle<F::Output>
     where
         F: Future<Output: Send> + Send + 'static,

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::Instant;
 use tracing::Instrument;
 
 use super::acquisition::{Acquisition, Polled};
@@ -15,7 +15,7 @@ use super::line::{Line, Step};
 use super::observed::ObservedCall;
 use super::outstanding::Outstanding;
 use super::own_guard;
-use super::patience::{Limit, NoAnswer, Patience, Retries, TooLate, within};
+use super::patience::{Limit, NoAnswer, Patience, Retries, TooLate};
 use super::release::Unfinished;
 use super::shared::Shared;
 use super::state::Asker;
@@ -128,7 +128,7 @@ async fn until_acquired<'a>(
     request: &LockRequest,
     limit: Limit,
 ) -> Result<(Unclaimed<'a>, AcquiredHow), LockError> {
-    let patience = Patience::new(limit);
+    let patience = Patience::new(&shared.timers, limit);
     let mut answered = request.is_answered;
     loop {
         match once(shared, request.clone(), patience, &mut answered).await {
@@ -189,17 +189,17 @@ async fn beside(
     answered: &mut bool,
 ) -> Result<Option<Acquired>, LockError> {
     let one_try = matches!(patience.limit, Limit::Try);
-    let end = patience.end();
+    let (end, timers) = (patience.end(), &shared.timers);
     shared.after_own_releases(&request.key, end).await?;
     // The owner must not overtake waiters of other processes while this process yields the turn to them.
     if !one_try
         && shared.holder_for(&request).is_none()
         && let Some(pause) = shared.yields(&request.key)
-        && within(end, sleep(pause)).await.is_none()
+        && timers.within(end, timers.sleep(pause)).await.is_none()
     {
         return Err(LockError::TimedOut {
             key: request.key.name().to_owned(),
-            waited: patience.waited(),
+            waited: patience.waited(timers),
             holder: None,
         });
     }
@@ -329,7 +329,8 @@ impl<'a> Waiter<'a> {
                 Step::Yield { pause } => {
                     self.has_waited = true;
                     // Boxed to keep each waiter small: yielding is rare, and thousands of waiters may wait.
-                    let waited = Box::pin(timeout(pause, self.wait())).await;
+                    let timers = &self.shared.timers;
+                    let waited = Box::pin(timers.timeout(pause, self.wait())).await;
                     self.stay(waited.unwrap_or(Ok(()))).await?;
                 }
             }
@@ -390,7 +391,7 @@ impl<'a> Waiter<'a> {
                 let attempt = request.attempt(&token, self.mode());
                 self.shared.store.acquire(attempt).await
             });
-            within(until, call).await
+            self.shared.timers.within(until, call).await
         };
         let Some(answer) = answer else {
             return Err(self.no_answer(acquisition, began));
@@ -415,7 +416,7 @@ impl<'a> Waiter<'a> {
         let connecting = self.shared.store.connecting(&acquisition.key)?;
         let (began, until) = (self.shared.clock.now(), self.until(Some(acquisition)));
         // A waiter that gives up before a connection exists leaves nothing on the server.
-        let connected = match within(until, connecting).await {
+        let connected = match self.shared.timers.within(until, connecting).await {
             Some(Ok(())) => Ok(()),
             Some(Err(error)) => self.failed(acquisition, began, error).await,
             None => Err(self.no_answer(acquisition, began)),
@@ -559,7 +560,8 @@ impl<'a> Waiter<'a> {
         };
         lock(&acquisition.life).state.asks_on(now);
         let subscribing = Box::pin(self.shared.store.subscribe(&acquisition.key));
-        match within(self.patience.end(), subscribing).await {
+        let (timers, end) = (&self.shared.timers, self.patience.end());
+        match timers.within(end, subscribing).await {
             Some(Ok(subscription)) => {
                 if subscription.is_some() {
                     lock(&acquisition.life).state.interrupted();
@@ -607,9 +609,12 @@ impl<'a> Waiter<'a> {
         };
         let woken = match held_at {
             Some(held_at) if !self.warned => Box::pin(self.wait_for_own_task(held_at)).await,
-            _ => within(self.looks_at(asks.as_ref()), hold.wake_cell.wait()).await,
+            _ => {
+                let (end, woken) = (self.looks_at(asks.as_ref()), hold.wake_cell.wait());
+                self.shared.timers.within(end, woken).await
+            }
         };
-        let is_over = self.patience.end().is_some_and(|end| Instant::now() >= end);
+        let is_over = self.patience.is_over(&self.shared.timers);
         // A hand-over may have come at the last moment.
         if woken.is_none()
             && is_over
@@ -626,8 +631,9 @@ impl<'a> Waiter<'a> {
 
     /// Warns of a wait that may never end. It is no error: a correct task may poll the holder and the waiter in turns.
     async fn wait_for_own_task(&mut self, held_at: Place) -> Option<()> {
-        let (end, hold) = (self.patience.end(), &self.hold);
-        if let Ok(woken) = timeout(SUSPICIOUS, within(end, hold.wake_cell.wait())).await {
+        let (timers, hold) = (&self.shared.timers, &self.hold);
+        let woken = timers.within(self.patience.end(), hold.wake_cell.wait());
+        if let Ok(woken) = timers.timeout(SUSPICIOUS, woken).await {
             return woken;
         }
         self.warned = true;
@@ -652,7 +658,8 @@ impl<'a> Waiter<'a> {
         };
         let failing = asks.and_then(|asks| lock(&asks.life).state.failing());
         let since = failing.map(|(since, _)| since.until(self.shared.clock.now()));
-        let away = Instant::now().checked_add(after.saturating_sub(since.unwrap_or_default()));
+        let left = after.saturating_sub(since.unwrap_or_default());
+        let away = self.shared.timers.now().checked_add(left);
         end.into_iter().chain(away).min()
     }
 
@@ -660,7 +667,7 @@ impl<'a> Waiter<'a> {
     fn looks_at(&self, asks: Option<&Arc<Acquisition>>) -> Option<Instant> {
         let until = self.until(asks)?;
         let is_failing = asks.is_some_and(|asks| lock(&asks.life).state.failing().is_some());
-        let rarely = Instant::now() + LOOK;
+        let rarely = self.shared.timers.now() + LOOK;
         let looks = if is_failing { until } else { until.max(rarely) };
         Some(self.patience.end().map_or(looks, |end| end.min(looks)))
     }
@@ -677,7 +684,7 @@ impl<'a> Waiter<'a> {
 
     /// The error to return if no reply and no connection came in time.
     pub(super) fn no_answer(&self, acquisition: &Arc<Acquisition>, began: Moment) -> LockError {
-        if self.patience.end().is_none_or(|end| Instant::now() < end) {
+        if !self.patience.is_over(&self.shared.timers) {
             return self.away(acquisition, began);
         }
         // A server that answered the last request is reachable: the lock itself did not come in time.
@@ -717,7 +724,7 @@ impl<'a> Waiter<'a> {
         };
         LockError::TimedOut {
             key: self.hold.request.key.name().to_owned(),
-            waited: self.patience.waited(),
+            waited: self.patience.waited(&self.shared.timers),
             holder,
         }
     }
@@ -750,15 +757,16 @@ impl<'a> Waiter<'a> {
         // A broken connection may have lost the reply: a second request with the same token finds out.
         let has_tried = matches!(self.patience.limit, Limit::Try)
             && (self.retries.count > 1 || !matches!(error, StoreError::Ambiguous(_)));
-        let is_too_late = end.is_some_and(|end| Instant::now() + pause >= end);
+        let is_too_late = end.is_some_and(|end| self.shared.timers.now() + pause >= end);
         if has_tried || is_too_late || self.hopeless(acquisition).is_some() {
             return Err(error.into_lock_error());
         }
         tracing::debug!(key = acquisition.key.name(), %error, "asking again");
         self.shared.asked_in_vain(&acquisition.key, &error);
         // A wake-up ends the pause early, for example when the connection is back.
-        let woken = timeout(pause, self.hold.wake_cell.wait());
-        let _ = within(self.until(Some(acquisition)), woken).await;
+        let timers = &self.shared.timers;
+        let woken = timers.timeout(pause, self.hold.wake_cell.wait());
+        let _ = timers.within(self.until(Some(acquisition)), woken).await;
         Ok(())
     }
 }
@@ -811,7 +819,7 @@ impl Waiter<'_> {
             let (key, owner) = (&acquisition.key, acquisition.owner());
             shared.store.release(key, &token, owner).await
         });
-        if let Ok(Ok(_)) = timeout(GRACE, release).await {
+        if let Ok(Ok(_)) = shared.timers.timeout(GRACE, release).await {
             unfinished.released();
         }
     }

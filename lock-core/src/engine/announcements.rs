@@ -148,7 +148,7 @@ impl Announcements {
         }
         self.trouble = Some(error);
         // A new connection ends the pause.
-        self.cell.wait(failures.pause).await;
+        self.cell.wait(&self.shared.timers, failures.pause).await;
         failures.pause = (failures.pause * 2).min(LONGEST_PAUSE);
         Ok(())
     }
@@ -180,7 +180,8 @@ impl Announcements {
         };
         let now = self.shared.clock.now();
         let since = self.read_at.map_or(Duration::ZERO, |at| at.until(now));
-        let told = self.cell.wait(most.saturating_sub(since)).await;
+        let left = most.saturating_sub(since);
+        let told = self.cell.wait(&self.shared.timers, left).await;
         // A read of another waiter serves as well, so that all of them make one in an interval.
         self.slack = if told { Duration::ZERO } else { most / 2 };
     }

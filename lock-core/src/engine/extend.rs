@@ -2,8 +2,6 @@
 
 use std::pin::pin;
 
-use tokio::time::{Instant, timeout_at};
-
 use super::hold::Hold;
 use super::lease::Status;
 use super::patience::NoAnswer;
@@ -31,7 +29,7 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
     let number = lease.extend(shared.clock.now(), terms);
     shared.lease_due_at(shared.clock.now());
     // One for a renewal that is under way, one for a connection, one for the answer. It is for a runtime that is not driven.
-    let give_up = Instant::now() + shared.config.command_deadline.saturating_mul(3);
+    let give_up = shared.timers.now() + shared.config.command_deadline.saturating_mul(3);
     loop {
         let mut changed = pin!(lease.changed());
         changed.as_mut().enable();
@@ -43,11 +41,11 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
         if let Some(outcome) = lease.extended(number) {
             return outcome.map_err(StoreError::into_lock_error);
         }
-        if Instant::now() >= give_up {
+        if shared.timers.now() >= give_up {
             shared.check_alive()?;
             return Err(shared.unavailable(&hold.request.key, NoAnswer));
         }
-        let end = Instant::now() + now.until(hold.end());
-        let _ = timeout_at(end.min(give_up), changed).await;
+        let end = shared.timers.now() + now.until(hold.end());
+        let _ = shared.timers.timeout_at(end.min(give_up), changed).await;
     }
 }

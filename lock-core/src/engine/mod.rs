@@ -73,7 +73,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::time::{Instant, timeout_at};
 
 pub(crate) use self::acquire::acquire;
 pub(crate) use self::announcements::Announcements;
@@ -84,8 +83,8 @@ pub(crate) use self::lease::{Lease, Status};
 pub(crate) use self::look::Walk;
 use self::news::NewsCells;
 use self::outages::Outages;
+use self::own_thread::OwnThread;
 pub(crate) use self::own_thread::run_alone;
-use self::own_thread::{OwnThread, with_timers_of};
 pub(crate) use self::patience::Limit;
 pub(crate) use self::release::confirmed;
 pub(crate) use self::reweigh::reweigh;
@@ -97,6 +96,7 @@ use crate::base::error::{LockError, LossReason};
 use crate::base::rt::Handle;
 use crate::base::sync::lock;
 use crate::base::time::{Clock, Moment};
+use crate::base::timers::{Home, Timers};
 use crate::base::token::{ClientId, client_name};
 use crate::store::AnyStore;
 
@@ -129,14 +129,18 @@ impl Engine {
                 )
             })?,
         };
-        let own_runtime = thread.as_ref().map(|thread| thread.runtime.clone());
+        let timers = Timers::on(thread.as_ref().map(|thread| thread.runtime.clone()));
+        let home = Home {
+            runtime: runtime.clone(),
+            timers: timers.clone(),
+        };
         let (commands, queued) = unbounded_channel();
         let client = match &config.client_name {
             Some(name) => ClientId::random(name),
             None => ClientId::random(&client_name()),
         };
         let shared = Arc::new_cyclic(|shared: &Weak<Shared>| {
-            store.attach(&client, shared.clone(), runtime.clone());
+            store.attach(&client, shared.clone(), home);
             Shared {
                 config,
                 clock,
@@ -153,7 +157,7 @@ impl Engine {
                 refusals: Outages::default(),
                 largest_token: AtomicU64::new(0),
                 ended: AtomicBool::new(false),
-                own_runtime,
+                timers,
                 commands: commands.downgrade(),
             }
         });
@@ -171,18 +175,6 @@ impl Engine {
         }))
     }
 
-    pub(crate) fn has_own_thread(&self) -> bool {
-        self.shared.own_runtime.is_some()
-    }
-
-    /// Runs a future of a client. With a thread of its own, the manager also brings the timers.
-    pub(crate) async fn run<F: Future>(&self, future: F) -> F::Output {
-        match &self.shared.own_runtime {
-            None => future.await,
-            Some(runtime) => Box::pin(with_timers_of(runtime, future)).await,
-        }
-    }
-
     /// Resolves when the manager is shut down, or its runtime has ended.
     pub(crate) async fn closed(&self) -> LockError {
         self.shared.until(|| self.shared.is_closing()).await;
@@ -193,14 +185,15 @@ impl Engine {
     /// Refuses new acquisitions, then waits until no lock is held, waited for or being released. Locks that are still held
     /// shortly before `limit` are taken from their holders. Returns the number of locks that were left unreleased.
     pub(crate) async fn shutdown(&self, limit: Duration) -> usize {
-        let shared = &self.shared;
+        let (shared, timers) = (&self.shared, &self.shared.timers);
         // Longer than any shutdown waits, and short enough for the timer's arithmetic.
         let limit = limit.min(Duration::from_secs(365 * 24 * 3600));
-        let end = Instant::now() + limit;
+        let end = timers.now() + limit;
         shared.close();
         let is_idle = || lock(&shared.registry).acquisitions.is_empty();
         let grace = (limit / 4).min(Duration::from_secs(1));
-        if timeout_at(end - grace, shared.until(is_idle))
+        if timers
+            .timeout_at(end - grace, shared.until(is_idle))
             .await
             .is_err()
         {
@@ -217,11 +210,13 @@ impl Engine {
                     }
                 }
             }
-            let _ = timeout_at(end, shared.until(is_idle)).await;
+            let _ = timers.timeout_at(end, shared.until(is_idle)).await;
         }
         // A node of a quorum that is away would keep its votes until their ttl.
-        let patience = Instant::now() + shared.config.command_deadline;
-        let _ = timeout_at(end.min(patience), shared.store.cleaned_up()).await;
+        let patience = timers.now() + shared.config.command_deadline;
+        let _ = timers
+            .timeout_at(end.min(patience), shared.store.cleaned_up())
+            .await;
         lock(&shared.registry).unfinished(shared.clock.now())
     }
 }

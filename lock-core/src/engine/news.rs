@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio::sync::Notify;
-use tokio::time::timeout;
 
 use crate::base::key::{Announced, LockKey};
 use crate::base::sync::lock;
 use crate::base::time::Moment;
+<<<<<<< HEAD
 use crate::store::OrRefused;
+=======
+use crate::base::timers::Timers;
+use crate::store::{LatchSnapshot, StoreError};
+>>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
 
 /// A read of a latch for all of its waiters here: any waiter that runs drives it.
 pub(super) type LatchRead = Shared<BoxFuture<'static, OrRefused<u32>>>;
@@ -33,8 +37,8 @@ pub(super) struct NewsCell {
 
 impl NewsCell {
     /// Waits for news, at most this long. Returns whether there are any.
-    pub(super) async fn wait(&self, most: Duration) -> bool {
-        timeout(most, self.news.notified()).await.is_ok()
+    pub(super) async fn wait(&self, timers: &Timers, most: Duration) -> bool {
+        timers.timeout(most, self.news.notified()).await.is_ok()
     }
 
     /// The last read and when it began, if that was since then or if it still runs; else a new one, which begins now.

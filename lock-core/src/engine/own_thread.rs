@@ -1,7 +1,5 @@
 //! A thread for the task, the timers and the connections of a manager, which the work of the program cannot keep busy.
 
-use std::future::poll_fn;
-use std::pin::pin;
 #[cfg(not(lock_sim))]
 use std::thread;
 
@@ -46,26 +44,17 @@ impl OwnThread {
     }
 }
 
-/// Runs a future that has no engine: here, or with a thread of its own.
-pub(crate) async fn run_alone<F: Future>(own: bool, future: F) -> Result<F::Output, LockError> {
+/// Runs a future that has no engine: here, or on a thread of its own, which ends with it.
+pub(crate) async fn run_alone<F>(own: bool, future: F) -> Result<F::Output, LockError>
+where
+    F: Future<Output: Send> + Send + 'static,
+{
     if own {
         let thread = OwnThread::start()?;
-        return Ok(with_timers_of(&thread.runtime, future).await);
+        let done = thread.runtime.spawn(future).await;
+        return done.map_err(|error| LockError::config(format!("the thread has ended: {error}")));
     }
     let told = "there is no tokio runtime here: await this inside one, or use `own_thread`";
     Handle::try_current().map_err(|_| LockError::config(told))?;
     Ok(future.await)
-}
-
-/// Runs a future with the timers of this runtime, whatever polls it.
-pub(super) async fn with_timers_of<F: Future>(runtime: &Handle, future: F) -> F::Output {
-    let mut future = pin!(future);
-    poll_fn(|context| {
-        #[cfg(not(lock_sim))]
-        let _entered = runtime.enter();
-        #[cfg(lock_sim)]
-        let _ = runtime;
-        future.as_mut().poll(context)
-    })
-    .await
 }

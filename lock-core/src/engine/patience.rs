@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use crate::base::config::ENDLESS;
+use crate::base::timers::Timers;
 
 /// Maximum time that a client waits.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +45,7 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    pub(super) fn new(limit: Limit) -> Self {
+    pub(super) fn new(timers: &Timers, limit: Limit) -> Self {
         let limit = match limit {
             Limit::Within(limit) if limit >= ENDLESS => Limit::Forever,
             limit => limit,
@@ -52,7 +53,7 @@ impl Patience {
         let timed = matches!(limit, Limit::Within(_));
         Self {
             limit,
-            started: timed.then(Instant::now),
+            started: timed.then(|| timers.now()),
             is_last: false,
         }
     }
@@ -65,6 +66,10 @@ impl Patience {
         }
     }
 
+    pub(super) fn is_over(self, timers: &Timers) -> bool {
+        self.end().is_some_and(|end| timers.now() >= end)
+    }
+
     /// Moves the end of the wait for one last request.
     pub(super) fn lengthen(&mut self, by: Duration) {
         self.is_last = true;
@@ -73,9 +78,9 @@ impl Patience {
         }
     }
 
-    pub(super) fn waited(self) -> Duration {
+    pub(super) fn waited(self, timers: &Timers) -> Duration {
         self.started
-            .map_or(Duration::ZERO, |started| started.elapsed())
+            .map_or(Duration::ZERO, |started| timers.elapsed(started))
     }
 }
 
@@ -96,14 +101,6 @@ impl Retries {
         let most = Duration::from_millis(10) * 2_u32.pow(self.count.min(7) - 1);
         most.min(Duration::from_millis(500))
             .mul_f64(0.5 + fastrand::f64() / 2.0)
-    }
-}
-
-/// Runs `work` until `end`. Returns `None` if the time ran out first.
-pub(super) async fn within<T>(end: Option<Instant>, work: impl Future<Output = T>) -> Option<T> {
-    match end {
-        Some(end) => timeout_at(end, work).await.ok(),
-        None => Some(work.await),
     }
 }
 

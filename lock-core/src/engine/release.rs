@@ -4,7 +4,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::time::Instant;
 
 use super::acquisition::Acquisition;
 use super::hold::{Hold, HoldEnd};
@@ -34,7 +34,8 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
         // A shutdown must not end before the grants of outstanding requests are released. A request takes longer only if its client
         // does not run. The clean-up then follows when that client reads the answer.
         let ended = shared.until(|| !lock(&acquisition.life).state.awaits_request());
-        let _ = timeout(shared.config.command_deadline, ended).await;
+        let limit = shared.config.command_deadline;
+        let _ = shared.timers.timeout(limit, ended).await;
         let action = lock(&acquisition.life).state.cleaned_up();
         if action == Action::Forget {
             break;
@@ -44,7 +45,7 @@ pub(super) async fn until_confirmed(shared: Arc<Shared>, acquisition: Arc<Acquis
 }
 
 async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
-    let begun = Instant::now();
+    let begun = shared.timers.now();
     let mut counted_from = begun;
     let mut pause = Duration::from_millis(10);
     loop {
@@ -56,14 +57,15 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
             // Requests without an answer may still be under way on a connection that broke.
             Ok(released) if lock(&acquisition.life).state.released(released) => {
                 let lasts = shared.lasts(acquisition);
-                sleep(shared.config.command_deadline.min(lasts).min(ZOMBIE)).await;
+                let pause = shared.config.command_deadline.min(lasts).min(ZOMBIE);
+                shared.timers.sleep(pause).await;
             }
             Ok(released) => {
                 tracing::debug!(key = acquisition.key.name(), ?released, "released");
                 break;
             }
             Err(error) => {
-                let now = Instant::now();
+                let now = shared.timers.now();
                 if acquisition.key.traits().has_owners && shared.is_used() && now - begun < OWNED {
                     counted_from = now;
                 }
@@ -78,7 +80,8 @@ async fn release(shared: &Arc<Shared>, acquisition: &Arc<Acquisition>) {
                 }
                 let next = now + pause.mul_f64(0.5 + fastrand::f64() / 2.0);
                 // The pause ends with a new connection.
-                let _ = timeout_at(next.min(give_up), reconnected).await;
+                let end = next.min(give_up);
+                let _ = shared.timers.timeout_at(end, reconnected).await;
                 pause = (pause * 2).min(Duration::from_secs(1));
             }
         }
@@ -112,9 +115,10 @@ impl Shared {
         let last = lock(&self.registry).last_release();
         let is_releasing = || lock(&self.registry).is_releasing(key, last);
         if is_releasing() {
-            let most = Instant::now() + self.config.command_deadline;
+            let most = self.timers.now() + self.config.command_deadline;
             let end = end.map_or(most, |end| end.min(most));
-            let _ = timeout_at(end, self.until(|| !is_releasing())).await;
+            let ended = self.until(|| !is_releasing());
+            let _ = self.timers.timeout_at(end, ended).await;
         }
         Ok(())
     }
@@ -213,7 +217,8 @@ pub(crate) async fn confirmed(
             }
             Err(error) => {
                 perhaps_done |= matches!(error, StoreError::Ambiguous(_));
-                sleep(Duration::from_millis(10 * u64::from(tries))).await;
+                let pause = Duration::from_millis(10 * u64::from(tries));
+                shared.timers.sleep(pause).await;
             }
         }
     }

@@ -64,7 +64,7 @@ pub(super) async fn renew_all(shared: Arc<Shared>, mut due: Vec<Due>) {
             Arc::clone(&shared),
             std::mem::replace(&mut due, rest),
         ));
-        let _ = tokio::time::timeout(PACE, under_way.next()).await;
+        let _ = shared.timers.timeout(PACE, under_way.next()).await;
     }
     while under_way.next().await.is_some() {}
 }

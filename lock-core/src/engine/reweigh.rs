@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use tokio::time::sleep;
-
 use super::hold::Hold;
 use super::lease::Status;
 use super::shared::Shared;
@@ -55,7 +53,10 @@ pub(crate) async fn reweigh(shared: &Shared, hold: &Hold, to: Reweigh) -> Result
             Err(error) if tries == TRIES || matches!(error, StoreError::Misconfigured(_)) => {
                 return Err(error.into_lock_error());
             }
-            Err(_) => sleep(Duration::from_millis(10 * tries)).await,
+            Err(_) => {
+                let pause = Duration::from_millis(10 * tries);
+                shared.timers.sleep(pause).await;
+            }
         }
     }
 }

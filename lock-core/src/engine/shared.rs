@@ -22,9 +22,9 @@ use crate::base::config::{Config, MAX_TTL};
 use crate::base::error::{LockError, LossReason, RUNTIME_ENDED};
 use crate::base::key::LockKey;
 use crate::base::observe::Event;
-use crate::base::rt;
 use crate::base::sync::{Locked, lock};
 use crate::base::time::{Clock, Moment};
+use crate::base::timers::Timers;
 use crate::base::token::{ClientId, Token};
 use crate::store::AnyStore;
 
@@ -68,8 +68,7 @@ pub(crate) struct Shared {
     pub(super) largest_token: AtomicU64,
     /// The runtime of the task has ended.
     pub(super) ended: AtomicBool,
-    /// The runtime of the manager's own thread, if it has one.
-    pub(super) own_runtime: Option<rt::Handle>,
+    pub(crate) timers: Timers,
     pub(super) commands: WeakUnboundedSender<Command>,
 }
 

@@ -49,7 +49,7 @@ pub(super) async fn run(shared: Arc<Shared>, mut commands: UnboundedReceiver<Com
             let shared = Arc::clone(&shared);
             // The pause is part of the job: it must not delay the queued releases.
             jobs.push(async move {
-                tokio::time::sleep(now.until(clean_up_at)).await;
+                shared.timers.sleep(now.until(clean_up_at)).await;
                 until_confirmed(shared, acquisition).await;
             });
         }

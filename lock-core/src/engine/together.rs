@@ -11,7 +11,7 @@ use super::acquisition::Acquisition;
 use super::hold::{Hold, LockRequest};
 use super::observed::ObservedCall;
 use super::outstanding::Outstanding;
-use super::patience::{Limit, Patience, within};
+use super::patience::{Limit, Patience};
 use super::shared::Shared;
 use super::state::Asker;
 use crate::base::error::LockError;
@@ -57,7 +57,7 @@ async fn once<'a>(
     shared: &'a Arc<Shared>,
     requests: &[LockRequest],
 ) -> Result<Option<Vec<Unclaimed<'a>>>, LockError> {
-    let patience = Patience::new(Limit::Try);
+    let patience = Patience::new(&shared.timers, Limit::Try);
     for request in requests {
         shared.after_own_releases(&request.key, None).await?;
     }
@@ -104,7 +104,8 @@ async fn ask(shared: &Arc<Shared>, waiters: &mut [Waiter<'_>]) -> Result<bool, L
         let attempts = requests.iter().zip(&tokens);
         let attempts = attempts.map(|(request, token)| request.attempt(token, Mode::Try));
         let attempts: Vec<_> = attempts.collect();
-        within(until, shared.store.acquire_all(&attempts)).await
+        let answer = shared.store.acquire_all(&attempts);
+        shared.timers.within(until, answer).await
     };
     let Some(answer) = answer else {
         return Err(waiters[0].no_answer(&asked[0], began));

@@ -8,11 +8,12 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{BoxFuture, join_all, pending, select_all};
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use crate::base::error::{LockError, LossReason};
 use crate::base::observe::AcquiredHow;
 use crate::base::owner::Owner;
+use crate::base::timers::Timers;
 use crate::engine::Limit;
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
@@ -49,21 +50,22 @@ pub(crate) async fn acquire_all(
     let mut order: Vec<usize> = (0..locks.len()).collect();
     order.sort_by_key(|&n| locks[n].name());
     let limit = limit.or(first.default_wait());
+    let timers = &engine.shared.timers;
+    let started = timers.now();
     let wanted = Wanted {
         locks,
         order,
         owner,
         limit,
-        started: Instant::now(),
+        started,
         at,
     };
-    let started = wanted.started;
-    let acquired = engine.run(wanted.acquire()).await;
+    let acquired = wanted.acquire().await;
     acquired.map_err(|error| match error {
         // The wait for all locks, not only for the last one.
         LockError::TimedOut { key, holder, .. } => LockError::TimedOut {
             key,
-            waited: started.elapsed(),
+            waited: timers.elapsed(started),
             holder,
         },
         error => error,
@@ -118,7 +120,7 @@ impl Wanted {
         if is_worth_it && !self.locks.iter().any(LockHandle::is_used_here) {
             let trying = self.try_all(&groups, AcquiredHow::Free);
             let tried = match self.time_left() {
-                Some(left) => timeout(left, trying).await.ok(),
+                Some(left) => self.timers().timeout(left, trying).await.ok(),
                 None => Some(trying.await),
             };
             match tried {
@@ -175,11 +177,11 @@ impl Wanted {
             });
             match taken.unless_lost(trying).await {
                 Some(Ok(guards)) => taken.add(group, guards),
-                Some(Err(error)) => return taken.fail(error, self.grace()).await,
+                Some(Err(error)) => return taken.fail(error, self).await,
                 None => break,
             }
         }
-        taken.complete(self.grace()).await
+        taken.complete(self).await
     }
 
     /// Waits for one lock after the other, and holds the earlier ones. Fails if one of these is lost: then the wait for the later ones is
@@ -200,11 +202,11 @@ impl Wanted {
                     *answered = Some(n);
                     taken.add(&[*n], vec![guard]);
                 }
-                Some(Err(error)) => return taken.fail(error, self.grace()).await,
+                Some(Err(error)) => return taken.fail(error, self).await,
                 None => break,
             }
         }
-        taken.complete(self.grace()).await
+        taken.complete(self).await
     }
 
     /// The rest of the limit. At least a millisecond: zero would be one try, with the error `Busy` instead of `TimedOut`.
@@ -212,15 +214,23 @@ impl Wanted {
         match self.limit {
             Limit::Try => Some(Duration::ZERO),
             Limit::Within(limit) => {
-                let left = limit.saturating_sub(self.started.elapsed());
+                let left = limit.saturating_sub(self.elapsed());
                 Some(left.max(Duration::from_millis(1)))
             }
             Limit::Forever => None,
         }
     }
 
+    fn timers(&self) -> &Timers {
+        &self.locks[0].engine.shared.timers
+    }
+
+    fn elapsed(&self) -> Duration {
+        self.timers().elapsed(self.started)
+    }
+
     fn is_over(&self) -> bool {
-        matches!(self.limit, Limit::Within(limit) if self.started.elapsed() >= limit)
+        matches!(self.limit, Limit::Within(limit) if self.elapsed() >= limit)
     }
 
     /// Whether a wait has ended behind a lock that this call has lost: the leases are too short for the call, and no other client is in
@@ -240,7 +250,7 @@ impl Wanted {
         match self.limit {
             Limit::Within(limit) => {
                 let end = limit.saturating_add(GRACE);
-                end.saturating_sub(self.started.elapsed()).min(GRACE)
+                end.saturating_sub(self.elapsed()).min(GRACE)
             }
             Limit::Try | Limit::Forever => GRACE,
         }
@@ -275,16 +285,17 @@ impl Taken {
         }
     }
 
-    async fn fail<T>(self, error: LockError, grace: Duration) -> Result<T, LockError> {
-        let _ = timeout(grace, release_all(&self.guards)).await;
+    async fn fail<T>(self, error: LockError, wanted: &Wanted) -> Result<T, LockError> {
+        let releasing = release_all(&self.guards);
+        let _ = wanted.timers().timeout(wanted.grace(), releasing).await;
         Err(error)
     }
 
     /// The guards by their places. If a lock was lost, all are released.
-    async fn complete(self, grace: Duration) -> Result<Box<[LockGuard]>, LockError> {
+    async fn complete(self, wanted: &Wanted) -> Result<Box<[LockGuard]>, LockError> {
         if let Some(lost) = self.guards.iter().find(|guard| !guard.is_held()) {
             let error = lost.lost_error().await;
-            return self.fail(error, grace).await;
+            return self.fail(error, wanted).await;
         }
         for guard in &self.guards {
             guard.set_part(false);

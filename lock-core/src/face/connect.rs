@@ -220,7 +220,7 @@ impl LockManagerBuilder {
     ) -> Result<Vec<QuorumNode>, LockError> {
         let own_thread = self.config.own_thread;
         let store = checked_quorum(self, &texts(nodes))?;
-        run_alone(own_thread, store.status()).await
+        run_alone(own_thread, async move { store.status().await }).await
     }
 
     /// Uses a connection that the program already has: a `ConnectionManager`, a `MultiplexedConnection`, or any other connection to
@@ -310,12 +310,15 @@ impl BeginQuorum {
     async fn run(self) -> Result<(), LockError> {
         let own_thread = self.builder.config.own_thread;
         let store = checked_quorum(self.builder, &self.nodes)?;
-        let begun = if self.anew {
-            run_alone(own_thread, store.begin_anew()).await
-        } else {
-            run_alone(own_thread, store.begin()).await
+        let begin = async move {
+            if self.anew {
+                store.begin_anew().await
+            } else {
+                store.begin().await
+            }
         };
-        begun?.map_err(StoreError::into_lock_error)
+        let begun = run_alone(own_thread, begin).await?;
+        begun.map_err(StoreError::into_lock_error)
     }
 }
 
@@ -330,7 +333,7 @@ impl IntoFuture for BeginQuorum {
 
 /// Makes the first connection, so that a wrong address, password or server shows at start-up.
 async fn ready(engine: Arc<Engine>) -> Result<LockManager, LockError> {
-    let ready = engine.run(engine.shared.store.ready()).await;
+    let ready = engine.shared.store.ready().await;
     ready.map_err(StoreError::into_lock_error)?;
     Ok(LockManager::new(engine))
 }

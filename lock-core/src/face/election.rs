@@ -11,7 +11,6 @@ use std::time::Duration;
 use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
-use tokio::time::sleep;
 
 use crate::base::config::check_ttl;
 use crate::base::error::LockError;
@@ -309,7 +308,6 @@ impl Election {
         let Some(unfit) = &self.unfit else {
             return false;
         };
-        // Do not call it in `Engine::run`: the tasks that it spawns belong to the runtime of the caller.
         tokio::select! {
             biased;
             unfit = unfit() => unfit,
@@ -327,7 +325,7 @@ impl Election {
     }
 
     async fn pause(&self, time: Duration) {
-        self.handle.engine.run(async { sleep(time).await }).await;
+        self.handle.engine.shared.timers.sleep(time).await;
     }
 
     /// The leader at this moment; `None` if there is none, or if its term began just now.
@@ -342,7 +340,11 @@ impl Election {
     /// Cancel-safe: it changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
         let (engine, key) = (&self.handle.engine, self.handle.key()?);
+<<<<<<< HEAD
         Ok(Leader::of(engine.run(engine.leader(key)).await?).0)
+=======
+        Ok(Leader::of(key, engine.leader(key).await?)?.0)
+>>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
     }
 
     /// The leaders, one after the other: first the leader at this call, then each change. `None` stands for a time without a known leader.
@@ -380,7 +382,7 @@ impl Election {
         let announcements = Announcements::new(&engine.shared, &key, Announced::Leader);
         let mut observer = LeaderReader {
             ttl: self.ttl_or_default(),
-            engine,
+            _engine: engine,
             key,
             announcements,
             highest: None,
@@ -506,7 +508,8 @@ impl Stream for Leaders {
 
 /// Reads the leader whenever it may have changed.
 struct LeaderReader {
-    engine: Arc<Engine>,
+    /// Keeps the manager running.
+    _engine: Arc<Engine>,
     key: Arc<LockKey>,
     announcements: Announcements,
     /// The longest time without a read.
@@ -524,10 +527,7 @@ impl LeaderReader {
     /// The next change. `None` at the end.
     async fn next(&mut self) -> Option<Option<Leader>> {
         loop {
-            let engine = Arc::clone(&self.engine);
-            engine
-                .run(self.announcements.news(self.read_in, POLL))
-                .await;
+            self.announcements.news(self.read_in, POLL).await;
             match self.read(None).await {
                 Ok(leader) if self.shown != leader => {
                     self.shown.clone_from(&leader);
@@ -545,8 +545,8 @@ impl LeaderReader {
 
     /// Reads the leader now.
     async fn read(&mut self, patience: Option<Duration>) -> Result<Option<Leader>, LockError> {
-        let engine = Arc::clone(&self.engine);
         let reading = self.announcements.leader(patience);
+<<<<<<< HEAD
         let refused = match engine.run(reading).await? {
             Ok(leader) => {
                 self.warned = false;
@@ -555,6 +555,9 @@ impl LeaderReader {
             Err(refusal) => Err(refusal.into_error(&self.key, Share::ONLY)),
         };
         let (leader, remaining) = match refused {
+=======
+        let (leader, remaining) = match Leader::of(&self.key, reading.await?) {
+>>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
             // After the first read the key may be something else by a mistake that is mended soon.
             Err(error) if patience.is_none() => {
                 if !std::mem::replace(&mut self.warned, true) {

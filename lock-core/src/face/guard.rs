@@ -326,15 +326,13 @@ impl LockGuard {
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         let LockView { engine, hold } = &self.view;
         let shared = &engine.shared;
-        engine
-            .run(extend(shared, hold, shared.config.terms(ttl)?))
-            .await
+        extend(shared, hold, shared.config.terms(ttl)?).await
     }
 
     /// Makes a reader the writer, or the writer a reader.
     pub(crate) async fn reweigh(&self, to: Reweigh) -> Result<bool, LockError> {
         let LockView { engine, hold } = &self.view;
-        engine.run(reweigh(&engine.shared, hold, to)).await
+        reweigh(&engine.shared, hold, to).await
     }
 
     /// Releases the lock and waits for the server's reply.
@@ -389,13 +387,11 @@ impl LockGuard {
         );
         let LockView { engine, hold } = &self.view;
         // As in `acquire`: move the future only if the span is enabled.
-        let result = if !span.is_disabled() {
-            let releasing = engine.run(confirmed(&engine.shared, hold, most_tries));
-            Box::pin(releasing).instrument(span.clone()).await
-        } else if engine.has_own_thread() {
-            Box::pin(engine.run(confirmed(&engine.shared, hold, most_tries))).await
-        } else {
+        let result = if span.is_disabled() {
             confirmed(&engine.shared, hold, most_tries).await
+        } else {
+            let releasing = confirmed(&engine.shared, hold, most_tries);
+            Box::pin(releasing).instrument(span.clone()).await
         };
         span.record(
             "outcome",

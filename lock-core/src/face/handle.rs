@@ -130,13 +130,8 @@ impl LockHandle {
             let request = request?;
             let limit = limit.or(default.filter(|_| !request.key.traits().is_led));
             let request = entered(&engine, request, limit, at)?;
-            let hold = if engine.has_own_thread() {
-                Box::pin(engine.run(acquire(&engine.shared, request, limit))).await
-            } else {
-                // Await the future here: passing it on would move it.
-                acquire(&engine.shared, request, limit).await
-            };
-            Ok(LockGuard::new(engine, hold?))
+            let hold = acquire(&engine.shared, request, limit).await?;
+            Ok(LockGuard::new(engine, hold))
         }
     }
 
@@ -196,14 +191,12 @@ impl LockHandle {
     }
 
     pub(crate) async fn inspect(&self) -> Result<LockInfo, LockError> {
-        let snapshot = self.engine.run(self.engine.inspect(self.key()?)).await?;
+        let snapshot = self.engine.inspect(self.key()?).await?;
         Ok(LockInfo::new(snapshot))
     }
 
     pub(crate) async fn force_release(&self) -> Result<bool, LockError> {
-        self.engine
-            .run(self.engine.force_release(self.key()?))
-            .await
+        self.engine.force_release(self.key()?).await
     }
 
     /// The limit of a wait for which the caller names none.

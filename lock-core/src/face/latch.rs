@@ -4,8 +4,6 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::timeout;
-
 use crate::base::config::check_ttl;
 use crate::base::error::LockError;
 use crate::base::key::{Announced, LockKey};
@@ -138,7 +136,7 @@ impl Latch {
         let (key, ttl) = self.checked()?;
         let engine = &self.handle.engine;
         let asking = engine.count_down(key, self.count, ttl, id);
-        self.missing(engine.run(asking).await?)
+        self.missing(asking.await?)
     }
 
     /// Waits until the latch is open. Returns at once if it is.
@@ -155,8 +153,7 @@ impl Latch {
     /// Cancel-safe: it changes nothing.
     pub async fn wait(&self) -> Result<(), LockError> {
         let (mut announcements, mut seen) = (self.announcements()?, None);
-        let waiting = self.opened(&mut announcements, &mut seen);
-        self.handle.engine.run(waiting).await
+        self.opened(&mut announcements, &mut seen).await
     }
 
     /// As [`wait`](Self::wait), at most this long. Zero asks once.
@@ -194,15 +191,15 @@ impl Latch {
         }
         let (_, ttl) = self.checked()?;
         let (mut announcements, mut seen) = (self.announcements()?, None);
-        let waiting = async { timeout(limit, self.opened(&mut announcements, &mut seen)).await };
-        if let Ok(opened) = self.handle.engine.run(waiting).await {
+        let timers = &self.handle.engine.shared.timers;
+        let waiting = timers.timeout(limit, self.opened(&mut announcements, &mut seen));
+        if let Ok(opened) = waiting.await {
             return opened;
         }
         if seen.is_some() {
             // The announcement may have been lost.
-            let last =
-                async { timeout(LAST, announcements.latch(Duration::ZERO, self.count, ttl)).await };
-            if let Ok(answer) = self.handle.engine.run(last).await {
+            let last = announcements.latch(Duration::ZERO, self.count, ttl);
+            if let Ok(answer) = timers.timeout(LAST, last).await {
                 seen = Some(self.missing(answer?)?);
             }
         }

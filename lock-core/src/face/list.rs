@@ -63,8 +63,7 @@ impl LockList {
     ///
     /// Cancel-safe: the next call reads the same page again.
     pub async fn next_page(&mut self) -> Result<Option<Vec<ListedLock>>, LockError> {
-        let engine = Arc::clone(&self.0.engine);
-        let page = engine.run(self.0.next_page()).await?;
+        let page = self.0.next_page().await?;
         let listed = page.map(|page| {
             let listed = page.into_iter().map(|(key, snapshot)| ListedLock {
                 key: key.name().to_owned(),

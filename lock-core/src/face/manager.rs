@@ -309,7 +309,7 @@ impl LockManager {
     /// # }
     /// ```
     pub async fn examine(&self) -> Vec<Finding> {
-        self.engine.run(self.engine.examine()).await
+        self.engine.examine().await
     }
 
     /// Whether locks can be granted now: takes a lock of its own, and releases it. For the readiness probe of a service.
@@ -350,7 +350,7 @@ impl LockManager {
     #[track_caller]
     pub fn ping(&self) -> impl Future<Output = Result<Pong, LockError>> + use<> {
         let (engine, at) = (Arc::clone(&self.engine), Location::caller());
-        async move { engine.run(ping(&engine, at)).await }
+        async move { ping(&engine, at).await }
     }
 
     /// Ends the service of this manager and all its clones. Call it in the last line of `main`.
@@ -381,6 +381,6 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub async fn shutdown(&self, limit: Duration) -> usize {
-        self.engine.run(self.engine.shutdown(limit)).await
+        self.engine.shutdown(limit).await
     }
 }

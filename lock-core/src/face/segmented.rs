@@ -11,12 +11,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::Instant;
 
 pub use self::guard::SegmentGuard;
 use self::seats::{SeatTaken, Seats, Trust};
 use crate::base::error::LockError;
 use crate::base::time::in_millis;
+use crate::base::timers::{OF_CALLER, Timers};
 use crate::face::lock::Lock;
 
 /// Maximum segments. With more of them, a lock is not the right tool.
@@ -216,7 +217,7 @@ impl SegmentedLock {
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
         let (lock, at) = (self.clone(), Location::caller());
-        async move { lock.run(Box::pin(lock.take(None, at))).await }
+        async move { Box::pin(lock.take(None, at)).await }
     }
 
     /// Acquires any segment; waits at most this long while all are busy. Zero makes one try, and does not queue.
@@ -247,7 +248,7 @@ impl SegmentedLock {
         limit: Duration,
     ) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
         let (lock, at) = (self.clone(), Location::caller());
-        async move { lock.run(Box::pin(lock.take(Some(limit), at))).await }
+        async move { Box::pin(lock.take(Some(limit), at)).await }
     }
 
     /// Acquires a free segment; never waits for another holder. `Ok(None)` if all are busy.
@@ -284,12 +285,13 @@ impl SegmentedLock {
         }
     }
 
-    /// Runs a future with the timers of the manager, if the manager has a thread of its own.
-    async fn run<F: Future>(&self, future: F) -> F::Output {
-        match self.locks.as_ref().ok().and_then(|locks| locks.first()) {
-            Some(lock) => lock.handle.engine.run(future).await,
-            None => future.await,
-        }
+    fn first(&self) -> Option<&Lock> {
+        self.locks.as_ref().ok().and_then(|locks| locks.first())
+    }
+
+    fn timers(&self) -> &Timers {
+        self.first()
+            .map_or(&OF_CALLER, |lock| &lock.handle.engine.shared.timers)
     }
 
     async fn take(
@@ -301,20 +303,20 @@ impl SegmentedLock {
             let found = self.look(TRY, &mut Looked::default(), at).await?;
             return found.ok_or_else(|| self.busy());
         }
-        let started = Instant::now();
+        let timers = self.timers();
+        let started = timers.now();
         // A limit that the clock cannot represent is no limit.
         let deadline = limit.and_then(|limit| started.checked_add(limit));
         let mut looked = Looked::default();
         let look = self.look(self.trust(Duration::ZERO), &mut looked, at);
         let found = match deadline {
             None => look.await,
-            Some(deadline) => match timeout_at(deadline, look).await {
+            Some(deadline) => match timers.timeout_at(deadline, look).await {
                 Ok(found) => found,
                 Err(_) if looked.answered => return Err(self.timed_out(started)),
                 Err(_) => {
-                    let why = format!("no reply within {:?}", in_millis(started.elapsed()));
-                    let first = self.locks.as_ref().ok().and_then(|locks| locks.first());
-                    let server = first.and_then(Lock::server);
+                    let why = format!("no reply within {:?}", in_millis(timers.elapsed(started)));
+                    let server = self.first().and_then(Lock::server);
                     return Err(LockError::unavailable(why, server.as_ref()));
                 }
             },
@@ -334,7 +336,7 @@ impl SegmentedLock {
                 Err(error) if error.is_contention() => return Err(self.timed_out(started)),
                 // The segments answered, but the queue did not answer within the limit.
                 Err(LockError::Unavailable { .. })
-                    if looked.answered && deadline.is_some_and(|end| Instant::now() >= end) =>
+                    if looked.answered && deadline.is_some_and(|end| timers.now() >= end) =>
                 {
                     return Err(self.timed_out(started));
                 }
@@ -353,7 +355,7 @@ impl SegmentedLock {
         let locks = self.locks.as_ref().map_err(Clone::clone)?;
         let segment = &locks[place.segment()];
         let mut queued = pin!(async {
-            let left = deadline.map(|end| end.saturating_duration_since(Instant::now()));
+            let left = deadline.map(|end| end.saturating_duration_since(self.timers().now()));
             segment.acquire_at(left, at).await
         });
         let most = self.max_interval();
@@ -366,7 +368,7 @@ impl SegmentedLock {
                 guard = &mut queued => return Ok(Some(SegmentGuard::new(guard?, place))),
                 () = self.seats.exhausted(place.segment()) => return Ok(None),
                 () = self.seats.freed() => {}
-                () = sleep(interval) => interval = most.min(interval * 2),
+                () = self.timers().sleep(interval) => interval = most.min(interval * 2),
             }
             place.runs();
             let mut looked = Looked::default();
@@ -437,7 +439,7 @@ impl SegmentedLock {
     fn timed_out(&self, started: Instant) -> LockError {
         LockError::TimedOut {
             key: self.name.to_string(),
-            waited: started.elapsed(),
+            waited: self.timers().elapsed(started),
             holder: None,
         }
     }

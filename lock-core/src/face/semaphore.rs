@@ -277,7 +277,7 @@ impl Semaphore {
     pub async fn resize(&self, max: u32) -> Result<(), LockError> {
         let (engine, from) = (&self.handle.engine, self.handle.share.max);
         let key = self.handle.key()?;
-        engine.run(engine.resize(key, from, max)).await
+        engine.resize(key, from, max).await
     }
 
     /// The state of the semaphore on the server at this moment: [`holders`](LockInfo::holders) with their permits, and the waiters.

@@ -86,14 +86,7 @@ impl LockView {
     ///
     /// Cancel-safe: it only watches.
     pub async fn lost(&self) -> LossReason {
-        if self.engine.has_own_thread() {
-            return Box::pin(self.engine.run(self.until_lost())).await;
-        }
-        self.until_lost().await
-    }
-
-    async fn until_lost(&self) -> LossReason {
-        let hold = &self.hold;
+        let (hold, shared) = (&self.hold, &self.engine.shared);
         let Some(lease) = hold.lease() else {
             // A view belongs to a hold that has begun.
             return std::future::pending().await;
@@ -101,14 +94,15 @@ impl LockView {
         loop {
             let mut changed = pin!(lease.changed());
             changed.as_mut().enable();
-            let now = self.engine.shared.clock.now();
+            let now = shared.clock.now();
             match hold.status(now) {
                 Status::Lost(reason) => return reason,
                 Status::Held => {
-                    let _ = tokio::time::timeout(now.until(hold.end()), changed).await;
+                    let left = now.until(hold.end());
+                    let _ = shared.timers.timeout(left, changed).await;
                     if hold.watcher_runs() {
                         lease.confirm_at(now);
-                        self.engine.shared.lease_due_at(now);
+                        shared.lease_due_at(now);
                     }
                 }
                 Status::Pending | Status::Released => std::future::pending().await,

@@ -15,6 +15,7 @@ use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::sync::lock;
 use crate::base::time::manual::ManualClock;
+use crate::base::timers::OF_CALLER;
 use crate::face::guard::LockGuard;
 use crate::store::{Events, Grant};
 
@@ -27,7 +28,7 @@ fn waits(shared: &Arc<Shared>, limit: Limit) -> Waiting<'_> {
     let request = super::LockRequest::plain(key, terms);
     Box::pin(async move {
         let mut answered = false;
-        let patience = Patience::new(limit);
+        let patience = Patience::new(&OF_CALLER, limit);
         let acquired = in_servers_queue(shared, request, patience, &mut answered).await?;
         Ok(acquired.expect("nothing comes before it").0)
     })

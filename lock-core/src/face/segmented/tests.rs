@@ -3,6 +3,7 @@
 use std::pin::pin;
 
 use futures_util::FutureExt;
+use tokio::time::sleep;
 
 use super::*;
 use crate::face::manager::LockManager;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use super::ballot::{Ballot, Vote, yes};
 use super::causes::{not_ours, silent};
@@ -22,6 +22,7 @@ const SPLITS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
+<<<<<<< HEAD
     pub(in crate::store) async fn acquire(
         &self,
         attempt: Attempt<'_>,
@@ -35,6 +36,11 @@ impl QuorumStore {
     /// Repeats the rounds until one of them decides.
     async fn decided(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         let began = Instant::now();
+=======
+    pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
+        let timers = self.members.timers();
+        let began = timers.now();
+>>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
         let mut splits = 0;
         let mut skip = self.left_out();
         loop {
@@ -49,7 +55,7 @@ impl QuorumStore {
                 // node that refuses.
                 Err(StoreError::Ambiguous(_)) => {
                     let hope = !has_no_majority(&self.members);
-                    let hope = hope && began.elapsed() < self.members.limit / 2;
+                    let hope = hope && timers.elapsed(began) < self.members.limit / 2;
                     hope.then(|| self.jitter(1).max(Duration::from_millis(1)))
                 }
                 // Now the silent nodes are needed: they may answer again.
@@ -59,7 +65,7 @@ impl QuorumStore {
                 _ => None,
             };
             if let Some(pause) = pause {
-                sleep(pause).await;
+                timers.sleep(pause).await;
                 skip = self.left_out();
                 continue;
             }
@@ -142,17 +148,18 @@ impl QuorumStore {
         tally: &mut Tally,
         mode: Mode,
     ) -> Result<Verdict, StoreError> {
-        let soon = Instant::now() + self.usual() * 2;
+        let timers = self.members.timers();
+        let soon = timers.now() + self.usual() * 2;
         loop {
             let verdict = tally.verdict();
             // A waiter needs a place in every queue, and time matters less, so all nodes that answer soon are counted.
             let lingers = mode == Mode::Wait && matches!(verdict, Some(Ok(Verdict::Busy { .. })));
-            let is_final = !lingers || round.is_over() || Instant::now() >= soon;
+            let is_final = !lingers || round.is_over() || timers.now() >= soon;
             if let Some(verdict) = verdict.filter(|_| is_final) {
                 return verdict;
             }
             // The other nodes may be far away. A minority of votes that waits for them keeps all others from a majority.
-            if tally.has_heard_a_majority() && Instant::now() >= soon {
+            if tally.has_heard_a_majority() && timers.now() >= soon {
                 return Ok(Verdict::Split);
             }
             let end = tally.has_heard_a_majority().then_some(soon);

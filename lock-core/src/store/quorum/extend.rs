@@ -42,7 +42,7 @@ impl QuorumStore {
         let ttls = renewals.iter().map(|renewal| renewal.ttl);
         let third = ttls.filter(|ttl| !ttl.is_zero()).map(|ttl| ttl / 3).min();
         let limit = third.unwrap_or(members.limit).min(members.limit);
-        let end = Instant::now() + limit;
+        let end = self.members.timers().now() + limit;
         let renewing = members
             .tokens
             .renew(renewals.iter().map(|renewal| renewal.token));

@@ -15,8 +15,8 @@ use super::vetting::{Run, Statement, Vetted, counter_of, note};
 use crate::base::error::Cause;
 use crate::base::error::LockError;
 use crate::base::finding::Finding;
-use crate::base::rt::Handle;
 use crate::base::time::Moment;
+use crate::base::timers::Home;
 use crate::base::token::ClientId;
 use crate::store::redis::{
     Arg, Endpoint, RedisConfig, Script, classify, scanned, script, unless_lost,
@@ -49,8 +49,8 @@ impl Master {
         self.endpoint.address()
     }
 
-    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        self.endpoint.attach(client, sink, runtime);
+    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
+        self.endpoint.attach(client, sink, home);
     }
 
     pub(super) fn pushes(&self) -> bool {

@@ -17,7 +17,8 @@ use super::rtt::RttEstimator;
 use super::settings::QuorumConfig;
 use super::tokens::Tokens;
 use crate::base::observe::Event;
-use crate::base::rt::{self, Handle};
+use crate::base::rt;
+use crate::base::timers::{Home, OF_CALLER, Timers};
 use crate::store::{EventSink, Events, StoreError};
 
 /// A node of the quorum.
@@ -49,7 +50,7 @@ pub(super) struct Members {
     pub(super) noted: Notify,
     /// How far the clock of a node may jump: the nodes keep votes that much longer than their ttl.
     pub(super) clock_skew: Duration,
-    pub(super) runtime: OnceCell<Handle>,
+    pub(super) home: OnceCell<Home>,
     pub(super) engine: OnceCell<EventSink>,
     pub(super) tokens: Arc<Tokens>,
     pub(super) under_way: Arc<UnderWay>,
@@ -87,7 +88,7 @@ impl Members {
             minted: AtomicU64::new(0),
             noted: Notify::new(),
             clock_skew: config.clock_skew,
-            runtime: OnceCell::new(),
+            home: OnceCell::new(),
             engine: OnceCell::new(),
             tokens: Arc::default(),
             under_way: Arc::default(),
@@ -99,10 +100,14 @@ impl Members {
         self.engine.get()?.upgrade()
     }
 
+    pub(super) fn timers(&self) -> &Timers {
+        self.home.get().map_or(&OF_CALLER, |home| &home.timers)
+    }
+
     /// Runs a task on the engine's runtime.
     pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        match self.runtime.get() {
-            Some(runtime) => drop(runtime.spawn(task)),
+        match self.home.get() {
+            Some(home) => drop(home.runtime.spawn(task)),
             None => drop(rt::spawn(task)),
         }
     }

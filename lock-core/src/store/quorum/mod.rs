@@ -38,7 +38,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use tokio::time::{Instant, timeout_at};
 
 use self::causes::Failure;
 use self::hints::Hints;
@@ -50,9 +49,16 @@ pub(crate) use self::urls::node_urls;
 use super::redis::RedisConfig;
 use super::{Answer, Attempt, EventSink, Passed, Released, StoreError};
 use crate::base::error::LockError;
+<<<<<<< HEAD
 use crate::base::key::LockKey;
 use crate::base::rt::Handle;
+=======
+use crate::base::finding::Finding;
+use crate::base::key::{LockKey, Prefix};
+use crate::base::kind::Kind;
+>>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
 use crate::base::time::{Clock, SystemClock};
+use crate::base::timers::Home;
 use crate::base::token::{ClientId, Token};
 
 /// A lock store over several masters.
@@ -90,13 +96,13 @@ impl QuorumStore {
         Ok(Self { members, hints })
     }
 
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
         for node in &self.members.all {
             let hints: Weak<Hints> = Arc::downgrade(&self.hints);
-            node.master.attach(client, hints, runtime.clone());
+            node.master.attach(client, hints, home.clone());
         }
         let _ = self.members.engine.set(sink);
-        let _ = self.members.runtime.set(runtime);
+        let _ = self.members.home.set(home);
     }
 
     /// Whether a majority pushes its messages.
@@ -139,7 +145,7 @@ impl QuorumStore {
     /// Waits for the vettings of all nodes, but not much longer than for a majority. Returns why the others do not vote.
     async fn failures(&self) -> Result<Vec<Failure>, StoreError> {
         let members = &self.members;
-        let began = Instant::now();
+        let began = members.timers().now();
         let mut admissions: FuturesUnordered<_> = members
             .all
             .iter()
@@ -148,10 +154,11 @@ impl QuorumStore {
         let limit = members.vetting_limit();
         let (mut end, mut admitted) = (began + limit, Nodes::default());
         let mut failures = Vec::new();
-        while let Ok(Some((node, outcome))) = timeout_at(end, admissions.next()).await {
+        let timers = members.timers();
+        while let Ok(Some((node, outcome))) = timers.timeout_at(end, admissions.next()).await {
             match outcome {
                 Ok(()) => {
-                    node.rtt.answered(began.elapsed());
+                    node.rtt.answered(timers.elapsed(began));
                     admitted = admitted.with(node.index);
                 }
                 // Two addresses of one server would fail together: an error, even with a majority.
@@ -160,8 +167,8 @@ impl QuorumStore {
             }
             if admitted.len() == members.majority {
                 // The other nodes get the same time again. Later ones join while the store is in use.
-                let again = began.elapsed().max(Duration::from_millis(50));
-                end = end.min(Instant::now() + again);
+                let again = timers.elapsed(began).max(Duration::from_millis(50));
+                end = end.min(timers.now() + again);
             }
         }
         let heard_of = |node| failures.iter().any(|failure| failure.node == node);

@@ -10,13 +10,14 @@ use std::time::Duration;
 use futures_util::future::FutureExt;
 use redis::Value;
 use tokio::task::unconstrained;
-use tokio::time::{Instant, Sleep, sleep_until, timeout_at};
+use tokio::time::Instant;
 
 use super::ballot::{Ballot, is_unknown};
 use super::causes::{in_doubt, late, reconnected, unknown};
 use super::members::{Member, Members};
 use super::nodes::{MAXIMUM_NODES, Nodes};
 use super::sent_on::NONE;
+use crate::base::timers::Sleep;
 use crate::base::token::Token;
 use crate::store::StoreError;
 
@@ -76,7 +77,7 @@ pub(super) fn ask(
     skip: Nodes,
     most: Duration,
 ) -> Round<impl Future<Output = Answered> + Send + 'static> {
-    let sent = Instant::now();
+    let sent = members.timers().now();
     let question = Arc::new(Question {
         members: Arc::clone(members),
         ballot,
@@ -190,14 +191,15 @@ impl Question {
         if token.is_some_and(|token| !members.tokens.is_sent(token, index, before)) {
             return Err(in_doubt());
         }
-        let asked = Instant::now();
+        let asked = members.timers().now();
         let value = node.send_while(&self.ballot, Some(&counter), self.sent, || true);
         let value = value.await?;
         if node.master.generation() != Some(before) {
             return Err(reconnected());
         }
         // The node read its clock about halfway.
-        let middle = (asked + asked.elapsed() / 2).saturating_duration_since(self.sent);
+        let middle = asked + members.timers().elapsed(asked) / 2;
+        let middle = middle.saturating_duration_since(self.sent);
         self.took[index].store(middle.as_millis() as i64, Ordering::Relaxed);
         if is_unknown(&value) {
             node.is_unknown();
@@ -309,14 +311,15 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
 
     /// The next answer that comes before `until`.
     async fn answer_until(&mut self, until: Instant) -> Option<Answered> {
+        let timers = self.question.members.timers();
         let Self { pending, timer, .. } = self;
         poll_fn(|cx| {
             if let Poll::Ready(answered) = pending.poll_next(cx) {
                 return Poll::Ready(Some(answered));
             }
-            let timer = timer.get_or_insert_with(|| Box::pin(sleep_until(until)));
+            let timer = timer.get_or_insert_with(|| Box::pin(timers.sleep_until(until)));
             if timer.deadline() != until {
-                timer.as_mut().reset(until);
+                timer.set(timers.sleep_until(until));
             }
             timer.as_mut().poll(cx).map(|()| None)
         })
@@ -333,7 +336,9 @@ impl<F: Future<Output = Answered> + Send + 'static> Round<F> {
         if self.pending.is_empty() {
             return None;
         }
-        let (index, answer) = timeout_at(end, self.pending.next()).await.ok()?;
+        let timers = self.question.members.timers();
+        let answered = timers.timeout_at(end, self.pending.next()).await;
+        let (index, answer) = answered.ok()?;
         self.close(index);
         Some((index, answer))
     }

@@ -1,7 +1,6 @@
 //! The nodes of a quorum, as an operator sees them: who votes, who waits, and how far their clocks are apart.
 
 use futures_util::future::join_all;
-use tokio::time::timeout;
 
 use super::QuorumStore;
 use super::causes::late;
@@ -30,9 +29,9 @@ impl QuorumStore {
     }
 
     async fn status_of(&self, node: &Member) -> QuorumNode {
-        let limit = self.members.limit;
+        let (limit, timers) = (self.members.limit, self.members.timers());
         // A few round trips, each of which has the whole time.
-        let asked = timeout(limit * 3, self.asked(node)).await;
+        let asked = timers.timeout(limit * 3, self.asked(node)).await;
         let (vote, clock) = match asked.unwrap_or_else(|_| Err(late(limit))) {
             Ok((vote, clock)) => (Ok(vote), Some(clock)),
             Err(error) => (Err(node.failed(error).why()), None),
@@ -57,7 +56,8 @@ impl QuorumStore {
     pub(in crate::store) async fn examined(&self) -> Vec<Finding> {
         let nodes = self.members.all.iter().map(async |node| {
             let limit = self.members.limit;
-            let examined = timeout(limit * 3, node.master.examine()).await;
+            let timers = self.members.timers();
+            let examined = timers.timeout(limit * 3, node.master.examine()).await;
             let mut found =
                 examined.unwrap_or_else(|_| vec![unreachable(&node.address, late(limit))]);
             found.extend(of_vote(&self.status_of(node).await));

@@ -159,9 +159,9 @@ impl Batcher {
         };
         // On the runtime of the link, a turn answers within the limit, or within twice the limit if the request waits for a
         // later call. A caller on another runtime needs its own time limit: the runtime of the link may not be driven.
-        let answer = if link.is_at_home() {
+        let answer = if link.is_driven() {
             in_turn(&mut waiting.answer).await
-        } else if let Ok(answer) = timeout(limit * 2, &mut waiting.answer).await {
+        } else if let Ok(answer) = link.timers().timeout(limit * 2, &mut waiting.answer).await {
             answer
         } else {
             link.went_silent(limit);

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::{Cmd, RedisError, RedisResult, Value};
-use tokio::time::timeout;
 
 use super::batch::Batcher;
 use super::error::{classify, is_made_up, no_reply, outside_a_cluster};
@@ -16,8 +15,8 @@ use super::source::Source;
 use super::target::Target;
 use super::wire::{Arg, Name};
 use crate::base::error::LockError;
-use crate::base::rt::Handle;
 use crate::base::time::Moment;
+use crate::base::timers::Home;
 use crate::base::token::ClientId;
 use crate::store::{EventSink, StoreError};
 
@@ -113,8 +112,8 @@ impl Endpoint {
         self.link.address()
     }
 
-    pub(in crate::store) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
-        self.link.attach(client, sink, runtime);
+    pub(in crate::store) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
+        self.link.attach(client, sink, home);
     }
 
     /// Whether the server sends messages.
@@ -160,7 +159,8 @@ impl Endpoint {
 
     /// Makes the connection if there is none.
     pub(in crate::store) async fn ready(&self) -> Result<(), StoreError> {
-        match timeout(self.limit, self.link.connection()).await {
+        let timers = self.link.timers();
+        match timers.timeout(self.limit, self.link.connection()).await {
             Ok(connected) => connected.map(drop).map_err(|error| self.classify(error)),
             Err(_) => Err(StoreError::NotNow(no_reply(self.limit)).at(&self.address())),
         }
@@ -178,13 +178,14 @@ impl Endpoint {
             script, keys, args, ..
         } = call;
         let request = |command: Cmd| self.link.request_after(command, asks);
-        let mut answer = timeout(left, request(script.by_hash(keys, args))).await;
+        let (timers, by_hash) = (self.link.timers(), request(script.by_hash(keys, args)));
+        let mut answer = timers.timeout(left, by_hash).await;
         if let Ok(Err(error)) = &answer
             && is_lost(error)
         {
             // With a limit of its own: a renewal far away has no time left. Boxed because it is rare.
             let by_text = Box::pin(request(script.by_text(keys, args)));
-            answer = timeout(left, by_text).await;
+            answer = timers.timeout(left, by_text).await;
         }
         if let Ok(answer) = answer {
             return answer.map_err(CallFailure::Error);
@@ -210,10 +211,17 @@ impl Endpoint {
 
     /// Sends one command.
     pub(in crate::store) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
+        let timers = self.link.timers();
         let answer: Result<RedisResult<Value>, _> =
+<<<<<<< HEAD
             timeout(self.limit, self.link.request(command)).await;
         let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)));
         let answer = answer.and_then(|answer| answer.map_err(classify));
         answer.map_err(|error| error.at(&self.address()))
+=======
+            timers.timeout(self.limit, self.link.request(command)).await;
+        let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
+        answer.map_err(classify)
+>>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
     }
 }

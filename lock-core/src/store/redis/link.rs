@@ -27,6 +27,7 @@ use crate::base::observe::Event;
 use crate::base::rt::{self, Handle};
 use crate::base::sync::lock;
 use crate::base::time::Moment;
+use crate::base::timers::{Home, OF_CALLER, Timers};
 use crate::base::token::ClientId;
 use crate::store::{EventSink, Events, every};
 
@@ -90,7 +91,7 @@ pub(super) struct Attached {
     /// The name of the client.
     pub(super) name: String,
     sink: EventSink,
-    runtime: Handle,
+    home: Home,
 }
 
 impl Link {
@@ -124,15 +125,15 @@ impl Link {
         self.source.address()
     }
 
-    pub(super) fn attach(self: &Arc<Self>, client: &ClientId, sink: EventSink, runtime: Handle) {
+    pub(super) fn attach(self: &Arc<Self>, client: &ClientId, sink: EventSink, home: Home) {
         if let Some(of_slots) = &self.of_slots {
-            of_slots.attach(client, EventSink::clone(&sink), runtime.clone());
+            of_slots.attach(client, EventSink::clone(&sink), home.clone());
         }
         let attached = Attached {
             channel: wire::channel(self.source.namespace(), client),
             name: client.name().to_owned(),
             sink,
-            runtime,
+            home,
         };
         let _ = self.attached.set(attached);
         if let Some(sentinels) = &self.source.sentinels {
@@ -334,15 +335,23 @@ impl Link {
         F: Future<Output: Send> + Send + 'static,
     {
         match self.attached.get() {
-            Some(attached) => attached.runtime.spawn(task),
+            Some(attached) => attached.home.runtime.spawn(task),
             None => rt::spawn(task),
         }
     }
 
-    /// Whether the caller is on the engine's runtime.
-    pub(super) fn is_at_home(&self) -> bool {
-        let home = self.attached.get().map(|attached| attached.runtime.id());
-        home.is_none() || Handle::try_current().ok().map(|here| here.id()) == home
+    pub(super) fn timers(&self) -> &Timers {
+        let attached = self.attached.get();
+        attached.map_or(&OF_CALLER, |attached| &attached.home.timers)
+    }
+
+    /// Whether the engine's runtime runs while this caller does: it is the caller's, or has a thread of its own.
+    pub(super) fn is_driven(&self) -> bool {
+        let Some(Attached { home, .. }) = self.attached.get() else {
+            return true;
+        };
+        let is_home = |here: Handle| here.id() == home.runtime.id();
+        home.timers.are_own() || Handle::try_current().is_ok_and(is_home)
     }
 
     /// The connection in use and its generation.

@@ -39,7 +39,6 @@ mod wire;
 use std::sync::Arc;
 
 use futures_util::future::{BoxFuture, join_all};
-use tokio::time::timeout;
 
 pub(super) use self::endpoint::Endpoint;
 pub(super) use self::error::{classify, garbled};
@@ -145,7 +144,7 @@ impl RedisStore {
             }
             Servers::User(connection) => {
                 let request = connection.request(page(cursor.on_node));
-                let answer = timeout(self.limit, request).await;
+                let answer = connection.timers().timeout(self.limit, request).await;
                 let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
                 list::read(answer.map_err(over_users)?, cursor)?
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 use redis::Value;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::cluster::{self, Cluster, Node};
 use super::endpoint::{Call, CallFailure, Endpoint, Purpose};
@@ -21,8 +21,8 @@ use super::wire::{self, Arg, Name};
 use crate::base::config::Config;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::base::rt::Handle;
 use crate::base::slot::slot_of;
+use crate::base::timers::Home;
 use crate::base::token::ClientId;
 use crate::store::{EventSink, Renewal, StoreError};
 
@@ -87,11 +87,11 @@ impl RedisStore {
         }
     }
 
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
         match &self.servers {
-            Servers::One(endpoint) => endpoint.link.attach(client, sink, runtime),
-            Servers::Cluster(cluster) => cluster.attach(client, sink, runtime),
-            Servers::User(_) => {}
+            Servers::One(endpoint) => endpoint.link.attach(client, sink, home),
+            Servers::Cluster(cluster) => cluster.attach(client, sink, home),
+            Servers::User(connection) => connection.attach(home.timers),
         }
         let _ = self.channel.set(wire::channel(&self.namespace, client));
     }
@@ -228,7 +228,7 @@ impl RedisStore {
             Servers::User(connection) => {
                 let request = |command| connection.request(command);
                 let answer = call.script.run(call.keys, call.args, request);
-                match timeout(limit, answer).await {
+                match connection.timers().timeout(limit, answer).await {
                     Ok(answer) => answer.map_err(over_users),
                     Err(_) => Err(StoreError::Ambiguous(no_reply(limit))),
                 }

@@ -52,12 +52,12 @@ impl Link {
             self.spawn(Arc::clone(self).tend_channels());
         }
         self.subscriptions.changed.notify_one();
-        let limit = self.connect_limit;
+        let (limit, timers) = (self.connect_limit, self.timers().clone());
         async move {
             let Some(answer) = listening.answer else {
                 return Ok(true);
             };
-            match timeout(limit, answer).await {
+            match timers.timeout(limit, answer).await {
                 Ok(Ok(outcome)) => outcome,
                 // No answer came, or there is no worker because its runtime has ended.
                 _ => Err(StoreError::NotNow(no_reply(limit))),

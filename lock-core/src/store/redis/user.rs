@@ -4,12 +4,18 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use once_cell::sync::OnceCell;
 use redis::aio::ConnectionLike;
 use redis::{Cmd, RedisResult, Value};
 
+use crate::base::timers::{OF_CALLER, Timers};
+
 /// Any asynchronous connection of the `redis` crate, with its type erased.
 #[derive(Clone)]
-pub(crate) struct UserConnection(Arc<dyn AnyConnection>);
+pub(crate) struct UserConnection {
+    connection: Arc<dyn AnyConnection>,
+    timers: OnceCell<Timers>,
+}
 
 impl fmt::Debug for UserConnection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -22,11 +28,23 @@ impl UserConnection {
     where
         C: ConnectionLike + Clone + Send + Sync + 'static,
     {
-        Self(Arc::new(connection))
+        Self {
+            connection: Arc::new(connection),
+            timers: OnceCell::new(),
+        }
     }
 
-    pub(super) fn request(&self, command: Cmd) -> BoxFuture<'static, RedisResult<Value>> {
-        self.0.request(command)
+    pub(super) fn attach(&self, timers: Timers) {
+        let _ = self.timers.set(timers);
+    }
+
+    pub(super) fn timers(&self) -> &Timers {
+        self.timers.get().unwrap_or(&OF_CALLER)
+    }
+
+    pub(super) async fn request(&self, command: Cmd) -> RedisResult<Value> {
+        // The connection may have time limits of its own.
+        self.timers().lend(self.connection.request(command)).await
     }
 }
 

@@ -20,7 +20,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 use once_cell::sync::OnceCell;
 use redis::{RedisError, Value};
-use tokio::time::{Instant, sleep, sleep_until, timeout_at};
+use tokio::time::Instant;
 
 use self::node::LATE;
 pub(super) use self::node::Node;
@@ -38,9 +38,9 @@ use crate::base::error::Cause;
 use crate::base::error::LockError;
 use crate::base::finding::Finding;
 use crate::base::key::LockKey;
-use crate::base::rt::Handle;
 use crate::base::slot::slot_of;
 use crate::base::sync::lock;
+use crate::base::timers::{Home, OF_CALLER, Timers};
 use crate::base::token::ClientId;
 use crate::store::{EventSink, StoreError};
 
@@ -61,7 +61,7 @@ pub(super) struct Cluster {
 struct AttachedEngine {
     client: ClientId,
     sink: EventSink,
-    runtime: Handle,
+    home: Home,
 }
 
 /// Where a request goes.
@@ -98,11 +98,11 @@ impl Cluster {
         })
     }
 
-    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+    pub(super) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
         let attached = AttachedEngine {
             client: client.clone(),
             sink,
-            runtime,
+            home,
         };
         let _ = self.attached.set(attached);
     }
@@ -171,6 +171,11 @@ impl Cluster {
         lock(&self.table).owner(slot_of(lock_name)).cloned()
     }
 
+    fn timers(&self) -> &Timers {
+        let attached = self.attached.get();
+        attached.map_or(&OF_CALLER, |attached| &attached.home.timers)
+    }
+
     fn is_served_by(&self, slot: usize, address: &Address) -> bool {
         lock(&self.table).is_served_by(slot, address)
     }
@@ -190,7 +195,8 @@ impl Cluster {
     /// Runs a script at the master of its first key.
     pub(super) async fn run(&self, call: Call<'_>) -> Result<Value, StoreError> {
         self.is_used();
-        let (slot, end) = (slot_of(call.lock()), Instant::now() + call.limit);
+        let (slot, timers) = (slot_of(call.lock()), self.timers());
+        let end = timers.now() + call.limit;
         let (mut redirections, mut asked) = (Redirections::default(), None);
         let mut tries = self.admitted(slot, end).await?;
         loop {
@@ -212,7 +218,7 @@ impl Cluster {
                 Err(failure) => failure,
             };
             if failure.was_not_sent() {
-                let successor = timeout_at(end, self.successor(slot, node)).await;
+                let successor = timers.timeout_at(end, self.successor(slot, node)).await;
                 if matches!(successor, Ok(Some(_))) {
                     continue;
                 }
@@ -240,11 +246,11 @@ impl Cluster {
                 NextStep::Again { after } => after,
             };
             let pause = Duration::from_millis(fastrand::u64(pause));
-            if Instant::now() + pause >= end {
+            if timers.now() + pause >= end {
                 return Err(failed(node, failure, call.limit));
             }
             if !pause.is_zero() {
-                sleep(pause).await;
+                timers.sleep(pause).await;
             }
         }
     }
@@ -252,10 +258,10 @@ impl Cluster {
     /// Waits until a request for this slot may be sent. True if nodes disagree about it: the answer settles that.
     async fn admitted(&self, slot: usize, end: Instant) -> Result<bool, StoreError> {
         loop {
-            let admitted = lock(&self.table).admits(slot, Instant::now());
+            let admitted = lock(&self.table).admits(slot, self.timers().now());
             match admitted {
                 Ok(tries) => return Ok(tries),
-                Err(at) if at < end => sleep_until(at).await,
+                Err(at) if at < end => self.timers().sleep_until(at).await,
                 Err(_) => return Err(half_moved()),
             }
         }
@@ -272,7 +278,7 @@ impl Cluster {
         call: Call<'_>,
         end: Instant,
     ) -> Result<Value, CallFailure> {
-        let sent = Instant::now();
+        let sent = self.timers().now();
         let left = end.saturating_duration_since(sent);
         let run = node.endpoint.run(call, left, *asks);
         let answer = if *is_behind {
@@ -281,7 +287,7 @@ impl Cluster {
             run.await?
         };
         let is_vital = call.purpose == Purpose::Grant && !*asks;
-        if !is_vital || !node.may_be_replaced(sent.elapsed(), || self.late()) {
+        if !is_vital || !node.may_be_replaced(self.timers().elapsed(sent), || self.late()) {
             return Ok(answer);
         }
         let slot = slot_of(call.lock());
@@ -352,7 +358,7 @@ impl Cluster {
     /// is.
     fn has_moved(&self, slot: usize, to: &Address) -> Result<bool, StoreError> {
         let node = self.node(to, slot)?;
-        let news = lock(&self.table).moves(slot, &node, Instant::now());
+        let news = lock(&self.table).moves(slot, &node, self.timers().now());
         match news {
             Some(true) => {
                 self.have_moved(&|key| slot_of(key.lock()) == slot);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::slots::Address;
-use crate::base::rt::Handle;
+use crate::base::timers::Home;
 use crate::base::token::ClientId;
 use crate::store::redis::endpoint::Endpoint;
 use crate::store::redis::source::Source;
@@ -79,8 +79,8 @@ impl Node {
         }
     }
 
-    pub(super) fn attach(&self, client: &ClientId, runtime: Handle) {
+    pub(super) fn attach(&self, client: &ClientId, home: Home) {
         let sink = Arc::downgrade(&self.events);
-        self.endpoint.link.attach(client, sink, runtime);
+        self.endpoint.link.attach(client, sink, home);
     }
 }

@@ -36,7 +36,7 @@ impl Cluster {
             Arc::new(events),
         ));
         if let Some(attached) = self.attached.get() {
-            node.attach(&attached.client, attached.runtime.clone());
+            node.attach(&attached.client, attached.home.clone());
         }
         table.nodes.insert(address.clone(), Arc::clone(&node));
         Ok(node)

@@ -13,7 +13,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 
 use super::Cluster;
 use super::node::Node;
@@ -104,7 +104,8 @@ impl Cluster {
         };
         let limit = self.limit * 2;
         let late = |_| StoreError::NotNow(no_reply(limit));
-        timeout(limit, over).await.map_err(late)?
+        let over = self.timers().timeout(limit, over);
+        over.await.map_err(late)?
     }
 
     fn want(&self, what: impl FnOnce(&mut RefreshState)) {
@@ -122,7 +123,7 @@ impl Cluster {
             refresh: Arc::clone(&self.refresh),
         };
         match self.attached.get() {
-            Some(attached) => drop(attached.runtime.spawn(task.run())),
+            Some(attached) => drop(attached.home.runtime.spawn(task.run())),
             None => drop(rt::spawn(task.run())),
         }
     }

@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use once_cell::sync::Lazy;
 use redis::Cmd;
-use tokio::time::timeout;
 
 use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
@@ -140,11 +139,12 @@ pub(crate) async fn release(
     token: &Token,
     _owner: Option<&str>,
 ) -> Parsed<Released> {
-    if let Servers::One(Endpoint { batcher, .. }) = &store.servers
+    if let Servers::One(Endpoint { link, batcher, .. }) = &store.servers
         && batcher.is_unsettled(token)
     {
         // A clean-up goes behind the request that it cleans up after. Boxed because it is rare.
-        let _ = timeout(store.limit, Box::pin(batcher.settled(token))).await;
+        let settled = Box::pin(batcher.settled(token));
+        let _ = link.timers().timeout(store.limit, settled).await;
     }
     if let Some(call) = batched(store, Want::Release, key, token, Duration::ZERO)
         && call.await? > 0
