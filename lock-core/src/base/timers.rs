@@ -159,3 +159,29 @@ impl<F: Future> Future for Timeout<F> {
         elapsed.map(|()| Err(Elapsed))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use futures_util::future::poll_fn;
+    use tokio::task::coop::poll_proceed;
+
+    use super::*;
+
+    #[test]
+    fn a_timer_is_little_larger_than_that_of_tokio() {
+        let more = size_of::<Sleep>() - size_of::<tokio::time::Sleep>();
+        assert!(more <= size_of::<Handle>(), "{more}");
+    }
+
+    #[tokio::test]
+    async fn a_future_that_uses_up_the_budget_of_its_task_times_out() {
+        let greedy = poll_fn(|cx| -> Poll<()> {
+            while let Poll::Ready(restore) = poll_proceed(cx) {
+                restore.made_progress();
+            }
+            Poll::Pending
+        });
+        let limit = Duration::from_millis(1);
+        assert_eq!(OF_CALLER.timeout(limit, greedy).await, Err(Elapsed));
+    }
+}

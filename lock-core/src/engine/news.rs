@@ -10,12 +10,8 @@ use tokio::sync::Notify;
 use crate::base::key::{Announced, LockKey};
 use crate::base::sync::lock;
 use crate::base::time::Moment;
-<<<<<<< HEAD
-use crate::store::OrRefused;
-=======
 use crate::base::timers::Timers;
-use crate::store::{LatchSnapshot, StoreError};
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
+use crate::store::OrRefused;
 
 /// A read of a latch for all of its waiters here: any waiter that runs drives it.
 pub(super) type LatchRead = Shared<BoxFuture<'static, OrRefused<u32>>>;

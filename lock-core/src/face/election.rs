@@ -340,11 +340,7 @@ impl Election {
     /// Cancel-safe: it changes nothing.
     pub async fn leader(&self) -> Result<Option<Leader>, LockError> {
         let (engine, key) = (&self.handle.engine, self.handle.key()?);
-<<<<<<< HEAD
-        Ok(Leader::of(engine.run(engine.leader(key)).await?).0)
-=======
-        Ok(Leader::of(key, engine.leader(key).await?)?.0)
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
+        Ok(Leader::of(engine.leader(key).await?).0)
     }
 
     /// The leaders, one after the other: first the leader at this call, then each change. `None` stands for a time without a known leader.
@@ -546,8 +542,7 @@ impl LeaderReader {
     /// Reads the leader now.
     async fn read(&mut self, patience: Option<Duration>) -> Result<Option<Leader>, LockError> {
         let reading = self.announcements.leader(patience);
-<<<<<<< HEAD
-        let refused = match engine.run(reading).await? {
+        let refused = match reading.await? {
             Ok(leader) => {
                 self.warned = false;
                 Ok(Leader::of(leader))
@@ -555,9 +550,6 @@ impl LeaderReader {
             Err(refusal) => Err(refusal.into_error(&self.key, Share::ONLY)),
         };
         let (leader, remaining) = match refused {
-=======
-        let (leader, remaining) = match Leader::of(&self.key, reading.await?) {
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
             // After the first read the key may be something else by a mistake that is mended soon.
             Err(error) if patience.is_none() => {
                 if !std::mem::replace(&mut self.warned, true) {

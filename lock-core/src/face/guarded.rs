@@ -133,15 +133,8 @@ impl Guarded<'_> {
         }
         let (body, keys, args) = (&self.script.body, &self.keys, &self.args);
         let running = guarded(&view.engine.shared, acquisition, body, keys, args);
-<<<<<<< HEAD
-        match view.engine.run(running).await? {
-            Some(reply) => reply.read().map_err(|reason| LockError::Script { reason }),
-=======
         match running.await? {
-            Some(value) => T::from_redis_value(value).map_err(|error| LockError::Script {
-                reason: error.to_string(),
-            }),
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
+            Some(reply) => reply.read().map_err(|reason| LockError::Script { reason }),
             None => lost(LossReason::Gone),
         }
     }

@@ -14,12 +14,8 @@ use super::{
 };
 use crate::base::finding::Finding;
 use crate::base::key::{Announced, LockKey, Prefix};
-<<<<<<< HEAD
 use crate::base::kind::Reweigh;
-use crate::base::rt::Handle;
-=======
 use crate::base::timers::Home;
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
 use crate::base::token::{ClientId, Token};
 
 /// The stores of a manager. An enum instead of a trait object: no allocation for each call.
@@ -33,11 +29,11 @@ pub(crate) enum AnyStore {
 /// Its servers.
 impl AnyStore {
     /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, runtime: Handle) {
+    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
         match self {
             Self::Memory(store) => store.attach(client, sink),
-            Self::Redis(store) => store.attach(client, sink, runtime),
-            Self::Quorum(store) => store.attach(client, sink, runtime),
+            Self::Redis(store) => store.attach(client, sink, home),
+            Self::Quorum(store) => store.attach(client, sink, home),
         }
     }
 
@@ -110,21 +106,12 @@ impl AnyStore {
         }
     }
 
-<<<<<<< HEAD
     /// Examines the servers.
     pub(crate) async fn examine(&self) -> Vec<Finding> {
         match self {
             Self::Memory(_) => Vec::new(),
             Self::Redis(store) => store.examine().await,
             Self::Quorum(store) => Box::pin(store.examined()).await,
-=======
-    /// Gives the store the receiver of its events, the client id, and the runtime of its connections.
-    pub(crate) fn attach(&self, client: &ClientId, sink: EventSink, home: Home) {
-        match self {
-            Self::Memory(store) => store.attach(client, sink),
-            Self::Redis(store) => store.attach(client, sink, home),
-            Self::Quorum(store) => store.attach(client, sink, home),
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
         }
     }
 }

@@ -9,6 +9,7 @@ mod line;
 mod observer;
 mod opentelemetry;
 mod own_thread;
+mod plain_thread;
 mod races;
 mod runtimes;
 mod secrecy;

@@ -22,7 +22,6 @@ const SPLITS: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(40);
 
 impl QuorumStore {
-<<<<<<< HEAD
     pub(in crate::store) async fn acquire(
         &self,
         attempt: Attempt<'_>,
@@ -35,12 +34,8 @@ impl QuorumStore {
 
     /// Repeats the rounds until one of them decides.
     async fn decided(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
-        let began = Instant::now();
-=======
-    pub(super) async fn acquire(&self, attempt: Attempt<'_>) -> Result<Answer, StoreError> {
         let timers = self.members.timers();
         let began = timers.now();
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
         let mut splits = 0;
         let mut skip = self.left_out();
         loop {

@@ -49,14 +49,7 @@ pub(crate) use self::urls::node_urls;
 use super::redis::RedisConfig;
 use super::{Answer, Attempt, EventSink, Passed, Released, StoreError};
 use crate::base::error::LockError;
-<<<<<<< HEAD
 use crate::base::key::LockKey;
-use crate::base::rt::Handle;
-=======
-use crate::base::finding::Finding;
-use crate::base::key::{LockKey, Prefix};
-use crate::base::kind::Kind;
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
 use crate::base::time::{Clock, SystemClock};
 use crate::base::timers::Home;
 use crate::base::token::{ClientId, Token};

@@ -213,15 +213,9 @@ impl Endpoint {
     pub(in crate::store) async fn ask(&self, command: Cmd) -> Result<Value, StoreError> {
         let timers = self.link.timers();
         let answer: Result<RedisResult<Value>, _> =
-<<<<<<< HEAD
-            timeout(self.limit, self.link.request(command)).await;
+            timers.timeout(self.limit, self.link.request(command)).await;
         let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)));
         let answer = answer.and_then(|answer| answer.map_err(classify));
         answer.map_err(|error| error.at(&self.address()))
-=======
-            timers.timeout(self.limit, self.link.request(command)).await;
-        let answer = answer.map_err(|_| StoreError::NotNow(no_reply(self.limit)))?;
-        answer.map_err(classify)
->>>>>>> 5e33ba9 (timers: one type for the timers of a manager, entered at each leaf)
     }
 }
