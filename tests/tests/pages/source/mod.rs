@@ -234,7 +234,7 @@ fn imports_of_the_engine_run_down() {
         for line in code.lines() {
             let used = line
                 .strip_prefix("use super::")
-                .or(line.strip_prefix("use crate::source::engine::"));
+                .or(line.strip_prefix("use crate::engine::"));
             let Some(used) = used else { continue };
             let to: String = used
                 .chars()
