@@ -217,11 +217,10 @@ impl Cluster {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
-            if failure.was_not_sent() {
-                let successor = timers.timeout_at(end, self.successor(slot, node)).await;
-                if matches!(successor, Ok(Some(_))) {
-                    continue;
-                }
+            if failure.was_not_sent()
+                && let Ok(Some(_)) = timers.timeout_at(end, self.successor(slot, node)).await
+            {
+                continue;
             }
             let said = match &failure {
                 CallFailure::Error(error) => {
