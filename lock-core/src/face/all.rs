@@ -74,8 +74,13 @@ pub(crate) async fn acquire_all(
 
 /// The first of these guards that loses its lock.
 pub(crate) async fn first_lost(guards: &[LockGuard]) -> &LockGuard {
-    if guards.is_empty() {
-        return pending().await;
+    match guards {
+        [] => return pending().await,
+        [one] => {
+            one.lost().await;
+            return one;
+        }
+        _ => {}
     }
     let losses = guards.iter().map(|guard| {
         Box::pin(async move {
@@ -88,7 +93,10 @@ pub(crate) async fn first_lost(guards: &[LockGuard]) -> &LockGuard {
 
 /// Releases all of them at once, after the work is done or because it cannot begin.
 pub(crate) async fn release_all(guards: &[LockGuard]) {
-    join_all(guards.iter().map(LockGuard::release_quietly)).await;
+    match guards {
+        [one] => one.release_quietly().await,
+        many => drop(join_all(many.iter().map(LockGuard::release_quietly)).await),
+    }
 }
 
 /// One call for several locks.

@@ -47,6 +47,17 @@ pub struct LockGuard {
     traced: Option<Box<Traced>>,
 }
 
+/// A guard of any kind: the locks that it holds.
+pub(crate) trait AnyGuard {
+    fn parts(&self) -> &[LockGuard];
+}
+
+impl AnyGuard for LockGuard {
+    fn parts(&self) -> &[LockGuard] {
+        std::slice::from_ref(self)
+    }
+}
+
 /// The span of a hold, and when it began.
 struct Traced {
     span: Span,

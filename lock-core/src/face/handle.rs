@@ -101,22 +101,6 @@ impl LockHandle {
             .finish_non_exhaustive()
     }
 
-    /// The future owns what it needs, like the future of [`take`](Self::take).
-    pub(crate) fn try_acquire(
-        &self,
-        owner: Option<Owner>,
-        at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
-        let taking = self.take(Limit::Try, owner, at);
-        async {
-            match taking.await {
-                Ok(guard) => Ok(Some(guard)),
-                Err(LockError::Busy { .. } | LockError::Deadlock { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        }
-    }
-
     /// The future owns what it needs: the handle may be gone.
     pub(crate) fn take(
         &self,
@@ -175,19 +159,6 @@ impl LockHandle {
         let mut guards: Vec<_> = guards.collect();
         guards.iter_mut().for_each(LockGuard::trace);
         Ok(guards)
-    }
-
-    pub(crate) async fn with<T>(
-        &self,
-        owner: Option<Owner>,
-        at: &'static Location<'static>,
-        body: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> Result<T, LockError> {
-        let guard = self.take(Limit::Forever, owner, at).await?;
-        let run = guard.run_while_held(body(&guard));
-        let outcome = Scope::run([guard.view()].into_iter(), run).await;
-        guard.release_quietly().await;
-        outcome
     }
 
     pub(crate) async fn inspect(&self) -> Result<LockInfo, LockError> {

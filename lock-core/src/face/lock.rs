@@ -1,17 +1,17 @@
 //! The handle to a lock.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::engine::Engine;
-use crate::engine::Limit;
+use crate::engine::{Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
+use crate::face::options::{named, options};
+use crate::face::verbs::{run_under, tried};
 
 /// A name that one holder at a time can hold, across all processes that use the same server.
 ///
@@ -75,18 +75,9 @@ pub struct Lock {
     pub(crate) handle: LockHandle,
 }
 
-impl fmt::Debug for Lock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.handle.describe("Lock", f)
-    }
-}
+named!(Lock);
 
 impl Lock {
-    /// Host and port of the server, if known.
-    pub(crate) fn server(&self) -> Option<Arc<str>> {
-        self.handle.server()
-    }
-
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
         let checked = LockKey::new(engine.shared.config.prefix(), key);
         Self {
@@ -94,155 +85,121 @@ impl Lock {
         }
     }
 
-    /// The key as it was given, without the prefix.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// assert_eq!(locks.lock("order:42").key(), "order:42");
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.handle.name()
-    }
+    options! {
+        /// The ttl of the lease: how long a crashed holder blocks others. From 10 ms to 24 days; fractions of a millisecond are cut off.
+        /// Default: the manager's [`default_ttl`](crate::LockManagerBuilder::default_ttl).
+        ///
+        /// A live holder may hold the lock for longer: the watchdog renews the lease when a third of it has passed. A ttl that cannot
+        /// be used is [`InvalidConfig`](LockError::InvalidConfig) when the lock is acquired.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+        /// let locks = lock_core::LockManager::connect("memory://").await?;
+        /// let guard = locks.lock("a").ttl(Duration::from_secs(5)).acquire().await?;
+        /// assert!(guard.remaining() <= Duration::from_secs(5));
+        /// # Ok(()) }
+        /// ```
+        ttl
 
-    /// The ttl of the lease: how long a crashed holder blocks others. From 10 ms to 24 days; fractions of a millisecond are cut off.
-    /// Default: the manager's [`default_ttl`](crate::LockManagerBuilder::default_ttl).
-    ///
-    /// A live holder may hold the lock for longer: the watchdog renews the lease when a third of it has passed. A ttl that cannot
-    /// be used is [`InvalidConfig`](LockError::InvalidConfig) when the lock is acquired.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.lock("a").ttl(Duration::from_secs(5)).acquire().await?;
-    /// assert!(guard.remaining() <= Duration::from_secs(5));
-    /// # Ok(()) }
-    /// ```
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.handle.ttl = Some(ttl);
-        self
-    }
+        /// Whether the watchdog renews the lease while the guard lives. Default: true. With `false` the lock is lost one ttl after it
+        /// was acquired.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+        /// let locks = lock_core::LockManager::connect("memory://").await?;
+        /// let lock = locks.lock("a").ttl(Duration::from_millis(30)).renew(false);
+        /// let guard = lock.acquire().await?;
+        /// assert_eq!(guard.lost().await, lock_core::LossReason::Expired);
+        /// # Ok(()) }
+        /// ```
+        renew
 
-    /// Whether the watchdog renews the lease while the guard lives. Default: true. With `false` the lock is lost one ttl after it
-    /// was acquired.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let lock = locks.lock("a").ttl(Duration::from_millis(30)).renew(false);
-    /// let guard = lock.acquire().await?;
-    /// assert_eq!(guard.lost().await, lock_core::LossReason::Expired);
-    /// # Ok(()) }
-    /// ```
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.handle.renew = renew;
-        self
-    }
+        /// Ends the hold after this time, even if its lease is renewed: a stuck task does not keep the lock forever. Default: the
+        /// manager's [`max_hold`](crate::LockManagerBuilder::max_hold). Not zero.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+        /// let locks = lock_core::LockManager::connect("memory://").await?;
+        /// let lock = locks.lock("a").max_hold(Duration::from_millis(30));
+        /// let guard = lock.acquire().await?;
+        /// assert_eq!(guard.lost().await, lock_core::LossReason::MaxHold);
+        /// # Ok(()) }
+        /// ```
+        max_hold
 
-    /// Ends the hold after this time, even if its lease is renewed: a stuck task does not keep the lock forever. Default: the
-    /// manager's [`max_hold`](crate::LockManagerBuilder::max_hold). Not zero.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let lock = locks.lock("a").max_hold(Duration::from_millis(30));
-    /// let guard = lock.acquire().await?;
-    /// assert_eq!(guard.lost().await, lock_core::LossReason::MaxHold);
-    /// # Ok(()) }
-    /// ```
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.handle.max_hold = Some(most);
-        self
-    }
+        /// Keeps the lock on the server for at least this long after it was acquired, even if the guard is released or dropped earlier,
+        /// or [`shutdown`](crate::LockManager::shutdown) ends the hold: the lock then keeps a ttl for the rest of that time. At most 24
+        /// days, at most [`max_hold`](Self::max_hold), and at most the ttl if the lock is not [renewed](Self::renew). Default: zero.
+        ///
+        /// For short scheduled jobs: a machine whose clock is a little late finds the lock held, and does not run the job a second
+        /// time.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+        /// let nightly = lock_core::LockManager::connect("memory://").await?.lock("nightly").at_least(Duration::from_secs(60));
+        /// nightly.acquire().await?.release().await?;
+        /// assert!(nightly.try_acquire().await?.is_none(), "kept for the rest of the minute");
+        /// # Ok(()) }
+        /// ```
+        at_least
 
-    /// Keeps the lock on the server for at least this long after it was acquired, even if the guard is released or dropped earlier,
-    /// or [`shutdown`](crate::LockManager::shutdown) ends the hold: the lock then keeps a ttl for the rest of that time. At most 24
-    /// days, at most [`max_hold`](Self::max_hold), and at most the ttl if the lock is not [renewed](Self::renew). Default: zero.
-    ///
-    /// For short scheduled jobs: a machine whose clock is a little late finds the lock held, and does not run the job a second
-    /// time.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let nightly = lock_core::LockManager::connect("memory://").await?.lock("nightly").at_least(Duration::from_secs(60));
-    /// nightly.acquire().await?.release().await?;
-    /// assert!(nightly.try_acquire().await?.is_none(), "kept for the rest of the minute");
-    /// # Ok(()) }
-    /// ```
-    pub fn at_least(mut self, least: Duration) -> Self {
-        self.handle.at_least = least;
-        self
-    }
+        /// The maximum wait of [`acquire`](Self::acquire) and [`with`](Self::with), instead of the manager's
+        /// [`default_wait`](crate::LockManagerBuilder::default_wait). Unlike the manager's, it may be zero: one try, and
+        /// [`Busy`](LockError::Busy) if the lock is held.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+        /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a").default_wait(Duration::from_millis(20));
+        /// let _held = lock.acquire().await?;
+        /// let late = lock.clone().with(async |_| "the work").await;
+        /// assert!(matches!(late, Err(lock_core::LockError::TimedOut { .. })));
+        /// # Ok(()) }
+        /// ```
+        default_wait
 
-    /// The maximum wait of [`acquire`](Self::acquire) and [`with`](Self::with), instead of the manager's
-    /// [`default_wait`](crate::LockManagerBuilder::default_wait). Unlike the manager's, it may be zero: one try, and
-    /// [`Busy`](LockError::Busy) if the lock is held.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a").default_wait(Duration::from_millis(20));
-    /// let _held = lock.acquire().await?;
-    /// let late = lock.clone().with(async |_| "the work").await;
-    /// assert!(matches!(late, Err(lock_core::LockError::TimedOut { .. })));
-    /// # Ok(()) }
-    /// ```
-    pub fn default_wait(mut self, limit: Duration) -> Self {
-        self.handle.default_wait = Some(limit);
-        self
-    }
+        /// Gives up with [`Unavailable`](LockError::Unavailable) once the server has not answered for this long, even if the wait may last
+        /// longer. Default: the manager's [`unavailable_after`](crate::LockManagerBuilder::unavailable_after). Not zero.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # use std::time::Duration;
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+        /// let away = lock_core::LockManager::builder().connect_lazily("redis://127.0.0.1:1")?;
+        /// let lock = away.lock("a").unavailable_after(Duration::from_millis(50));
+        /// let answer = lock.acquire_within(Duration::from_secs(10)).await; // after 50 ms
+        /// assert!(matches!(answer, Err(lock_core::LockError::Unavailable { .. })));
+        /// # Ok(()) }
+        /// ```
+        unavailable_after
 
-    /// Gives up with [`Unavailable`](LockError::Unavailable) once the server has not answered for this long, even if the wait may last
-    /// longer. Default: the manager's [`unavailable_after`](crate::LockManagerBuilder::unavailable_after). Not zero.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let away = lock_core::LockManager::builder().connect_lazily("redis://127.0.0.1:1")?;
-    /// let lock = away.lock("a").unavailable_after(Duration::from_millis(50));
-    /// let answer = lock.acquire_within(Duration::from_secs(10)).await; // after 50 ms
-    /// assert!(matches!(answer, Err(lock_core::LockError::Unavailable { .. })));
-    /// # Ok(()) }
-    /// ```
-    pub fn unavailable_after(mut self, after: Duration) -> Self {
-        self.handle.unavailable_after = Some(after);
-        self
-    }
-
-    /// The label of the lock in [metrics](crate::observe) and spans, because there may be millions of keys. Default: none.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let order_id = 42;
-    /// let guard = locks.lock(format!("order:{order_id}")).label("order").acquire().await?;
-    /// # let _ = guard; Ok(()) }
-    /// ```
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.handle.label = label;
-        self
+        /// The label of the lock in [metrics](crate::observe) and spans, because there may be millions of keys. Default: none.
+        ///
+        /// # Examples
+        ///
+        /// ```
+        /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+        /// let locks = lock_core::LockManager::connect("memory://").await?;
+        /// let order_id = 42;
+        /// let guard = locks.lock(format!("order:{order_id}")).label("order").acquire().await?;
+        /// # let _ = guard; Ok(()) }
+        /// ```
+        label
     }
 
     /// Waits for the lock, in FIFO order: without limit, or for the manager's
@@ -272,16 +229,7 @@ impl Lock {
     #[doc(alias = "lock")]
     #[track_caller]
     pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        self.acquire_at(None, Location::caller())
-    }
-
-    /// As [`acquire`](Self::acquire), with an optional limit and the place of the call.
-    pub(crate) fn acquire_at(
-        &self,
-        limit: Option<Duration>,
-        at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        self.handle.take(Limit::of(limit), None, at)
+        self.handle.take(Limit::Forever, None, Location::caller())
     }
 
     /// Waits for the lock, at most this long. Zero makes one try, and does not queue.
@@ -315,7 +263,8 @@ impl Lock {
         &self,
         limit: Duration,
     ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        self.acquire_at(Some(limit), Location::caller())
+        let limit = Limit::of(Some(limit));
+        self.handle.take(limit, None, Location::caller())
     }
 
     /// Takes the lock if it is free and no waiter queues for it; never waits for another holder.
@@ -345,15 +294,7 @@ impl Lock {
     pub fn try_acquire(
         &self,
     ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
-        self.try_acquire_at(Location::caller())
-    }
-
-    /// As [`try_acquire`](Self::try_acquire), with the place of the call.
-    pub(crate) fn try_acquire_at(
-        &self,
-        at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
-        self.handle.try_acquire(None, at)
+        tried(self.handle.take(Limit::Try, None, Location::caller()))
     }
 
     /// Runs `body` while holding the lock; releases it on every path.
@@ -383,7 +324,8 @@ impl Lock {
         &self,
         body: impl AsyncFnOnce(&LockGuard) -> T,
     ) -> impl Future<Output = Result<T, LockError>> {
-        self.handle.with(None, Location::caller(), body)
+        let taking = self.handle.take(Limit::Forever, None, Location::caller());
+        run_under(taking, body)
     }
 
     /// The state of the lock on the server at this moment.

@@ -259,7 +259,7 @@ impl LockManager {
     /// # Ok(()) }
     /// ```
     pub fn segmented_lock(&self, key: impl AsRef<str>, segments: usize) -> SegmentedLock {
-        SegmentedLock::new(|key| self.lock(key), key.as_ref(), segments)
+        SegmentedLock::new(|key| self.lock(key).handle, key.as_ref(), segments)
     }
 
     /// An iteration over all held locks, of all holders: for operators and dashboards. It lists the locks with this manager's prefix,

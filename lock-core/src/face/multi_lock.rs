@@ -9,10 +9,11 @@ use futures_util::future::join_all;
 use crate::base::error::{LockError, LossReason};
 use crate::base::fencing::FencingToken;
 use crate::engine::Limit;
-use crate::face::all::{acquire_all, first_lost, release_all};
-use crate::face::guard::LockGuard;
+use crate::face::all::{acquire_all, first_lost};
+use crate::face::guard::{AnyGuard, LockGuard};
 use crate::face::handle::LockHandle;
-use crate::face::scope::Scope;
+use crate::face::options::options;
+use crate::face::verbs::acquires;
 
 /// Several exclusive locks, which one [`MultiGuard`] holds: all of them, or none.
 ///
@@ -90,173 +91,31 @@ impl MultiLock {
         self.locks.iter().map(LockHandle::name)
     }
 
-    /// As [`Lock::ttl`](crate::Lock::ttl), for each lock.
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.each(|lock| lock.ttl = Some(ttl))
+    options! {
+        ttl ", for each lock",
+        renew ", for each lock",
+        max_hold ", for each lock, from when that lock is taken",
+        at_least ", for each lock. A lock that is given back before all are held is not kept",
+        default_wait ", for all of them together",
+        unavailable_after ", for the server of each lock",
+        label ", for each lock"
     }
 
-    /// As [`Lock::renew`](crate::Lock::renew), for each lock.
-    pub fn renew(self, renew: bool) -> Self {
-        self.each(|lock| lock.renew = renew)
-    }
-
-    /// As [`Lock::max_hold`](crate::Lock::max_hold), for each lock, from when that lock is taken.
-    pub fn max_hold(self, most: Duration) -> Self {
-        self.each(|lock| lock.max_hold = Some(most))
-    }
-
-    /// As [`Lock::at_least`](crate::Lock::at_least), for each lock. A lock that is given back before all are held is not kept.
-    pub fn at_least(self, least: Duration) -> Self {
-        self.each(|lock| lock.at_least = least)
-    }
-
-    /// As [`Lock::default_wait`](crate::Lock::default_wait), for all of them together.
-    pub fn default_wait(self, limit: Duration) -> Self {
-        self.each(|lock| lock.default_wait = Some(limit))
-    }
-
-    /// As [`Lock::unavailable_after`](crate::Lock::unavailable_after), for the server of each lock.
-    pub fn unavailable_after(self, after: Duration) -> Self {
-        self.each(|lock| lock.unavailable_after = Some(after))
-    }
-
-    /// As [`Lock::label`](crate::Lock::label), for each lock.
-    pub fn label(self, label: &'static str) -> Self {
-        self.each(|lock| lock.label = label)
-    }
-
-    /// Waits for all of the locks: for the manager's [`default_wait`](crate::LockManagerBuilder::default_wait), or without limit.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire`](crate::Lock::acquire), for the lock that the error names; [`InvalidKey`](LockError::InvalidKey) for an empty
-    /// list; [`Lost`](LockError::Lost) if one of the locks is lost before the last one is taken, and no time is left to begin again, or
-    /// the leases are too short for that. After an error none of the locks is held.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: drop the future to stop waiting. The locks that it has taken, and its place in a queue, are released in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.all(["a", "b"]).acquire().await?;
-    /// assert!(guard.keys().eq(["a", "b"]));
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<MultiGuard, LockError>> + use<> {
-        self.take(Limit::Forever, Location::caller())
-    }
-
-    /// As [`acquire`](Self::acquire), waiting at most this long for all of them together. Zero makes one try.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and as [`Lock::acquire_within`](crate::Lock::acquire_within).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let _b = locks.lock("b").acquire().await?;
-    /// assert!(locks.all(["a", "b"]).acquire_within(Duration::from_millis(10)).await.is_err());
-    /// assert!(locks.lock("a").try_acquire().await?.is_some(), "nothing was left");
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn acquire_within(
-        &self,
-        limit: Duration,
-    ) -> impl Future<Output = Result<MultiGuard, LockError>> + use<> {
-        self.take(Limit::of(Some(limit)), Location::caller())
-    }
-
-    /// Takes the locks if all of them are free and no waiter queues for any; never waits for another holder. `None` otherwise.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire). Each script is one try, with [`Unavailable`](LockError::Unavailable) as for
-    /// [`Lock::try_acquire`](crate::Lock::try_acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let both = locks.all(["a", "b"]);
-    /// let guard = both.try_acquire().await?;
-    /// assert!(guard.is_some());
-    /// assert!(both.try_acquire().await?.is_none());
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<MultiGuard>, LockError>> + use<> {
-        let taking = self.take(Limit::Try, Location::caller());
-        async {
-            match taking.await {
-                Ok(guard) => Ok(Some(guard)),
-                Err(LockError::Busy { .. } | LockError::Deadlock { .. }) => Ok(None),
-                Err(error) => Err(error),
-            }
-        }
-    }
-
-    /// Runs `body` while holding all of the locks; releases them on every path. If one is lost, the body is cancelled at its next await.
-    /// As [`Lock::with`](crate::Lock::with).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost), which names the lock.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops the body and releases the locks in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let held = locks.all(["a", "b"]).with(async |guard| guard.is_held()).await?;
-    /// assert!(held);
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn with<T>(
-        &self,
-        body: impl AsyncFnOnce(&MultiGuard) -> T,
-    ) -> impl Future<Output = Result<T, LockError>> {
-        let taking = self.take(Limit::Forever, Location::caller());
-        async {
-            let guard = taking.await?;
-            let views = guard.guards.iter().map(LockGuard::view);
-            let run = async {
-                tokio::select! {
-                    // Poll the loss first: a body that is always ready must not hide it.
-                    biased;
-                    lost = first_lost(&guard.guards) => Err(lost.lost_error().await),
-                    value = body(&guard) => Ok(value),
-                }
-            };
-            let outcome = Scope::run(views, run).await;
-            release_all(&guard.guards).await;
-            outcome
-        }
+    acquires! {
+        MultiGuard = |all, limit, at| all.take(limit, at);
+        /// Waits for all of the locks: for the manager's [`default_wait`](crate::LockManagerBuilder::default_wait), or without limit.
+        ///
+        /// # Errors
+        ///
+        /// As [`Lock::acquire`](crate::Lock::acquire), for the lock that the error names; [`InvalidKey`](LockError::InvalidKey) for an
+        /// empty list; [`Lost`](LockError::Lost) if one of the locks is lost before the last one is taken, and no time is left to begin
+        /// again, or the leases are too short for that. After an error none of the locks is held.
+        acquire,
+        acquire_within,
+        /// Takes the locks if all of them are free and no waiter queues for any; never waits for another holder. `None` otherwise. Each
+        /// script is one try.
+        try_acquire,
+        with
     }
 
     /// The future owns what it needs: the handle may be gone. Boxed, because it holds the futures of several acquisitions.
@@ -303,6 +162,12 @@ impl fmt::Debug for MultiGuard {
         f.debug_struct("MultiGuard")
             .field("guards", &self.guards)
             .finish_non_exhaustive()
+    }
+}
+
+impl AnyGuard for MultiGuard {
+    fn parts(&self) -> &[LockGuard] {
+        &self.guards
     }
 }
 

@@ -82,7 +82,7 @@ async fn ping_one(
         Err(LockError::Busy { .. }) => None,
         Err(error) => return Err(error),
     };
-    let servers = if let Some(server) = lock.server() {
+    let servers = if let Some(server) = lock.handle.server() {
         vec![server.to_string()]
     } else {
         let info = lock.inspect().await?;

@@ -1,6 +1,5 @@
 //! The handle to a reentrant lock.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,11 +7,12 @@ use std::time::Duration;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::owner::Owner;
-use crate::engine::Engine;
-use crate::engine::Limit;
+use crate::engine::{Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
+use crate::face::options::{named, options};
+use crate::face::verbs::{acquires, operates, run_under};
 
 /// A lock that its owner can acquire repeatedly, shared with Redisson's `RLock` of the same name.
 ///
@@ -76,11 +76,7 @@ pub struct ReentrantLock {
     owner: Option<Owner>,
 }
 
-impl fmt::Debug for ReentrantLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.handle.describe("ReentrantLock", f)
-    }
-}
+named!(ReentrantLock);
 
 impl ReentrantLock {
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
@@ -89,12 +85,6 @@ impl ReentrantLock {
             handle: LockHandle::new(engine, key, checked),
             owner: None,
         }
-    }
-
-    /// The key as it was given, without the prefix.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.handle.name()
     }
 
     /// Acquires the lock for this owner, inside any scope. Default: the owner of the enclosing [`Owner::scope`] or
@@ -141,146 +131,35 @@ impl ReentrantLock {
         self
     }
 
-    /// As [`Lock::ttl`](crate::Lock::ttl). A nested hold with a shorter ttl does not shorten the lease of the others.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.handle.ttl = Some(ttl);
-        self
+    options! {
+        ttl ". A nested hold with a shorter ttl does not shorten the lease of the others",
+        renew ". The lease is renewed while at least one hold of the owner needs it",
+        max_hold ", for this hold; other holds of the same owner continue",
+        default_wait, unavailable_after, label
     }
 
-    /// As [`Lock::renew`](crate::Lock::renew). The lease is renewed while at least one hold of the owner needs it.
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.handle.renew = renew;
-        self
+    acquires! {
+        LockGuard = |lock, limit, at| lock.clone().take(limit, at);
+        /// Acquires the lock, also a second time for an owner that holds it; waits for any other owner as
+        /// [`Lock::acquire`](crate::Lock::acquire).
+        ///
+        /// # Errors
+        ///
+        /// As [`Lock::acquire`](crate::Lock::acquire); [`InvalidConfig`](LockError::InvalidConfig) also if no owner is given and no
+        /// scope is open.
+        acquire,
+        acquire_within,
+        /// Takes the lock if it is free or the owner holds it; never waits for another owner. `None` if another owner holds it.
+        try_acquire
     }
 
-    /// As [`Lock::max_hold`](crate::Lock::max_hold), for this hold; other holds of the same owner continue.
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.handle.max_hold = Some(most);
-        self
-    }
-
-    /// As [`Lock::default_wait`](crate::Lock::default_wait).
-    pub fn default_wait(mut self, limit: Duration) -> Self {
-        self.handle.default_wait = Some(limit);
-        self
-    }
-
-    /// As [`Lock::unavailable_after`](crate::Lock::unavailable_after).
-    pub fn unavailable_after(mut self, after: Duration) -> Self {
-        self.handle.unavailable_after = Some(after);
-        self
-    }
-
-    /// As [`Lock::label`](crate::Lock::label).
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.handle.label = label;
-        self
-    }
-
-    /// Acquires the lock, also a second time for an owner that holds it; waits for any other owner as
-    /// [`Lock::acquire`](crate::Lock::acquire).
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire`](crate::Lock::acquire); [`InvalidConfig`](LockError::InvalidConfig) also if no owner is given and no
-    /// scope is open.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: drop the future to stop waiting. A hold that the server has counted by then is released in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let lock = locks.reentrant_lock("a").owner(&lock_core::Owner::new());
-    /// let guard = lock.acquire().await?;
-    /// assert_eq!(guard.hold_count(), 1);
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "lock")]
-    #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        self.acquire_at(None, Location::caller())
-    }
-
-    /// As [`acquire`](Self::acquire), with an optional limit and the place of the call.
-    pub(crate) fn acquire_at(
-        &self,
-        limit: Option<Duration>,
+    async fn take(
+        self,
+        limit: Limit,
         at: &'static Location<'static>,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        let lock = self.clone();
-        async move {
-            let owner = Some(lock.taker()?);
-            lock.handle.take(Limit::of(limit), owner, at).await
-        }
-    }
-
-    /// As [`acquire`](Self::acquire), waiting at most this long. Zero makes one try.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
-    /// let _guard = locks.reentrant_lock("a").owner(&me).acquire().await?;
-    /// let lock = locks.reentrant_lock("a").owner(&you);
-    /// assert!(lock.acquire_within(Duration::from_millis(10)).await.is_err());
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "acquire_timeout")]
-    #[doc(alias = "lock_timeout")]
-    #[track_caller]
-    pub fn acquire_within(
-        &self,
-        limit: Duration,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        self.acquire_at(Some(limit), Location::caller())
-    }
-
-    /// Takes the lock if it is free or the owner holds it; never waits for another owner.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::try_acquire`](crate::Lock::try_acquire). If another owner holds the lock, the result is `Ok(None)`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
-    /// let lock = locks.reentrant_lock("a");
-    /// let _guard = lock.clone().owner(&me).try_acquire().await?.expect("free");
-    /// assert!(lock.owner(&you).try_acquire().await?.is_none());
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "try_lock")]
-    #[track_caller]
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
-        let (lock, at) = (self.clone(), Location::caller());
-        async move {
-            let owner = Some(lock.taker()?);
-            lock.handle.try_acquire(owner, at).await
-        }
+    ) -> Result<LockGuard, LockError> {
+        let owner = Some(self.taker()?);
+        self.handle.take(limit, owner, at).await
     }
 
     /// Runs `body` while holding the lock, as [`Lock::with`](crate::Lock::with) does, in the scope of the owner: an acquisition of
@@ -314,64 +193,21 @@ impl ReentrantLock {
         async move {
             let named = self.owner.clone().or_else(Owner::current);
             let owner = named.unwrap_or_else(Owner::new);
-            let run = self.handle.with(Some(owner.clone()), at, body);
-            owner.scope(run).await
+            let taking = self.handle.take(Limit::Forever, Some(owner.clone()), at);
+            owner.scope(run_under(taking, body)).await
         }
     }
 
-    /// The state of the lock on the server at this moment, with its owner and its number of holds.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::inspect`](crate::Lock::inspect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: it changes nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let me = lock_core::Owner::new();
-    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a").owner(&me);
-    /// let _guard = lock.acquire().await?;
-    /// let info = lock.inspect().await?;
-    /// assert_eq!((info.holds(), info.owner()), (1, Some(&*me.to_string())));
-    /// # Ok(()) }
-    /// ```
-    pub async fn inspect(&self) -> Result<LockInfo, LockError> {
-        self.handle.inspect().await
-    }
-
-    /// Takes the lock away from its owner, with all its holds, and wakes the waiters. For operators.
-    ///
-    /// Rust holders are notified at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)) if the server can push
-    /// to them. A Redisson client learns of it at its next renewal, and so does a Rust holder if Redisson takes the lock away. True if
-    /// the lock was held.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::force_release`](crate::Lock::force_release).
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future may or may not have taken the lock away.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let lock = locks.reentrant_lock("a").owner(&lock_core::Owner::new());
-    /// let stuck = lock.acquire().await?;
-    /// assert!(lock.force_release().await?);
-    /// assert!(!stuck.is_held());
-    /// # Ok(()) }
-    /// ```
-    #[doc(alias = "force_unlock")]
-    pub async fn force_release(&self) -> Result<bool, LockError> {
-        self.handle.force_release().await
+    operates! {
+        /// The state of the lock on the server at this moment, with its [`owner`](LockInfo::owner) and its number of
+        /// [`holds`](LockInfo::holds).
+        inspect,
+        /// Takes the lock away from its owner, with all its holds, and wakes the waiters. For operators.
+        ///
+        /// Rust holders are notified at once ([`LossReason::ForceReleased`](crate::LossReason::ForceReleased)) if the server can push
+        /// to them. A Redisson client learns of it at its next renewal, and so does a Rust holder if Redisson takes the lock away. True
+        /// if the lock was held.
+        force_release
     }
 
     /// The owner for the acquisition.

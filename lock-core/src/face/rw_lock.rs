@@ -1,94 +1,21 @@
 //! The handle to a read-write lock, and the guards of its readers and of its writer.
 
-use std::fmt;
 use std::ops::Deref;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::TryFutureExt;
+
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::kind::{Kind, Reweigh, Share};
 use crate::engine::{Engine, Limit};
-use crate::face::guard::LockGuard;
+use crate::face::guard::{AnyGuard, LockGuard};
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
-
-/// The methods that acquire the lock for readers, or for a writer.
-macro_rules! side {
-    (
-        $(#[$acquires:meta])* $acquire:ident, $within:ident,
-        $(#[$tries:meta])* $try:ident, $with:ident -> $guard:ident, $share:expr
-    ) => {
-        $(#[$acquires])*
-        ///
-        /// # Errors
-        ///
-        /// As [`Lock::acquire`](crate::Lock::acquire). [`Deadlock`](LockError::Deadlock) inside the caller's own read or write.
-        ///
-        /// # Cancel safety
-        ///
-        /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or a lock that was granted at that moment, is released
-        /// in the background.
-        #[track_caller]
-        pub fn $acquire(&self) -> impl Future<Output = Result<$guard, LockError>> + use<> {
-            let taking = self.handle.of($share).take(Limit::Forever, None, Location::caller());
-            async { taking.await.map($guard) }
-        }
-
-        #[doc = concat!("As [`", stringify!($acquire), "`](Self::", stringify!($acquire), "), waiting at most this long. Zero makes one try.")]
-        ///
-        /// # Errors
-        ///
-        /// As [`Lock::acquire_within`](crate::Lock::acquire_within).
-        ///
-        /// # Cancel safety
-        ///
-        /// Cancel-safe, as without a limit.
-        #[track_caller]
-        pub fn $within(
-            &self,
-            limit: Duration,
-        ) -> impl Future<Output = Result<$guard, LockError>> + use<> {
-            let limit = Limit::of(Some(limit));
-            let taking = self.handle.of($share).take(limit, None, Location::caller());
-            async { taking.await.map($guard) }
-        }
-
-        $(#[$tries])*
-        ///
-        /// # Errors
-        ///
-        /// As [`Lock::try_acquire`](crate::Lock::try_acquire).
-        ///
-        /// # Cancel safety
-        ///
-        /// Cancel-safe, as with a wait.
-        #[track_caller]
-        pub fn $try(&self) -> impl Future<Output = Result<Option<$guard>, LockError>> + use<> {
-            let taking = self.handle.of($share).try_acquire(None, Location::caller());
-            async { Ok(taking.await?.map($guard)) }
-        }
-
-        #[doc = concat!("Runs `body` under the lock, as [`", stringify!($acquire), "`](Self::", stringify!($acquire), ") takes it; otherwise as [`Lock::with`](crate::Lock::with).")]
-        ///
-        /// # Errors
-        ///
-        /// As for an acquisition without a body, and [`Lost`](LockError::Lost).
-        ///
-        /// # Cancel safety
-        ///
-        /// Dropping the future drops the body and releases the lock in the background.
-        #[track_caller]
-        pub fn $with<T>(
-            &self,
-            body: impl AsyncFnOnce(&LockGuard) -> T,
-        ) -> impl Future<Output = Result<T, LockError>> {
-            let (handle, at) = (self.handle.of($share), Location::caller());
-            async move { handle.with(None, at, body).await }
-        }
-    };
-}
+use crate::face::options::{named, options};
+use crate::face::verbs::{acquires, operates};
 
 /// What the guards of readers and of a writer have in common.
 macro_rules! guard {
@@ -105,6 +32,12 @@ macro_rules! guard {
             /// If the future is dropped, the release continues in the background.
             pub async fn release(self) -> Result<(), LockError> {
                 self.0.release().await
+            }
+        }
+
+        impl AnyGuard for $guard {
+            fn parts(&self) -> &[LockGuard] {
+                std::slice::from_ref(&self.0)
             }
         }
 
@@ -161,11 +94,7 @@ pub struct RwLock {
     pub(crate) handle: LockHandle,
 }
 
-impl fmt::Debug for RwLock {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.handle.describe("RwLock", f)
-    }
-}
+named!(RwLock);
 
 impl RwLock {
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
@@ -175,87 +104,42 @@ impl RwLock {
         }
     }
 
-    /// The key as it was given, without the prefix.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.handle.name()
-    }
+    options! { ttl, renew, max_hold ", for each holder", default_wait, unavailable_after, label }
 
-    /// As [`Lock::ttl`](crate::Lock::ttl).
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.handle.ttl = Some(ttl);
-        self
-    }
-
-    /// As [`Lock::renew`](crate::Lock::renew).
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.handle.renew = renew;
-        self
-    }
-
-    /// As [`Lock::max_hold`](crate::Lock::max_hold), for each holder.
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.handle.max_hold = Some(most);
-        self
-    }
-
-    /// As [`Lock::default_wait`](crate::Lock::default_wait).
-    pub fn default_wait(mut self, limit: Duration) -> Self {
-        self.handle.default_wait = Some(limit);
-        self
-    }
-
-    /// As [`Lock::unavailable_after`](crate::Lock::unavailable_after).
-    pub fn unavailable_after(mut self, after: Duration) -> Self {
-        self.handle.unavailable_after = Some(after);
-        self
-    }
-
-    /// As [`Lock::label`](crate::Lock::label).
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.handle.label = label;
-        self
-    }
-
-    side! {
+    acquires! {
+        ReadGuard = |lock, limit, at| lock.handle.of(Share::READ).take(limit, None, at).map_ok(ReadGuard);
         /// Waits until no writer holds the lock or waits for it, in FIFO order.
-        read, read_within,
+        ///
+        /// # Errors
+        ///
+        /// As [`Lock::acquire`](crate::Lock::acquire). [`Deadlock`](LockError::Deadlock) inside the caller's own read or write.
+        read,
+        read_within,
         /// Reads if no writer holds the lock or waits for it; never waits. `None` otherwise.
-        try_read, with_read -> ReadGuard, Share::READ
+        try_read,
+        with_read
     }
 
-    side! {
+    acquires! {
+        WriteGuard = |lock, limit, at| lock.handle.of(Share::WRITE).take(limit, None, at).map_ok(WriteGuard);
         /// Waits until no other holder has the lock, in FIFO order.
-        write, write_within,
+        ///
+        /// # Errors
+        ///
+        /// As [`read`](Self::read).
+        write,
+        write_within,
         /// Writes if the lock is free and there are no waiters; never waits. `None` otherwise.
-        try_write, with_write -> WriteGuard, Share::WRITE
+        try_write,
+        with_write
     }
 
-    /// The state of the lock on the server at this moment: its [`holders`](LockInfo::holders), and the waiters.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::inspect`](crate::Lock::inspect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: it changes nothing.
-    pub async fn inspect(&self) -> Result<LockInfo, LockError> {
-        self.handle.inspect().await
-    }
-
-    /// Takes the lock from all holders, and grants it to the next waiters. For operators; as
-    /// [`Lock::force_release`](crate::Lock::force_release).
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::force_release`](crate::Lock::force_release).
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future may or may not have taken the lock away.
-    pub async fn force_release(&self) -> Result<bool, LockError> {
-        self.handle.force_release().await
+    operates! {
+        /// The state of the lock on the server at this moment: its [`holders`](LockInfo::holders), and the waiters.
+        inspect,
+        /// Takes the lock from all holders, and grants it to the next waiters. For operators; as
+        /// [`Lock::force_release`](crate::Lock::force_release).
+        force_release
     }
 }
 

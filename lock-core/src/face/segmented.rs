@@ -18,7 +18,10 @@ use self::seats::{SeatTaken, Seats, Trust};
 use crate::base::error::LockError;
 use crate::base::time::in_millis;
 use crate::base::timers::{OF_CALLER, Timers};
-use crate::face::lock::Lock;
+use crate::engine::Limit;
+use crate::face::handle::LockHandle;
+use crate::face::options::options;
+use crate::face::verbs::{acquires, tried};
 
 /// Maximum segments. With more of them, a lock is not the right tool.
 const MAX_SEGMENTS: usize = 1024;
@@ -55,7 +58,7 @@ const TRY: Trust = Trust {
 /// another clone holds, requests or waits for, unless the future of that clone has not been polled recently.
 ///
 /// If all segments are busy, the caller joins the queue of *one* segment: the one with the fewest waiters of this handle, or a
-/// random one of several. In that queue it waits like a waiter of a [`Lock`]. It does not join several queues, because each would
+/// random one of several. In that queue it waits like a waiter of a [`Lock`](crate::Lock). It does not join several queues, because each would
 /// need a clean-up, and could grant it a segment that it no longer needs.
 ///
 /// While it waits, it also takes a segment that is released through this handle, as soon as the release is confirmed. It looks at
@@ -101,7 +104,7 @@ const TRY: Trust = Trust {
 #[must_use = "a handle is not the lock: call `acquire` or `try_acquire`"]
 pub struct SegmentedLock {
     name: Arc<str>,
-    locks: Result<Arc<[Lock]>, LockError>,
+    locks: Result<Arc<[LockHandle]>, LockError>,
     seats: Arc<Seats>,
 }
 
@@ -116,7 +119,7 @@ impl fmt::Debug for SegmentedLock {
 
 impl SegmentedLock {
     /// `lock` makes the lock of a segment from its key.
-    pub(crate) fn new(lock: impl Fn(String) -> Lock, key: &str, segments: usize) -> Self {
+    pub(crate) fn new(lock: impl Fn(String) -> LockHandle, key: &str, segments: usize) -> Self {
         let locks = if (1..=MAX_SEGMENTS).contains(&segments) {
             Ok((0..segments)
                 .map(|segment| lock(name(key, segment)))
@@ -145,44 +148,18 @@ impl SegmentedLock {
         self.locks.as_ref().map_or(0, |locks| locks.len())
     }
 
-    /// The lease of a segment, as [`Lock::ttl`].
-    pub fn ttl(self, ttl: Duration) -> Self {
-        self.each(|lock| lock.ttl(ttl))
+    options! {
+        ttl ", for each segment",
+        renew ", for each segment",
+        max_hold ", for the hold of a segment",
+        unavailable_after ", for each segment",
+        label ", for each segment"
     }
 
-    /// Whether the watchdog renews the lease, as [`Lock::renew`].
-    pub fn renew(self, renew: bool) -> Self {
-        self.each(|lock| lock.renew(renew))
-    }
-
-    /// Ends the hold of a segment after this time, as [`Lock::max_hold`].
-    pub fn max_hold(self, most: Duration) -> Self {
-        self.each(|lock| lock.max_hold(most))
-    }
-
-    /// As [`Lock::unavailable_after`], for each segment.
-    pub fn unavailable_after(self, after: Duration) -> Self {
-        self.each(|lock| lock.unavailable_after(after))
-    }
-
-    /// As [`Lock::label`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.segmented_lock("stock:7", 8).label("order").acquire().await?;
-    /// # let _ = guard; Ok(()) }
-    /// ```
-    pub fn label(self, label: &'static str) -> Self {
-        self.each(|lock| lock.label(label))
-    }
-
-    fn each(mut self, change: impl Fn(Lock) -> Lock) -> Self {
-        self.locks = self
-            .locks
-            .map(|locks| locks.iter().cloned().map(change).collect());
+    fn each(mut self, change: impl Fn(&mut LockHandle)) -> Self {
+        if let Ok(locks) = &mut self.locks {
+            Arc::make_mut(locks).iter_mut().for_each(change);
+        }
         self
     }
 
@@ -203,110 +180,49 @@ impl SegmentedLock {
         self.seats.exhaust(segment);
     }
 
-    /// Acquires any segment; waits without limit while all are busy.
-    ///
-    /// # Errors
-    ///
-    /// [`Exhausted`](LockError::Exhausted) if all segments were reported as exhausted, also while it waits;
-    /// [`InvalidConfig`](LockError::InvalidConfig) if the number of segments is not 1 to 1024; otherwise the errors of
-    /// [`Lock::acquire`].
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`Lock::acquire`].
-    #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
-        let (lock, at) = (self.clone(), Location::caller());
-        async move { Box::pin(lock.take(None, at)).await }
+    acquires! {
+        SegmentGuard = |lock, limit, at| {
+            let lock = lock.clone();
+            async move { Box::pin(lock.take(limit, at)).await }
+        };
+        /// Acquires any segment; waits without limit while all are busy.
+        ///
+        /// # Errors
+        ///
+        /// [`Exhausted`](LockError::Exhausted) if all segments were reported as exhausted, also while it waits;
+        /// [`InvalidConfig`](LockError::InvalidConfig) if the number of segments is not 1 to 1024; otherwise the errors of
+        /// [`Lock::acquire`](crate::Lock::acquire).
+        acquire,
+        acquire_within,
+        /// Acquires a free segment; never waits for another holder. `None` if all are busy.
+        try_acquire
     }
 
-    /// Acquires any segment; waits at most this long while all are busy. Zero makes one try, and does not queue.
-    ///
-    /// # Errors
-    ///
-    /// [`TimedOut`](LockError::TimedOut) if all segments were busy all the time ([`Busy`](LockError::Busy) for a limit of zero);
-    /// [`Unavailable`](LockError::Unavailable) if the server did not answer; otherwise the errors of [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`Lock::acquire`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 2);
-    /// let _both = (segments.acquire().await?, segments.acquire().await?);
-    /// let none = segments.acquire_within(Duration::from_millis(10)).await;
-    /// assert!(none.is_err_and(|error| error.is_contention()));
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn acquire_within(
-        &self,
-        limit: Duration,
-    ) -> impl Future<Output = Result<SegmentGuard, LockError>> + use<> {
-        let (lock, at) = (self.clone(), Location::caller());
-        async move { Box::pin(lock.take(Some(limit), at)).await }
-    }
-
-    /// Acquires a free segment; never waits for another holder. `Ok(None)` if all are busy.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`Lock::acquire`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 2);
-    /// let first = segments.try_acquire().await?;
-    /// let second = segments.try_acquire().await?;
-    /// assert!(first.is_some() && second.is_some());
-    /// assert!(segments.try_acquire().await?.is_none());
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<SegmentGuard>, LockError>> + use<> {
-        let (lock, at) = (self.clone(), Location::caller());
-        async move {
-            match lock.look(TRY, &mut Looked::default(), at).await? {
-                None if lock.seats.are_all_exhausted() => Err(lock.nothing_left()),
-                found => Ok(found),
-            }
-        }
-    }
-
-    fn first(&self) -> Option<&Lock> {
+    fn first(&self) -> Option<&LockHandle> {
         self.locks.as_ref().ok().and_then(|locks| locks.first())
     }
 
     fn timers(&self) -> &Timers {
         self.first()
-            .map_or(&OF_CALLER, |lock| &lock.handle.engine.shared.timers)
+            .map_or(&OF_CALLER, |lock| &lock.engine.shared.timers)
     }
 
     async fn take(
         &self,
-        limit: Option<Duration>,
+        limit: Limit,
         at: &'static Location<'static>,
     ) -> Result<SegmentGuard, LockError> {
-        if limit == Some(Duration::ZERO) {
-            let found = self.look(TRY, &mut Looked::default(), at).await?;
-            return found.ok_or_else(|| self.busy());
-        }
         let timers = self.timers();
         let started = timers.now();
-        // A limit that the clock cannot represent is no limit.
-        let deadline = limit.and_then(|limit| started.checked_add(limit));
+        let deadline = match limit {
+            Limit::Try => {
+                let found = self.look(TRY, &mut Looked::default(), at).await?;
+                return found.ok_or_else(|| self.busy());
+            }
+            // A limit that the clock cannot represent is no limit.
+            Limit::Within(limit) => started.checked_add(limit),
+            Limit::Forever => None,
+        };
         let mut looked = Looked::default();
         let look = self.look(self.trust(Duration::ZERO), &mut looked, at);
         let found = match deadline {
@@ -316,7 +232,7 @@ impl SegmentedLock {
                 Err(_) if looked.answered => return Err(self.timed_out(started)),
                 Err(_) => {
                     let why = format!("no reply within {:?}", in_millis(timers.elapsed(started)));
-                    let server = self.first().and_then(Lock::server);
+                    let server = self.first().and_then(LockHandle::server);
                     return Err(LockError::unavailable(why, server.as_ref()));
                 }
             },
@@ -356,7 +272,7 @@ impl SegmentedLock {
         let segment = &locks[place.segment()];
         let mut queued = pin!(async {
             let left = deadline.map(|end| end.saturating_duration_since(self.timers().now()));
-            segment.acquire_at(left, at).await
+            segment.take(Limit::of(left), None, at).await
         });
         let most = self.max_interval();
         let mut interval = FIRST_INTERVAL;
@@ -411,7 +327,7 @@ impl SegmentedLock {
             let Some(place) = self.seats.take_idle(segment, trust) else {
                 continue;
             };
-            let found = locks[segment].try_acquire_at(at).await;
+            let found = tried(locks[segment].take(Limit::Try, None, at)).await;
             looked.answered |= found.is_ok();
             match found {
                 Ok(Some(guard)) => return Ok(Some(SegmentGuard::new(guard, place))),

@@ -1,6 +1,5 @@
 //! The handle to a semaphore.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +11,8 @@ use crate::engine::{Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
 use crate::face::inspect::LockInfo;
+use crate::face::options::{named, options};
+use crate::face::verbs::{acquires, operates};
 
 /// A number of permits that holders in all processes share: at most `max` are held at a time.
 ///
@@ -60,11 +61,7 @@ pub struct Semaphore {
     pub(crate) handle: LockHandle,
 }
 
-impl fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.handle.describe("Semaphore", f)
-    }
-}
+named!(Semaphore);
 
 impl Semaphore {
     pub(crate) fn new(engine: Arc<Engine>, key: &str, max: u32) -> Self {
@@ -72,12 +69,6 @@ impl Semaphore {
         let mut handle = LockHandle::new(engine, key, checked);
         handle.share = Share { weight: 1, max };
         Self { handle }
-    }
-
-    /// The key as it was given, without the prefix.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.handle.name()
     }
 
     /// The number of permits that this handle names.
@@ -102,67 +93,22 @@ impl Semaphore {
         self
     }
 
-    /// As [`Lock::ttl`](crate::Lock::ttl).
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.handle.ttl = Some(ttl);
-        self
-    }
+    options! { ttl, renew, max_hold ", for each permit", default_wait, unavailable_after, label }
 
-    /// As [`Lock::renew`](crate::Lock::renew).
-    pub fn renew(mut self, renew: bool) -> Self {
-        self.handle.renew = renew;
-        self
-    }
-
-    /// As [`Lock::max_hold`](crate::Lock::max_hold), for each permit.
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.handle.max_hold = Some(most);
-        self
-    }
-
-    /// As [`Lock::default_wait`](crate::Lock::default_wait).
-    pub fn default_wait(mut self, limit: Duration) -> Self {
-        self.handle.default_wait = Some(limit);
-        self
-    }
-
-    /// As [`Lock::unavailable_after`](crate::Lock::unavailable_after).
-    pub fn unavailable_after(mut self, after: Duration) -> Self {
-        self.handle.unavailable_after = Some(after);
-        self
-    }
-
-    /// As [`Lock::label`](crate::Lock::label).
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.handle.label = label;
-        self
-    }
-
-    /// Waits for a permit, in FIFO order.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::acquire`](crate::Lock::acquire); [`OtherMax`](LockError::OtherMax) if the semaphore has another number of permits;
-    /// [`TooManyPermits`](LockError::TooManyPermits) if it has fewer than the call needs. [`Deadlock`](LockError::Deadlock) if the
-    /// enclosing scope leaves too few permits for this call.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: drop the future to stop waiting. Its place in the queue, or permits granted at that moment, are released in the
-    /// background.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let calls = lock_core::LockManager::connect("memory://").await?.semaphore("provider", 8);
-    /// let permit = calls.acquire().await?;
-    /// permit.release().await?;
-    /// # Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn acquire(&self) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        self.handle.take(Limit::Forever, None, Location::caller())
+    acquires! {
+        LockGuard = |semaphore, limit, at| semaphore.handle.take(limit, None, at);
+        /// Waits for a permit, in FIFO order.
+        ///
+        /// # Errors
+        ///
+        /// As [`Lock::acquire`](crate::Lock::acquire); [`OtherMax`](LockError::OtherMax) if the semaphore has another number of permits;
+        /// [`TooManyPermits`](LockError::TooManyPermits) if it has fewer than the call needs. [`Deadlock`](LockError::Deadlock) if the
+        /// enclosing scope leaves too few permits for this call.
+        acquire,
+        acquire_within,
+        /// Takes a permit if one is free and there are no waiters; never waits. `None` otherwise.
+        try_acquire,
+        with
     }
 
     /// Waits for several permits at once, which one guard holds.
@@ -191,58 +137,6 @@ impl Semaphore {
     ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
         self.clone().permits(permits).acquire()
     }
-
-    /// As [`acquire`](Self::acquire), waiting at most this long. Zero makes one try.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and as [`Lock::acquire_within`](crate::Lock::acquire_within).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`acquire`](Self::acquire).
-    #[track_caller]
-    pub fn acquire_within(
-        &self,
-        limit: Duration,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        let limit = Limit::of(Some(limit));
-        self.handle.take(limit, None, Location::caller())
-    }
-
-    /// Takes a permit if one is free and there are no waiters; never waits. `None` otherwise.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), without [`Deadlock`](LockError::Deadlock).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`acquire`](Self::acquire).
-    #[track_caller]
-    pub fn try_acquire(
-        &self,
-    ) -> impl Future<Output = Result<Option<LockGuard>, LockError>> + use<> {
-        self.handle.try_acquire(None, Location::caller())
-    }
-
-    /// Runs `body` while holding a permit; releases it on every path. As [`Lock::with`](crate::Lock::with).
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire), and [`Lost`](LockError::Lost).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future drops the body and releases the permit in the background.
-    #[track_caller]
-    pub fn with<T>(
-        &self,
-        body: impl AsyncFnOnce(&LockGuard) -> T,
-    ) -> impl Future<Output = Result<T, LockError>> {
-        self.handle.with(None, Location::caller(), body)
-    }
-
     /// Changes the number of permits, for all processes. Permits that are held stay held: with fewer permits, none is granted until
     /// enough are released.
     ///
@@ -280,42 +174,11 @@ impl Semaphore {
         engine.resize(key, from, max).await
     }
 
-    /// The state of the semaphore on the server at this moment: [`holders`](LockInfo::holders) with their permits, and the waiters.
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::inspect`](crate::Lock::inspect).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: it changes nothing.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let pool = lock_core::LockManager::connect("memory://").await?.semaphore("pool", 4);
-    /// let _three = pool.acquire_many(3).await?;
-    /// let info = pool.inspect().await?;
-    /// assert_eq!(info.permits(), Some((3, 4)));
-    /// assert_eq!(info.holders()[0].permits(), 3);
-    /// # Ok(()) }
-    /// ```
-    pub async fn inspect(&self) -> Result<LockInfo, LockError> {
-        self.handle.inspect().await
-    }
-
-    /// Takes all permits from their holders, and grants them to the next waiters. For operators; as
-    /// [`Lock::force_release`](crate::Lock::force_release).
-    ///
-    /// # Errors
-    ///
-    /// As [`Lock::force_release`](crate::Lock::force_release).
-    ///
-    /// # Cancel safety
-    ///
-    /// A dropped future may or may not have taken the permits away.
-    pub async fn force_release(&self) -> Result<bool, LockError> {
-        self.handle.force_release().await
+    operates! {
+        /// The state of the semaphore on the server at this moment: [`holders`](LockInfo::holders) with their permits, and the waiters.
+        inspect,
+        /// Takes all permits from their holders, and grants them to the next waiters. For operators; as
+        /// [`Lock::force_release`](crate::Lock::force_release).
+        force_release
     }
 }

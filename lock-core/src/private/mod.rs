@@ -108,10 +108,7 @@ impl BodyHold {
 
     /// Resolves when the first of the locks is lost.
     async fn lost(&self) -> LockError {
-        match self.guards() {
-            [one] => one.lost_error().await,
-            many => first_lost(many).await.lost_error().await,
-        }
+        first_lost(self.guards()).await.lost_error().await
     }
 
     fn is_held(&self) -> bool {
@@ -119,14 +116,7 @@ impl BodyHold {
     }
 
     fn boxed_release(&self) -> Boxed<'_, ()> {
-        Box::pin(self.release())
-    }
-
-    async fn release(&self) {
-        match self.guards() {
-            [one] => one.release_quietly().await,
-            many => release_all(many).await,
-        }
+        Box::pin(release_all(self.guards()))
     }
 }
 

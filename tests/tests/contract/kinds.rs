@@ -161,7 +161,7 @@ impl Lock {
         match self {
             Self::Exclusive(lock) => Box::pin(lock.with(body)).await,
             Self::Semaphore(lock) => Box::pin(lock.with(body)).await,
-            Self::Writer(lock) => Box::pin(lock.with_write(body)).await,
+            Self::Writer(lock) => Box::pin(lock.with_write(async |guard| body(guard).await)).await,
             Self::Reentrant(lock, ..) => Box::pin(lock.with(body)).await,
         }
     }

@@ -29,11 +29,11 @@ pub(super) async fn ask(
             None
         }
         (Kind::Read { .. }, Call::With) => {
-            lock.with_read(body).await?;
+            lock.with_read(async |guard| body(guard).await).await?;
             None
         }
         (_, Call::With) => {
-            lock.with_write(body).await?;
+            lock.with_write(async |guard| body(guard).await).await?;
             None
         }
         (Kind::Read { .. }, call) => Some(Got::Read(match call {
