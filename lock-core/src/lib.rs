@@ -19,7 +19,7 @@
 //! | many holders at once, each with a part of limited stock | [`LockManager::segmented_lock`] |
 //! | one copy of a service that does a job for as long as it lives, while the others know where it is | [`LockManager::election`] |
 //! | to wait until several parts of a work are done, in any process | [`LockManager::latch`] |
-//! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`] |
+//! | a resource that refuses writes of an earlier holder | [`LockGuard::fencing_token`](LockView::fencing_token) |
 //! | a lock that survives the loss of a minority of servers (Redlock) | [`LockManager::connect_quorum`], begun once with [`LockManagerBuilder::begin_quorum`] |
 //!
 //! A [`SegmentedLock`] and a [`Semaphore`] both have up to `n` holders. A segment has a number, so each holder knows its part of the
@@ -85,8 +85,8 @@
 //! longer: the watchdog renews the lease each time when a third of it has passed.
 //!
 //! The guard computes the end of its lease itself. It counts from *before* the request was sent, and subtracts a
-//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. When it has passed, [`is_held`](LockGuard::is_held)
-//! is false and [`lost`](LockGuard::lost) resolves. This also holds if the server hangs, the network loses replies, or (on Linux) the
+//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. When it has passed, [`is_held`](LockView::is_held)
+//! is false and [`lost`](LockView::lost) resolves. This also holds if the server hangs, the network loses replies, or (on Linux) the
 //! machine was suspended.
 //!
 //! ```text

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::Duration;
 
-use lock_core::{LockGuard, LockManager, LossReason, Owner};
+use lock_core::{LockManager, LossReason, Owner};
 use lock_tests::kit::command;
 use lock_tests::{LIMIT, Sentinel, TestCluster, TestServer, eventually};
 use tokio::time::timeout;
@@ -312,7 +312,7 @@ async fn whole_life(url: &str) {
     let told = timeout(Duration::from_millis(50), held[2].lost()).await;
     assert_eq!(told, Ok(LossReason::ForceReleased), "{url}");
     says(url, "wait order:7").await;
-    for guard in held.drain(..).filter(LockGuard::is_held) {
+    for guard in held.drain(..).filter(|guard| guard.is_held()) {
         guard.release().await.unwrap();
     }
 }

@@ -110,7 +110,7 @@ async fn a_forced_release_takes_the_permits_from_all_holders() {
     let (permits, readers) = scene(&url).await;
     let refused = answer(&url, "unlock provider").await;
     assert_eq!(refused.code, Some(64));
-    assert!(permits.iter().all(lock_core::LockGuard::is_held));
+    assert!(permits.iter().all(|guard| guard.is_held()));
     assert_eq!(
         says(&url, "unlock provider --yes").await,
         "provider was taken from orders-1 and 1 more\n"
@@ -209,7 +209,7 @@ async fn top_shows_both_kinds_and_takes_them_from_all_holders() {
     screen
         .shows("take provider (semaphore) from orders-1 and 1 more? y/n")
         .await;
-    assert!(permits.iter().all(lock_core::LockGuard::is_held));
+    assert!(permits.iter().all(|guard| guard.is_held()));
     screen.press("y");
     screen.shows("provider was taken from").await;
     for permit in &permits {

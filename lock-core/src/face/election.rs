@@ -53,7 +53,7 @@ type Unfit = Arc<dyn Fn() -> BoxFuture<'static, bool> + Send + Sync>;
 /// # What no election can promise
 ///
 /// A leader that is paused past its lease does not know that it has been replaced until it runs again; then
-/// [`is_held`](LockGuard::is_held) is false. A request that it had sent before may arrive later. So the resources that the leader
+/// [`is_held`](crate::LockView::is_held) is false. A request that it had sent before may arrive later. So the resources that the leader
 /// works on must refuse a smaller [`term`](Leadership::term) than the largest that they have seen.
 ///
 /// # Examples
@@ -404,7 +404,7 @@ impl Election {
 pub struct Leadership(LockGuard);
 
 impl Leadership {
-    /// The number of this term, larger than that of every earlier one: the [fencing token](LockGuard::fencing_token).
+    /// The number of this term, larger than that of every earlier one: the [fencing token](crate::LockView::fencing_token).
     #[must_use]
     pub fn term(&self) -> FencingToken {
         self.0.fencing_token()

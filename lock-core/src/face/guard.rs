@@ -1,6 +1,7 @@
 //! The proof that a lock is held.
 
 use std::fmt;
+use std::ops::Deref;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,7 @@ use std::time::Duration;
 use tracing::Span;
 use tracing::field::Empty;
 
-use crate::base::error::{LockError, LossReason};
-use crate::base::fencing::FencingToken;
+use crate::base::error::LockError;
 use crate::base::kind::Reweigh;
 use crate::base::time::{Moment, millis};
 use crate::engine::{Engine, Hold, Status, Then, confirmed, extend, reweigh};
@@ -24,7 +24,7 @@ use crate::face::view::LockView;
 /// stays for its ttl.
 ///
 /// While the guard lives, the watchdog renews the lease (unless [`renew(false)`](crate::Lock::renew)). If the lease is not renewed
-/// in time, the lock is lost: [`is_held`](Self::is_held) turns false and [`lost`](Self::lost) resolves *before* the server may
+/// in time, the lock is lost: [`is_held`](LockView::is_held) turns false and [`lost`](LockView::lost) resolves *before* the server may
 /// grant the lock to another holder.
 ///
 /// # Examples
@@ -112,154 +112,7 @@ impl LockGuard {
         self.view.hold.set_part(is_part);
     }
 
-    /// The key of the lock, without the prefix.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let guard = lock.acquire().await?;
-    /// assert_eq!(guard.key(), "a");
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.view.key()
-    }
-
-    /// The number of this hold, larger than that of every earlier hold of this lock. See [`FencingToken`].
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let guard = lock.acquire().await?;
-    /// let first = guard.fencing_token();
-    /// guard.release().await?;
-    /// assert!(lock.acquire().await?.fencing_token() > first);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn fencing_token(&self) -> FencingToken {
-        self.view.fencing_token()
-    }
-
-    /// The number of guards of the same owner that hold the lock in this process at this moment, including this one. 1 for a
-    /// [`Lock`](crate::Lock), which has one guard at a time; 0 once the lock is lost.
-    ///
-    /// If an owner holds a [`ReentrantLock`](crate::ReentrantLock) in several processes, [`inspect`](crate::ReentrantLock::inspect)
-    /// counts all of its holds.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let me = lock_core::Owner::new();
-    /// let lock = lock_core::LockManager::connect("memory://").await?.reentrant_lock("a").owner(&me);
-    /// let outer = lock.acquire().await?;
-    /// let inner = lock.acquire().await?;
-    /// assert_eq!(outer.hold_count(), 2);
-    /// drop(inner);
-    /// assert_eq!(outer.hold_count(), 1);
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn hold_count(&self) -> u32 {
-        self.view.hold_count()
-    }
-
-    /// Whether the lock is certainly still held. Local, no I/O. The lease is measured from before the request that granted or last
-    /// renewed it, minus the drift, so this is never true after the lease may have ended on the server. Once false, always false.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let guard = lock.ttl(Duration::from_millis(20)).renew(false).acquire().await?;
-    /// assert!(guard.is_held());
-    /// tokio::time::sleep(Duration::from_millis(20)).await;
-    /// assert!(!guard.is_held());
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn is_held(&self) -> bool {
-        self.view.is_held()
-    }
-
-    /// How long the lock stays held if no renewal succeeds from now on; zero once it is lost. Local, no I/O.
-    ///
-    /// The watchdog renews the lease when a third of it has passed, so a live holder may hold the lock for longer.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.lock("a").ttl(Duration::from_secs(10)).acquire().await?;
-    /// let left = guard.remaining();
-    /// assert!(left > Duration::ZERO && left < Duration::from_secs(10));
-    /// # Ok(()) }
-    /// ```
-    #[must_use]
-    pub fn remaining(&self) -> Duration {
-        self.view.remaining()
-    }
-
-    /// Resolves when the lock is lost, with the reason, *before* the server may grant the lock to another holder. Never resolves
-    /// while the lock is held.
-    ///
-    /// It follows the local deadline, not the result of a renewal, so a server that hangs, a network that loses replies, or a
-    /// starved renewal task cannot delay it.
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe: it only watches.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let guard = lock.ttl(Duration::from_millis(20)).renew(false).acquire().await?;
-    /// assert_eq!(guard.lost().await, lock_core::LossReason::Expired);
-    /// # Ok(()) }
-    /// ```
-    pub async fn lost(&self) -> LossReason {
-        self.view.lost().await
-    }
-
-    /// A token that is cancelled when the lock is lost, and when this guard is released or dropped: for tasks that work under the
-    /// lock and must not continue without it. Each call returns a new token; cancelling it stops only the work that uses it.
-    ///
-    /// Needs the feature `tokio-util`. Like [`lost`](Self::lost), it is cancelled *before* the server may grant the lock to another
-    /// holder, if the runtime of the manager runs.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let guard = lock.acquire().await?;
-    /// let token = guard.cancellation();
-    /// let part = tokio::spawn(token.clone().run_until_cancelled_owned(std::future::pending::<()>()));
-    /// lock.force_release().await?;
-    /// assert_eq!(part.await.unwrap(), None, "it was stopped");
-    /// assert!(token.is_cancelled());
-    /// # Ok(()) }
-    /// ```
-    #[cfg(feature = "tokio-util")]
-    #[must_use]
-    pub fn cancellation(&self) -> tokio_util::sync::CancellationToken {
-        self.view.cancellation()
-    }
-
-    /// A view of this hold, for code that observes the lock and does not decide when the hold ends.
+    /// A view of this hold, for code that observes the lock and does not decide when the hold ends. A guard has all methods of its view.
     #[must_use]
     pub fn view(&self) -> LockView {
         self.view.clone()
@@ -312,7 +165,7 @@ impl LockGuard {
     ///
     /// [`Lost`](LockError::Lost) if the lock is no longer held; [`Unavailable`](LockError::Unavailable) if the server has not
     /// answered, at the latest after three command deadlines. The watchdog then continues with the new ttl, and
-    /// [`remaining`](Self::remaining) shows the confirmed lease. [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of
+    /// [`remaining`](LockView::remaining) shows the confirmed lease. [`InvalidConfig`](LockError::InvalidConfig) for a ttl out of
     /// range.
     ///
     /// # Cancel safety
@@ -458,6 +311,14 @@ impl LockGuard {
                 Status::Pending | Status::Released => "released",
             },
         );
+    }
+}
+
+impl Deref for LockGuard {
+    type Target = LockView;
+
+    fn deref(&self) -> &LockView {
+        &self.view
     }
 }
 

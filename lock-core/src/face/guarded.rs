@@ -65,7 +65,7 @@ impl LockGuard {
     /// Runs a Lua script on the server if this guard holds the lock at that moment: the check and the writes are one atomic step,
     /// so a holder that was paused past its lease changes nothing.
     ///
-    /// For data on the lock's own server, this replaces a check of the [fencing token](Self::fencing_token). The keys of the script
+    /// For data on the lock's own server, this replaces a check of the [fencing token](crate::LockView::fencing_token). The keys of the script
     /// must be in the lock's hash slot, also on a single server, so that the program can move to a cluster: give the lock and the
     /// data the same `{tag}`. Not for `memory://`, which runs no scripts.
     ///

@@ -53,8 +53,8 @@ use crate::face::verbs::{run_under, tried};
 /// # What no lock can promise
 ///
 /// A process that is paused (by the kernel, a debugger, a sleeping laptop) may continue after the end of its lease. The guard knows
-/// this ([`LockGuard::is_held`]), but a write that is already under way does not stop: only a resource that checks the
-/// [`fencing_token`](LockGuard::fencing_token) is safe. Also, a single master with asynchronous replication can lose a lock at a
+/// this ([`is_held`](crate::LockView::is_held)), but a write that is already under way does not stop: only a resource that checks the
+/// [`fencing_token`](crate::LockView::fencing_token) is safe. Also, a single master with asynchronous replication can lose a lock at a
 /// failover.
 ///
 /// # Examples

@@ -174,7 +174,7 @@ impl AnyGuard for MultiGuard {
 impl MultiGuard {
     /// The keys of the locks, in the order in which they were given, without repeats.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.guards.iter().map(LockGuard::key)
+        self.guards.iter().map(|guard| guard.key())
     }
 
     /// A guard for each lock, in the order of [`keys`](Self::keys).
@@ -200,21 +200,21 @@ impl MultiGuard {
         Some(guard.fencing_token())
     }
 
-    /// Whether all of the locks are certainly still held. As [`LockGuard::is_held`].
+    /// Whether all of the locks are certainly still held. As [`LockGuard::is_held`](crate::LockView::is_held).
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.guards.iter().all(LockGuard::is_held)
+        self.guards.iter().all(|guard| guard.is_held())
     }
 
-    /// The rest of the confirmed lease that ends first; zero once a lock is lost. As [`LockGuard::remaining`].
+    /// The rest of the confirmed lease that ends first; zero once a lock is lost. As [`LockGuard::remaining`](crate::LockView::remaining).
     #[must_use]
     pub fn remaining(&self) -> Duration {
-        let rests = self.guards.iter().map(LockGuard::remaining);
+        let rests = self.guards.iter().map(|guard| guard.remaining());
         rests.min().unwrap_or_default()
     }
 
     /// Resolves when the first of the locks is lost, with the reason, *before* the server may grant that lock to another holder. As
-    /// [`LockGuard::lost`].
+    /// [`LockGuard::lost`](crate::LockView::lost).
     ///
     /// # Cancel safety
     ///

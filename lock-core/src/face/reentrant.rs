@@ -17,7 +17,7 @@ use crate::face::verbs::{acquires, operates, run_under};
 /// A lock that its owner can acquire repeatedly, shared with Redisson's `RLock` of the same name.
 ///
 /// The lock counts: every guard is one hold, and the release of the last guard releases the lock. While any guard lives, the lease is
-/// renewed, once for all, and the [fencing token](LockGuard::fencing_token) stays the same. The loss signal, the deadline, cancel
+/// renewed, once for all, and the [fencing token](crate::LockView::fencing_token) stays the same. The loss signal, the deadline, cancel
 /// safety, release on drop and shutdown are as for a [`Lock`](crate::Lock).
 ///
 /// # Who is the owner?

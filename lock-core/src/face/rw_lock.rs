@@ -61,8 +61,8 @@ macro_rules! guard {
 ///
 /// # Fencing tokens
 ///
-/// The [tokens](LockGuard::fencing_token) order the holds that exclude each other: a writer has a larger token than all holders before
-/// it. The readers of one phase, between two writers, share one token.
+/// The [tokens](crate::LockView::fencing_token) order the holds that exclude each other: a writer has a larger token than all holders
+/// before it. The readers of one phase, between two writers, share one token.
 ///
 /// # Common mistakes
 ///
@@ -145,7 +145,8 @@ impl RwLock {
 
 /// Proof that a read-write lock is held for reading: a [`LockGuard`], beside the guards of other readers.
 ///
-/// All readers of this phase share its [fencing token](LockGuard::fencing_token), which is larger than the token of the writer before.
+/// All readers of this phase share its [fencing token](crate::LockView::fencing_token), which is larger than the token of the writer
+/// before.
 #[must_use = "the lock is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]
@@ -155,7 +156,7 @@ guard!(ReadGuard);
 
 /// Proof that a read-write lock is held for writing: a [`LockGuard`] that excludes all others.
 ///
-/// Its [fencing token](LockGuard::fencing_token) is larger than the tokens of all holders before it.
+/// Its [fencing token](crate::LockView::fencing_token) is larger than the tokens of all holders before it.
 #[must_use = "the lock is released as soon as the guard is dropped: bind it, `let _guard = ..` (not `let _ = ..`)"]
 #[clippy::has_significant_drop]
 #[derive(Debug)]

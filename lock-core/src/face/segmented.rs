@@ -68,7 +68,7 @@ const TRY: Trust = Trust {
 /// # Names
 ///
 /// Segment 7 of `stock` is the lock `{stock:7}`; segment 7 of `{shop}:stock` is `{shop}:stock:7`. The braces are a tag of Redis
-/// Cluster: data that is named after the [`key`](crate::LockGuard::key) is in the slot of its lock, and the segments are spread
+/// Cluster: data that is named after the [`key`](crate::LockView::key) is in the slot of its lock, and the segments are spread
 /// over the slots if the name has no `{tag}`. All users of a segmented lock must use the same number of segments.
 ///
 /// # Examples

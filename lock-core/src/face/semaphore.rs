@@ -22,8 +22,8 @@ use crate::face::verbs::{acquires, operates};
 /// Waiters are served in FIFO order, over all processes, and a small request never overtakes a large one: while the first waiter waits
 /// for four permits, no waiter behind it gets one.
 ///
-/// The [`fencing_token`](LockGuard::fencing_token) of a permit identifies it among all permits of the semaphore. It is no fence: several
-/// holders work at a time, so a resource cannot refuse the lower of two numbers.
+/// The [`fencing_token`](crate::LockView::fencing_token) of a permit identifies it among all permits of the semaphore. It is no fence:
+/// several holders work at a time, so a resource cannot refuse the lower of two numbers.
 ///
 /// # The number of permits
 ///

@@ -112,7 +112,7 @@ impl BodyHold {
     }
 
     fn is_held(&self) -> bool {
-        self.guards().iter().all(LockGuard::is_held)
+        self.guards().iter().all(|guard| guard.is_held())
     }
 
     fn boxed_release(&self) -> Boxed<'_, ()> {

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use futures_util::future::{BoxFuture, join_all};
-use lock_core::{LockError, LockGuard, LockManager, LossReason};
+use lock_core::{LockError, LockManager, LossReason};
 use lock_tests::{Capture, LIMIT, Proxy, Said, TestServer, boottime_now, eventually};
 use tracing::Level;
 
@@ -270,7 +270,11 @@ async fn lines_of_an_outage(
     let guards = join_all(taken).await;
     let capture = Capture::start();
     begin(&server);
-    in_time("the losses", join_all(guards.iter().map(LockGuard::lost))).await;
+    in_time(
+        "the losses",
+        join_all(guards.iter().map(|guard| guard.lost())),
+    )
+    .await;
     drop(guards);
     end(&server).await;
     eventually("the end of the outage", LIMIT, async || {

@@ -30,7 +30,7 @@ async fn lose_the_reply_to_an_acquire(way: Way, mode: DropMode) -> bool {
     let theirs = Arc::clone(&first);
     let rival = tokio::spawn(async move {
         let guard = other.acquire().await.unwrap();
-        let believed = theirs.lock().unwrap().as_ref().map(LockGuard::is_held);
+        let believed = theirs.lock().unwrap().as_ref().map(|guard| guard.is_held());
         assert_ne!(believed, Some(true), "two believers");
         guard
     });

@@ -76,7 +76,7 @@ async fn free_locks_that_are_asked_for_at_once_share_calls() {
             .into_iter()
             .map(|g| g.unwrap().unwrap())
             .collect();
-        let tokens: HashSet<_> = guards.iter().map(LockGuard::fencing_token).collect();
+        let tokens: HashSet<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
         assert_eq!(tokens.len(), TASKS, "a fencing token was given twice");
         release_all(guards).await;
     }

@@ -349,7 +349,7 @@ async fn a_key_that_is_refused_from_now_on_costs_no_other_lease_its_renewal() {
     assert_eq!(bad.lost().await, LossReason::Expired);
     let loss = timeout(ttl, good[0].lost()).await;
     assert!(loss.is_err(), "{loss:?}");
-    assert!(good.iter().all(LockGuard::is_held));
+    assert!(good.iter().all(|guard| guard.is_held()));
 }
 
 #[tokio::test]

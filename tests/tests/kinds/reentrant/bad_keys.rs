@@ -1,6 +1,6 @@
 //! Something else under one of our keys harms its own lock and no other.
 
-use lock_core::{LockGuard, LossReason, Owner};
+use lock_core::{LossReason, Owner};
 use lock_tests::{LIMIT, TestServer};
 use tokio::time::timeout;
 
@@ -29,7 +29,7 @@ async fn one_bad_key_costs_no_other_lease_its_renewal() {
     }
     let loss = timeout(ttl * 2, good[0].lost()).await;
     assert!(loss.is_err(), "{loss:?}");
-    assert!(good.iter().all(LockGuard::is_held) && exclusive.is_held());
+    assert!(good.iter().all(|guard| guard.is_held()) && exclusive.is_held());
     drop((good, bad, exclusive, list));
     command::<()>(&server, "DEL lock:list").await;
     assert_eq!(locks.shutdown(LIMIT).await, 0);

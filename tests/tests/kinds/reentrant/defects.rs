@@ -46,7 +46,7 @@ async fn one_renewal_a_tick_after_600_locks_and_unlocks() {
     for renewal in renewals {
         assert_eq!(renewal.arg(2), "2", "eight holds are one lease");
     }
-    assert!(nested.iter().all(LockGuard::is_held));
+    assert!(nested.iter().all(|guard| guard.is_held()));
     drop(nested);
     until_clean(&server).await;
 }
@@ -96,10 +96,10 @@ async fn a_sick_connection_delays_no_renewal_elsewhere() {
     proxy.cut_to_server(true);
     let reason = in_time("the loss", hopeless.lost()).await;
     assert_eq!(reason, LossReason::Expired);
-    assert!(fine.iter().all(LockGuard::is_held));
+    assert!(fine.iter().all(|guard| guard.is_held()));
     let lost = timeout(ttl, fine[0].lost()).await;
     assert!(lost.is_err(), "{lost:?}");
-    assert!(fine.iter().all(LockGuard::is_held));
+    assert!(fine.iter().all(|guard| guard.is_held()));
 }
 
 #[tokio::test]

@@ -54,10 +54,10 @@ async fn an_acquire_whose_reply_was_lost_counts_once() {
             lost.wait().await;
             assert_eq!(i64::from(guard.hold_count()), count, "{way:?} {mode:?}");
             assert_eq!(hash(&server, "order").await, counted(&me, count));
-            assert!(guards.iter().all(LockGuard::is_held));
+            assert!(guards.iter().all(|guard| guard.is_held()));
             guards.push(guard);
         }
-        let tokens: Vec<_> = guards.iter().map(LockGuard::fencing_token).collect();
+        let tokens: Vec<_> = guards.iter().map(|guard| guard.fencing_token()).collect();
         assert!(tokens.iter().all(|token| *token == tokens[0]), "{tokens:?}");
         for guard in guards {
             assert!(server.exists("order").await);
@@ -91,7 +91,7 @@ async fn a_release_whose_reply_was_lost_takes_one_hold_back() {
             assert!(proxy.count(is_release) > before + 1, "it was repeated");
             if left > 0 {
                 assert_eq!(hash(&server, "order").await, counted(&me, left));
-                assert!(guards.iter().all(LockGuard::is_held));
+                assert!(guards.iter().all(|guard| guard.is_held()));
             }
         }
         assert!(!server.exists("order").await);

@@ -209,7 +209,7 @@ async fn waiters_of_one_owner_enter_together(rig: &Rig) {
         inside.push(in_time("the owner's turn", guards.recv()).await.unwrap());
     }
     assert_eq!(seen.inspect().await.unwrap().holds(), 3);
-    assert!(inside.iter().all(LockGuard::is_held));
+    assert!(inside.iter().all(|guard| guard.is_held()));
 }
 
 async fn a_waiter_takes_the_lock_for_its_own_owner_after_any_other(rig: &Rig) {
