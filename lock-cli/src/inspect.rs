@@ -14,7 +14,7 @@ pub(crate) async fn run(server: &Server, options: &Inspect) -> Result<ExitCode, 
     let locks = server.connect().await?;
     let key = &options.lock.key;
     if let Some(count) = options.latch {
-        let left = locks.latch(key, count).remaining().await?;
+        let left = locks.latch(key, count).left().await?;
         latch(options, count, left);
         return Ok(ExitCode::SUCCESS);
     }

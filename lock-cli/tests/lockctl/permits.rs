@@ -19,7 +19,7 @@ async fn scene(url: &str) -> (Vec<lock_core::LockGuard>, Vec<lock_core::ReadGuar
     );
     let semaphore = |locks: &LockManager| locks.semaphore("provider", 8);
     let permits = vec![
-        semaphore(&one).acquire_many(3).await.unwrap(),
+        semaphore(&one).permits(3).acquire().await.unwrap(),
         semaphore(&two).acquire().await.unwrap(),
     ];
     let readers = vec![
@@ -35,7 +35,7 @@ async fn a_semaphore_is_shown_with_its_permits_and_each_holder() {
     let url = server.url();
     let _scene = scene(&url).await;
     let other = manager(&url, "orders-3").await.semaphore("provider", 8);
-    let waiting = tokio::spawn(other.acquire_many(6));
+    let waiting = tokio::spawn(other.clone().permits(6).acquire());
     let queued = async || other.inspect().await.unwrap().waiters() == 1;
     eventually("it waits", LIMIT, queued).await;
 
@@ -249,7 +249,7 @@ async fn both_kinds_are_found_in_a_cluster_and_behind_sentinel() {
     for url in [behind, cluster.url()] {
         let (permits, readers) = scene(&url).await;
         let waiter = manager(&url, "orders-3").await.semaphore("provider", 8);
-        let waiting = tokio::spawn(waiter.acquire_many(8));
+        let waiting = tokio::spawn(waiter.clone().permits(8).acquire());
         let queued = async || waiter.inspect().await.unwrap().waiters() == 1;
         eventually("it waits", LIMIT, queued).await;
         assert_eq!(json(&url, "inspect provider").await["kind"], "semaphore");

@@ -182,13 +182,17 @@ impl Config {
     }
 }
 
-/// Whether something may be kept for this time.
 pub(crate) fn check_ttl(ttl: Duration) -> Result<(), LockError> {
-    if (MIN_TTL..=MAX_TTL).contains(&ttl) {
+    check_kept("a ttl of", ttl)
+}
+
+/// Whether a server may keep something for this time.
+pub(crate) fn check_kept(what: &str, time: Duration) -> Result<(), LockError> {
+    if (MIN_TTL..=MAX_TTL).contains(&time) {
         return Ok(());
     }
     Err(LockError::config(format!(
-        "a ttl of {ttl:?} is out of range: choose one from 10 ms to 24 days"
+        "{what} {time:?} is out of range: choose one from 10 ms to 24 days"
     )))
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::config::check_ttl;
+use crate::base::config::check_kept;
 use crate::base::error::LockError;
 use crate::base::key::{Announced, LockKey};
 use crate::base::kind::Share;
@@ -18,7 +18,7 @@ const MAX_ID: usize = 1024;
 /// The largest number of counts.
 const MAX_COUNT: u32 = 1 << 20;
 
-/// How long a latch is kept after a count, unless [`Latch::ttl`] says otherwise.
+/// How long a latch is kept after a count, unless [`Latch::keep`] says otherwise.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
 /// Interval of the reads of a waiter that gets no announcement: it may be lost.
@@ -32,8 +32,8 @@ const LAST: Duration = Duration::from_millis(100);
 /// Use it to wait until several parts of a work are done, wherever each part runs: each part counts down with its own id, and the
 /// caller that needs all parts waits. A part that counts again, after a crash or a retry, counts once.
 ///
-/// A latch opens once. Give each run its own key (`"import:2026-11-26"`): there is no reset. One [`ttl`](Self::ttl) after its last
-/// count a latch, open or not, is forgotten with all its counts.
+/// A latch opens once. Give each run its own key (`"import:2026-11-26"`): there is no reset. It is [kept](Self::keep) for a day
+/// after its last count, open or not, and then forgotten with all its counts.
 ///
 /// # Limits
 ///
@@ -47,7 +47,7 @@ const LAST: Duration = Duration::from_millis(100);
 /// let imported = locks.latch("import:2026-11-26", 2);
 /// imported.count_down("orders").await?;
 /// imported.count_down("orders").await?;
-/// assert_eq!(imported.remaining().await?, 1);
+/// assert_eq!(imported.left().await?, 1);
 /// imported.count_down("stock").await?;
 /// imported.wait().await?;
 /// # Ok(()) }
@@ -57,6 +57,7 @@ const LAST: Duration = Duration::from_millis(100);
 pub struct Latch {
     handle: LockHandle,
     count: u32,
+    keep: Duration,
 }
 
 impl fmt::Debug for Latch {
@@ -74,6 +75,7 @@ impl Latch {
         Self {
             handle: LockHandle::new(engine, key, checked),
             count,
+            keep: KEPT,
         }
     }
 
@@ -92,8 +94,8 @@ impl Latch {
     /// How long the latch is kept after each count, also a repeated one. Choose a time longer than any pause between two counts, and
     /// longer than a waiter may come after the last count. If processes choose different times, the longest counts. From 10 ms to
     /// 24 days. Default: a day.
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.handle.ttl = Some(ttl);
+    pub fn keep(mut self, time: Duration) -> Self {
+        self.keep = time;
         self
     }
 
@@ -128,14 +130,14 @@ impl Latch {
     /// # Cancel safety
     ///
     /// Cancel-safe: it changes nothing.
-    pub async fn remaining(&self) -> Result<u32, LockError> {
+    pub async fn left(&self) -> Result<u32, LockError> {
         self.ask(None).await
     }
 
     async fn ask(&self, id: Option<&str>) -> Result<u32, LockError> {
-        let (key, ttl) = self.checked()?;
+        let key = self.checked()?;
         let engine = &self.handle.engine;
-        let asking = engine.count_down(key, self.count, ttl, id);
+        let asking = engine.count_down(key, self.count, self.keep, id);
         self.missing(asking.await?)
     }
 
@@ -184,12 +186,11 @@ impl Latch {
             waited: limit,
         };
         if limit.is_zero() {
-            return match self.remaining().await? {
+            return match self.left().await? {
                 0 => Ok(()),
                 left => Err(not_open(left)),
             };
         }
-        let (_, ttl) = self.checked()?;
         let (mut announcements, mut seen) = (self.announcements()?, None);
         let timers = &self.handle.engine.shared.timers;
         let waiting = timers.timeout(limit, self.opened(&mut announcements, &mut seen));
@@ -198,7 +199,7 @@ impl Latch {
         }
         if seen.is_some() {
             // The announcement may have been lost.
-            let last = announcements.latch(Duration::ZERO, self.count, ttl);
+            let last = announcements.latch(Duration::ZERO, self.count, self.keep);
             if let Ok(answer) = timers.timeout(LAST, last).await {
                 seen = Some(self.missing(answer?)?);
             }
@@ -211,7 +212,7 @@ impl Latch {
     }
 
     fn announcements(&self) -> Result<Announcements, LockError> {
-        let (key, _) = self.checked()?;
+        let key = self.checked()?;
         let shared = &self.handle.engine.shared;
         Ok(Announcements::new(shared, key, Announced::Latch))
     }
@@ -222,10 +223,9 @@ impl Latch {
         announcements: &mut Announcements,
         seen: &mut Option<u32>,
     ) -> Result<(), LockError> {
-        let (_, ttl) = self.checked()?;
         let patience = self.handle.engine.shared.config.default_ttl;
         loop {
-            let answer = announcements.latch(patience, self.count, ttl).await?;
+            let answer = announcements.latch(patience, self.count, self.keep).await?;
             match self.missing(answer)? {
                 0 => return Ok(()),
                 left => *seen = Some(left),
@@ -234,15 +234,14 @@ impl Latch {
         }
     }
 
-    fn checked(&self) -> Result<(&Arc<LockKey>, Duration), LockError> {
+    fn checked(&self) -> Result<&Arc<LockKey>, LockError> {
         if self.count == 0 || self.count > MAX_COUNT {
             return Err(LockError::config(
                 "a latch counts 1 to 2^20 ids: choose another number",
             ));
         }
-        let ttl = self.handle.ttl.unwrap_or(KEPT);
-        check_ttl(ttl)?;
-        Ok((self.handle.key()?, ttl))
+        check_kept("a latch that is kept for", self.keep)?;
+        self.handle.key()
     }
 
     fn missing(&self, seen: Result<u32, Refusal>) -> Result<u32, LockError> {

@@ -190,12 +190,12 @@ impl MultiGuard {
     /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
     /// let locks = lock_core::LockManager::connect("memory://").await?;
     /// let guard = locks.all(["a", "b"]).acquire().await?;
-    /// assert_eq!(guard.fence("b"), Some(guard.guards()[1].fencing_token()));
-    /// assert_eq!(guard.fence("c"), None);
+    /// assert_eq!(guard.fencing_token("b"), Some(guard.guards()[1].fencing_token()));
+    /// assert_eq!(guard.fencing_token("c"), None);
     /// # Ok(()) }
     /// ```
     #[must_use]
-    pub fn fence(&self, key: &str) -> Option<FencingToken> {
+    pub fn fencing_token(&self, key: &str) -> Option<FencingToken> {
         let guard = self.guards.iter().find(|guard| guard.key() == key)?;
         Some(guard.fencing_token())
     }

@@ -165,15 +165,15 @@ pub struct WriteGuard(LockGuard);
 guard!(WriteGuard);
 
 impl ReadGuard {
-    /// Becomes the writer, if this is the only reader and there are no waiters. Otherwise gives the reader back, also if the server does
-    /// not answer or the lock is lost. Never waits: two readers that wait for each other's end would wait for ever.
-    ///
-    /// If the server did not answer, this may be the writer all the same: others then wait until the reader is released, and a second
-    /// call finds that out.
+    /// Becomes the writer, if this is the only reader and there are no waiters. Never waits: two readers that wait for each other's end
+    /// would wait for ever.
     ///
     /// # Errors
     ///
-    /// The reader, which is unchanged.
+    /// The reader, and why it is not the writer: [`Busy`](LockError::Busy) if there are other readers or waiters;
+    /// [`Unavailable`](LockError::Unavailable), [`Lost`](LockError::Lost) and [`InvalidConfig`](LockError::InvalidConfig), as
+    /// [`LockGuard::release`]. If the server did not answer, the reader may be the writer all the same: others then wait until it is
+    /// released, and a second call finds that out.
     ///
     /// # Cancel safety
     ///
@@ -186,19 +186,24 @@ impl ReadGuard {
     /// let lock = lock_core::LockManager::connect("memory://").await?.rw_lock("config");
     /// let read = lock.read().await?;
     /// let phase = read.fencing_token();
-    /// let write = read.try_upgrade().await.expect("alone");
-    /// assert!(write.fencing_token() > phase);
+    /// match read.try_upgrade().await {
+    ///     Ok(write) => assert!(write.fencing_token() > phase),
+    ///     Err((read, why)) if why.is_contention() => read.release().await?, // then `write`
+    ///     Err((_read, why)) => return Err(why),
+    /// }
     /// # Ok(()) }
     /// ```
-    pub async fn try_upgrade(self) -> Result<WriteGuard, Self> {
-        match self.0.reweigh(Reweigh::ToWriter).await {
-            Ok(true) => Ok(WriteGuard(self.0)),
-            Ok(false) => Err(self),
-            Err(error) => {
-                tracing::debug!(key = self.key(), %error, "the reader could not become the writer");
-                Err(self)
-            }
-        }
+    pub async fn try_upgrade(self) -> Result<WriteGuard, (Self, LockError)> {
+        let why = match self.0.reweigh(Reweigh::ToWriter).await {
+            Ok(true) => return Ok(WriteGuard(self.0)),
+            Ok(false) => LockError::Busy {
+                key: self.key().to_owned(),
+                retry_after: None,
+                holder: None,
+            },
+            Err(error) => error,
+        };
+        Err((self, why))
     }
 }
 

@@ -11,6 +11,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::try_join_all;
 use tokio::time::Instant;
 
 pub use self::guard::SegmentGuard;
@@ -20,6 +21,7 @@ use crate::base::time::in_millis;
 use crate::base::timers::{OF_CALLER, Timers};
 use crate::engine::Limit;
 use crate::face::handle::LockHandle;
+use crate::face::inspect::LockInfo;
 use crate::face::options::options;
 use crate::face::verbs::{acquires, tried};
 
@@ -196,6 +198,32 @@ impl SegmentedLock {
         acquire_within,
         /// Acquires a free segment; never waits for another holder. `None` if all are busy.
         try_acquire
+    }
+
+    /// The state of each segment on the server at this moment, by its number.
+    ///
+    /// # Errors
+    ///
+    /// As [`Lock::inspect`](crate::Lock::inspect), for any of the segments.
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe: it changes nothing.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
+    /// let segments = lock_core::LockManager::connect("memory://").await?.segmented_lock("stock", 20);
+    /// let guard = segments.acquire().await?;
+    /// let states = segments.inspect().await?;
+    /// assert!(states[guard.segment()].is_held());
+    /// assert_eq!(states.iter().filter(|state| state.is_held()).count(), 1);
+    /// # Ok(()) }
+    /// ```
+    pub async fn inspect(&self) -> Result<Vec<LockInfo>, LockError> {
+        let locks = self.locks.as_ref().map_err(Clone::clone)?;
+        try_join_all(locks.iter().map(LockHandle::inspect)).await
     }
 
     fn first(&self) -> Option<&LockHandle> {

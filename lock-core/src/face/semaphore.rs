@@ -40,7 +40,7 @@ use crate::face::verbs::{acquires, operates};
 ///
 /// Not over a quorum. A key belongs to one kind of lock: a [`Lock`](crate::Lock) and a semaphore with the same key refuse each other
 /// ([`NotALock`](LockError::NotALock)). If several tasks each acquire two permits one by one, they may wait for each other for ever:
-/// take the permits together with [`acquire_many`](Self::acquire_many).
+/// take the permits together, with [`permits`](Self::permits).
 ///
 /// # Examples
 ///
@@ -77,7 +77,7 @@ impl Semaphore {
         self.handle.share.max
     }
 
-    /// The number of permits that each acquisition through this handle takes. Default: 1.
+    /// The number of permits that each acquisition through this handle takes, all at once and in one guard. Default: 1.
     ///
     /// # Examples
     ///
@@ -111,32 +111,6 @@ impl Semaphore {
         with
     }
 
-    /// Waits for several permits at once, which one guard holds.
-    ///
-    /// # Errors
-    ///
-    /// As [`acquire`](Self::acquire).
-    ///
-    /// # Cancel safety
-    ///
-    /// Cancel-safe, as [`acquire`](Self::acquire).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let pool = lock_core::LockManager::connect("memory://").await?.semaphore("pool", 4);
-    /// let all = pool.acquire_many(4).await?;
-    /// assert!(pool.try_acquire().await?.is_none());
-    /// # let _ = all; Ok(()) }
-    /// ```
-    #[track_caller]
-    pub fn acquire_many(
-        &self,
-        permits: u32,
-    ) -> impl Future<Output = Result<LockGuard, LockError>> + use<> {
-        self.clone().permits(permits).acquire()
-    }
     /// Changes the number of permits, for all processes. Permits that are held stay held: with fewer permits, none is granted until
     /// enough are released.
     ///

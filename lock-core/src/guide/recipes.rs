@@ -137,7 +137,7 @@
 //! each other, and the writer runs alone. A reader that finds the cache empty becomes the writer:
 //!
 //! - [`try_upgrade`](crate::ReadGuard::try_upgrade) makes it the writer at once, if it is the only reader and there are no waiters. It never waits,
-//!   since two readers that wait for each other's end would wait for ever.
+//!   since two readers that wait for each other's end would wait for ever. An error gives the reader back.
 //! - Otherwise it has to release its read *before* it calls `write`: a write inside one's own read waits for itself.
 //! - Another client may have been the writer in between. So look again before the work.
 //! - [`downgrade`](crate::WriteGuard::downgrade) makes the writer a reader: the waiting readers, up to the next writer, read at once, and no writer
@@ -169,7 +169,7 @@
 //!         }
 //!         let write = match read.try_upgrade().await {
 //!             Ok(write) => write,
-//!             Err(read) => {
+//!             Err((read, _)) => {
 //!                 read.release().await?;
 //!                 lock.write().await?
 //!             }
@@ -236,7 +236,7 @@
 //! assert_eq!(provider.most.load(Ordering::SeqCst), 8);
 //!
 //! // Without the attribute. A batch that makes three calls at a time takes three permits at once.
-//! let permits = locks.semaphore("provider", 8).acquire_many(3).await?;
+//! let permits = locks.semaphore("provider", 8).permits(3).acquire().await?;
 //! tokio::join!(provider.call(), provider.call(), provider.call());
 //! permits.release().await?;
 //! # Ok(()) }
@@ -258,7 +258,7 @@
 //!     let accounts = locks.all([from, to].map(|id| format!("account:{id}")));
 //!     accounts
 //!         .with(async |guard| {
-//!             let fence = guard.fence(&format!("account:{from}")).expect("one of the keys");
+//!             let fence = guard.fencing_token(&format!("account:{from}")).expect("one of the keys");
 //!             // UPDATE accounts SET balance = balance - $amount, fence = $fence WHERE id = $from AND fence <= $fence ..
 //!             let _ = fence;
 //!             amount

@@ -59,7 +59,7 @@ async fn several(locks: &LockManager, few: u32) -> Result<(), LockError> {
 #[tokio::test]
 async fn permits_and_max_are_literals_or_expressions() {
     let locks = manager().await;
-    let held = locks.semaphore("s", 3).acquire_many(2).await.unwrap();
+    let held = locks.semaphore("s", 3).permits(2).acquire().await.unwrap();
     one(&locks).await.unwrap();
     assert!(several(&locks, 2).await.unwrap_err().is_contention());
     assert!(matches!(

@@ -223,7 +223,7 @@ async fn a_replica_is_no_answer_to_a_script_that_only_reads() {
         ("read-write", rw.inspect().await.map(drop)),
         ("reentrant", reentrant.inspect().await.map(drop)),
         ("leader", election.leader().await.map(drop)),
-        ("remaining", latch.remaining().await.map(drop)),
+        ("left", latch.left().await.map(drop)),
         ("count", latch.count_down("a").await.map(drop)),
     ];
     for (what, answer) in answers {

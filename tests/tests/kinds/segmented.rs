@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use lock_core::{LockError, LockManager, SegmentGuard, SegmentedLock};
+use lock_core::{LockError, LockInfo, LockManager, SegmentGuard, SegmentedLock};
 use lock_tests::kit::command;
 use lock_tests::{LIMIT, TestServer, eventually};
 use tokio::task::JoinSet;
@@ -115,6 +115,7 @@ macro_rules! cases {
 
 cases! {
     a_free_segment_is_taken_while_all_others_are_busy,
+    each_segment_is_shown_with_its_holder,
     as_many_hold_as_there_are_segments_and_the_next_one_waits,
     no_segment_has_two_holders,
     a_waiter_takes_whatever_segment_becomes_free_in_another_process,
@@ -128,6 +129,15 @@ cases! {
     settings_that_cannot_work_are_refused,
     a_try_takes_the_segment_of_a_waiter_that_does_not_run,
     a_waiter_takes_the_segment_of_another_that_does_not_run,
+}
+
+async fn each_segment_is_shown_with_its_holder(url: &str) {
+    let (theirs, ours) = (manager(url).await, manager(url).await);
+    let held = theirs.lock(format!("{{{KEY}:1}}")).acquire().await.unwrap();
+    let states = ours.segmented_lock(KEY, 3).inspect().await.unwrap();
+    let held_here: Vec<_> = states.iter().map(LockInfo::is_held).collect();
+    assert_eq!(held_here, [false, true, false]);
+    held.release().await.unwrap();
 }
 
 async fn a_free_segment_is_taken_while_all_others_are_busy(url: &str) {

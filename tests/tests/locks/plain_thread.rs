@@ -207,7 +207,7 @@ fn of_other_kinds() -> Vec<Call> {
             let latch = locks.latch("latch", 1);
             let late = latch.wait_within(SHORT).await.unwrap_err();
             assert!(matches!(late, LockError::NotOpen { .. }), "{late:?}");
-            assert_eq!(latch.remaining().await?, 1);
+            assert_eq!(latch.left().await?, 1);
             latch.count_down("a").await?;
             latch.wait().await?;
         }

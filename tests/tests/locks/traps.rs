@@ -187,10 +187,17 @@ async fn a_task_that_is_in_its_own_way_is_warned_of_for_every_kind_and_manager()
     }
     async fn two_permits_beside(own: u32, locks: LockManager) {
         let semaphore = locks.semaphore(format!("s{own}"), 3);
-        let _own = semaphore.clone().acquire_many(own).await.unwrap();
-        let rest = tokio::spawn(semaphore.acquire_many(3 - own));
+        let _own = semaphore.clone().permits(own).acquire().await.unwrap();
+        let rest = tokio::spawn(semaphore.clone().permits(3 - own).acquire());
         let _rest = rest.await.unwrap().unwrap();
-        assert!(semaphore.permits(2).acquire_within(WAIT).await.is_err());
+        assert!(
+            semaphore
+                .clone()
+                .permits(2)
+                .acquire_within(WAIT)
+                .await
+                .is_err()
+        );
     }
     async fn a_second_candidate(locks: LockManager) {
         let election = locks.election("e1");

@@ -509,7 +509,7 @@ async fn of_locks(page: &mut Page) {
     }
     let errors = [
         locks.semaphore("s", 0).try_acquire().await.map(drop),
-        locks.semaphore("s", 3).acquire_many(0).await.map(drop),
+        locks.semaphore("s", 3).permits(0).acquire().await.map(drop),
         locks.segmented_lock("s", 0).try_acquire().await.map(drop),
         locks.latch("l", 0).wait().await,
         locks.latch("l", 3).count_down("").await.map(drop),

@@ -41,7 +41,7 @@ async fn a_killed_holder_of_each_weight_costs_one_ttl() {
         // What is left beside it is held as well.
         let rest = match MAX - weight {
             0 => None,
-            rest => Some(semaphore.acquire_many(rest).await.unwrap()),
+            rest => Some(semaphore.clone().permits(rest).acquire().await.unwrap()),
         };
         holder.ask("a", TTL, weight);
         let first = holder.granted("a").await;
@@ -64,7 +64,7 @@ async fn killed_waiters_of_each_weight_are_skipped_without_waiting() {
     let server = TestServer::start().await;
     let [mut one, mut two, mut four, mut alive] = Contender::several(&server).await;
     let semaphore = semaphore(&server).await;
-    let held = semaphore.acquire_many(MAX).await.unwrap();
+    let held = semaphore.clone().permits(MAX).acquire().await.unwrap();
     one.wait_for("b1", 1, &semaphore, 1).await;
     two.wait_for("b2", 2, &semaphore, 2).await;
     four.wait_for("b4", MAX, &semaphore, 3).await;
@@ -86,7 +86,7 @@ async fn a_killed_head_lets_the_one_behind_it_in_while_it_counts_as_alive() {
     let server = TestServer::start().await;
     let [mut head, mut small] = Contender::several(&server).await;
     let semaphore = semaphore(&server).await;
-    let _held = semaphore.acquire_many(3).await.unwrap();
+    let _held = semaphore.clone().permits(3).acquire().await.unwrap();
     head.wait_for("a", 2, &semaphore, 1).await;
     small.wait_for("b", 1, &semaphore, 2).await;
     let killed = stamp();

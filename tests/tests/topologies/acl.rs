@@ -202,7 +202,8 @@ async fn shared_life(locks: &LockManager, others: &LockManager) -> Result<(), Lo
     semaphore.resize(2).await?;
     others
         .semaphore("s", 2)
-        .acquire_many(2)
+        .permits(2)
+        .acquire()
         .await?
         .release()
         .await?;

@@ -131,7 +131,10 @@ pub(super) async fn change<'a>(
                 let held = believed(context, &op, &asked, None, &guard, false)?;
                 (guard, held)
             }
-            Err(read) => (Got::Read(read), held),
+            Err((read, why)) => {
+                context.note(format_args!("upgrade: {why}"));
+                (Got::Read(read), held)
+            }
         },
         unchanged => return Some((unchanged.0, held)),
     };

@@ -16,10 +16,7 @@ async fn latch(rig: &Rig) -> (LockManager, Latch) {
 /// Waits until this many counts are left.
 async fn until_left(latch: &Latch, left: u32) {
     eventually("the counts", LIMIT, async || {
-        latch
-            .remaining()
-            .await
-            .is_ok_and(|remaining| remaining == left)
+        latch.left().await.is_ok_and(|remaining| remaining == left)
     })
     .await;
 }
@@ -41,7 +38,7 @@ pub(crate) async fn a_lost_reply_counts_once(rig: &Rig) {
         latch.count_down("a").await.is_ok()
     })
     .await;
-    assert_eq!(latch.remaining().await.unwrap(), 1);
+    assert_eq!(latch.left().await.unwrap(), 1);
 }
 
 pub(crate) async fn a_lost_message_is_made_good_by_asking(rig: &Rig) {
@@ -105,7 +102,7 @@ pub(crate) async fn a_full_server_counts_nothing(rig: &Rig) {
 /// Its caller has left, and counts once more.
 pub(crate) async fn a_count_that_comes_late_counts_once(rig: &Rig) {
     let (_others, other) = latch(rig).await;
-    other.remaining().await.unwrap();
+    other.left().await.unwrap();
     let others = rig.clients();
     let (_locks, latch) = latch(rig).await;
     let late = rig.hold("count_down", &others);
@@ -125,6 +122,6 @@ pub(crate) async fn a_count_that_comes_late_counts_once(rig: &Rig) {
     for late in late {
         late.deliver();
     }
-    assert_eq!(other.remaining().await.unwrap(), 1);
+    assert_eq!(other.left().await.unwrap(), 1);
     assert_eq!(other.count_down("b").await.unwrap(), 0);
 }

@@ -15,7 +15,7 @@ async fn latch(rig: &Rig, count: u32) -> Option<Latch> {
     if matches!(rig, Rig::Quorum(_)) {
         for error in [
             latch.count_down("a").await.map(drop),
-            latch.remaining().await.map(drop),
+            latch.left().await.map(drop),
             latch.wait().await,
         ] {
             let error = error.unwrap_err().to_string();
@@ -30,7 +30,7 @@ pub(crate) async fn an_id_counts_once_and_the_last_opens(rig: &Rig) {
     let (Some(here), Some(there)) = (latch(rig, 3).await, latch(rig, 3).await) else {
         return;
     };
-    assert_eq!(here.remaining().await.unwrap(), 3);
+    assert_eq!(here.left().await.unwrap(), 3);
     let waiting = tokio::spawn(async move { there.wait().await });
     // The first id looks like the name of the count.
     for (id, left) in [
@@ -54,7 +54,7 @@ pub(crate) async fn a_waiter_that_comes_late_finds_it_open(rig: &Rig) {
     };
     here.count_down("a").await.unwrap();
     in_time("it is open", there.wait()).await.unwrap();
-    assert_eq!(there.remaining().await.unwrap(), 0);
+    assert_eq!(there.left().await.unwrap(), 0);
 }
 
 /// Proves P19.
@@ -104,8 +104,8 @@ pub(crate) async fn another_number_of_counts_is_an_error(rig: &Rig) {
             rig.manager()
                 .await
                 .latch("short", 1)
-                .ttl(Duration::from_millis(1)),
-            "ttl",
+                .keep(Duration::from_millis(1)),
+            "kept for 1ms is out of range",
         ),
     ] {
         let error = latch.count_down("a").await.unwrap_err().to_string();
@@ -137,7 +137,7 @@ pub(crate) async fn a_wait_ends_with_its_limit_and_its_manager(rig: &Rig) {
     assert!(matches!(ended, Err(LockError::ShutDown)), "{ended:?}");
     let counted = latch.count_down("a").await;
     assert!(matches!(counted, Err(LockError::ShutDown)), "{counted:?}");
-    assert_eq!(latch.remaining().await.unwrap(), 1, "a look is allowed");
+    assert_eq!(latch.left().await.unwrap(), 1, "a look is allowed");
 }
 
 /// Proves P19.
@@ -147,7 +147,7 @@ async fn a_latch_is_open_until_one_ttl_after_its_last_count() {
     let ttl = Duration::from_millis(300);
     for url in ["memory://a_latch_is_open".to_owned(), server.url()] {
         let locks = LockManager::connect(&url).await.unwrap();
-        let latch = locks.latch("l", 2).ttl(ttl);
+        let latch = locks.latch("l", 2).keep(ttl);
         latch.count_down("a").await.unwrap();
         latch.count_down("b").await.unwrap();
         let opened = Instant::now();
@@ -219,7 +219,7 @@ async fn the_longest_ttl_counts_and_a_repeated_count_prolongs_the_latch() {
     const LATCH: &str = "lock-core:latch:{lock:l}";
     let server = TestServer::start().await;
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let latch = |ttl| locks.latch("l", 3).ttl(Duration::from_secs(ttl));
+    let latch = |ttl| locks.latch("l", 3).keep(Duration::from_secs(ttl));
     latch(600).count_down("a").await.unwrap();
     latch(1).count_down("b").await.unwrap();
     assert!(server.pttl(LATCH).await > 500_000);

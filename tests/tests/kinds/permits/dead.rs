@@ -19,9 +19,9 @@ async fn the_permits_of_a_dead_holder_come_back_after_its_ttl() {
             let started = Instant::now();
             let lost = in_a_process_that_dies(async {
                 let semaphore = rig.semaphore(4).await.ttl(TTL);
-                semaphore.acquire_many(weight).await.unwrap()
+                semaphore.clone().permits(weight).acquire().await.unwrap()
             });
-            let all = rig.semaphore(4).await.acquire_many(4).await.unwrap();
+            let all = rig.semaphore(4).await.permits(4).acquire().await.unwrap();
             assert!(started.elapsed() + Duration::from_millis(50) >= TTL);
             assert!(!lost.is_held());
             all.release().await.unwrap();
@@ -37,7 +37,7 @@ fn queue_and_die(rig: &Rig, max: u32, weight: u32) {
             .named(&format!("dying-{weight}"))
             .await
             .semaphore("s", max);
-        let waiting = semaphore.acquire_many(weight);
+        let waiting = semaphore.clone().permits(weight).acquire();
         let waiting = tokio::spawn(async move { waiting.await.map(drop) });
         let name = format!("dying-{weight}");
         eventually("it is queued", LIMIT, async || {
@@ -56,12 +56,12 @@ fn queue_and_die(rig: &Rig, max: u32, weight: u32) {
 async fn dead_waiters_of_each_weight_are_skipped() {
     everywhere(async |rig| {
         let semaphore = rig.semaphore(4).await;
-        let all = semaphore.acquire_many(4).await.unwrap();
+        let all = semaphore.clone().permits(4).acquire().await.unwrap();
         for weight in [1, 2, 4] {
             queue_and_die(rig, 4, weight);
         }
         let next = rig.named("next").await.semaphore("s", 4);
-        let next = tokio::spawn(async move { next.acquire_many(4).await.unwrap() });
+        let next = tokio::spawn(async move { next.permits(4).acquire().await.unwrap() });
         eventually("it is queued", LIMIT, async || {
             let info = semaphore.seen().await;
             info.queue()
@@ -81,7 +81,7 @@ async fn dead_waiters_of_each_weight_are_skipped() {
 async fn a_dead_head_that_does_not_fit_does_not_block_one_that_does() {
     on_servers(async |rig| {
         let semaphore = rig.semaphore(4).await;
-        let _three = semaphore.acquire_many(3).await.unwrap();
+        let _three = semaphore.clone().permits(3).acquire().await.unwrap();
         queue_and_die(rig, 4, 2);
         let started = Instant::now();
         let small = rig.semaphore(4).await;
@@ -119,7 +119,7 @@ async fn a_forced_release_tells_all_holders_and_serves_the_waiters() {
             semaphore.acquire().await.unwrap(),
             rig.semaphore(2).await.acquire().await.unwrap(),
         );
-        let next = queued(&semaphore, rig.semaphore(2).await.acquire_many(2)).await;
+        let next = queued(&semaphore, rig.semaphore(2).await.permits(2).acquire()).await;
         assert!(semaphore.force_release().await.unwrap());
         for guard in [&one, &two] {
             let reason = timeout(LIMIT, guard.lost()).await.unwrap();
@@ -184,7 +184,7 @@ async fn a_fleet_that_has_died_keeps_no_number_of_permits() {
     everywhere(async |rig| {
         let _lost = in_a_process_that_dies(async {
             let semaphore = rig.semaphore(2).await.ttl(TTL);
-            semaphore.acquire_many(2).await.unwrap()
+            semaphore.clone().permits(2).acquire().await.unwrap()
         });
         queue_and_die(rig, 2, 1);
         let semaphore = rig.semaphore(3).await;

@@ -41,7 +41,9 @@ async fn permits_beside_the_own_ones_are_a_deadlock_if_too_few_are_left() {
         let semaphore = rig.semaphore(3).await;
         let inside = semaphore.with(async |_| {
             semaphore
-                .acquire_many(2)
+                .clone()
+                .permits(2)
+                .acquire()
                 .await
                 .unwrap()
                 .release()
@@ -55,7 +57,7 @@ async fn permits_beside_the_own_ones_are_a_deadlock_if_too_few_are_left() {
                 matches!(refused, Err(LockError::Deadlock { .. })),
                 "{refused:?}"
             );
-            let refused = semaphore.acquire_many(3).await;
+            let refused = semaphore.clone().permits(3).acquire().await;
             assert!(
                 matches!(refused, Err(LockError::Deadlock { .. })),
                 "{refused:?}"

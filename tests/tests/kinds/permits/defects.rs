@@ -132,7 +132,7 @@ async fn no_permit_is_lost_by_cancelled_waits() {
             }
         }
         used(&semaphore, 0).await;
-        let both = timeout(LIMIT, semaphore.acquire_many(2)).await;
+        let both = timeout(LIMIT, semaphore.permits(2).acquire()).await;
         both.unwrap().unwrap().release().await.unwrap();
     })
     .await;

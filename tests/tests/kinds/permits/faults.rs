@@ -111,7 +111,7 @@ async fn an_upgrade_whose_reply_was_lost_is_found_and_leaves_nothing() {
         let writer = match in_time("the writer", upgrading).await.unwrap() {
             Ok(writer) => writer,
             // It gave up, and asks once more.
-            Err(reader) => reader.try_upgrade().await.unwrap(),
+            Err((reader, _)) => reader.try_upgrade().await.unwrap(),
         };
         assert!(writer.fencing_token() > phase);
         assert!(other.try_read().await.unwrap().is_none());
@@ -139,7 +139,7 @@ async fn an_upgrade_that_is_cancelled_leaves_nothing() {
 async fn a_queue_that_is_lost_alone_blocks_no_newcomer() {
     let rig = Rig::start().await;
     let (semaphore, other) = rig.semaphore();
-    let held = other.acquire_many(2).await.unwrap();
+    let held = other.clone().permits(2).acquire().await.unwrap();
     let waiting = queued(&other, semaphore.acquire()).await;
     let keys = "lock-core:semaphore:queue:{lock:s} lock-core:semaphore:waiters:{lock:s}";
     lock_tests::kit::command::<()>(&rig.server, &format!("DEL {keys}")).await;
@@ -243,7 +243,7 @@ async fn a_writer_whose_upgrade_the_server_has_lost_is_lost() {
 async fn dead_waiters_that_polled_cost_at_most_a_second() {
     let rig = Rig::start().await;
     let other = rig.others.semaphore("s", 2);
-    let held = other.acquire_many(2).await.unwrap();
+    let held = other.clone().permits(2).acquire().await.unwrap();
     tokio::task::block_in_place(|| {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -258,11 +258,11 @@ async fn dead_waiters_that_polled_cost_at_most_a_second() {
                 .unwrap();
             for _ in 0..3 {
                 let polling = polling.semaphore("s", 2);
-                drop(queued(&other, polling.acquire_many(2)).await);
+                drop(queued(&other, polling.permits(2).acquire()).await);
             }
         });
     });
-    let next = queued(&other, other.acquire_many(2)).await;
+    let next = queued(&other, other.clone().permits(2).acquire()).await;
     let released = std::time::Instant::now();
     held.release().await.unwrap();
     in_time("the waiter", next)

@@ -37,7 +37,7 @@ async fn a_permit_has_a_number_of_its_own() {
         for _ in 0..4 {
             let (one, two) = (
                 semaphore.acquire().await.unwrap(),
-                semaphore.acquire_many(2).await.unwrap(),
+                semaphore.clone().permits(2).acquire().await.unwrap(),
             );
             seen.extend([one.fencing_token(), two.fencing_token()]);
             one.release().await.unwrap();

@@ -7,9 +7,12 @@ use super::rig::{Seen, everywhere, queued, used, waiters};
 async fn a_small_request_does_not_overtake_a_large_one() {
     everywhere(async |rig| {
         let semaphore = rig.semaphore(4).await;
-        let (two, one) = (semaphore.acquire_many(2).await, semaphore.acquire().await);
+        let (two, one) = (
+            semaphore.clone().permits(2).acquire().await,
+            semaphore.acquire().await,
+        );
         let other = rig.semaphore(4).await;
-        let large = queued(&semaphore, other.acquire_many(3)).await;
+        let large = queued(&semaphore, other.clone().permits(3).acquire()).await;
         // One is free, and the first waiter wants three.
         assert!(semaphore.try_acquire().await.unwrap().is_none());
         let small = queued(&semaphore, semaphore.acquire()).await;
@@ -31,7 +34,7 @@ async fn a_request_that_leaves_the_head_lets_those_behind_it_in() {
     everywhere(async |rig| {
         let semaphore = rig.semaphore(2).await;
         let _one = semaphore.acquire().await.unwrap();
-        let large = queued(&semaphore, rig.semaphore(2).await.acquire_many(2)).await;
+        let large = queued(&semaphore, rig.semaphore(2).await.permits(2).acquire()).await;
         let small = queued(&semaphore, rig.semaphore(2).await.acquire()).await;
         large.abort();
         assert!(small.await.unwrap().is_held());

@@ -74,7 +74,7 @@ async fn the_max_of_an_idle_semaphore_is_that_of_the_next_holder() {
 async fn more_permits_than_there_are_is_an_error() {
     everywhere(async |rig| {
         let semaphore = rig.semaphore(2).await;
-        let error = semaphore.acquire_many(3).await.unwrap_err();
+        let error = semaphore.permits(3).acquire().await.unwrap_err();
         let too_many = LockError::TooManyPermits {
             key: "s".to_owned(),
             permits: 3,

@@ -27,7 +27,7 @@ async fn fewer_permits_leave_the_holders_alone() {
     everywhere(async |rig| {
         let semaphore = rig.semaphore(4).await;
         let (three, one) = (
-            semaphore.acquire_many(3).await.unwrap(),
+            semaphore.clone().permits(3).acquire().await.unwrap(),
             semaphore.acquire().await.unwrap(),
         );
         semaphore.resize(2).await.unwrap();
@@ -36,7 +36,7 @@ async fn fewer_permits_leave_the_holders_alone() {
         one.release().await.unwrap();
         assert!(semaphore.try_acquire().await.unwrap().is_none());
         three.release().await.unwrap();
-        let both = semaphore.acquire_many(2).await.unwrap();
+        let both = semaphore.clone().permits(2).acquire().await.unwrap();
         assert!(semaphore.try_acquire().await.unwrap().is_none());
         both.release().await.unwrap();
     })
@@ -51,7 +51,7 @@ async fn the_max_before_the_last_resize_is_served_also_while_idle() {
         old.resize(3).await.unwrap();
         permit.release().await.unwrap();
         let new = rig.semaphore(3).await;
-        let all = new.acquire_many(3).await.unwrap();
+        let all = new.clone().permits(3).acquire().await.unwrap();
         assert!(old.try_acquire().await.unwrap().is_none());
         all.release().await.unwrap();
         let other = rig.semaphore(7).await;
@@ -77,9 +77,9 @@ async fn the_max_before_the_last_resize_is_served_also_while_idle() {
 async fn a_waiter_that_asks_for_too_many_after_a_resize_is_told() {
     everywhere(async |rig| {
         let semaphore = rig.semaphore(4).await;
-        let held = semaphore.acquire_many(4).await.unwrap();
+        let held = semaphore.clone().permits(4).acquire().await.unwrap();
         let other = rig.semaphore(4).await;
-        let waiting = tokio::spawn(async move { other.acquire_many(3).await });
+        let waiting = tokio::spawn(async move { other.clone().permits(3).acquire().await });
         super::rig::waiters(&semaphore, 1).await;
         let behind = queued(&semaphore, rig.semaphore(4).await.acquire()).await;
         semaphore.resize(2).await.unwrap();

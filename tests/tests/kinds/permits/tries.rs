@@ -71,7 +71,7 @@ async fn a_try_after_a_wait_that_was_dropped_is_not_behind_it() {
         let (reader, permit) = (other.read().await.unwrap(), others.acquire().await.unwrap());
         for round in 0..ROUNDS {
             let mut writing = Box::pin(lock.write());
-            let mut acquiring = Box::pin(semaphore.acquire_many(2));
+            let mut acquiring = Box::pin(semaphore.clone().permits(2).acquire());
             let mut queued = 0;
             // Polled once more when both are queued, so that they read the answers.
             while queued < 2 {

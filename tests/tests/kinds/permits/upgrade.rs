@@ -42,11 +42,12 @@ async fn a_reader_becomes_the_writer_only_if_it_is_alone() {
         let (lock, other) = (rig.rw_lock().await, rig.rw_lock().await);
         let (one, two) = (lock.read().await.unwrap(), other.read().await.unwrap());
         let phase = one.fencing_token();
-        let one = one.try_upgrade().await.unwrap_err();
-        assert!(one.is_held());
+        let (one, why) = one.try_upgrade().await.unwrap_err();
+        assert!(one.is_held() && why.is_contention(), "{why}");
         two.release().await.unwrap();
         let waiting = queued(&lock, other.write()).await;
-        let one = one.try_upgrade().await.unwrap_err();
+        let (one, why) = one.try_upgrade().await.unwrap_err();
+        assert!(why.is_contention(), "{why}");
         waiting.abort();
         waiters(&lock, 0).await;
         let writer = one.try_upgrade().await.unwrap();
@@ -80,7 +81,7 @@ async fn a_dead_waiter_does_not_keep_a_reader_from_the_upgrade() {
         let mut reader = Some(reader);
         eventually("it is the writer", LIMIT, async || {
             let outcome = reader.take().unwrap().try_upgrade().await;
-            reader = outcome.err();
+            reader = outcome.err().map(|(reader, _)| reader);
             reader.is_none()
         })
         .await;
@@ -99,7 +100,8 @@ async fn a_lost_guard_neither_downgrades_nor_upgrades() {
         let reader = lock.read().await.unwrap();
         lock.force_release().await.unwrap();
         reader.lost().await;
-        assert!(reader.try_upgrade().await.is_err());
+        let (_, why) = reader.try_upgrade().await.unwrap_err();
+        assert!(matches!(why, LockError::Lost { .. }), "{why}");
         assert!(!lock.seen().await.is_held());
     })
     .await;
@@ -115,8 +117,32 @@ async fn a_downgrade_that_is_not_held_on_the_server_is_a_loss() {
         assert!(error.to_string().contains("was lost"), "{error}");
         let reader = lock.read().await.unwrap();
         lock_tests::kit::command::<()>(rig.the_server(), "DEL lock:rw").await;
-        let reader = reader.try_upgrade().await.unwrap_err();
+        let (reader, why) = reader.try_upgrade().await.unwrap_err();
+        assert!(matches!(why, LockError::Lost { .. }), "{why}");
         assert!(!reader.is_held());
+    })
+    .await;
+}
+
+/// Proves P11.
+#[tokio::test]
+async fn an_upgrade_that_is_not_answered_says_so_and_gives_the_reader_back() {
+    let server = TestServer::start().await;
+    let proxy = Proxy::start(&server);
+    let builder = LockManager::builder().command_deadline(Duration::from_millis(100));
+    let lock = builder.connect(&proxy.url()).await.unwrap().rw_lock("rw");
+    let reader = lock.read().await.unwrap();
+    proxy.cut_to_server(true);
+    let upgrade = timeout(LIMIT, reader.try_upgrade()).await.unwrap();
+    let (reader, why) = upgrade.unwrap_err();
+    assert!(matches!(why, LockError::Unavailable { .. }), "{why}");
+    assert!(reader.is_held());
+    proxy.cut_to_server(false);
+    let mut reader = Some(reader);
+    eventually("it is the writer", LIMIT, async || {
+        let upgrade = reader.take().unwrap().try_upgrade().await;
+        reader = upgrade.err().map(|(reader, _)| reader);
+        reader.is_none()
     })
     .await;
 }
@@ -135,7 +161,7 @@ async fn an_upgrade_or_a_downgrade_that_is_answered_too_late_is_lost() {
     let lock = locks.rw_lock("rw").ttl(Duration::from_secs(1)).renew(false);
     let reader = lock.read().await.unwrap();
     proxy.delay(late);
-    let reader = reader.try_upgrade().await.expect_err("its lease is over");
+    let (reader, _) = reader.try_upgrade().await.expect_err("its lease is over");
     assert_eq!(reader.lost().await, LossReason::Expired);
     proxy.delay(Duration::ZERO);
     let writer = lock.write().await.unwrap();

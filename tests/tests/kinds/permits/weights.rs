@@ -14,7 +14,7 @@ use crate::rig::Rig;
 async fn as_many_as_fit_hold_permits_and_no_more() {
     everywhere(async |rig| {
         let (one, other) = (rig.semaphore(3).await, rig.semaphore(3).await);
-        let two = one.acquire_many(2).await.unwrap();
+        let two = one.clone().permits(2).acquire().await.unwrap();
         assert!(
             other
                 .clone()
@@ -72,7 +72,7 @@ async fn many_tasks_of_many_managers_never_have_more_than_the_max() {
             tasks.spawn(async move {
                 for round in 0..6 {
                     let permits = 1 + (n + round) % 3;
-                    let guard = semaphore.acquire_many(permits).await.unwrap();
+                    let guard = semaphore.clone().permits(permits).acquire().await.unwrap();
                     assert!(now.fetch_add(permits, Ordering::SeqCst) + permits <= 5);
                     tokio::task::yield_now().await;
                     now.fetch_sub(permits, Ordering::SeqCst);
@@ -94,7 +94,7 @@ async fn nothing_is_left_on_the_server() {
     on_servers(async |rig| {
         let locks = rig.manager().await;
         let (semaphore, rw) = (locks.semaphore("s", 2), locks.rw_lock("rw"));
-        let held = semaphore.acquire_many(2).await.unwrap();
+        let held = semaphore.clone().permits(2).acquire().await.unwrap();
         let writer = rw.write().await.unwrap();
         let waiting = super::rig::queued(&semaphore, semaphore.acquire()).await;
         let reading = super::rig::queued(&rw, rw.read()).await;
@@ -149,10 +149,10 @@ async fn inspect_shows_holders_with_weights_and_names_and_waiters() {
     everywhere(async |rig| {
         let (one, other): (LockManager, LockManager) =
             (rig.named("orders-7").await, rig.named("orders-8").await);
-        let _two = one.semaphore("s", 3).acquire_many(2).await.unwrap();
+        let _two = one.semaphore("s", 3).permits(2).acquire().await.unwrap();
         let _last = other.semaphore("s", 3).acquire().await.unwrap();
         let semaphore = other.semaphore("s", 3);
-        let waiting = super::rig::queued(&semaphore, semaphore.acquire_many(3)).await;
+        let waiting = super::rig::queued(&semaphore, semaphore.clone().permits(3).acquire()).await;
         let info = semaphore.seen().await;
         let holders = info.holders().iter();
         let mut holders: Vec<_> = holders.map(|h| (h.name(), h.permits())).collect();

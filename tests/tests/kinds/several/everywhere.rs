@@ -25,7 +25,7 @@ async fn all_or_none_are_taken() {
         assert!(guard.is_held() && guard.keys().eq(KEYS));
         for key in KEYS {
             assert!(other.lock(key).try_acquire().await.unwrap().is_none());
-            assert!(guard.fence(key).unwrap().get() > 0);
+            assert!(guard.fencing_token(key).unwrap().get() > 0);
         }
         guard.release().await.unwrap();
         all.acquire().await.unwrap().release().await.unwrap();
