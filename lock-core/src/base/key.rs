@@ -4,6 +4,7 @@ use std::hash::{BuildHasher, Hash, Hasher};
 
 use once_cell::sync::Lazy;
 
+use crate::base::beside::Beside;
 use crate::base::error::LockError;
 use crate::base::kind::{Kind, Traits};
 use crate::base::rt::RandomState;
@@ -16,28 +17,6 @@ const MAX_PREFIX: usize = 255;
 
 /// The prefix of derived keys, so no lock may have it.
 pub(crate) const RESERVED: &str = "lock-core:";
-
-/// What is announced beside a lock when it changes. It has one name, as a key and as a channel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Announced {
-    /// The leader of an election.
-    Leader,
-    Latch,
-}
-
-impl Announced {
-    /// The name without what follows from the lock.
-    pub(crate) fn prefix(self) -> &'static str {
-        match self {
-            Self::Leader => "lock-core:leader:",
-            Self::Latch => "lock-core:latch:",
-        }
-    }
-
-    pub(crate) fn name(self, key: &LockKey) -> String {
-        [key.namespace(), self.prefix(), key.tagged()].concat()
-    }
-}
 
 /// What stands in front of the key of a lock.
 #[derive(Debug, Clone, Copy)]
@@ -211,16 +190,14 @@ impl LockKey {
         self.kind
     }
 
-    /// Whether both are one lock for other clients: an election and an exclusive lock of one name are.
+    /// Whether both are one lock for other clients, whatever their kinds.
     pub(crate) fn excludes(&self, other: &Self) -> bool {
         self.lock() == other.lock() && self.kind.stored() == other.kind.stored()
     }
 
     /// The names of the locks that are this one for other clients: of each such kind.
     pub(crate) fn twins(&self) -> impl Iterator<Item = Self> {
-        let kinds = Kind::all().chain([Kind::Election]);
-        let kinds = kinds.filter(|kind| kind.stored() == self.kind.stored());
-        kinds.map(|kind| Self {
+        self.kind.twins().map(|kind| Self {
             tagged: self.tagged.clone(),
             kind,
             ..*self
@@ -250,6 +227,11 @@ impl LockKey {
             stored: self.lock().into(),
             kind,
         }
+    }
+
+    /// The name of what is announced beside it.
+    pub(crate) fn name_of(&self, what: Beside) -> String {
+        [self.namespace(), what.0, self.tagged()].concat()
     }
 
     /// In front of each name beside the lock.

@@ -1,5 +1,8 @@
 //! The kinds of locks, and what each of them can do.
 
+use super::beside::Beside;
+use super::election::LEADER;
+
 /// A kind of lock. Only a store asks for the kind of a lock: each kind has a file there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -67,9 +70,9 @@ pub(crate) struct Traits {
     pub(crate) excludes_itself: bool,
     /// Several holders may share the lock.
     pub(crate) is_shared: bool,
-    /// The holder is announced, with the value that stands in the place of an owner. A candidate waits as long as it takes: no default
-    /// limits its wait.
-    pub(crate) is_led: bool,
+    /// The record that names the holder to others, with a value that it has given. Who wants to be named waits as long as it takes: no
+    /// default limits its wait.
+    pub(crate) named_in: Option<Beside>,
     /// The votes of a majority of independent masters stand for it.
     pub(crate) over_a_quorum: bool,
     pub(crate) numbers: Numbers,
@@ -96,7 +99,7 @@ const SHARED: Traits = Traits {
     has_owners: false,
     excludes_itself: false,
     is_shared: true,
-    is_led: false,
+    named_in: None,
     over_a_quorum: false,
     numbers: Numbers::Permit,
 };
@@ -125,6 +128,12 @@ impl Kind {
         }
     }
 
+    /// The kinds that are this one for other clients.
+    pub(crate) fn twins(self) -> impl Iterator<Item = Self> {
+        let kinds = Self::all().chain([Self::Election]);
+        kinds.filter(move |kind| kind.stored() == self.stored())
+    }
+
     pub(crate) fn traits(self) -> &'static Traits {
         match self {
             Self::Exclusive => &Traits {
@@ -137,7 +146,7 @@ impl Kind {
                 has_owners: false,
                 excludes_itself: true,
                 is_shared: false,
-                is_led: false,
+                named_in: None,
                 over_a_quorum: true,
                 numbers: Numbers::Hold,
             },
@@ -151,7 +160,7 @@ impl Kind {
                 has_owners: true,
                 excludes_itself: true,
                 is_shared: false,
-                is_led: false,
+                named_in: None,
                 over_a_quorum: false,
                 numbers: Numbers::Hold,
             },
@@ -170,7 +179,7 @@ impl Kind {
                 name: "election",
                 excludes_itself: true,
                 is_shared: false,
-                is_led: true,
+                named_in: Some(LEADER),
                 over_a_quorum: true,
                 numbers: Numbers::Hold,
                 ..SHARED

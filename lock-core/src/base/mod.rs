@@ -1,12 +1,15 @@
 //! What every layer uses: names, times, tokens, settings, errors.
 
+pub(crate) mod beside;
 pub(crate) mod config;
 pub(crate) mod credentials;
+pub(crate) mod election;
 pub(crate) mod error;
 pub(crate) mod fencing;
 pub(crate) mod finding;
 pub(crate) mod key;
 pub(crate) mod kind;
+pub(crate) mod latch;
 pub(crate) mod observe;
 pub(crate) mod owner;
 pub(crate) mod place;

@@ -49,21 +49,6 @@ pub(crate) enum SnapshotState {
     },
 }
 
-/// Who leads an election.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum LeaderSnapshot {
-    Free,
-    /// The holder is not named: a lock with the same key, or a leader of a quorum that has just won.
-    Unknown {
-        remaining: Duration,
-    },
-    Leads {
-        term: u64,
-        value: String,
-        remaining: Duration,
-    },
-}
-
 /// One of several holders.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct HolderSnapshot {

@@ -66,7 +66,7 @@ pub(crate) async fn acquire(
         }
     };
     if let Ok((hold, how)) = &result {
-        name_leader(shared, hold.get(), *how);
+        name_holder(shared, hold.get(), *how);
     }
     if let Some(call) = call {
         call.ended(
@@ -77,9 +77,9 @@ pub(crate) async fn acquire(
     result.map(|(hold, _)| hold.claim())
 }
 
-/// A script of a lock with the same key may have granted the lock to a candidate that waited, and names no leader. The first renewal
-/// does, so it is due at once.
-fn name_leader(shared: &Shared, hold: &Hold, how: AcquiredHow) {
+/// A script of another kind may have granted the lock to a waiter that wants to be named, and does not name it. The first renewal does,
+/// so it is due at once.
+fn name_holder(shared: &Shared, hold: &Hold, how: AcquiredHow) {
     if hold.request.value.is_some()
         && how != AcquiredHow::Free
         && let Some(lease) = hold.lease()

@@ -1,4 +1,4 @@
-//! Announced values: when a value beside a lock changes, the server announces it, and its clients are woken and read it again.
+//! Beside values: when a value beside a lock changes, the server announces it, and its clients are woken and read it again.
 //!
 //! An announcement says only that there is something new. A lost or repeated one does no harm, because the clients also read after
 //! each interruption, and from time to time.
@@ -9,11 +9,12 @@ use std::time::Duration;
 use super::news::NewsCell;
 use super::patience::NoAnswer;
 use super::shared::Shared;
+use crate::base::beside::Beside;
 use crate::base::error::LockError;
-use crate::base::key::{Announced, LockKey};
+use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
 use crate::base::time::Moment;
-use crate::store::{LeaderSnapshot, OrRefused, StoreError, Subscription};
+use crate::store::{OrRefused, StoreError, Subscription};
 
 /// Interval after which a refused subscription is tried again.
 const SUBSCRIBE_AGAIN: Duration = Duration::from_secs(60);
@@ -23,14 +24,14 @@ const PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// How long reads have failed, and may fail.
-struct ReadFailures {
+pub(super) struct ReadFailures {
     since: Moment,
     patience: Option<Duration>,
     pause: Duration,
 }
 
 impl ReadFailures {
-    fn new(since: Moment, patience: Option<Duration>) -> Self {
+    pub(super) fn new(since: Moment, patience: Option<Duration>) -> Self {
         let pause = PAUSE;
         Self {
             since,
@@ -42,9 +43,9 @@ impl ReadFailures {
 
 /// One client of an announcement, and its subscription.
 pub(crate) struct Announcements {
-    shared: Arc<Shared>,
-    cell: Arc<NewsCell>,
-    what: Announced,
+    pub(super) shared: Arc<Shared>,
+    pub(super) cell: Arc<NewsCell>,
+    what: Beside,
     subscription: Option<Subscription>,
     subscribe_at: Moment,
     /// When the last read began, which another waiter may have made, and how old the next one may be.
@@ -55,7 +56,7 @@ pub(crate) struct Announcements {
 }
 
 impl Announcements {
-    pub(crate) fn new(shared: &Arc<Shared>, key: &Arc<LockKey>, what: Announced) -> Self {
+    pub(crate) fn new(shared: &Arc<Shared>, key: &Arc<LockKey>, what: Beside) -> Self {
         Self {
             shared: Arc::clone(shared),
             cell: shared.news.add(key, what),
@@ -73,21 +74,6 @@ impl Announcements {
         match self.trouble {
             Some(error) => Some(error.into_lock_error()),
             None => (!seen).then(|| self.shared.unavailable(&self.cell.key, NoAnswer)),
-        }
-    }
-
-    /// Reads the leader of the election. A server that does not answer is asked again for this long; `None` for no limit.
-    pub(crate) async fn leader(
-        &mut self,
-        patience: Option<Duration>,
-    ) -> Result<Result<LeaderSnapshot, Refusal>, LockError> {
-        let mut failures = ReadFailures::new(self.shared.clock.now(), patience);
-        loop {
-            self.ready().await?;
-            match self.shared.store.leader(&self.cell.key).await {
-                Ok(leader) => return Ok(leader),
-                Err(error) => self.failed(error, &mut failures).await?,
-            }
         }
     }
 
@@ -129,14 +115,14 @@ impl Announcements {
     }
 
     /// Called before each read, so that no announcement after the read is missed.
-    async fn ready(&mut self) -> Result<(), LockError> {
+    pub(super) async fn ready(&mut self) -> Result<(), LockError> {
         self.shared.check_open()?;
         self.subscribe().await;
         Ok(())
     }
 
     /// Waits before the next read, or gives up.
-    async fn failed(
+    pub(super) async fn failed(
         &mut self,
         error: StoreError,
         failures: &mut ReadFailures,

@@ -1,4 +1,4 @@
-//! What is asked for beside acquisitions: the state of a lock, its forced release, and all locks of the prefix; who leads; a latch.
+//! What is asked for beside acquisitions: the state of a lock, its forced release, and all locks of the prefix; a latch.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,13 +13,18 @@ use crate::base::finding::{Finding, Severity};
 use crate::base::key::LockKey;
 use crate::base::kind::Share;
 use crate::base::refusal::Refusal;
-use crate::base::snapshot::{LeaderSnapshot, Snapshot, SnapshotState};
+use crate::base::snapshot::{Snapshot, SnapshotState};
 use crate::store::{Cursor, OrRefused, StoreError};
 
 impl Engine {
     /// Host and port of the server of a lock, if known.
     pub(crate) fn server_of(&self, key: &LockKey) -> Option<Arc<str>> {
         self.shared.store.server_of(key)
+    }
+
+    /// Whether one request can take both locks.
+    pub(crate) fn takes_together(&self, one: &LockKey, other: &LockKey) -> bool {
+        self.shared.store.takes_together(one, other)
     }
 
     /// The state of a lock, with the waiters of this process.
@@ -42,12 +47,6 @@ impl Engine {
         self.shared.check_open()?;
         let forced = self.shared.store.force_release(key).await;
         self.told(forced, key, Share::ONLY)
-    }
-
-    /// Who leads an election.
-    pub(crate) async fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, LockError> {
-        let leader = self.shared.store.leader(key).await;
-        self.told(leader, key, Share::ONLY)
     }
 
     /// Counts an id of a latch, and reads what is left. Without an id it only reads.
@@ -113,7 +112,12 @@ impl Engine {
     }
 
     /// What a store has answered to a call that names these numbers.
-    fn told<T>(&self, answer: OrRefused<T>, key: &LockKey, asked: Share) -> Result<T, LockError> {
+    pub(super) fn told<T>(
+        &self,
+        answer: OrRefused<T>,
+        key: &LockKey,
+        asked: Share,
+    ) -> Result<T, LockError> {
         let answer = answer.map_err(|error| self.blame(error))?;
         answer.map_err(|refusal| refusal.into_error(key, asked))
     }

@@ -32,6 +32,7 @@
 mod acquire;
 mod acquisition;
 mod announcements;
+mod election;
 mod events;
 mod extend;
 mod extension;

@@ -7,7 +7,8 @@ use std::time::Duration;
 use futures_util::future::{BoxFuture, FutureExt, Shared};
 use tokio::sync::Notify;
 
-use crate::base::key::{Announced, LockKey};
+use crate::base::beside::Beside;
+use crate::base::key::LockKey;
 use crate::base::sync::lock;
 use crate::base::time::Moment;
 use crate::base::timers::Timers;
@@ -69,8 +70,8 @@ impl NewsCell {
 pub(super) struct NewsCells(Mutex<Vec<Weak<NewsCell>>>);
 
 impl NewsCells {
-    pub(super) fn add(&self, key: &Arc<LockKey>, what: Announced) -> Arc<NewsCell> {
-        let name: Box<str> = what.name(key).into();
+    pub(super) fn add(&self, key: &Arc<LockKey>, what: Beside) -> Arc<NewsCell> {
+        let name: Box<str> = key.name_of(what).into();
         let mut beside = self.all().filter(|cell| cell.name == name);
         let last_read = beside.next().map(|cell| Arc::clone(&cell.last_read));
         let cell = Arc::new(NewsCell {

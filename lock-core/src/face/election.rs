@@ -13,11 +13,11 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 
 use crate::base::config::check_ttl;
+use crate::base::election::{LEADER, LeaderSnapshot};
 use crate::base::error::LockError;
 use crate::base::fencing::FencingToken;
-use crate::base::key::{Announced, LockKey};
+use crate::base::key::LockKey;
 use crate::base::kind::{Kind, Share};
-use crate::base::snapshot::LeaderSnapshot;
 use crate::engine::{Announcements, Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
@@ -375,7 +375,7 @@ impl Election {
         let engine = Arc::clone(&self.handle.engine);
         let key = Arc::clone(self.handle.key()?);
         check_ttl(self.ttl_or_default())?;
-        let announcements = Announcements::new(&engine.shared, &key, Announced::Leader);
+        let announcements = Announcements::new(&engine.shared, &key, LEADER);
         let mut observer = LeaderReader {
             ttl: self.ttl_or_default(),
             _engine: engine,

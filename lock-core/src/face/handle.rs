@@ -112,7 +112,7 @@ impl LockHandle {
         let (engine, default) = (Arc::clone(&self.engine), self.default_wait());
         async move {
             let request = request?;
-            let limit = limit.or(default.filter(|_| !request.key.traits().is_led));
+            let limit = limit.or(default.filter(|_| request.key.traits().named_in.is_none()));
             let request = entered(&engine, request, limit, at)?;
             let hold = acquire(&engine.shared, request, limit).await?;
             Ok(LockGuard::new(engine, hold))
@@ -137,8 +137,7 @@ impl LockHandle {
 
     /// Whether one request can take both locks.
     pub(crate) fn is_taken_with(&self, other: &Self) -> Result<bool, LockError> {
-        let store = &self.engine.shared.store;
-        Ok(store.takes_together(self.key()?, other.key()?))
+        Ok(self.engine.takes_together(self.key()?, other.key()?))
     }
 
     /// Makes one try for all of these locks, in one request.
@@ -179,8 +178,8 @@ impl LockHandle {
     pub(crate) fn unavailable_after(&self) -> Option<Duration> {
         let after = self.unavailable_after;
         let after = after.or(self.engine.shared.config.unavailable_after);
-        let is_led = self.key.as_ref().is_ok_and(|key| key.traits().is_led);
-        after.filter(|_| !is_led)
+        let is_named = |key: &Arc<LockKey>| key.traits().named_in.is_some();
+        after.filter(|_| !self.key.as_ref().is_ok_and(is_named))
     }
 
     pub(crate) fn request(

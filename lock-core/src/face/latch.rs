@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use crate::base::config::check_kept;
 use crate::base::error::LockError;
-use crate::base::key::{Announced, LockKey};
+use crate::base::key::LockKey;
 use crate::base::kind::Share;
+use crate::base::latch::LATCH;
 use crate::base::refusal::Refusal;
 use crate::engine::{Announcements, Engine};
 use crate::face::handle::LockHandle;
@@ -214,7 +215,7 @@ impl Latch {
     fn announcements(&self) -> Result<Announcements, LockError> {
         let key = self.checked()?;
         let shared = &self.handle.engine.shared;
-        Ok(Announcements::new(shared, key, Announced::Latch))
+        Ok(Announcements::new(shared, key, LATCH))
     }
 
     /// Waits until the latch is open, and notes how many ids were missing at the last answer.
@@ -250,7 +251,7 @@ impl Latch {
             // Its name on the server is another one than that of a lock.
             Refusal::Foreign(kind) => LockError::NotALock {
                 key: self.key().to_owned(),
-                stored: Announced::Latch.name(key).into(),
+                stored: key.name_of(LATCH).into(),
                 kind,
             },
             other => {

@@ -1,20 +1,19 @@
 //! The store of a manager, of whichever kind.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 
 use super::quorum::not_over_a_quorum;
-use super::redis::{count_down, election, exclusive, permits};
+use super::redis::kinds::exclusive;
 use super::{
-    Answer, Attempt, Cursor, EventSink, GuardedCall, LeaderSnapshot, MemoryStore, OrRefused,
-    Passed, QuorumStore, RedisStore, Released, Renewal, ReplyOfUser, Reweighed, Scanned, Snapshot,
-    StoreError, Subscription, Together,
+    Answer, Attempt, Cursor, EventSink, GuardedCall, MemoryStore, OrRefused, Passed, QuorumStore,
+    RedisStore, Released, Renewal, ReplyOfUser, Scanned, Snapshot, StoreError, Subscription,
+    Together,
 };
+use crate::base::beside::Beside;
 use crate::base::finding::Finding;
-use crate::base::key::{Announced, LockKey, Prefix};
-use crate::base::kind::Reweigh;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::timers::Home;
 use crate::base::token::{ClientId, Token};
 
@@ -236,10 +235,10 @@ impl AnyStore {
     pub(crate) async fn watch(
         &self,
         key: &LockKey,
-        what: Announced,
+        what: Beside,
     ) -> Result<Option<Subscription>, StoreError> {
         match self {
-            Self::Memory(store) => Ok(store.watch(&what.name(key))),
+            Self::Memory(store) => Ok(store.watch(&key.name_of(what))),
             Self::Redis(store) => store.watch(key, what).await,
             Self::Quorum(_) => Ok(None),
         }
@@ -258,56 +257,5 @@ impl AnyStore {
             }
         };
         Err(StoreError::Misconfigured(without.into()))
-    }
-}
-
-/// The operations that some kinds have.
-impl AnyStore {
-    /// Makes a reader a writer, or a writer a reader. `from` is the fencing token of its hold.
-    pub(crate) async fn reweigh(
-        &self,
-        key: &LockKey,
-        token: &Token,
-        from: u64,
-        to: Reweigh,
-    ) -> Result<Reweighed, StoreError> {
-        match self {
-            Self::Memory(store) => Ok(store.reweigh(key, token, from, to)),
-            Self::Redis(store) => permits::reweigh(store, key, token, from, to).await,
-            Self::Quorum(_) => Err(not_over_a_quorum(key.traits().name)),
-        }
-    }
-
-    /// Changes the number of permits of a semaphore, which is `from` for the caller. False if nothing is held, and no number is
-    /// remembered.
-    pub(crate) async fn resize(&self, key: &LockKey, from: u32, to: u32) -> OrRefused<bool> {
-        match self {
-            Self::Memory(store) => Ok(store.resize(key, from, to)),
-            Self::Redis(store) => permits::resize(store, key, from, to).await,
-            Self::Quorum(_) => Err(not_over_a_quorum(key.traits().name)),
-        }
-    }
-
-    pub(crate) async fn leader(&self, key: &LockKey) -> OrRefused<LeaderSnapshot> {
-        match self {
-            Self::Memory(store) => Ok(store.leader(key)),
-            Self::Redis(store) => election::leader(store, key).await,
-            Self::Quorum(store) => store.leader(key).await,
-        }
-    }
-
-    /// Counts an id of a latch, and reads how many are left. Without an id it only reads.
-    pub(crate) async fn count_down(
-        &self,
-        key: &LockKey,
-        count: u32,
-        ttl: Duration,
-        id: Option<&str>,
-    ) -> OrRefused<u32> {
-        match self {
-            Self::Memory(store) => Ok(store.count_down(key, count, ttl, id)),
-            Self::Redis(store) => count_down(store, key, count, ttl, id).await,
-            Self::Quorum(_) => Err(not_over_a_quorum("a latch is")),
-        }
     }
 }

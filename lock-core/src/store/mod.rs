@@ -2,6 +2,7 @@
 
 mod any;
 mod calls;
+mod kinds;
 mod memory;
 mod quorum;
 mod redis;
@@ -19,6 +20,4 @@ pub(crate) use self::redis::SentinelTls;
 pub(crate) use self::redis::{
     ClusterAddresses, RedisConfig, RedisStore, ReplyOfUser, UserConnection,
 };
-pub(crate) use crate::base::snapshot::{
-    HolderSnapshot, LeaderSnapshot, NodeSnapshot, Snapshot, SnapshotState,
-};
+pub(crate) use crate::base::snapshot::{HolderSnapshot, NodeSnapshot, Snapshot, SnapshotState};

@@ -4,13 +4,14 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use super::common::Common;
-use crate::base::key::{Announced, LockKey};
+use crate::base::key::LockKey;
+use crate::base::latch::LATCH;
 use crate::base::refusal::Refusal;
 use crate::base::time::Moment;
 
 /// The latches that were counted down at least once.
 #[derive(Default)]
-pub(super) struct Latches(HashMap<Box<str>, LatchSlot>);
+pub(in crate::store) struct Latches(HashMap<Box<str>, LatchSlot>);
 
 struct LatchSlot {
     count: u32,
@@ -20,7 +21,7 @@ struct LatchSlot {
 
 impl Latches {
     /// Counts an id, and reads what is left. Without an id it only reads.
-    pub(super) fn count_down(
+    pub(in crate::store) fn count_down(
         &mut self,
         common: &mut Common,
         key: &LockKey,
@@ -50,7 +51,7 @@ impl Latches {
             return Ok(left);
         }
         if left == 1 {
-            common.announce(&Announced::Latch.name(key));
+            common.announce(&key.name_of(LATCH));
         }
         Ok(left - 1)
     }

@@ -9,18 +9,16 @@ mod reentrant_tests;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, Weak};
-use std::time::Duration;
 
 use once_cell::sync::{Lazy, OnceCell};
 
 use self::common::Message;
 use self::kinds::{Locks, of_kind};
 use super::{
-    Announcer, Answer, Attempt, EventSink, Events, LeaderSnapshot, Passed, Released, Renewal,
-    Reweighed, Scanned, Snapshot, SnapshotState, StoreError, Subscription, Together,
+    Announcer, Answer, Attempt, EventSink, Events, Passed, Released, Renewal, Scanned, Snapshot,
+    SnapshotState, StoreError, Subscription, Together,
 };
 use crate::base::key::{LockKey, Prefix};
-use crate::base::kind::Reweigh;
 use crate::base::refusal::Refusal;
 use crate::base::sync::lock;
 use crate::base::time::Clock;
@@ -126,7 +124,7 @@ impl Server {
 
 impl MemoryStore {
     /// Runs one operation on the locks, then sends its messages.
-    fn run<T>(&self, operation: impl FnOnce(&mut Locks) -> T) -> T {
+    pub(super) fn run<T>(&self, operation: impl FnOnce(&mut Locks) -> T) -> T {
         let mut locks = lock(&self.server.locks);
         locks.common.now = self.server.clock.now();
         let result = operation(&mut locks);
@@ -138,21 +136,6 @@ impl MemoryStore {
 }
 
 impl MemoryStore {
-    pub(super) fn reweigh(
-        &self,
-        key: &LockKey,
-        token: &Token,
-        from: u64,
-        to: Reweigh,
-    ) -> Reweighed {
-        self.run(|locks| {
-            let Locks {
-                common, read_write, ..
-            } = locks;
-            read_write.reweigh(common, key, token, from, to)
-        })
-    }
-
     pub(super) fn acquire_all(&self, attempts: &[Attempt<'_>]) -> Together {
         self.run(|locks| {
             let mut fences = Vec::with_capacity(attempts.len());
@@ -169,40 +152,9 @@ impl MemoryStore {
             Together::Granted(fences)
         })
     }
-
-    pub(super) fn resize(&self, key: &LockKey, from: u32, to: u32) -> Result<bool, Refusal> {
-        self.run(|locks| {
-            locks.check(key)?;
-            let Locks {
-                common, semaphores, ..
-            } = locks;
-            semaphores.resize(common, key, from, to)
-        })
-    }
 }
 
 impl MemoryStore {
-    pub(super) fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, Refusal> {
-        self.run(|locks| {
-            locks.check(key)?;
-            Ok(locks.exclusive.leader(key, locks.common.now))
-        })
-    }
-
-    pub(super) fn count_down(
-        &self,
-        key: &LockKey,
-        count: u32,
-        ttl: Duration,
-        id: Option<&str>,
-    ) -> Result<u32, Refusal> {
-        self.run(
-            |Locks {
-                 common, latches, ..
-             }| latches.count_down(common, key, count, ttl, id),
-        )
-    }
-
     /// Subscribes to what is announced under this name.
     pub(super) fn watch(&self, name: &str) -> Option<Subscription> {
         let client = self.client.get()?;

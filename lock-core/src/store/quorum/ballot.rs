@@ -11,7 +11,7 @@ use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
 use crate::base::token::Token;
 use crate::store::redis::{
-    Arg, Name, Script, election, garbled, millis, name, queue, renewed, script, text, waiters, word,
+    Arg, Name, Script, garbled, millis, name, queue, renewed, script, text, waiters, word,
 };
 use crate::store::{Attempt, Mode, Renewal, StoreError};
 
@@ -42,7 +42,6 @@ static EXTEND: Lazy<Script> = script!(
     "prelude.lua",
     "extend.lua"
 );
-static ANNOUNCE: Lazy<Script> = script!("quorum announce", "prelude.lua", "quorum/announce.lua");
 static HEAL: Lazy<Script> = script!("quorum heal", "quorum/heal.lua");
 static RAISE: Lazy<Script> = script!("quorum raise", "quorum/raise.lua");
 static INSPECT: Lazy<Script> = script!(
@@ -60,7 +59,7 @@ pub(super) struct Ballot {
 }
 
 impl Ballot {
-    fn new(script: &'static Script, keys: &[Name<'_>], args: &[Arg<'_>]) -> Arc<Self> {
+    pub(super) fn new(script: &'static Script, keys: &[Name<'_>], args: &[Arg<'_>]) -> Arc<Self> {
         let command = script.by_hash(keys, args);
         Arc::new(Self { script, command })
     }
@@ -119,19 +118,6 @@ impl Ballot {
     pub(super) fn raise(key: &LockKey, token: &Token, least: u64) -> Arc<Self> {
         let args = [Arg::Text(token.as_str()), Arg::Number(least)];
         Self::new(&RAISE, &[key.lock().into()], &args)
-    }
-
-    /// Announces that the holder of this token leads an election, with its term and value, or that it has released the lock.
-    pub(super) fn announce(key: &LockKey, token: &Token, leads: Option<(u64, &str)>) -> Arc<Self> {
-        let mut args = vec![Arg::Text(token.as_str())];
-        if let Some((term, value)) = leads {
-            args.extend([Arg::Number(term), Arg::Text(value)]);
-        }
-        Self::new(&ANNOUNCE, &election::lock_and_record(key), &args)
-    }
-
-    pub(super) fn leader(key: &LockKey) -> Arc<Self> {
-        Self::new(&election::LEADER, &election::lock_and_record(key), &[])
     }
 
     pub(super) fn inspect(key: &LockKey) -> Arc<Self> {

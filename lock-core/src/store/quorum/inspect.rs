@@ -12,7 +12,8 @@ use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::Kind;
 use crate::base::rt::HashMap;
 use crate::base::token::Bearer;
-use crate::store::redis::{exclusive, inspected};
+use crate::store::redis::inspected;
+use crate::store::redis::kinds::exclusive;
 use crate::store::{Cursor, NodeSnapshot, Scanned, Snapshot, SnapshotState, StoreError};
 
 impl QuorumStore {

@@ -1,17 +1,24 @@
 //! The leader of an election, as a majority of the nodes knows it.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use once_cell::sync::Lazy;
 
 use super::QuorumStore;
 use super::ballot::Ballot;
 use super::causes::combined;
 use super::nodes::Nodes;
 use super::round::{How, ask};
+use crate::base::election::LeaderSnapshot;
 use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
 use crate::base::token::Token;
-use crate::store::redis::election;
-use crate::store::{Answer, Attempt, LeaderSnapshot, OrRefused, Renewal};
+use crate::store::redis::kinds::election;
+use crate::store::redis::{Arg, Script, script};
+use crate::store::{Answer, Attempt, OrRefused, Renewal};
+
+static ANNOUNCE: Lazy<Script> = script!("quorum announce", "prelude.lua", "quorum/announce.lua");
 
 impl QuorumStore {
     /// Names the leader once it has a majority: a vote alone does not tell the term.
@@ -70,6 +77,21 @@ impl QuorumStore {
             return Err(combined(nodes, failures));
         }
         Ok(named_by(majority, answers))
+    }
+}
+
+impl Ballot {
+    /// Announces that the holder of this token leads an election, with its term and value, or that it has released the lock.
+    fn announce(key: &LockKey, token: &Token, leads: Option<(u64, &str)>) -> Arc<Self> {
+        let mut args = vec![Arg::Text(token.as_str())];
+        if let Some((term, value)) = leads {
+            args.extend([Arg::Number(term), Arg::Text(value)]);
+        }
+        Self::new(&ANNOUNCE, &election::lock_and_record(key), &args)
+    }
+
+    fn leader(key: &LockKey) -> Arc<Self> {
+        Self::new(&election::READ, &election::lock_and_record(key), &[])
     }
 }
 

@@ -187,16 +187,17 @@ pub(super) fn not_over_a_quorum(what: &str) -> StoreError {
     StoreError::Misconfigured(why.into())
 }
 
+/// The error of a call for a lock whose kind is not over a quorum.
+pub(super) fn lacks(key: &LockKey) -> StoreError {
+    not_over_a_quorum(&format!("locks of the kind `{}` are", key.traits().name))
+}
+
 /// Whether locks of this kind are over a quorum.
 fn check_kind(key: &LockKey) -> Result<(), StoreError> {
-    let traits = key.traits();
-    if traits.over_a_quorum {
-        return Ok(());
-    }
-    Err(not_over_a_quorum(&format!(
-        "locks of the kind `{}` are",
-        traits.name
-    )))
+    key.traits()
+        .over_a_quorum
+        .then_some(())
+        .ok_or_else(|| lacks(key))
 }
 
 impl QuorumStore {

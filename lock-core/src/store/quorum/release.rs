@@ -28,7 +28,7 @@ impl QuorumStore {
     ) -> Result<Released, StoreError> {
         check_kind(key)?;
         let released = self.given_back(key, token).await?;
-        if key.traits().is_led {
+        if key.traits().named_in.is_some() {
             self.announce(key, token, None);
         }
         Ok(released)

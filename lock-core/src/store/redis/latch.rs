@@ -10,7 +10,8 @@ use super::reply::{number, text, word};
 use super::script::{Script, script};
 use super::servers::RedisStore;
 use super::wire::{Arg, announced};
-use crate::base::key::{Announced, LockKey};
+use crate::base::key::LockKey;
+use crate::base::latch::LATCH;
 use crate::base::refusal::Refusal;
 use crate::store::OrRefused;
 
@@ -31,7 +32,7 @@ pub(in crate::store) async fn count_down(
         Arg::Text(id.unwrap_or_default()),
     ];
     let given = if id.is_some() { 3 } else { 2 };
-    let keys = [announced(key, Announced::Latch)];
+    let keys = [announced(key, LATCH)];
     let value = store.run(&COUNT_DOWN, &keys, &args[..given]).await?;
     let count = |value| u32::try_from(number(value)?).map_err(|_| garbled());
     match &value {

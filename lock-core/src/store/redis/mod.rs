@@ -11,7 +11,7 @@ mod error;
 mod examine;
 mod format;
 mod guarded;
-mod kinds;
+pub(super) mod kinds;
 mod latch;
 mod link;
 mod list;
@@ -47,7 +47,6 @@ pub(super) use self::examine::unreachable;
 pub(super) use self::format::{FORMAT, differs};
 pub(crate) use self::guarded::ReplyOfUser;
 use self::kinds::of_kind;
-pub(super) use self::kinds::{election, exclusive, permits};
 pub(super) use self::latch::count_down;
 pub(super) use self::list::scanned;
 pub(super) use self::reply::{extended, forced, inspected, millis, name, text, word};
@@ -63,8 +62,9 @@ use super::{
     Answer, Attempt, Cursor, Mode, OrRefused, Released, Renewal, Scanned, Snapshot, StoreError,
     Subscription, to_each,
 };
+use crate::base::beside::Beside;
 use crate::base::finding::Finding;
-use crate::base::key::{Announced, LockKey, Prefix};
+use crate::base::key::{LockKey, Prefix};
 use crate::base::token::Token;
 
 /// The operations, by the file of each kind.
@@ -198,11 +198,11 @@ impl RedisStore {
     pub(super) async fn watch(
         &self,
         key: &LockKey,
-        what: Announced,
+        what: Beside,
     ) -> Result<Option<Subscription>, StoreError> {
         match self.endpoint(key) {
             Some(endpoint) if endpoint.link.pushes() => {
-                let name = what.name(key);
+                let name = key.name_of(what);
                 endpoint.link.listen(&name, &name, false).await
             }
             _ => Ok(None),

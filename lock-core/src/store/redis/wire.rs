@@ -3,7 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use crate::base::key::{Announced, LockKey, RESERVED};
+use crate::base::beside::Beside;
+use crate::base::key::{LockKey, RESERVED};
 use crate::base::kind::Kind;
 use crate::base::token::ClientId;
 use crate::store::{Events, Grant, Renewal};
@@ -89,8 +90,8 @@ pub(in crate::store) fn waiters(key: &LockKey) -> Name<'_> {
 }
 
 /// The key of what is announced beside a lock, and its channel.
-pub(in crate::store) fn announced(key: &LockKey, what: Announced) -> Name<'_> {
-    Name::beside(key, what.prefix(), key.tagged())
+pub(in crate::store) fn announced(key: &LockKey, what: Beside) -> Name<'_> {
+    Name::beside(key, what.0, key.tagged())
 }
 
 /// One counter for the whole database: a counter for each lock would stay for ever.

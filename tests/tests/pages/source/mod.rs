@@ -38,6 +38,7 @@ const RIDDLES: [&[&str]; 5] = [
 /// The files of the engine. Each may use those behind it.
 const ENGINE: [&str; 36] = [
     "look",
+    "election",
     "mod",
     "together",
     "acquire",
@@ -53,7 +54,6 @@ const ENGINE: [&str; 36] = [
     "reweigh",
     "release",
     "pass",
-    "leaders",
     "announcements",
     "outstanding",
     "observed",

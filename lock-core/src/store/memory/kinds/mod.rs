@@ -1,5 +1,6 @@
 //! The kinds of locks in memory: what each keeps, and its operations. Those whose waiters queue share a file.
 
+mod election;
 pub(super) mod permits;
 pub(super) mod reentrant;
 
@@ -13,13 +14,13 @@ use crate::base::refusal::Refusal;
 use crate::store::{Answer, Attempt};
 
 /// All locks of a server.
-pub(super) struct Locks {
-    pub(super) common: Common,
+pub(in crate::store) struct Locks {
+    pub(in crate::store) common: Common,
     pub(super) exclusive: Permits,
     pub(super) reentrant: Reentrant,
-    pub(super) semaphores: Permits,
-    pub(super) read_write: Permits,
-    pub(super) latches: Latches,
+    pub(in crate::store) semaphores: Permits,
+    pub(in crate::store) read_write: Permits,
+    pub(in crate::store) latches: Latches,
 }
 
 impl Default for Locks {
@@ -78,7 +79,7 @@ impl Locks {
         listed
     }
 
-    pub(super) fn check(&mut self, key: &LockKey) -> Result<(), Refusal> {
+    pub(in crate::store) fn check(&mut self, key: &LockKey) -> Result<(), Refusal> {
         self.foreign(key)
             .map_or(Ok(()), |kind| Err(Refusal::Foreign(kind)))
     }

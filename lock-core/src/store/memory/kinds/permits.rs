@@ -3,15 +3,16 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
-use crate::base::key::{Announced, LockKey, Prefix};
+use crate::base::beside::Beside;
+use crate::base::key::{LockKey, Prefix};
 use crate::base::kind::{Kind, Numbers, Reweigh, Share};
 use crate::base::refusal::Refusal;
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, Token};
 use crate::store::memory::common::{Common, Message};
 use crate::store::{
-    Answer, Attempt, Grant, HolderSnapshot, LeaderSnapshot, Mode, Passed, QueuePlace, Released,
-    Renewal, Reweighed, Snapshot, SnapshotState,
+    Answer, Attempt, Grant, HolderSnapshot, Mode, Passed, QueuePlace, Released, Renewal, Reweighed,
+    Snapshot, SnapshotState,
 };
 
 /// Minimum reserved tokens of a queued waiter: other waiters may join its waiting line before the grant.
@@ -42,14 +43,17 @@ struct SharedSlot {
     last: Option<Token>,
 }
 
+/// A record beside a lock, and what it says of the holder.
+type NamedBy = (Beside, Box<str>);
+
 #[derive(Clone)]
-struct ShareHolder {
+pub(super) struct ShareHolder {
     token: Token,
     weight: u32,
-    fence: u64,
-    expires: Moment,
-    /// Of a leader.
-    value: Option<Box<str>>,
+    pub(super) fence: u64,
+    pub(super) expires: Moment,
+    /// The record that names it to others.
+    pub(super) named: Option<NamedBy>,
 }
 
 struct QueuedShare {
@@ -57,8 +61,8 @@ struct QueuedShare {
     ttl: Duration,
     weight: u32,
     reserve: u64,
-    /// Of a candidate.
-    value: Option<Box<str>>,
+    /// As of a holder.
+    named: Option<NamedBy>,
 }
 
 impl SharedSlot {
@@ -120,29 +124,11 @@ impl Permits {
         (!slot.holders.is_empty()).then(|| shown.to_owned())
     }
 
-    /// Who leads an election.
-    pub(in crate::store::memory) fn leader(
-        &mut self,
-        key: &LockKey,
-        now: Moment,
-    ) -> LeaderSnapshot {
-        let slot = self.locks.get_mut(key.lock());
-        let holder = slot.and_then(|slot| {
-            slot.expire(now);
-            slot.holders.first()
-        });
-        let Some(holder) = holder else {
-            return LeaderSnapshot::Free;
-        };
-        let remaining = now.until(holder.expires);
-        match &holder.value {
-            Some(value) => LeaderSnapshot::Leads {
-                term: holder.fence,
-                value: value.to_string(),
-                remaining,
-            },
-            None => LeaderSnapshot::Unknown { remaining },
-        }
+    /// The holder of a lock that has one at the most.
+    pub(super) fn holder(&mut self, key: &LockKey, now: Moment) -> Option<&ShareHolder> {
+        let slot = self.locks.get_mut(key.lock())?;
+        slot.expire(now);
+        slot.holders.first()
     }
 
     pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
@@ -187,7 +173,7 @@ impl Permits {
             ttl: attempt.ttl,
             weight,
             reserve,
-            value: attempt.value.map(Box::from),
+            named: key.traits().named_in.zip(attempt.value.map(Box::from)),
         };
         if slot.queue.is_empty() && slot.has(weight) {
             let fence = self.admit(common, key, &waiter);
@@ -257,13 +243,13 @@ impl Permits {
     ) -> Released {
         let slot = self.slot(key, common.now);
         let held = slot.holder(token).is_some();
-        let led = slot.holder(token).is_some_and(|it| it.value.is_some());
+        let named = slot.holder(token).and_then(|it| it.named.take());
         slot.holders.retain(|holder| holder.token != *token);
         slot.queue.retain(|waiter| waiter.token != *token);
         let served = self.serve(common, key, None);
         self.tidy(key, common.now);
-        if led {
-            common.announce(&Announced::Leader.name(key));
+        if let Some((record, _)) = named {
+            common.announce(&key.name_of(record));
         }
         match (held, served) {
             (false, _) => Released::NotHeld,
@@ -341,7 +327,7 @@ impl Permits {
     }
 
     /// Makes a reader a writer, or a writer a reader.
-    pub(in crate::store::memory) fn reweigh(
+    pub(in crate::store) fn reweigh(
         &mut self,
         common: &mut Common,
         key: &LockKey,
@@ -374,7 +360,7 @@ impl Permits {
     }
 
     /// Changes the number of permits. False if there is none to change.
-    pub(in crate::store::memory) fn resize(
+    pub(in crate::store) fn resize(
         &mut self,
         common: &mut Common,
         key: &LockKey,
@@ -458,11 +444,11 @@ impl Permits {
             weight: waiter.weight,
             fence: slot.fence,
             expires: now + waiter.ttl,
-            value: waiter.value.clone(),
+            named: waiter.named.clone(),
         });
         let fence = slot.fence;
-        if waiter.value.is_some() {
-            common.announce(&Announced::Leader.name(key));
+        if let Some((record, _)) = waiter.named {
+            common.announce(&key.name_of(record));
         }
         fence
     }

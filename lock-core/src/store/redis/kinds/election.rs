@@ -11,9 +11,9 @@ use super::exclusive;
 pub(in crate::store::redis) use super::exclusive::{
     channel, force_release, guard, inspect, listed, page,
 };
-use crate::base::key::{Announced, LockKey};
+use crate::base::election::{LEADER, LeaderSnapshot};
+use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
-use crate::base::snapshot::LeaderSnapshot;
 use crate::base::token::Token;
 use crate::store::redis::endpoint::Purpose;
 use crate::store::redis::error::garbled;
@@ -47,12 +47,12 @@ static EXTEND: Lazy<Script> = script!(
     "election/lead.lua",
     "election/extend.lua"
 );
-pub(in crate::store) static LEADER: Lazy<Script> =
+pub(in crate::store) static READ: Lazy<Script> =
     script!("election leader", "prelude.lua", "election/leader.lua");
 
 /// The record of the leader, which is also the channel of those who observe it.
 fn record(key: &LockKey) -> Name<'_> {
-    announced(key, Announced::Leader)
+    announced(key, LEADER)
 }
 
 fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 5] {
@@ -136,10 +136,10 @@ pub(in crate::store) async fn leader(
     store: &RedisStore,
     key: &LockKey,
 ) -> OrRefused<LeaderSnapshot> {
-    read(&store.run(&LEADER, &lock_and_record(key), &[]).await?)
+    read(&store.run(&READ, &lock_and_record(key), &[]).await?)
 }
 
-/// The reply to [`LEADER`].
+/// The reply to [`READ`].
 pub(in crate::store) fn read(value: &Value) -> OrRefused<LeaderSnapshot> {
     let Value::Array(parts) = value else {
         return Err(garbled());
