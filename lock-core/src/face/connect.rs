@@ -310,15 +310,15 @@ impl BeginQuorum {
     async fn run(self) -> Result<(), LockError> {
         let own_thread = self.builder.config.own_thread;
         let store = checked_quorum(self.builder, &self.nodes)?;
-        let begin = async move {
+        let beginning = async move {
             if self.anew {
                 store.begin_anew().await
             } else {
                 store.begin().await
             }
         };
-        let begun = run_alone(own_thread, begin).await?;
-        begun.map_err(StoreError::into_lock_error)
+        let done = run_alone(own_thread, beginning).await?;
+        done.map_err(StoreError::into_lock_error)
     }
 }
 
