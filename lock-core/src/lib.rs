@@ -84,10 +84,10 @@
 //! The server keeps a lock for its ttl. That is how long a crashed holder blocks the others. A live holder may hold the lock for
 //! longer: the watchdog renews the lease each time when a third of it has passed.
 //!
-//! The guard computes the end of its lease itself. It counts from *before* the request was sent, and subtracts a
-//! [`drift`](LockManagerBuilder::drift). Only a confirmed renewal moves that end. When it has passed, [`is_held`](LockView::is_held)
-//! is false and [`lost`](LockView::lost) resolves. This also holds if the server hangs, the network loses replies, or (on Linux) the
-//! machine was suspended.
+//! The guard computes the end of its lease itself. It counts from *before* the request was sent, and subtracts ttl/100 + 2 ms, the
+//! drift: clocks may run at different speeds. Only a confirmed renewal moves that end. When it has passed,
+//! [`is_held`](LockView::is_held) is false and [`lost`](LockView::lost) resolves. This also holds if the server hangs, the network loses
+//! replies, or (on Linux) the machine was suspended.
 //!
 //! ```text
 //! acquire ──► Held ──► released         by `release`, or in the background after a drop

@@ -18,8 +18,12 @@ pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 24 * 3600);
 /// Longer than any wait, and short enough for the arithmetic of every clock. A longer time means no limit.
 pub(crate) const ENDLESS: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// The timer that announces a loss counts whole milliseconds.
-const MIN_DRIFT: Duration = Duration::from_millis(2);
+/// The part of a lease that is not trusted, beside a hundredth of it for clocks that run at different speeds: the timer that announces a
+/// loss counts whole milliseconds.
+const LEAST_DRIFT: Duration = Duration::from_millis(2);
+
+/// Maximum time for which a process hands a lock over locally while another process waits for it.
+pub(crate) const HANDOVER_TIME: Duration = Duration::from_millis(10);
 
 #[derive(Debug, Clone)]
 pub(crate) struct Config {
@@ -33,12 +37,10 @@ pub(crate) struct Config {
     pub(crate) default_wait: Option<Duration>,
     pub(crate) unavailable_after: Option<Duration>,
     pub(crate) command_deadline: Duration,
-    pub(crate) drift: Option<Duration>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) ttl_jitter: f64,
     pub(crate) poll_interval: Duration,
     pub(crate) handover_limit: u32,
-    pub(crate) handover_time: Duration,
     /// `None` for no limit but [`MAX_TTL`].
     pub(crate) longest: Option<Longest>,
     pub(crate) observed: Observers,
@@ -64,12 +66,10 @@ impl Default for Config {
             default_wait: None,
             unavailable_after: None,
             command_deadline: Duration::from_secs(1),
-            drift: None,
             max_hold: None,
             ttl_jitter: 0.0,
             poll_interval: Duration::from_millis(100),
             handover_limit: 64,
-            handover_time: Duration::from_millis(10),
             longest: None,
             observed: Observers::default(),
             own_thread: false,
@@ -123,16 +123,6 @@ impl Config {
                 "the hand-over limit is out of range: choose one from 1 to 1024",
             ));
         }
-        if self.handover_time > Duration::from_secs(10) {
-            return Err(LockError::config(
-                "the hand-over time is out of range: choose at most 10 s",
-            ));
-        }
-        if self.drift.is_some_and(|drift| drift < MIN_DRIFT) {
-            return Err(LockError::config(
-                "the drift is shorter than the precision of timers: choose at least 2 ms",
-            ));
-        }
         Ok(())
     }
 
@@ -141,7 +131,7 @@ impl Config {
         self.prefixed(&self.prefix)
     }
 
-    /// As [`prefix`](Self::prefix), for locks with a prefix of their own.
+    /// As [`prefix`](Self::prefix), for locks with another one.
     pub(crate) fn prefixed<'a>(&'a self, prefix: &'a str) -> Prefix<'a> {
         let namespace = &self.namespace;
         Prefix { namespace, prefix }
@@ -159,15 +149,7 @@ impl Config {
         };
         // The server counts whole milliseconds, so the deadline must, too.
         let ttl = Duration::from_millis(ttl.as_millis() as u64);
-        let drift = self
-            .drift
-            .unwrap_or_else(|| ttl / 100 + Duration::from_millis(2));
-        if drift >= ttl {
-            return Err(LockError::config(format!(
-                "a drift of {drift:?} leaves nothing of a ttl of {ttl:?}: make the ttl longer or the drift smaller"
-            )));
-        }
-        Ok(Terms::new(ttl, asked, drift))
+        Ok(Terms::new(ttl, asked, ttl / 100 + LEAST_DRIFT))
     }
 
     /// Whether the store keeps a lock for this time.
@@ -277,16 +259,13 @@ mod tests {
             |c| c.default_ttl = MAX_TTL + Duration::from_millis(1)
         ));
         assert!(!refused(|c| c.default_ttl = MAX_TTL));
-        assert!(refused(|c| c.drift = Some(Duration::from_secs(30))));
         assert!(refused(|c| c.max_hold = Some(Duration::ZERO)));
         assert!(refused(|c| c.command_deadline = Duration::ZERO));
         assert!(refused(|c| c.default_wait = Some(Duration::ZERO)));
         assert!(refused(|c| c.unavailable_after = Some(Duration::ZERO)));
         assert!(refused(|c| c.ttl_jitter = f64::NAN));
-        assert!(refused(|c| c.drift = Some(Duration::ZERO)));
         assert!(refused(|c| c.poll_interval = Duration::MAX));
         assert!(refused(|c| c.handover_limit = 0));
-        assert!(refused(|c| c.handover_time = Duration::MAX));
         assert!(refused(|c| c.prefix = "{a}".to_owned()));
         for name in ["", "two words", "{a}", "n\u{e4}me", &"a".repeat(41)] {
             assert!(refused(|c| c.client_name = Some(name.to_owned())), "{name}");

@@ -18,7 +18,7 @@ use super::outages::Outages;
 use super::registry::Registry;
 use super::released::ReleasedLately;
 use super::state::Action;
-use crate::base::config::{Config, MAX_TTL};
+use crate::base::config::{Config, HANDOVER_TIME, MAX_TTL};
 use crate::base::error::{LockError, LossReason, RUNTIME_ENDED};
 use crate::base::key::LockKey;
 use crate::base::observe::Event;
@@ -285,7 +285,7 @@ impl Shared {
     pub(super) fn limits(&self, line: &Line) -> Limits {
         Limits {
             handovers: self.config.handover_limit,
-            time: self.config.handover_time,
+            time: HANDOVER_TIME,
             always: !line.traits.queues || !self.store.pushes(&line.key),
         }
     }

@@ -251,29 +251,6 @@ impl LockManagerBuilder {
         self
     }
 
-    /// The safety margin subtracted from each lease, for clocks that run at different speeds. Default: ttl/100 + 2 ms. At least
-    /// 2 ms, and smaller than every ttl in use.
-    ///
-    /// A guard counts as held for the ttl minus the drift.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .drift(Duration::from_millis(500))
-    ///     .connect("memory://")
-    ///     .await?;
-    /// let guard = locks.lock("a").ttl(Duration::from_secs(10)).acquire().await?;
-    /// assert!(guard.remaining() <= Duration::from_millis(9500));
-    /// # Ok(()) }
-    /// ```
-    pub fn drift(mut self, drift: Duration) -> Self {
-        self.config.drift = Some(drift);
-        self
-    }
-
     /// Ends every hold after this time, even if its lease is renewed: a stuck task does not keep a lock forever. Default: no limit.
     /// Not zero. A lock can set [its own limit](crate::Lock::max_hold).
     ///
@@ -342,9 +319,8 @@ impl LockManagerBuilder {
     /// The maximum number of guards of this process in a row, while another process waits for the lock. Default: 64; with 1 the
     /// processes alternate after each guard. From 1 to 1024.
     ///
-    /// Inside a process, a released lock goes to the next waiter without a call to the server. This limit and
-    /// [`handover_time`](Self::handover_time) keep that fair: the limit that is reached first ends the turn. Both count only while
-    /// another process waits.
+    /// Inside a process, a released lock goes to the next waiter without a call to the server. This limit keeps that fair, and so does a
+    /// limit of 10 ms: the one that is reached first ends the turn. Both count only while another process waits.
     ///
     /// # Examples
     ///
@@ -355,25 +331,6 @@ impl LockManagerBuilder {
     /// ```
     pub fn handover_limit(mut self, most: u32) -> Self {
         self.config.handover_limit = most;
-        self
-    }
-
-    /// The maximum time for which guards of this process hand a lock over locally while another process waits for it. Default:
-    /// 10 ms; at most 10 s. See [`handover_limit`](Self::handover_limit).
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .handover_time(Duration::from_millis(2))
-    ///     .connect("memory://")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
-    pub fn handover_time(mut self, most: Duration) -> Self {
-        self.config.handover_time = most;
         self
     }
 

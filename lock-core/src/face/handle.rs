@@ -76,11 +76,6 @@ impl LockHandle {
         }
     }
 
-    /// Sets another key for the same name.
-    pub(crate) fn rename(&mut self, key: Result<LockKey, LockError>) {
-        self.key = checked(self.name(), key);
-    }
-
     /// Host and port of the server, if known.
     pub(crate) fn server(&self) -> Option<Arc<str>> {
         let key = self.key.as_ref().ok()?;

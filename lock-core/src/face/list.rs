@@ -26,7 +26,7 @@ pub struct ListedLock {
 }
 
 impl ListedLock {
-    /// The key, without the manager's prefix. The [prefix](crate::ReentrantLock::prefix) of a reentrant lock is part of the key here.
+    /// The key, without the manager's prefix.
     #[must_use]
     pub fn key(&self) -> &str {
         &self.key

@@ -29,8 +29,8 @@ use crate::face::verbs::{acquires, operates, run_under};
 ///
 /// # On the server
 ///
-/// The lock is a hash with the owner's hold count, under the key without a prefix, as in Redisson: Java and Rust services exclude and
-/// wake each other. A second field, `lock-core:tenure`, belongs to lock-core, and Redisson never reads it. A waiter subscribes to
+/// The lock is a hash with the owner's hold count, under its key, as in Redisson: Java and Rust services exclude and wake each other. The
+/// manager's prefix does not apply, but its [namespace](crate::LockManagerBuilder::namespace) does. A second field, `lock-core:tenure`, belongs to lock-core, and Redisson never reads it. A waiter subscribes to
 /// `redisson_lock__channel:{key}`. Inside this process the order of waiters is FIFO. Between processes the protocol has no order:
 /// the first request after a release gets the lock. If other processes have received the release, the releasing process pauses for
 /// up to 3 ms, so that its own tasks do not shut them out. Use [`Lock`](crate::Lock) if the order matters.
@@ -105,29 +105,6 @@ impl ReentrantLock {
     /// ```
     pub fn owner(mut self, owner: &Owner) -> Self {
         self.owner = Some(owner.clone());
-        self
-    }
-
-    /// The prefix of the key on the server. Default: none, so that the key is the same as in Java: the manager's prefix does not
-    /// apply, but its [namespace](crate::LockManagerBuilder::namespace) does. At most 255 bytes together with the namespace.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let (me, you) = (lock_core::Owner::new(), lock_core::Owner::new());
-    /// let _one = locks.reentrant_lock("a").owner(&me).acquire().await?;
-    /// let other = locks.reentrant_lock("a").prefix("other:").owner(&you);
-    /// assert!(other.try_acquire().await?.is_some());
-    /// # Ok(()) }
-    /// ```
-    pub fn prefix(mut self, prefix: &str) -> Self {
-        let prefix = self.handle.engine.shared.config.prefixed(prefix);
-        let key = prefix
-            .check()
-            .and_then(|()| LockKey::reentrant(prefix, self.handle.name()));
-        self.handle.rename(key);
         self
     }
 

@@ -67,8 +67,7 @@ impl Manager {
             Of::Semaphore => Lock::Semaphore(self.locks.semaphore(key, 1)),
             Of::Writer => Lock::Writer(self.locks.rw_lock(key)),
             Of::Reentrant => Lock::Reentrant(
-                // On the server the names are those of the other kinds.
-                self.locks.reentrant_lock(key).prefix("lock:"),
+                self.locks.reentrant_lock(key),
                 Arc::clone(&self.identity),
                 Arc::clone(&self.under_way),
             ),

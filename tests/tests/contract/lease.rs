@@ -11,13 +11,8 @@ use super::rig::{LONG, Rig, SHORT, SKEW, in_a_runtime_of_its_own};
 const TTL: Duration = Duration::from_secs(1);
 
 pub(crate) async fn is_held_remaining_and_lost_follow_the_deadline(rig: &Rig) {
-    let drift = Duration::from_millis(200);
-    let lock = rig
-        .manager_with(|builder| builder.drift(drift))
-        .await
-        .lock("fixed")
-        .ttl(TTL)
-        .renew(false);
+    let drift = TTL / 100 + Duration::from_millis(2);
+    let lock = rig.lock("fixed").await.ttl(TTL).renew(false);
     let called = boottime_now();
     let guard = lock.acquire().await.unwrap();
     let granted = boottime_now();

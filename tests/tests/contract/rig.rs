@@ -320,6 +320,14 @@ impl Rig {
         }
     }
 
+    /// The key of this lock on the server.
+    pub(crate) fn stored(&self, key: &str) -> String {
+        match self.of {
+            Of::Exclusive | Of::Semaphore | Of::Writer => format!("lock:{key}"),
+            Of::Reentrant => key.to_owned(),
+        }
+    }
+
     /// The keys that stay on the server when nothing is held: the counter of the fencing tokens, of which a semaphore has none.
     pub(crate) fn lasting_keys(&self) -> &'static [&'static str] {
         match self.of {

@@ -12,11 +12,11 @@ pub(crate) async fn a_release_of_a_key_that_another_took_leaves_it_alone(rig: &R
     let first = rig.lock("a").await;
     let late = first.acquire().await.unwrap();
     // The key vanishes, and the first holder has no way to know before its next renewal.
-    let deleted: u64 = command(rig.server(), "DEL lock:a").await;
+    let deleted: u64 = command(rig.server(), &format!("DEL {}", rig.stored("a"))).await;
     assert_eq!(deleted, 1);
     let second = rig.lock("a").await;
     let new = second.try_acquire().await.unwrap().expect("free");
-    let kept: Vec<u8> = command(rig.server(), "DUMP lock:a").await;
+    let kept: Vec<u8> = command(rig.server(), &format!("DUMP {}", rig.stored("a"))).await;
 
     assert!(late.is_held(), "still in good faith");
     let answer = late.release().await;
@@ -30,7 +30,7 @@ pub(crate) async fn a_release_of_a_key_that_another_took_leaves_it_alone(rig: &R
         ),
         "{answer:?}"
     );
-    let left: Vec<u8> = command(rig.server(), "DUMP lock:a").await;
+    let left: Vec<u8> = command(rig.server(), &format!("DUMP {}", rig.stored("a"))).await;
     assert_eq!(left, kept);
     new.release().await.unwrap();
 }
@@ -43,7 +43,7 @@ pub(crate) async fn a_key_deleted_by_hand_is_lost_at_the_next_renewal(rig: &Rig)
         .acquire()
         .await
         .unwrap();
-    let () = command(rig.server(), "DEL lock:a").await;
+    let () = command(rig.server(), &format!("DEL {}", rig.stored("a"))).await;
     assert_eq!(guard.lost().await, LossReason::Gone);
 }
 

@@ -201,26 +201,12 @@ async fn times_of_a_lock_that_cannot_work_are_refused() {
     drop(whole);
     let equal = capped.lock("equal").at_least(ms(50)).acquire().await;
     assert!(equal.is_ok(), "{equal:?}");
-    let drifting = LockManager::builder()
-        .drift(ms(500))
-        .connect("memory://")
-        .await
-        .unwrap();
-    for ttl in [ms(400), ms(500)] {
-        each_way(&drifting.lock("a").ttl(ttl), |error| {
-            is_config(
-                Err::<(), _>(error),
-                "make the ttl longer or the drift smaller",
-            );
-        })
-        .await;
-    }
 }
 
 #[tokio::test]
 async fn settings_of_a_manager_that_cannot_work_are_refused() {
     type Tweak = fn(LockManagerBuilder) -> LockManagerBuilder;
-    let cases: [(Tweak, &str); 17] = [
+    let cases: [(Tweak, &str); 15] = [
         (
             |b| b.default_ttl(Duration::ZERO),
             "choose one from 10 ms to 24 days",
@@ -232,14 +218,6 @@ async fn settings_of_a_manager_that_cannot_work_are_refused() {
         (
             |b| b.default_ttl(DAY * 25),
             "choose one from 10 ms to 24 days",
-        ),
-        (
-            |b| b.drift(Duration::from_secs(30)),
-            "make the ttl longer or the drift smaller",
-        ),
-        (
-            |b| b.drift(Duration::MAX),
-            "make the ttl longer or the drift smaller",
         ),
         (|b| b.max_hold(Duration::ZERO), "leave it out for no limit"),
         (
@@ -305,13 +283,11 @@ async fn survives(url: &str, what: &str, builder: LockManagerBuilder) {
 #[tokio::test]
 async fn no_time_of_a_manager_makes_it_panic_or_hang() {
     type Set = fn(LockManagerBuilder, Duration) -> LockManagerBuilder;
-    let settings: [(&str, Set); 6] = [
+    let settings: [(&str, Set); 4] = [
         ("default_ttl", LockManagerBuilder::default_ttl),
         ("command_deadline", LockManagerBuilder::command_deadline),
-        ("drift", LockManagerBuilder::drift),
         ("max_hold", LockManagerBuilder::max_hold),
         ("poll_interval", LockManagerBuilder::poll_interval),
-        ("handover_time", LockManagerBuilder::handover_time),
     ];
     let server = TestServer::start().await;
     let nodes = [TestServer::start().await, TestServer::start().await];

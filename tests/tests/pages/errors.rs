@@ -481,9 +481,6 @@ fn of_settings(page: &mut Page) {
         ("command_deadline", with().command_deadline(zero)),
         ("poll_interval", with().poll_interval(day)),
         ("handover_limit", with().handover_limit(0)),
-        ("handover_time", with().handover_time(day)),
-        ("drift", with().drift(zero)),
-        ("drift", with().drift(day)),
         ("clock_skew", with().clock_skew(zero)),
         ("quorum_wait", with().quorum_wait(zero)),
     ] {

@@ -42,16 +42,8 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 
 impl Contender {
     pub(crate) async fn start(url: &str, flavour: &str) -> Self {
-        Self::start_with(&[url, flavour]).await
-    }
-
-    /// One that gives up its leases this long before the server does.
-    pub(crate) async fn careful(url: &str, drift: Duration) -> Self {
-        Self::start_with(&[url, "current", &drift.as_millis().to_string()]).await
-    }
-
-    async fn start_with(args: &[&str]) -> Self {
-        let mut child = Child::spawn(env!("CARGO_BIN_EXE_contender"), args, NO_ENV);
+        let args = [url, flavour];
+        let mut child = Child::spawn(env!("CARGO_BIN_EXE_contender"), &args, NO_ENV);
         let tasks = child.expect("ready").await.parse().unwrap();
         Self {
             child,

@@ -39,8 +39,6 @@ pub struct ProcessPlan {
     pub command_deadline: u64,
     /// Of its manager.
     pub handover_limit: u32,
-    /// Of its manager.
-    pub handover_time: u64,
     /// Of its manager, in percent.
     pub jitter: u8,
     /// Whether the tasks run on another runtime than the manager.

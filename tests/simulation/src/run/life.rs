@@ -88,7 +88,6 @@ async fn connect(process: &Process, plan: &ProcessPlan) -> Result<LockManager, L
     let builder: LockManagerBuilder = LockManager::builder()
         .command_deadline(ms(plan.command_deadline))
         .handover_limit(plan.handover_limit)
-        .handover_time(ms(plan.handover_time))
         .ttl_jitter(f64::from(plan.jitter) / 100.0);
     match plan.connection {
         Connection::Push => process.connect(builder).await,

@@ -47,14 +47,11 @@ fn stamp() -> u64 {
 
 fn main() {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let [url, flavour, drift @ ..] = &args[..] else {
-        panic!("contender URL current|multi [DRIFT_MS]");
+    let [url, flavour] = &args[..] else {
+        panic!("contender URL current|multi");
     };
     // A machine full of other tests may be slow; that is not what is tested.
-    let mut settings = LockManager::builder().command_deadline(Duration::from_secs(10));
-    if let Some(drift) = drift.first() {
-        settings = settings.drift(millis(drift));
-    }
+    let settings = LockManager::builder().command_deadline(Duration::from_secs(10));
     let mut runtime = match flavour.as_str() {
         "multi" => tokio::runtime::Builder::new_multi_thread(),
         _ => tokio::runtime::Builder::new_current_thread(),

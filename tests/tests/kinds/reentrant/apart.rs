@@ -47,10 +47,6 @@ impl ApartLock {
         named.map(|lock| lock.owner(owner))
     }
 
-    pub(crate) fn key(&self) -> &str {
-        self.lock.key()
-    }
-
     pub(crate) fn ttl(self, ttl: Duration) -> Self {
         self.map(|lock| lock.ttl(ttl))
     }
@@ -61,10 +57,6 @@ impl ApartLock {
 
     pub(crate) fn max_hold(self, most: Duration) -> Self {
         self.map(|lock| lock.max_hold(most))
-    }
-
-    pub(crate) fn prefix(self, prefix: &str) -> Self {
-        self.map(|lock| lock.prefix(prefix))
     }
 
     pub(crate) async fn acquire(&self) -> Result<LockGuard, LockError> {

@@ -83,7 +83,7 @@ async fn a_lock_of_any_owner_is_one() {
 async fn a_semaphore_or_rw_lock_of_its_name_says_what_is_there() {
     let server = TestServer::start().await;
     let locks = LockManager::connect(&server.url()).await.unwrap();
-    let reentrant = locks.reentrant_lock("s").prefix("lock:");
+    let reentrant = locks.reentrant_lock("lock:s");
     let held = reentrant.owner(&Owner::new()).acquire().await.unwrap();
     for look in [
         locks.semaphore("s", 2).inspect().await.unwrap(),

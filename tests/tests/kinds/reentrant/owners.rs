@@ -12,9 +12,9 @@ use crate::reentrant::states::{
     a_list_has_each_held_lock_once_with_its_kind, an_owner_travels_between_managers,
     force_release_takes_all_holds, inspect_shows_each_state,
     max_hold_ends_one_hold_and_leaves_the_others, names_that_cannot_be_used_say_why,
-    prefixes_separate_locks_and_the_managers_does_not_apply, shutdown_gives_back_each_hold,
-    the_longest_hold_makes_the_lease_and_no_other_shortens_it,
+    shutdown_gives_back_each_hold, the_longest_hold_makes_the_lease_and_no_other_shortens_it,
     the_other_kind_of_lock_under_the_same_name_is_foreign,
+    the_prefix_of_the_manager_does_not_apply,
 };
 use crate::reentrant::support::{in_time, manager_at, ms, until_waiting};
 
@@ -91,7 +91,7 @@ suite! {
     force_release_takes_all_holds,
     inspect_shows_each_state,
     a_list_has_each_held_lock_once_with_its_kind,
-    prefixes_separate_locks_and_the_managers_does_not_apply,
+    the_prefix_of_the_manager_does_not_apply,
     the_other_kind_of_lock_under_the_same_name_is_foreign,
     names_that_cannot_be_used_say_why,
     the_longest_hold_makes_the_lease_and_no_other_shortens_it,

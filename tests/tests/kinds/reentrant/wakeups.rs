@@ -161,21 +161,19 @@ async fn an_owner_that_gives_up_when_the_lock_is_let_go_leaves_it_to_the_next() 
     leaving_meets_release(200, true).await;
 }
 
-/// A name of the greatest length, and a prefix: the channel tells of a name that is longer than any key.
 #[tokio::test]
-async fn the_longest_key_with_a_prefix_is_woken_too() {
+async fn the_longest_key_is_woken_too() {
     let (_server, java, proxy, locks) = neighbours().await;
     let key = "k".repeat(1024);
-    let name = format!("prefix:{key}");
-    let lock = locks.lock_apart(&key).prefix("prefix:");
+    let lock = locks.lock_apart(&key);
     woken_by_a_message("the lock", async || {
-        assert_eq!(java.try_lock(&name, LONG).await, None);
+        assert_eq!(java.try_lock(&key, LONG).await, None);
         let asked = proxy.count(is_acquire);
         let waiter = lock.clone();
         let waiting = tokio::spawn(async move { waiter.acquire().await });
         until_parked(&proxy, asked, &lock).await;
         let since = Instant::now();
-        assert_eq!(java.unlock(&name, LONG).await, Unlocked::Free);
+        assert_eq!(java.unlock(&key, LONG).await, Unlocked::Free);
         let guard = in_time("the lock", waiting).await.unwrap().unwrap();
         guard.release().await.unwrap();
         since

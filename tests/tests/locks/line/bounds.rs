@@ -75,11 +75,8 @@ async fn rows_are_bounded_by(limit: u32, settings: fn() -> LockManagerBuilder) {
     assert!(limit == 1 || longest > 1, "nothing was handed over");
 }
 
-/// No bound but the number of guards.
 fn rows_of(limit: u32) -> LockManagerBuilder {
-    patient()
-        .handover_limit(limit)
-        .handover_time(Duration::from_secs(10))
+    patient().handover_limit(limit)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -95,17 +92,17 @@ async fn with_a_limit_of_two_no_row_is_longer() {
 /// Proves P8.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn with_the_usual_limit_no_row_is_longer_than_64() {
-    rows_are_bounded_by(64, || patient().handover_time(Duration::from_secs(10))).await;
+    rows_are_bounded_by(64, patient).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_row_is_bounded_by_its_time() {
-    const TIME: Duration = ms(20);
+    const TIME: Duration = ms(10);
     let work = Work {
         grants: 120,
         moment: ms(2),
     };
-    let settings = || patient().handover_limit(1024).handover_time(TIME);
+    let settings = || rows_of(1024);
     let entries = contend(settings, work).await;
     let rows = rows(&entries);
     let longest = rows.iter().map(|row| row.len()).max().unwrap_or_default();

@@ -1,20 +1,10 @@
 //! A guard that was lost has nothing to hand on.
 
-use std::time::Duration;
-
-use lock_core::{Lock, LockError, LockGuard, LockManager, LossReason};
+use lock_core::{Lock, LockError, LockGuard, LossReason};
 use lock_tests::TestServer;
 use tokio::task::JoinHandle;
 
-use crate::line::support::{
-    LONG, NAME, direct, granted, in_line, in_time, ms, patient, until_clean,
-};
-
-/// A manager that might go on handing over though another one waits.
-async fn unhurried(server: &TestServer) -> LockManager {
-    let settings = patient().handover_time(Duration::from_secs(10));
-    settings.connect(&server.url()).await.unwrap()
-}
+use crate::line::support::{LONG, NAME, direct, granted, in_line, in_time, ms, until_clean};
 
 /// A guard that has fencing tokens to hand on with, and one who waits for it in the same process.
 async fn with_tokens(holder: &Lock, waiter: &Lock) -> (LockGuard, JoinHandle<LockGuard>) {
@@ -38,7 +28,7 @@ async fn rival_before(local: JoinHandle<LockGuard>, rival: LockGuard) {
 #[tokio::test]
 async fn a_lock_taken_away_goes_to_another_process_before_those_in_line() {
     let server = TestServer::start().await;
-    let locks = unhurried(&server).await.lock(NAME).ttl(LONG);
+    let locks = direct(&server).await.lock(NAME).ttl(LONG);
     let (held, local) = with_tokens(&locks, &locks).await;
     let rivals = direct(&server).await.lock(NAME).ttl(LONG);
     let rival = in_line(&rivals).await;
@@ -62,7 +52,7 @@ async fn a_lock_taken_away_goes_to_another_process_before_those_in_line() {
 #[tokio::test]
 async fn a_guard_ended_by_its_cap_goes_to_another_process_before_those_in_line() {
     let server = TestServer::start().await;
-    let locks = unhurried(&server).await.lock(NAME).ttl(LONG);
+    let locks = direct(&server).await.lock(NAME).ttl(LONG);
     let (held, local) = with_tokens(&locks.clone().max_hold(ms(1000)), &locks).await;
     let rivals = direct(&server).await.lock(NAME).ttl(LONG);
     let rival = in_line(&rivals).await;
