@@ -4,6 +4,8 @@ if redis.call('EXISTS', KEYS[1], KEYS[2]) == 0 then
   local wanted = tonumber(ARGV[6])
   local minted, _, reserve = mint(KEYS[4], wanted)
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+  -- Of an election, whose script has `lead` before this.
+  if KEYS[5] then lead(KEYS[5], ARGV[1], minted, ARGV[7], ARGV[2]) end
   return granted(minted, reserve, wanted)
 end
 

@@ -28,6 +28,7 @@ static ACQUIRE: Lazy<Script> = script!(
     "mint.lua",
     "prelude.lua",
     "election/lead.lua",
+    "acquire_free.lua",
     "grant.lua",
     "enqueue.lua",
     "acquire.lua"
