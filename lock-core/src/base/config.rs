@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use crate::base::error::LockError;
 use crate::base::key::Prefix;
-use crate::base::kind::Share;
 use crate::base::observe::Observers;
 use crate::base::terms::Terms;
 use crate::base::token::{NAME_LEN, is_name};
@@ -216,27 +215,6 @@ pub(crate) fn check_at_least(
         return Err(LockError::config(format!(
             "at_least = {least:?} is out of range: choose at most 24 days"
         )));
-    }
-    Ok(())
-}
-
-/// Whether this number of permits, of that many, can be asked for.
-pub(crate) fn check_share(key: &str, share: Share) -> Result<(), LockError> {
-    let Share { weight, max } = share;
-    if max == 0 || max > Share::READ.max {
-        return Err(LockError::config(
-            "a semaphore has 1 to 2^30 permits: choose another number",
-        ));
-    }
-    if weight == 0 {
-        return Err(LockError::config(
-            "no permits were asked for: ask for one at least",
-        ));
-    }
-    if weight > max {
-        let key = key.to_owned();
-        let permits = weight;
-        return Err(LockError::TooManyPermits { key, permits, max });
     }
     Ok(())
 }

@@ -19,26 +19,6 @@ pub(crate) enum Kind {
     Election,
 }
 
-/// The permits that an acquisition asks for, and the number that all holders together may have. An exclusive lock has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Share {
-    pub(crate) weight: u32,
-    pub(crate) max: u32,
-}
-
-impl Share {
-    pub(crate) const ONLY: Self = Self { weight: 1, max: 1 };
-    /// Of a read-write lock. The number is fixed on the wire.
-    pub(crate) const READ: Self = Self {
-        weight: 1,
-        max: 1 << 30,
-    };
-    pub(crate) const WRITE: Self = Self {
-        weight: 1 << 30,
-        max: 1 << 30,
-    };
-}
-
 /// A change of a hold of a read-write lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reweigh {

@@ -1,6 +1,7 @@
 //! What every layer uses: names, times, tokens, settings, errors.
 
 pub(crate) mod beside;
+pub(crate) mod claim;
 pub(crate) mod config;
 pub(crate) mod credentials;
 pub(crate) mod election;
@@ -16,6 +17,7 @@ pub(crate) mod place;
 pub(crate) mod quorum_node;
 pub(crate) mod refusal;
 pub(crate) mod rt;
+pub(crate) mod share;
 #[cfg(lock_sim)]
 pub mod sim;
 pub(crate) mod slot;

@@ -2,7 +2,7 @@
 
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
+use crate::base::share::Share;
 
 /// The server has answered, and another call of the same kind gets the same answer as long as the key stays.
 #[derive(Debug, Clone, PartialEq, Eq)]

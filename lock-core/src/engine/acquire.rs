@@ -80,7 +80,7 @@ pub(crate) async fn acquire(
 /// A script of another kind may have granted the lock to a waiter that wants to be named, and does not name it. The first renewal does,
 /// so it is due at once.
 fn name_holder(shared: &Shared, hold: &Hold, how: AcquiredHow) {
-    if hold.request.value.is_some()
+    if hold.request.claim.value.is_some()
         && how != AcquiredHow::Free
         && let Some(lease) = hold.lease()
     {
@@ -493,7 +493,7 @@ impl<'a> Waiter<'a> {
         let is_known = self.puzzled_by.as_ref() == Some(&refusal);
         let is_lasting = !matches!(refusal, Refusal::Foreign(_));
         self.puzzled_by = Some(refusal.clone());
-        let error = refusal.into_error(&acquisition.key, self.hold.request.share);
+        let error = self.hold.request.claim.refused(&acquisition.key, refusal);
         if is_lasting {
             return Err(error);
         }
@@ -816,7 +816,7 @@ impl Waiter<'_> {
         let shared = self.shared;
         let release = Box::pin(async {
             let token = shared.token(&acquisition);
-            let (key, owner) = (&acquisition.key, acquisition.owner());
+            let (key, owner) = (&acquisition.key, acquisition.claim.owner());
             shared.store.release(key, &token, owner).await
         });
         if let Ok(Ok(_)) = shared.timers.timeout(GRACE, release).await {

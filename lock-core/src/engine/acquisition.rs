@@ -3,12 +3,12 @@
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use super::hold::{Hold, LockRequest};
+use super::hold::Hold;
 use super::lease::{Joined, Lease, Start, Status};
 use super::state::{Asker, Granted, Next, REFRESH, State, Swept};
+use crate::base::claim::Claim;
 use crate::base::error::LossReason;
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::lock;
@@ -39,12 +39,7 @@ pub(crate) struct Acquisition {
     /// The number from which its token is made.
     pub(crate) sequence: u64,
     pub(crate) key: Arc<LockKey>,
-    /// The owner that takes the lock, if the owner spans several acquisitions.
-    pub(crate) explicit_owner: Option<Owner>,
-    /// The value of a candidate.
-    value: Option<Arc<String>>,
-    /// The share of the lock that it asks for.
-    share: Share,
+    pub(crate) claim: Claim,
     lease: OnceLock<LeaseOf>,
     pub(super) life: Mutex<Life>,
 }
@@ -85,31 +80,17 @@ impl OutstandingScript<'_> {
 }
 
 impl Acquisition {
-    pub(super) fn new(
-        sequence: u64,
-        key: Arc<LockKey>,
-        terms: Terms,
-        explicit_owner: Option<Owner>,
-    ) -> Self {
+    pub(super) fn new(sequence: u64, key: Arc<LockKey>, terms: Terms, claim: Claim) -> Self {
         Self {
             sequence,
             key,
-            explicit_owner,
-            value: None,
-            share: Share::ONLY,
+            claim,
             lease: OnceLock::new(),
             life: Mutex::new(Life {
                 state: State::new(terms),
                 hold: None,
             }),
         }
-    }
-
-    /// The same acquisition, for the share of this request, and with its value.
-    pub(super) fn of(mut self, request: &LockRequest) -> Self {
-        self.share = request.share;
-        self.value.clone_from(&request.value);
-        self
     }
 
     /// The lease, once a grant was taken.
@@ -154,7 +135,7 @@ impl Acquisition {
 
     /// Whether it takes the lock for this owner.
     pub(crate) fn is_for(&self, owner: &Owner) -> bool {
-        self.explicit_owner.as_ref() == Some(owner)
+        self.claim.owner.as_ref() == Some(owner)
     }
 
     pub(crate) fn is_lease_over(&self) -> bool {
@@ -295,11 +276,6 @@ impl Acquisition {
         }
     }
 
-    /// The permits that the acquisition asks for.
-    pub(super) fn weight(&self) -> u32 {
-        self.share.weight
-    }
-
     /// The call whose guard has the lease now, if the caller has taken the guard.
     pub(super) fn held_at(&self) -> Option<Place> {
         let life = lock(&self.life);
@@ -376,20 +352,9 @@ impl Acquisition {
             ttl: terms.ttl(),
             mode,
             alive_for,
-            owner: self.owner(),
-            value: self.value(),
+            claim: &self.claim,
             reserve,
-            share: self.share,
         }
-    }
-
-    /// The owner for which the server counts the acquisition, if the owner spans several acquisitions.
-    pub(crate) fn owner(&self) -> Option<&str> {
-        self.explicit_owner.as_ref().map(Owner::as_str)
-    }
-
-    pub(crate) fn value(&self) -> Option<&str> {
-        self.value.as_deref().map(String::as_str)
     }
 
     /// The number of the hold that has the lease, as the server must know it. 0 if other holds may have the same lease.

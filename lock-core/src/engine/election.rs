@@ -4,17 +4,17 @@ use std::time::Duration;
 
 use super::Engine;
 use super::announcements::{Announcements, ReadFailures};
+use crate::base::claim::PLAIN;
 use crate::base::election::LeaderSnapshot;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
 use crate::base::refusal::Refusal;
 
 impl Engine {
     /// Who leads an election.
     pub(crate) async fn leader(&self, key: &LockKey) -> Result<LeaderSnapshot, LockError> {
         let leader = self.shared.store.leader(key).await;
-        self.told(leader, key, Share::ONLY)
+        self.told(leader, key, &PLAIN)
     }
 }
 

@@ -25,7 +25,7 @@ pub(crate) async fn extend(shared: &Shared, hold: &Hold, terms: Terms) -> Result
     };
     // The clean-up of a late request waits for as long as the lock may last.
     lock(&acquisition.life).state.on(terms);
-    lock(&shared.registry).note_longest(hold.request.owner.as_ref(), terms);
+    lock(&shared.registry).note_longest(&hold.request.claim, terms);
     let number = lease.extend(shared.clock.now(), terms);
     shared.lease_due_at(shared.clock.now());
     // One for a renewal that is under way, one for a connection, one for the answer. It is for a runtime that is not driven.

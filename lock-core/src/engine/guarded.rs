@@ -18,7 +18,7 @@ pub(crate) async fn guarded(
     let call = GuardedCall {
         key: &acquisition.key,
         token: &shared.token(acquisition),
-        owner: acquisition.owner(),
+        claim: &acquisition.claim,
         fence: acquisition.number(),
         body,
         keys,

@@ -18,12 +18,13 @@ use {std::sync::atomic::fence, tokio_util::sync::CancellationToken};
 use super::acquisition::Acquisition;
 use super::lease::{Lease, Status, loss_code, loss_of};
 use super::wake_cell::WakeCell;
+use crate::base::claim::Claim;
+#[cfg(test)]
+use crate::base::claim::PLAIN;
 use crate::base::error::LossReason;
 use crate::base::fencing::FencingToken;
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
 use crate::base::observe::{AcquiredHow, Event, ObservedLock, Observers, ReleasedHow};
-use crate::base::owner::Owner;
 use crate::base::place::Place;
 use crate::base::sync::when_unlocked;
 use crate::base::terms::Terms;
@@ -41,11 +42,7 @@ pub(crate) struct LockRequest {
     pub(crate) at_least: Span,
     /// Maximum time without an answer of the server, apart from the limit of the wait.
     pub(crate) unavailable_after: Span,
-    /// The owner that takes the lock, if the owner spans several acquisitions.
-    pub(crate) owner: Option<Owner>,
-    /// What observers see of a candidate once it leads.
-    pub(crate) value: Option<Arc<String>>,
-    pub(crate) share: Share,
+    pub(crate) claim: Claim,
     /// Whether its server has answered an earlier request of the same call.
     pub(crate) is_answered: bool,
     /// The place of the call.
@@ -56,10 +53,10 @@ pub(crate) struct LockRequest {
 }
 
 impl LockRequest {
-    /// Whether a task that keeps this many permits would wait for itself with this request, or be refused because of itself.
+    /// Whether a task that keeps this much would wait for itself with this request, or be refused because of itself.
     pub(crate) fn is_in_its_own_way(&self, kept: u64, waits: bool) -> bool {
-        let leaves_too_few = kept + u64::from(self.share.weight) > u64::from(self.share.max);
-        kept > 0 && (leaves_too_few || waits && self.key.traits().excludes_itself)
+        kept > 0
+            && (self.claim.is_left_too_little(kept) || waits && self.key.traits().excludes_itself)
     }
 }
 
@@ -75,9 +72,7 @@ impl LockRequest {
             max_hold: Span::ENDLESS,
             at_least: Duration::ZERO.into(),
             unavailable_after: Span::ENDLESS,
-            owner: None,
-            value: None,
-            share: Share::ONLY,
+            claim: PLAIN.clone(),
             is_answered: false,
             place: Place::here(),
             label: "",

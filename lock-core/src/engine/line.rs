@@ -306,7 +306,7 @@ impl Line {
         now: Moment,
     ) -> Polled {
         let mut state = lock(&self.state);
-        let owner = acquisition.explicit_owner.as_ref();
+        let owner = acquisition.claim.owner.as_ref();
         let owners = owner.and_then(|owner| state.holder_for(owner));
         let polled = acquisition.polled(now, hold, owners);
         if matches!(polled, Polled::Held(_)) {
@@ -549,7 +549,7 @@ impl LineState {
                 drop(life);
                 Step::Ask {
                     // An owner has one fencing token for its tenure.
-                    reserve: match hold.request.owner {
+                    reserve: match hold.request.claim.owner {
                         None => self.reserve_wanted(limits, false),
                         Some(_) => 0,
                     },
@@ -670,8 +670,8 @@ impl LineState {
         let Some(holder) = &self.holder else {
             return false;
         };
-        hold.request.owner.is_some()
-            && holder.explicit_owner == hold.request.owner
+        hold.request.claim.owner.is_some()
+            && holder.claim.owner == hold.request.claim.owner
             && !holder.is_lease_over()
     }
 

@@ -7,11 +7,10 @@ use std::time::Duration;
 use futures_util::future::join_all;
 
 use super::Engine;
-use crate::base::config::check_share;
+use crate::base::claim::{Claim, PLAIN};
 use crate::base::error::LockError;
 use crate::base::finding::{Finding, Severity};
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
 use crate::base::refusal::Refusal;
 use crate::base::snapshot::{Snapshot, SnapshotState};
 use crate::store::{Cursor, OrRefused, StoreError};
@@ -46,7 +45,7 @@ impl Engine {
     pub(crate) async fn force_release(&self, key: &LockKey) -> Result<bool, LockError> {
         self.shared.check_open()?;
         let forced = self.shared.store.force_release(key).await;
-        self.told(forced, key, Share::ONLY)
+        self.told(forced, key, &PLAIN)
     }
 
     /// Counts an id of a latch, and reads what is left. Without an id it only reads.
@@ -60,27 +59,6 @@ impl Engine {
         id.map_or(Ok(()), |_| self.shared.check_open())?;
         let counted = self.shared.store.count_down(key, count, ttl, id).await;
         counted.map_err(|error| self.blame(error))
-    }
-
-    /// Changes the number of permits of a semaphore.
-    pub(crate) async fn resize(&self, key: &LockKey, from: u32, to: u32) -> Result<(), LockError> {
-        self.shared.check_open()?;
-        for max in [from, to] {
-            check_share(key.name(), Share { weight: 1, max })?;
-        }
-        let resized = self.shared.store.resize(key, from, to).await;
-        let from = Share {
-            weight: 1,
-            max: from,
-        };
-        if self.told(resized, key, from)? {
-            return Ok(());
-        }
-        Err(LockError::config(format!(
-            "no permit of semaphore `{}` is held, so there is no number to change, and the next one that a program names counts: \
-             resize it while a permit is held, or check the key",
-            key.name().escape_debug()
-        )))
     }
 
     /// Examines the servers, and looks for names of locks with something else.
@@ -111,15 +89,15 @@ impl Engine {
         }
     }
 
-    /// What a store has answered to a call that names these numbers.
+    /// What a store has answered to a call with this claim.
     pub(super) fn told<T>(
         &self,
         answer: OrRefused<T>,
         key: &LockKey,
-        asked: Share,
+        asked: &Claim,
     ) -> Result<T, LockError> {
         let answer = answer.map_err(|error| self.blame(error))?;
-        answer.map_err(|refusal| refusal.into_error(key, asked))
+        answer.map_err(|refusal| asked.refused(key, refusal))
     }
 
     /// After the end of the runtime its connection is broken, which is not an error of the server.

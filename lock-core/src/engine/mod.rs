@@ -56,6 +56,7 @@ mod release;
 mod released;
 mod renewals;
 mod repeats;
+mod resize;
 mod reweigh;
 mod shared;
 mod state;

@@ -40,7 +40,7 @@ pub(super) fn held_in_task_of(shared: &Arc<Shared>, request: &LockRequest) -> Op
         for holder in twins.flat_map(|key| lock(&manager.registry).holders(&key)) {
             let at = holder.held_at();
             if let Some(at) = at.filter(|at| at.is_in_task_of(request.place)) {
-                kept += u64::from(holder.weight());
+                kept += u64::from(holder.claim.keeps());
                 held_at = Some(at);
             }
         }

@@ -12,6 +12,7 @@ use super::hold::LockRequest;
 use super::line::Line;
 use super::released::{LastReleases, ReleasedLately};
 use super::yield_turn::{PAUSE, YieldTurn};
+use crate::base::claim::Claim;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
 use crate::base::owner::Owner;
@@ -65,7 +66,7 @@ enum LocalUse {
     Holder(Arc<Acquisition>),
     Line(Arc<Line>),
     /// Guards have it, each a share. Its waiters form no line.
-    Shares(HashMap<u64, Arc<Acquisition>, BuildHasherDefault<OneWord>>),
+    Apart(HashMap<u64, Arc<Acquisition>, BuildHasherDefault<OneWord>>),
 }
 
 impl LocalUse {
@@ -119,22 +120,22 @@ impl Registry {
         }
         // No smaller than that of the present time.
         self.last_sequence = (self.last_sequence + 1).max(sequence_at(rt::unix_time()));
-        self.note_longest(request.owner.as_ref(), request.terms);
+        self.note_longest(&request.claim, request.terms);
         let acquisition = Acquisition::new(
             self.last_sequence,
             Arc::clone(&request.key),
             request.terms,
-            request.owner.clone(),
+            request.claim.clone(),
         );
-        let acquisition = Arc::new(acquisition.of(request));
+        let acquisition = Arc::new(acquisition);
         self.acquisitions
             .insert(self.last_sequence, Arc::clone(&acquisition));
         Ok(acquisition)
     }
 
     /// A request on these terms will be made, perhaps for an owner, whose acquisitions share one lease.
-    pub(super) fn note_longest(&mut self, owner: Option<&Owner>, terms: Terms) {
-        if owner.is_some() {
+    pub(super) fn note_longest(&mut self, claim: &Claim, terms: Terms) {
+        if claim.owner.is_some() {
             self.longest_of_owners = self.longest_of_owners.max(terms.ttl());
         }
     }
@@ -142,7 +143,7 @@ impl Registry {
     /// How long the lock lasts after its last grant or renewal. Acquisitions of one owner share the lock, so with an owner this
     /// is the longest ttl that the manager has asked for with any owner.
     pub(super) fn lasts(&self, acquisition: &Acquisition) -> Duration {
-        if acquisition.explicit_owner.is_some() {
+        if acquisition.claim.owner.is_some() {
             self.longest_of_owners
         } else {
             lock(&acquisition.life).state.lasts()
@@ -156,7 +157,7 @@ impl Registry {
                 let line = match entry.get() {
                     LocalUse::Line(line) => return Arc::clone(line),
                     LocalUse::Holder(holder) => Line::behind(Arc::clone(key), holder),
-                    LocalUse::Shares(_) => unreachable!("a kind forms lines or does not"),
+                    LocalUse::Apart(_) => unreachable!("a kind forms lines or does not"),
                 };
                 entry.insert(LocalUse::Line(Arc::clone(&line)));
                 line
@@ -202,16 +203,16 @@ impl Registry {
         match self.locks.get(key)? {
             LocalUse::Line(line) => line.holder_for(owner),
             LocalUse::Holder(holder) => holder.is_for(owner).then(|| Arc::clone(holder)),
-            LocalUse::Shares(_) => None,
+            LocalUse::Apart(_) => None,
         }
     }
 
     /// A guard has a share of a lock whose waiters form no line.
-    pub(super) fn has_share(&mut self, acquisition: &Arc<Acquisition>) {
+    pub(super) fn holds_apart(&mut self, acquisition: &Arc<Acquisition>) {
         let local_use = self.locks.entry(Arc::clone(&acquisition.key));
-        let local_use = local_use.or_insert_with(|| LocalUse::Shares(HashMap::default()));
-        if let LocalUse::Shares(shares) = local_use {
-            shares.insert(acquisition.sequence, Arc::clone(acquisition));
+        let local_use = local_use.or_insert_with(|| LocalUse::Apart(HashMap::default()));
+        if let LocalUse::Apart(holders) = local_use {
+            holders.insert(acquisition.sequence, Arc::clone(acquisition));
         }
     }
 
@@ -220,8 +221,8 @@ impl Registry {
         match self.locks.get(key) {
             Some(LocalUse::Line(line)) => line.holder().into_iter().collect(),
             Some(LocalUse::Holder(holder)) => vec![Arc::clone(holder)],
-            Some(LocalUse::Shares(shares)) => {
-                shares.values().take(MAXIMUM_HOLDERS).cloned().collect()
+            Some(LocalUse::Apart(holders)) => {
+                holders.values().take(MAXIMUM_HOLDERS).cloned().collect()
             }
             None => Vec::new(),
         }
@@ -230,7 +231,7 @@ impl Registry {
     pub(super) fn lines(&self) -> impl Iterator<Item = &Arc<Line>> {
         self.locks.values().filter_map(|local_use| match local_use {
             LocalUse::Line(line) => Some(line),
-            LocalUse::Holder(_) | LocalUse::Shares(_) => None,
+            LocalUse::Holder(_) | LocalUse::Apart(_) => None,
         })
     }
 
@@ -263,9 +264,9 @@ impl Registry {
                     return None;
                 }
             }
-            LocalUse::Shares(shares) => {
-                shares.remove(&acquisition.sequence);
-                if !shares.is_empty() {
+            LocalUse::Apart(holders) => {
+                holders.remove(&acquisition.sequence);
+                if !holders.is_empty() {
                     return None;
                 }
             }

@@ -248,8 +248,7 @@ async fn let_go(
             ttl: left,
             fence: 0,
             shortens: true,
-            owner: acquisition.owner(),
-            value: None,
+            claim: &acquisition.claim,
         };
         let kept = Box::pin(shared.store.extend(&[keep])).await.pop();
         return Ok(if kept.transpose()? == Some(true) {
@@ -273,7 +272,7 @@ async fn let_go(
     }
     // From now on the requests of waiters follow this release.
     shared.gone(acquisition);
-    let (key, owner) = (&acquisition.key, acquisition.owner());
+    let (key, owner) = (&acquisition.key, acquisition.claim.owner());
     let released = shared.store.release(key, &token, owner).await;
     let heard = match released {
         Ok(Released::Announced { heard }) => Some(heard),

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::acquisition::Acquisition;
+use crate::base::claim::Claim;
 use crate::base::key::LockKey;
-use crate::base::owner::Owner;
 use crate::base::terms::Terms;
 use crate::base::time::Moment;
 
@@ -23,7 +23,7 @@ pub(super) struct ReleasedLately {
     pub(super) key: Arc<LockKey>,
     pub(super) sequence: u64,
     pub(super) terms: Terms,
-    pub(super) owner: Option<Owner>,
+    pub(super) claim: Claim,
     /// The end of its lease on a server that has not received the release.
     until: Moment,
 }
@@ -45,7 +45,7 @@ impl LastReleases {
             key: Arc::clone(&acquisition.key),
             sequence: acquisition.sequence,
             terms: lease.terms(),
-            owner: acquisition.explicit_owner.clone(),
+            claim: acquisition.claim.clone(),
             until: lease.end() + LATER,
         });
     }

@@ -165,8 +165,7 @@ async fn extend(shared: &Shared, batch: &[Due]) -> Vec<Result<bool, StoreError>>
         },
         fence: due.acquisition.number(),
         shortens: due.shortens,
-        owner: due.acquisition.owner(),
-        value: due.acquisition.value(),
+        claim: &due.acquisition.claim,
     });
     let renewals: Vec<_> = renewals.collect();
     shared.store.extend(&renewals).await

@@ -7,7 +7,6 @@ use super::acquisition::Acquisition;
 use super::released::ReleasedLately;
 use super::renewals::{BATCH, by_server_and_kind};
 use super::shared::Shared;
-use crate::base::owner::Owner;
 use crate::base::token::Token;
 use crate::store::Renewal;
 
@@ -26,8 +25,7 @@ pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
             ttl: Duration::ZERO,
             fence: 0,
             shortens: false,
-            owner: one.owner.as_ref().map(Owner::as_str),
-            value: None,
+            claim: &one.claim,
         });
         let asked: Vec<_> = asked.collect();
         // After the next reconnect the server is asked again.
@@ -41,10 +39,10 @@ pub(super) async fn repeat(shared: Arc<Shared>, released: Vec<ReleasedLately>) {
                 sequence,
                 key,
                 terms,
-                owner,
+                claim,
                 ..
             } = one.clone();
-            shared.release_again(Acquisition::new(sequence, key, terms, owner));
+            shared.release_again(Acquisition::new(sequence, key, terms, claim));
         }
     }
 }

@@ -18,6 +18,7 @@ use super::outages::Outages;
 use super::registry::Registry;
 use super::released::ReleasedLately;
 use super::state::Action;
+use crate::base::claim::PLAIN;
 use crate::base::config::{Config, HANDOVER_TIME, MAX_TTL};
 use crate::base::error::{LockError, LossReason, RUNTIME_ENDED};
 use crate::base::key::LockKey;
@@ -256,7 +257,7 @@ impl Shared {
         let now = self.clock.now();
         let mut registry = lock(&self.registry);
         let line = registry.line(&acquisition.key);
-        let owner = acquisition.explicit_owner.as_ref();
+        let owner = acquisition.claim.owner.as_ref();
         let before = owner.and_then(|owner| line.holder_for(owner));
         let polled = line.polled_beside(acquisition, hold, now);
         registry.rest(&line);
@@ -272,7 +273,7 @@ impl Shared {
 
     /// The acquisition that has the lock for the owner of this request in this process, if an owner is named.
     pub(crate) fn holder_for(&self, request: &LockRequest) -> Option<Arc<Acquisition>> {
-        let owner = request.owner.as_ref()?;
+        let owner = request.claim.owner.as_ref()?;
         lock(&self.registry).holder_for(&request.key, owner)
     }
 
@@ -376,7 +377,7 @@ impl Shared {
         if let Some(acquisition) = hold.acquisition()
             && !acquisition.key.traits().forms_line
         {
-            lock(&self.registry).has_share(acquisition);
+            lock(&self.registry).holds_apart(acquisition);
         }
         self.lease_due_at(hold.due());
     }
@@ -416,7 +417,7 @@ impl Shared {
     pub(super) fn decline(&self, sequence: u64, key: Arc<LockKey>, ttl: Duration) {
         let ttl = ttl.clamp(self.config.default_ttl, MAX_TTL);
         if let Ok(terms) = self.config.terms(ttl) {
-            self.release_again(Acquisition::new(sequence, key, terms, None));
+            self.release_again(Acquisition::new(sequence, key, terms, PLAIN.clone()));
         }
     }
 

@@ -12,12 +12,13 @@ use futures_util::Stream;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, StreamExt, unfold};
 
+use crate::base::claim::{Claim, PLAIN};
 use crate::base::config::check_ttl;
 use crate::base::election::{LEADER, LeaderSnapshot};
 use crate::base::error::LockError;
 use crate::base::fencing::FencingToken;
 use crate::base::key::LockKey;
-use crate::base::kind::{Kind, Share};
+use crate::base::kind::Kind;
 use crate::engine::{Announcements, Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
@@ -189,8 +190,7 @@ impl Election {
         } else {
             Ok(())
         };
-        let mut handle = self.handle.clone();
-        handle.value = Some(Arc::new(value));
+        let handle = self.handle.claiming(Claim::named(value));
         let taking = handle.take(Limit::Forever, None, at);
         async {
             checked?;
@@ -547,7 +547,7 @@ impl LeaderReader {
                 self.warned = false;
                 Ok(Leader::of(leader))
             }
-            Err(refusal) => Err(refusal.into_error(&self.key, Share::ONLY)),
+            Err(refusal) => Err(PLAIN.refused(&self.key, refusal)),
         };
         let (leader, remaining) = match refused {
             // After the first read the key may be something else by a mistake that is mended soon.

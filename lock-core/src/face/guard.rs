@@ -147,7 +147,7 @@ impl LockGuard {
     #[cfg(feature = "macros")]
     /// The owner of the hold, if the lock is reentrant.
     pub(crate) fn owner(&self) -> Option<&crate::Owner> {
-        self.view.hold.request.owner.as_ref()
+        self.view.hold.request.claim.owner.as_ref()
     }
 
     /// Changes the ttl of this hold: the lease is renewed for `ttl` at once, and all later renewals use it. The new ttl may be

@@ -5,10 +5,10 @@ use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::base::config::{check_at_least, check_max_hold, check_share, check_unavailable_after};
+use crate::base::claim::{Claim, PLAIN};
+use crate::base::config::{check_at_least, check_max_hold, check_unavailable_after};
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
 use crate::base::observe::AcquiredHow;
 use crate::base::owner::Owner;
 use crate::base::place::Place;
@@ -29,9 +29,7 @@ pub(crate) struct LockHandle {
     pub(crate) unavailable_after: Option<Duration>,
     pub(crate) renew: bool,
     pub(crate) label: &'static str,
-    pub(crate) share: Share,
-    /// The value of a candidate.
-    pub(crate) value: Option<Arc<String>>,
+    pub(crate) claim: Claim,
     /// Whether its server has answered an earlier request of the same call.
     pub(crate) is_answered: bool,
 }
@@ -54,8 +52,7 @@ impl LockHandle {
             unavailable_after: None,
             renew: true,
             label: "",
-            share: Share::ONLY,
-            value: None,
+            claim: PLAIN.clone(),
             is_answered: false,
         }
     }
@@ -68,10 +65,10 @@ impl LockHandle {
         }
     }
 
-    /// The same handle, for this share of the lock.
-    pub(crate) fn of(&self, share: Share) -> Self {
+    /// The same handle, for this claim.
+    pub(crate) fn claiming(&self, claim: Claim) -> Self {
         Self {
-            share,
+            claim,
             ..self.clone()
         }
     }
@@ -193,7 +190,7 @@ impl LockHandle {
         let ttl = self.ttl.unwrap_or(config.default_ttl);
         check_at_least(self.at_least, max_hold, (!self.renew).then_some(ttl))?;
         config.check_longest("at_least", self.at_least)?;
-        check_share(self.name(), self.share)?;
+        self.claim.check(self.name())?;
         Ok(LockRequest {
             key: Arc::clone(self.key()?),
             terms: config.terms(ttl)?,
@@ -201,9 +198,10 @@ impl LockHandle {
             max_hold: max_hold.map_or(Span::ENDLESS, Span::from),
             at_least: self.at_least.into(),
             unavailable_after: self.unavailable_after().map_or(Span::ENDLESS, Span::from),
-            owner,
-            value: self.value.clone(),
-            share: self.share,
+            claim: Claim {
+                owner,
+                ..self.claim.clone()
+            },
             is_answered: self.is_answered,
             place: Place::in_no_task(at),
             label: self.label,

@@ -7,9 +7,9 @@ use std::time::Duration;
 use crate::base::config::check_kept;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
 use crate::base::latch::LATCH;
 use crate::base::refusal::Refusal;
+use crate::base::share::Share;
 use crate::engine::{Announcements, Engine};
 use crate::face::handle::LockHandle;
 

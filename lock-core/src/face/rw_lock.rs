@@ -7,9 +7,11 @@ use std::time::Duration;
 
 use futures_util::TryFutureExt;
 
+use crate::base::claim::Claim;
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::base::kind::{Kind, Reweigh, Share};
+use crate::base::kind::{Kind, Reweigh};
+use crate::base::share::Share;
 use crate::engine::{Engine, Limit};
 use crate::face::guard::{AnyGuard, LockGuard};
 use crate::face::handle::LockHandle;
@@ -107,7 +109,7 @@ impl RwLock {
     options! { ttl, renew, max_hold ", for each holder", default_wait, unavailable_after, label }
 
     acquires! {
-        ReadGuard = |lock, limit, at| lock.handle.of(Share::READ).take(limit, None, at).map_ok(ReadGuard);
+        ReadGuard = |lock, limit, at| lock.handle.claiming(Claim::of(Share::READ)).take(limit, None, at).map_ok(ReadGuard);
         /// Waits until no writer holds the lock or waits for it, in FIFO order.
         ///
         /// # Errors
@@ -121,7 +123,7 @@ impl RwLock {
     }
 
     acquires! {
-        WriteGuard = |lock, limit, at| lock.handle.of(Share::WRITE).take(limit, None, at).map_ok(WriteGuard);
+        WriteGuard = |lock, limit, at| lock.handle.claiming(Claim::of(Share::WRITE)).take(limit, None, at).map_ok(WriteGuard);
         /// Waits until no other holder has the lock, in FIFO order.
         ///
         /// # Errors

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use crate::base::error::LockError;
 use crate::base::key::LockKey;
-use crate::base::kind::{Kind, Share};
+use crate::base::kind::Kind;
+use crate::base::share::Share;
 use crate::engine::{Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
@@ -67,14 +68,14 @@ impl Semaphore {
     pub(crate) fn new(engine: Arc<Engine>, key: &str, max: u32) -> Self {
         let checked = LockKey::checked(engine.shared.config.prefix(), key, Kind::Semaphore);
         let mut handle = LockHandle::new(engine, key, checked);
-        handle.share = Share { weight: 1, max };
+        handle.claim.share = Share::of(max);
         Self { handle }
     }
 
     /// The number of permits that this handle names.
     #[must_use]
     pub fn max(&self) -> u32 {
-        self.handle.share.max
+        self.handle.claim.share.max
     }
 
     /// The number of permits that each acquisition through this handle takes, all at once and in one guard. Default: 1.
@@ -89,7 +90,7 @@ impl Semaphore {
     /// # let _ = three; Ok(()) }
     /// ```
     pub fn permits(mut self, permits: u32) -> Self {
-        self.handle.share.weight = permits;
+        self.handle.claim.share.weight = permits;
         self
     }
 
@@ -143,7 +144,7 @@ impl Semaphore {
     /// # let _ = one; Ok(()) }
     /// ```
     pub async fn resize(&self, max: u32) -> Result<(), LockError> {
-        let (engine, from) = (&self.handle.engine, self.handle.share.max);
+        let (engine, from) = (&self.handle.engine, self.handle.claim.share.max);
         let key = self.handle.key()?;
         engine.resize(key, from, max).await
     }

@@ -225,17 +225,18 @@ impl LockView {
         }
     }
 
-    /// The permits that this hold keeps from the request while it lasts: 0 for another lock, and for a lock that its owner enters again.
+    /// What this hold keeps from the request while it lasts: 0 for another lock, and for a lock that its owner enters again.
     pub(crate) fn kept_from(&self, engine: &Arc<Engine>, request: &LockRequest) -> u32 {
         let held = &self.hold.request;
-        let enters_again = request.key.traits().has_owners && request.owner == held.owner;
+        let enters_again =
+            request.key.traits().has_owners && request.claim.owner == held.claim.owner;
         let keeps = Arc::ptr_eq(engine, &self.engine)
             && held.key.excludes(&request.key)
             && !enters_again
             // A task of a `LocalSet` that is driven inside the scope is not part of it.
             && held.place.is_in_task_of(request.place)
             && self.is_held();
-        if keeps { held.share.weight } else { 0 }
+        if keeps { held.claim.keeps() } else { 0 }
     }
 
     fn status(&self) -> Status {

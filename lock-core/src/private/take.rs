@@ -3,9 +3,10 @@
 use std::panic::Location;
 
 use super::{Boxed, Guards, KeyText, Options, Sharing};
+use crate::base::claim::Claim;
 use crate::base::error::LockError;
-use crate::base::kind::Share;
 use crate::base::owner::Owner;
+use crate::base::share::Share;
 use crate::engine::Limit;
 use crate::face::all::{acquire_all, distinct};
 use crate::face::handle::LockHandle;
@@ -63,8 +64,11 @@ impl Options {
         } else {
             match self.sharing {
                 Sharing::None => manager.lock(key).handle,
-                Sharing::Read => manager.rw_lock(key).handle.of(Share::READ),
-                Sharing::Write => manager.rw_lock(key).handle.of(Share::WRITE),
+                Sharing::Read => manager.rw_lock(key).handle.claiming(Claim::of(Share::READ)),
+                Sharing::Write => manager
+                    .rw_lock(key)
+                    .handle
+                    .claiming(Claim::of(Share::WRITE)),
                 Sharing::Permits { permits, max } => {
                     manager.semaphore(key, max).permits(permits).handle
                 }

@@ -43,7 +43,12 @@ fn of_two(yield_turn: YieldTurn) -> (Arc<Line>, Arc<Acquisition>, [Arc<Hold>; 2]
     let line = Line::new(Arc::clone(&holds[0].request.key), Some(yield_turn));
     let new = |request: &LockRequest| {
         let key = Arc::clone(&request.key);
-        Some(Arc::new(Acquisition::new(1, key, request.terms, None)))
+        Some(Arc::new(Acquisition::new(
+            1,
+            key,
+            request.terms,
+            request.claim.clone(),
+        )))
     };
     let PlaceInLine::Leads(acquisition) = line.join(&holds[0], new) else {
         panic!("nothing asks for it")

@@ -20,10 +20,10 @@ use super::hold::{Hold, LockRequest};
 use super::lease::Status;
 use super::patience::Limit;
 use super::shared::Shared;
+use crate::base::claim::PLAIN;
 use crate::base::config::Config;
 use crate::base::error::{LockError, LossReason};
 use crate::base::key::LockKey;
-use crate::base::kind::Share;
 use crate::base::sync::lock;
 use crate::base::time::Clock;
 use crate::base::time::manual::ManualClock;
@@ -244,10 +244,8 @@ async fn a_grant_for_a_dropped_waiter_is_handed_on_at_once() {
         ttl: TTL,
         mode: Mode::Try,
         alive_for: TTL,
-        owner: None,
-        value: None,
+        claim: &PLAIN,
         reserve: 0,
-        share: Share::ONLY,
     };
     let Answer::Granted { fence, .. } = shared.store.acquire(attempt).await.unwrap() else {
         panic!("it was free")

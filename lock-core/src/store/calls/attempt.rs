@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::base::claim::Claim;
 use crate::base::key::LockKey;
-use crate::base::kind::{Kind, Share};
+use crate::base::kind::Kind;
 use crate::base::token::Token;
 
 /// Whether an attempt that finds the lock held joins the queue.
@@ -25,13 +26,9 @@ pub(crate) struct Attempt<'a> {
     pub(crate) mode: Mode,
     /// How long a waiter counts as alive after this call.
     pub(crate) alive_for: Duration,
-    /// The owner of a reentrant acquisition. Without one, the token is its own owner. Unused for an exclusive lock.
-    pub(crate) owner: Option<&'a str>,
-    /// The value of a candidate, with which it is named while it leads.
-    pub(crate) value: Option<&'a str>,
+    pub(crate) claim: &'a Claim,
     /// The number of reserved tokens to request, besides the first fencing token.
     pub(crate) reserve: u64,
-    pub(crate) share: Share,
 }
 
 /// A lease to renew. No `Debug`, as for an [`Attempt`].
@@ -45,9 +42,7 @@ pub(crate) struct Renewal<'a> {
     pub(crate) fence: u64,
     /// Whether the lease may end earlier than before. Else a renewal that comes late changes nothing.
     pub(crate) shortens: bool,
-    /// As in the [`Attempt`].
-    pub(crate) owner: Option<&'a str>,
-    pub(crate) value: Option<&'a str>,
+    pub(crate) claim: &'a Claim,
 }
 
 /// A place in the walk through all locks, kind after kind.
@@ -66,7 +61,7 @@ pub(crate) struct Cursor {
 pub(crate) struct GuardedCall<'a> {
     pub(crate) key: &'a LockKey,
     pub(crate) token: &'a Token,
-    pub(crate) owner: Option<&'a str>,
+    pub(crate) claim: &'a Claim,
     /// As in a renewal.
     pub(crate) fence: u64,
     pub(crate) body: &'a Arc<str>,

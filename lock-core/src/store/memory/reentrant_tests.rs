@@ -4,7 +4,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use super::*;
-use crate::base::kind::Share;
+use crate::base::claim::{Claim, PLAIN};
 use crate::base::owner::Owner;
 use crate::base::time::Clock;
 use crate::base::time::manual::ManualClock;
@@ -12,6 +12,13 @@ use crate::base::token::ClientId;
 use crate::store::{Concerned, EventSink, Events, Grant, Mode, SnapshotState};
 
 const TTL: Duration = Duration::from_secs(9);
+
+fn of(owner: &Owner) -> Claim {
+    Claim {
+        owner: Some(owner.clone()),
+        ..PLAIN.clone()
+    }
+}
 
 /// The messages that a client received.
 #[derive(Default)]
@@ -75,10 +82,8 @@ impl Rig {
             ttl,
             mode: Mode::Wait,
             alive_for: TTL,
-            owner: Some(owner.as_str()),
-            value: None,
+            claim: &of(owner),
             reserve: 0,
-            share: Share::ONLY,
         };
         self.store.acquire(attempt)
     }
@@ -95,8 +100,7 @@ impl Rig {
             token: &self.client.token(token),
             ttl,
             shortens: false,
-            owner: Some(owner.as_str()),
-            value: None,
+            claim: &of(owner),
         };
         matches!(self.store.extend(&[renewal])[..], [Ok(true)])
     }
@@ -193,10 +197,8 @@ fn without_an_owner_each_acquisition_is_its_own() {
         ttl: TTL,
         mode: Mode::Try,
         alive_for: TTL,
-        owner: None,
-        value: None,
+        claim: &PLAIN,
         reserve: 0,
-        share: Share::ONLY,
     };
     granted(&rig.store.acquire(attempt(&token)));
     let second = rig.client.token(2);

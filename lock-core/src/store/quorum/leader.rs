@@ -23,7 +23,7 @@ static ANNOUNCE: Lazy<Script> = script!("quorum announce", "prelude.lua", "quoru
 impl QuorumStore {
     /// Names the leader once it has a majority: a vote alone does not tell the term.
     pub(super) fn won(&self, attempt: Attempt<'_>, answer: &Answer) {
-        if let (Answer::Granted { fence, .. }, Some(value)) = (answer, attempt.value) {
+        if let (Answer::Granted { fence, .. }, Some(value)) = (answer, attempt.claim.value()) {
             self.announce(attempt.key, attempt.token, Some((*fence, value)));
         }
     }
@@ -32,7 +32,7 @@ impl QuorumStore {
     pub(super) fn renewed(&self, renewals: &[Renewal<'_>], held: &[bool]) {
         for (renewal, held) in renewals.iter().zip(held) {
             // Zero once it has ended.
-            if let Some(value) = renewal.value.filter(|_| *held && renewal.fence > 0) {
+            if let Some(value) = renewal.claim.value().filter(|_| *held && renewal.fence > 0) {
                 let leads = Some((renewal.fence, value));
                 self.announce(renewal.key, renewal.token, leads);
             }

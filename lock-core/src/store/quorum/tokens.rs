@@ -219,7 +219,7 @@ impl Tokens {
         token: &Token,
         nodes: usize,
         connection: impl Fn(usize) -> Option<u64>,
-    ) -> Claim {
+    ) -> VoteClaim {
         let mut book = lock(&self.0);
         if book.is_due() {
             book.tidy(Instant::now());
@@ -240,7 +240,7 @@ impl Tokens {
         let state = book.tokens.entry(token.number()).or_default();
         let ticket = state.begins(ticket);
         drop(book);
-        Claim {
+        VoteClaim {
             tokens: Arc::clone(self),
             token,
             ticket,
@@ -374,7 +374,7 @@ impl Tokens {
 
 /// A running attempt. A dropped attempt has neither won nor lost: the release of its token removes what it left.
 #[derive(Debug)]
-pub(super) struct Claim {
+pub(super) struct VoteClaim {
     tokens: Arc<Tokens>,
     /// The token that the nodes are asked for.
     pub(super) token: Token,
@@ -384,7 +384,7 @@ pub(super) struct Claim {
     pub(super) former: Option<Token>,
 }
 
-impl Claim {
+impl VoteClaim {
     /// A majority has voted.
     pub(super) fn won(self, lease: Duration) {
         if let Some(state) = lock(&self.tokens.0).tokens.get_mut(&self.token.number()) {
@@ -410,7 +410,7 @@ impl Claim {
     }
 }
 
-impl Drop for Claim {
+impl Drop for VoteClaim {
     fn drop(&mut self) {
         lock(&self.tokens.0).change(self.token.number(), |state| state.attempts -= 1);
     }
@@ -447,12 +447,12 @@ mod tests {
         nodes.iter().fold(none, |all, node| all.with(*node))
     }
 
-    fn begin(tokens: &Arc<Tokens>, token: &Token) -> Claim {
+    fn begin(tokens: &Arc<Tokens>, token: &Token) -> VoteClaim {
         tokens.begin(token, 3, |_| None)
     }
 
     /// An attempt that asks these nodes.
-    fn asks(tokens: &Arc<Tokens>, token: &Token, asked: &[usize]) -> Claim {
+    fn asks(tokens: &Arc<Tokens>, token: &Token, asked: &[usize]) -> VoteClaim {
         let claim = begin(tokens, token);
         for node in asked {
             assert!(tokens.is_sent(token, *node, CONNECTION));
@@ -461,7 +461,7 @@ mod tests {
     }
 
     /// The nodes on which votes have to be removed, after these have refused.
-    fn lost(claim: Claim, refused: &[usize]) -> Option<Nodes> {
+    fn lost(claim: VoteClaim, refused: &[usize]) -> Option<Nodes> {
         let sent_on = claim.lost(nodes(refused), false)?;
         for node in (0..3).filter(|node| sent_on.nodes().has(*node)) {
             assert_eq!(sent_on.on(node), CONNECTION);

@@ -36,9 +36,10 @@ const RIDDLES: [&[&str]; 5] = [
 ];
 
 /// The files of the engine. Each may use those behind it.
-const ENGINE: [&str; 36] = [
+const ENGINE: [&str; 37] = [
     "look",
     "election",
+    "resize",
     "mod",
     "together",
     "acquire",

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use crate::base::beside::Beside;
 use crate::base::key::{LockKey, Prefix};
-use crate::base::kind::{Kind, Numbers, Reweigh, Share};
+use crate::base::kind::{Kind, Numbers, Reweigh};
 use crate::base::refusal::Refusal;
+use crate::base::share::Share;
 use crate::base::time::Moment;
 use crate::base::token::{Bearer, Token};
 use crate::store::memory::common::{Common, Message};
@@ -138,7 +139,7 @@ impl Permits {
             reserve,
             ..
         } = attempt;
-        let (now, Share { weight, max }) = (common.now, attempt.share);
+        let (now, Share { weight, max }) = (common.now, attempt.claim.share);
         let slot = self.slot(key, now);
         if let Some(holder) = slot.holder(token) {
             // Never shorter: a delayed request may be older than the grant that its client relies on.
@@ -173,7 +174,10 @@ impl Permits {
             ttl: attempt.ttl,
             weight,
             reserve,
-            named: key.traits().named_in.zip(attempt.value.map(Box::from)),
+            named: key
+                .traits()
+                .named_in
+                .zip(attempt.claim.value().map(Box::from)),
         };
         if slot.queue.is_empty() && slot.has(weight) {
             let fence = self.admit(common, key, &waiter);

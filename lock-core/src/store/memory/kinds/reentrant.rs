@@ -70,7 +70,7 @@ impl Reentrant {
 
     pub(crate) fn acquire(&mut self, common: &mut Common, attempt: Attempt<'_>) -> Answer {
         let (name, token, now) = (attempt.key.lock(), attempt.token, common.now);
-        let (owner, until) = (or_token(attempt.owner, token), now + attempt.ttl);
+        let (owner, until) = (or_token(attempt.claim.owner(), token), now + attempt.ttl);
         let reserve = attempt.reserve;
         if let Some(tenure) = self.tenure(name, now) {
             if *tenure.owner != *owner {
@@ -124,7 +124,7 @@ impl Reentrant {
     }
 
     pub(crate) fn extend(&mut self, common: &Common, renewal: &Renewal<'_>) -> bool {
-        let owner = or_token(renewal.owner, renewal.token);
+        let owner = or_token(renewal.claim.owner(), renewal.token);
         let tenure = self
             .tenure(renewal.key.lock(), common.now)
             .filter(|tenure| *tenure.owner == *owner && tenure.counted.contains(renewal.token));

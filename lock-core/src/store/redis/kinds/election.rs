@@ -70,7 +70,7 @@ pub(in crate::store) fn lock_and_record(key: &LockKey) -> [Name<'_>; 2] {
 pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<Answer> {
     let value = Box::pin(async {
         let [token, ttl, mode, alive_for, channel, reserve] = exclusive::args(store, attempt);
-        let value = Arg::Text(attempt.value.unwrap_or_default());
+        let value = Arg::Text(attempt.claim.value().unwrap_or_default());
         let args = [token, ttl, mode, alive_for, channel, reserve, value];
         let keys = keys(store, attempt.key);
         store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await
@@ -95,12 +95,12 @@ pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Pars
         .flat_map(|it| lock_and_record(it.key))
         .collect();
     let args = renewals.iter().flat_map(|it| {
-        let term = it.value.map_or(0, |_| it.fence);
+        let term = it.claim.value().map_or(0, |_| it.fence);
         [
             Arg::Bytes(it.token.as_bytes()),
             lease(it),
             Arg::Number(term),
-            Arg::Text(it.value.unwrap_or_default()),
+            Arg::Text(it.claim.value().unwrap_or_default()),
         ]
     });
     let args: Vec<_> = args.collect();

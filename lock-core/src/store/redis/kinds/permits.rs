@@ -121,9 +121,9 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
             }),
             Arg::Millis(alive_for),
             Arg::Text(channel),
-            Arg::Number(attempt.share.weight.into()),
+            Arg::Number(attempt.claim.share.weight.into()),
             kind(attempt.key),
-            Arg::Number(attempt.share.max.into()),
+            Arg::Number(attempt.claim.share.max.into()),
         ];
         let keys = keys(store, attempt.key);
         store.run_for(Purpose::Grant, &ACQUIRE, &keys, &args).await

@@ -84,7 +84,7 @@ pub(crate) async fn acquire(store: &RedisStore, attempt: Attempt<'_>) -> Parsed<
     let value = Box::pin(async {
         let keys = [key.lock().into(), holds(key), store.fence(key)];
         let args = [
-            or_token(attempt.owner, attempt.token),
+            or_token(attempt.claim.owner(), attempt.token),
             Arg::Text(attempt.token.as_str()),
             Arg::Millis(attempt.ttl),
             Arg::Number(attempt.reserve),
@@ -116,7 +116,7 @@ pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Pars
     for renewal in renewals {
         keys.extend([renewal.key.lock().into(), holds(renewal.key)]);
         args.extend([
-            or_token(renewal.owner, renewal.token),
+            or_token(renewal.claim.owner(), renewal.token),
             Arg::Text(renewal.token.as_str()),
             Arg::Millis(renewal.ttl),
         ]);
@@ -163,12 +163,12 @@ pub(in crate::store::redis) fn channel(key: &LockKey) -> Option<Name<'_>> {
 
 pub(in crate::store::redis) fn guard<'a>(call: &GuardedCall<'a>) -> Guard<'a> {
     let GuardedCall {
-        key, token, owner, ..
+        key, token, claim, ..
     } = *call;
     Guard {
         check: HELD,
         keys: vec![key.lock().into(), holds(key)],
-        args: vec![or_token(owner, token), Arg::Text(token.as_str())],
+        args: vec![or_token(claim.owner(), token), Arg::Text(token.as_str())],
     }
 }
 
