@@ -101,17 +101,6 @@ impl LockInfo {
     }
 
     /// Whether the lock was held.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// assert!(!lock.inspect().await?.is_held());
-    /// let _guard = lock.acquire().await?;
-    /// assert!(lock.inspect().await?.is_held());
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn is_held(&self) -> bool {
         self.remaining.is_some()
@@ -162,16 +151,6 @@ impl LockInfo {
     /// has held the lock for a shorter time. Local hand-overs inside the process do not change it. For a
     /// [`ReentrantLock`](crate::ReentrantLock) it is the time of the owner's first hold, by the clock of the server. If there are
     /// several [`holders`](Self::holders), it is the time of the first one.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let _guard = lock.acquire().await?;
-    /// assert!(lock.inspect().await?.held_since().is_some());
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn held_since(&self) -> Option<SystemTime> {
         self.held_since
@@ -235,15 +214,6 @@ impl LockInfo {
 
     /// The type of the value under the lock's key, if it is not a lock. An acquisition then fails with
     /// [`NotALock`](crate::LockError::NotALock). `None` for a lock, held or free.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// assert_eq!(lock.inspect().await?.foreign(), None);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn foreign(&self) -> Option<&str> {
         self.foreign.as_deref()
@@ -272,16 +242,6 @@ impl LockInfo {
     /// The number of waiters. Callers of this manager are counted one by one; any other manager in which callers wait counts as one.
     /// For a [`Semaphore`](crate::Semaphore) and an [`RwLock`](crate::RwLock) all callers are counted one by one. Crashed managers count
     /// until a grant skips them.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let lock = lock_core::LockManager::connect("memory://").await?.lock("a");
-    /// let _guard = lock.acquire().await?;
-    /// assert_eq!(lock.inspect().await?.waiters(), 0);
-    /// # Ok(()) }
-    /// ```
     #[must_use]
     pub fn waiters(&self) -> u64 {
         self.waiters

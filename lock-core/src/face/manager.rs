@@ -58,14 +58,6 @@ impl LockManager {
     /// # Cancel safety
     ///
     /// Cancel-safe: a dropped future leaves nothing behind.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
     pub async fn connect(url: &str) -> Result<Self, LockError> {
         Self::builder().connect(url).await
     }
@@ -96,18 +88,6 @@ impl LockManager {
     }
 
     /// A builder, for settings other than the defaults.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .default_ttl(Duration::from_secs(10))
-    ///     .connect("memory://")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
     pub fn builder() -> LockManagerBuilder {
         LockManagerBuilder::default()
     }
@@ -173,97 +153,40 @@ impl LockManager {
     /// a key that cannot be used.
     ///
     /// The key on the server has no prefix: the manager's prefix does not apply.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let me = lock_core::Owner::new();
-    /// let guard = locks.reentrant_lock("account:7").owner(&me).acquire().await?;
-    /// assert_eq!(guard.hold_count(), 1);
-    /// # Ok(()) }
-    /// ```
     pub fn reentrant_lock(&self, key: impl AsRef<str>) -> ReentrantLock {
         ReentrantLock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
     /// A handle to the semaphore named `key`, with `max` permits for all processes together. No I/O; the first acquisition reports a
     /// key or a number that cannot be used.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let permit = locks.semaphore("provider", 8).acquire().await?;
-    /// # let _ = permit; Ok(()) }
-    /// ```
     pub fn semaphore(&self, key: impl AsRef<str>, max: u32) -> Semaphore {
         Semaphore::new(Arc::clone(&self.engine), key.as_ref(), max)
     }
 
     /// A handle to the read-write lock named `key`. No I/O; the first acquisition reports a key that cannot be used.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let reader = locks.rw_lock("config").read().await?;
-    /// # let _ = reader; Ok(()) }
-    /// ```
     pub fn rw_lock(&self, key: impl AsRef<str>) -> RwLock {
         RwLock::new(Arc::clone(&self.engine), key.as_ref())
     }
 
     /// A handle to the election named `key`. No I/O; the first call reports a key that cannot be used.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let leadership = locks.election("scheduler").campaign("copy 1").await?;
-    /// # let _ = leadership; Ok(()) }
-    /// ```
     pub fn election(&self, key: impl AsRef<str>) -> Election {
         Election::new(Arc::clone(&self.engine), key.as_ref())
     }
 
     /// A handle to the latch named `key`, which opens when `count` different ids were counted. No I/O; the first call reports a key or
     /// a number that cannot be used.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let left = locks.latch("import:2026-11-26", 2).count_down("orders").await?;
-    /// assert_eq!(left, 1);
-    /// # Ok(()) }
-    /// ```
     pub fn latch(&self, key: impl AsRef<str>, count: u32) -> Latch {
         Latch::new(Arc::clone(&self.engine), key.as_ref(), count)
     }
 
     /// A handle to a lock with `segments` segments, 1 to 1024, each for one holder at a time. No I/O.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.segmented_lock("stock:iphone", 20).acquire().await?;
-    /// assert!(guard.segment() < 20);
-    /// # Ok(()) }
-    /// ```
     pub fn segmented_lock(&self, key: impl AsRef<str>, segments: usize) -> SegmentedLock {
         SegmentedLock::new(|key| self.lock(key).handle, key.as_ref(), segments)
     }
 
-    /// An iteration over all held locks, of all holders: for operators and dashboards. It lists the locks with this manager's prefix,
-    /// and all [reentrant locks](ReentrantLock), because they have no prefix.
+    /// An iteration over all held locks of every kind, of all holders: for operators and dashboards. It lists the locks, semaphores,
+    /// read-write locks and elections with this manager's prefix, and all [reentrant locks](ReentrantLock), because they have no prefix.
+    /// A [`Latch`] is not held, so it is not listed.
     ///
     /// It reads one page at a time (`SCAN`), so it never blocks the server for long, and it is weakly consistent: a lock that is
     /// held during the whole iteration appears once; a lock that is acquired or released meanwhile may or may not appear. Over a

@@ -245,18 +245,6 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// A dropped future does not undo the new ttl.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// let guard = locks.all(["a", "b"]).ttl(Duration::from_secs(5)).acquire().await?;
-    /// guard.extend(Duration::from_secs(60)).await?;
-    /// assert!(guard.remaining() > Duration::from_secs(50));
-    /// # Ok(()) }
-    /// ```
     pub async fn extend(&self, ttl: Duration) -> Result<(), LockError> {
         let extended = join_all(self.guards.iter().map(|guard| guard.extend(ttl))).await;
         extended.into_iter().collect()
@@ -271,16 +259,6 @@ impl MultiGuard {
     /// # Cancel safety
     ///
     /// If the future is dropped, the releases continue in the background.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::connect("memory://").await?;
-    /// locks.all(["a", "b"]).acquire().await?.release().await?;
-    /// assert!(!locks.lock("a").inspect().await?.is_held());
-    /// # Ok(()) }
-    /// ```
     pub async fn release(self) -> Result<(), LockError> {
         let released = join_all(self.guards.iter().map(LockGuard::confirm_release)).await;
         released.into_iter().collect()

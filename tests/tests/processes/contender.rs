@@ -43,7 +43,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 impl Contender {
     pub(crate) async fn start(url: &str, flavour: &str) -> Self {
         let args = [url, flavour];
-        let mut child = Child::spawn(env!("CARGO_BIN_EXE_contender"), &args, NO_ENV);
+        let mut child = Child::spawn(env!("CARGO_BIN_EXE_contender"), args, NO_ENV);
         let tasks = child.expect("ready").await.parse().unwrap();
         Self {
             child,
