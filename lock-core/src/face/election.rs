@@ -22,6 +22,7 @@ use crate::base::kind::Kind;
 use crate::engine::{Announcements, Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
+use crate::face::options::{named, options};
 use crate::face::scope::Scope;
 
 /// The longest value of a leader, in bytes.
@@ -81,11 +82,7 @@ pub struct Election {
     unfit: Option<Unfit>,
 }
 
-impl fmt::Debug for Election {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.handle.describe("Election", f)
-    }
-}
+named!(Election);
 
 impl Election {
     pub(crate) fn new(engine: Arc<Engine>, key: &str) -> Self {
@@ -96,28 +93,10 @@ impl Election {
         }
     }
 
-    /// The key as it was given, without the prefix.
-    #[must_use]
-    pub fn key(&self) -> &str {
-        self.handle.name()
-    }
-
-    /// The ttl of the lease: how long a crashed leader keeps others from leading. As [`Lock::ttl`](crate::Lock::ttl).
-    pub fn ttl(mut self, ttl: Duration) -> Self {
-        self.handle.ttl = Some(ttl);
-        self
-    }
-
-    /// Ends a term after this time, even if its lease is renewed. As [`Lock::max_hold`](crate::Lock::max_hold).
-    pub fn max_hold(mut self, most: Duration) -> Self {
-        self.handle.max_hold = Some(most);
-        self
-    }
-
-    /// As [`Lock::label`](crate::Lock::label).
-    pub fn label(mut self, label: &'static str) -> Self {
-        self.handle.label = label;
-        self
+    options! {
+        ttl ": how long a crashed leader keeps others from leading",
+        max_hold ": ends a term after this time, even if its lease is renewed",
+        label
     }
 
     /// [`run`](Self::run) gives up leading while the check is true, and campaigns again afterwards: for a copy that cannot reach its

@@ -1,6 +1,5 @@
 //! The common part of the handles of all kinds of lock: a key, the options, and the operations.
 
-use std::fmt;
 use std::panic::Location;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,16 +80,6 @@ impl LockHandle {
 
     pub(crate) fn key(&self) -> Result<&Arc<LockKey>, LockError> {
         self.key.as_ref().map_err(|refused| refused.error.clone())
-    }
-
-    /// For the `Debug` of the public handles.
-    pub(crate) fn describe(&self, name: &str, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct(name)
-            .field("key", &self.name())
-            .field("ttl", &self.ttl)
-            .field("max_hold", &self.max_hold)
-            .field("renew", &self.renew)
-            .finish_non_exhaustive()
     }
 
     /// The future owns what it needs: the handle may be gone.

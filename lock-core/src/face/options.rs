@@ -32,7 +32,12 @@ macro_rules! named {
     ($Handle:ident) => {
         impl std::fmt::Debug for $Handle {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                self.handle.describe(stringify!($Handle), f)
+                f.debug_struct(stringify!($Handle))
+                    .field("key", &self.key())
+                    .field("ttl", &self.handle.ttl)
+                    .field("max_hold", &self.handle.max_hold)
+                    .field("renew", &self.handle.renew)
+                    .finish_non_exhaustive()
             }
         }
 
