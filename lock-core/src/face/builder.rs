@@ -234,18 +234,6 @@ impl LockManagerBuilder {
     ///
     /// It also limits the time to connect. Connecting to a quorum takes at most three times as long, because each node is also asked
     /// whether it votes. A renewal gets at most a third of the ttl, whatever this setting is.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .command_deadline(Duration::from_millis(250))
-    ///     .connect("memory://")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
     pub fn command_deadline(mut self, limit: Duration) -> Self {
         self.config.command_deadline = limit.min(ENDLESS);
         self
@@ -299,18 +287,6 @@ impl LockManagerBuilder {
     /// With a shorter interval, hand-overs are faster and the server gets more commands: one for each waiter and interval. A waiter
     /// that has not polled for four intervals (at least 750 ms) counts as crashed: it loses its place, and queues again at its next
     /// poll. All crashed waiters together delay the others by at most that time and one poll.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # use std::time::Duration;
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .poll_interval(Duration::from_millis(20))
-    ///     .connect("memory://")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
     pub fn poll_interval(mut self, interval: Duration) -> Self {
         self.config.poll_interval = interval;
         self
@@ -321,14 +297,6 @@ impl LockManagerBuilder {
     ///
     /// Inside a process, a released lock goes to the next waiter without a call to the server. This limit keeps that fair, and so does a
     /// limit of 10 ms: the one that is reached first ends the turn. Both count only while another process waits.
-    ///
-    /// # Examples
-    ///
-    /// ```
-    /// # #[tokio::main(flavor = "current_thread")] async fn main() -> Result<(), lock_core::LockError> {
-    /// let strict = lock_core::LockManager::builder().handover_limit(1).connect("memory://").await?;
-    /// # let _ = strict; Ok(()) }
-    /// ```
     pub fn handover_limit(mut self, most: u32) -> Self {
         self.config.handover_limit = most;
         self
@@ -365,18 +333,6 @@ impl LockManagerBuilder {
     /// vote for `clock_skew` longer than its ttl. A lock needs a majority of nodes whose clocks agree to within half of `clock_skew`;
     /// a node with a larger jump does not count until its clock is correct again. So the clocks must be synchronised (NTP);
     /// otherwise the error states their difference. The lock of a crashed process becomes free later by `clock_skew`.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # use std::time::Duration;
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .clock_skew(Duration::from_secs(2))
-    ///     .connect_quorum(["redis://a", "redis://b", "redis://c"])
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
     pub fn clock_skew(mut self, most: Duration) -> Self {
         self.quorum.clock_skew = most;
         self
@@ -508,34 +464,12 @@ impl LockManagerBuilder {
     /// option that the server lacks. For example, without `SET .. GET` (from Redis 6.2 on) two grants within a millisecond may have
     /// the same [fencing token](crate::FencingToken). The other checks of [`connect`](Self::connect) stay. See
     /// [managed servers](crate::guide::managed_servers).
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .any_version()
-    ///     .connect("redis://kvrocks.internal:6666")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
     pub fn any_version(mut self) -> Self {
         self.redis.any_version = true;
         self
     }
 
     /// The password of the sentinels behind a `redis+sentinel://` URL; the password in that URL is for the servers. Default: none.
-    ///
-    /// # Examples
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), lock_core::LockError> {
-    /// let locks = lock_core::LockManager::builder()
-    ///     .sentinel_password("their secret")
-    ///     .connect("redis+sentinel://:secret@s1,s2,s3/mymaster")
-    ///     .await?;
-    /// # let _ = locks; Ok(()) }
-    /// ```
     pub fn sentinel_password(mut self, password: impl Into<String>) -> Self {
         self.redis.sentinel.password = Some(password.into());
         self
