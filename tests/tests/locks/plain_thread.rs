@@ -380,14 +380,16 @@ fn calls_to_a_silent_server_end() {
     let helper = helper();
     let server = helper.block_on(TestServer::start());
     let locks = block_on(impatient().connect(&server.url())).unwrap();
-    let (kept, released, ended) = block_on(async {
+    let (kept, released, ended, reader) = block_on(async {
         let kept = locks.lock("kept").acquire().await.unwrap();
         let released = locks.lock("released").acquire().await.unwrap();
         let ended = locks.lock("ended").ttl(SHORT * 10).acquire().await.unwrap();
-        (kept, released, ended)
+        let reader = locks.rw_lock("upgraded").read().await.unwrap();
+        (kept, released, ended, reader)
     });
     server.stop();
     block_on(async {
+        assert!(reader.try_upgrade().await.is_err());
         unavailable(kept.extend(Duration::from_secs(20)).await);
         unavailable(released.release().await);
         ended.lost().await;
