@@ -3,11 +3,11 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::kinds::{exclusive::grant as exclusive, permits::grant as permits};
 use crate::base::beside::Beside;
 use crate::base::key::{LockKey, RESERVED};
-use crate::base::kind::Kind;
 use crate::base::token::ClientId;
-use crate::store::{Events, Grant, Renewal};
+use crate::store::{Events, Renewal};
 
 /// A name on the server, in parts that are joined when it is written: the namespace, a name of ours, and the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -154,98 +154,39 @@ pub(super) fn lease<'a>(renewal: &Renewal<'_>) -> Arg<'a> {
 /// Delivers a message of a script. Any other client can publish one as well, so an unknown message is ignored. A later version may
 /// append words, and in `granted`, which ends with the name of the lock, to the word `0` or `1`, behind a comma.
 ///
-/// - `granted <token> <fence> <reserve> <0|1 others queue> <ttl, ms> <lock>`, for an exclusive lock
-/// - `permit <token> <granted> <number> <kind> <ttl, ms> <lock>`, for a lock that several may hold
+/// - `granted`, `permit`: a grant, in the words of its kind
 /// - `contended <token>`
 /// - `revoked <token>`
 /// - `free <token>`: ask now. From a node of a quorum, or where a waiter that polls, and may be dead, was granted the lock
 /// - `behind`: carries nothing. It makes the server write to the client that was granted a lock before it writes to this one
 pub(super) fn deliver(events: &dyn Events, message: &str) {
-    // The name of a lock may contain spaces, so it is last.
-    let mut words = message.splitn(7, ' ');
-    let mut next = || words.next();
-    let words = [(); 7].map(|()| next());
-    let understood = match words {
-        [
-            Some("granted"),
-            Some(token),
-            fence,
-            reserve,
-            others,
-            ttl,
-            Some(lock),
-        ] => {
-            let grant = granted(fence, reserve, others, ttl);
-            if let Some(grant) = grant {
-                events.granted(token, grant, lock);
-            }
-            grant.is_some()
+    let (word, rest) = message.split_once(' ').unwrap_or((message, ""));
+    let token = rest.split(' ').next().filter(|token| !token.is_empty());
+    let grant = match word {
+        "granted" => exclusive::granted(rest),
+        "permit" => permits::granted(rest),
+        _ => None,
+    };
+    let understood = match (word, grant, token) {
+        (_, Some((token, grant, lock)), _) => {
+            events.granted(token, grant, lock);
+            true
         }
-        [
-            Some("permit"),
-            Some(token),
-            granted,
-            number,
-            kind,
-            ttl,
-            Some(lock),
-        ] => {
-            let grant = permit(granted, number, kind, ttl);
-            if let Some(grant) = grant {
-                events.granted(token, grant, lock);
-            }
-            grant.is_some()
-        }
-        [Some("contended"), Some(token), ..] => {
+        ("contended", _, Some(token)) => {
             events.contended(token);
             true
         }
-        [Some("revoked"), Some(token), ..] => {
+        ("revoked", _, Some(token)) => {
             events.revoked(token);
             true
         }
-        [Some("free"), Some(token), ..] => {
+        ("free", _, Some(token)) => {
             events.freed(token);
             true
         }
-        [Some("behind"), ..] => true,
-        _ => false,
+        (word, ..) => word == "behind",
     };
     if !understood {
         tracing::debug!("a message on our channel is not understood");
     }
-}
-
-/// A grant of permits. It is newer than another one by its own number: readers share their fencing token.
-fn permit(
-    granted: Option<&str>,
-    number: Option<&str>,
-    kind: Option<&str>,
-    ttl: Option<&str>,
-) -> Option<Grant> {
-    Some(Grant {
-        kind: Kind::named(kind?)?,
-        order: granted?.parse().ok()?,
-        fence: number?.parse().ok()?,
-        reserve: 0,
-        contended: false,
-        ttl: Duration::from_millis(ttl?.parse().ok()?),
-    })
-}
-
-/// A grant of an exclusive lock.
-fn granted(
-    fence: Option<&str>,
-    reserve: Option<&str>,
-    others: Option<&str>,
-    ttl: Option<&str>,
-) -> Option<Grant> {
-    Some(Grant {
-        kind: Kind::Exclusive,
-        order: fence?.parse().ok()?,
-        fence: fence?.parse().ok()?,
-        reserve: reserve?.parse().ok()?,
-        contended: others?.split(',').next() == Some("1"),
-        ttl: Duration::from_millis(ttl?.parse().ok()?),
-    })
 }

@@ -1,5 +1,7 @@
 //! The kinds that several may hold, a semaphore and a read-write lock: a hash of members, and a queue of waiters beside it.
 
+pub(in crate::store::redis) mod grant;
+
 use std::sync::Arc;
 
 use once_cell::sync::Lazy;
@@ -88,7 +90,8 @@ const HELD: &str = "{(function() \
 fn keys<'a>(store: &RedisStore, key: &'a LockKey) -> [Name<'a>; 4] {
     let (queue, waiters) = match key.kind() {
         Kind::ReadWrite => ("lock-core:rw:queue:", "lock-core:rw:waiters:"),
-        _ => ("lock-core:semaphore:queue:", "lock-core:semaphore:waiters:"),
+        Kind::Semaphore => ("lock-core:semaphore:queue:", "lock-core:semaphore:waiters:"),
+        Kind::Exclusive | Kind::Election | Kind::Reentrant => unreachable!("no permits"),
     };
     let beside = |name| Name::beside(key, name, key.tagged());
     [
