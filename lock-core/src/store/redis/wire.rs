@@ -3,7 +3,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::kinds::{exclusive::grant as exclusive, permits::grant as permits};
+use super::kinds::{exclusive_grant, permits_grant};
 use crate::base::beside::Beside;
 use crate::base::key::{LockKey, RESERVED};
 use crate::base::token::ClientId;
@@ -163,8 +163,8 @@ pub(super) fn deliver(events: &dyn Events, message: &str) {
     let (word, rest) = message.split_once(' ').unwrap_or((message, ""));
     let token = rest.split(' ').next().filter(|token| !token.is_empty());
     let grant = match word {
-        "granted" => exclusive::granted(rest),
-        "permit" => permits::granted(rest),
+        "granted" => exclusive_grant::read(rest),
+        "permit" => permits_grant::read(rest),
         _ => None,
     };
     let understood = match (word, grant, token) {

@@ -2,7 +2,9 @@
 
 pub(in crate::store) mod election;
 pub(in crate::store) mod exclusive;
+pub(super) mod exclusive_grant;
 pub(in crate::store) mod permits;
+pub(super) mod permits_grant;
 pub(super) mod reentrant;
 
 /// Runs code with the file of a kind.

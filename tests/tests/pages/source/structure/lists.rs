@@ -134,8 +134,6 @@ pub(super) const FOLDERS: &[(&str, &str)] = &[
     ("store/memory", "store/memory/kinds"),
     ("store/redis", "store/redis/cluster"),
     ("store/redis", "store/redis/kinds"),
-    ("store/redis", "store/redis/kinds/exclusive"),
-    ("store/redis", "store/redis/kinds/permits"),
 ];
 
 /// The functions that are longer than 60 lines.
@@ -194,8 +192,8 @@ pub(super) const CONCEPTS: &[Concept] = &[
             "face/semaphore.rs",
             "store/kinds/permits.rs",
             "store/memory/kinds/permits.rs",
-            "store/redis/kinds/permits/grant.rs",
-            "store/redis/kinds/permits/mod.rs",
+            "store/redis/kinds/permits_grant.rs",
+            "store/redis/kinds/permits.rs",
         ],
         outside: 20,
     },

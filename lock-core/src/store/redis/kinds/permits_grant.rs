@@ -7,7 +7,7 @@ use crate::store::Grant;
 
 /// The token, the grant, and the name of the lock, which may contain spaces. A grant is newer than another one by its own number:
 /// readers share their fencing token.
-pub(in crate::store::redis) fn granted(words: &str) -> Option<(&str, Grant, &str)> {
+pub(in crate::store::redis) fn read(words: &str) -> Option<(&str, Grant, &str)> {
     let mut words = words.splitn(6, ' ');
     let mut next = || words.next();
     let (token, granted, number, kind, ttl) = (next()?, next()?, next()?, next()?, next()?);

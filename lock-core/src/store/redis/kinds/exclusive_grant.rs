@@ -6,7 +6,7 @@ use crate::base::kind::Kind;
 use crate::store::Grant;
 
 /// The token, the grant, and the name of the lock, which may contain spaces.
-pub(in crate::store::redis) fn granted(words: &str) -> Option<(&str, Grant, &str)> {
+pub(in crate::store::redis) fn read(words: &str) -> Option<(&str, Grant, &str)> {
     let mut words = words.splitn(6, ' ');
     let mut next = || words.next();
     let (token, fence, reserve, others, ttl) = (next()?, next()?, next()?, next()?, next()?);

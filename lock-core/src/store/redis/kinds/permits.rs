@@ -1,7 +1,5 @@
 //! The kinds that several may hold, a semaphore and a read-write lock: a hash of members, and a queue of waiters beside it.
 
-pub(in crate::store::redis) mod grant;
-
 use std::sync::Arc;
 
 use once_cell::sync::Lazy;

@@ -1,7 +1,5 @@
 //! The exclusive kind: a string for the lock, and a queue of waiters beside it.
 
-pub(in crate::store::redis) mod grant;
-
 use std::sync::Arc;
 use std::time::Duration;
 
