@@ -22,8 +22,10 @@ use crate::base::kind::Kind;
 use crate::engine::{Announcements, Engine, Limit};
 use crate::face::guard::LockGuard;
 use crate::face::handle::LockHandle;
+use crate::face::inspect::LockInfo;
 use crate::face::options::{named, options};
 use crate::face::scope::Scope;
+use crate::face::verbs::operates;
 
 /// The longest value of a leader, in bytes.
 const MAX_VALUE: usize = 1024;
@@ -154,12 +156,38 @@ impl Election {
         &self,
         value: &str,
     ) -> impl Future<Output = Result<Leadership, LockError>> + use<> {
-        self.candidate(value.to_owned(), Location::caller())
+        self.candidate(value.to_owned(), Limit::Forever, Location::caller())
+    }
+
+    /// As [`campaign`](Self::campaign), waiting at most this long. Zero makes one try, and does not queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`campaign`](Self::campaign), and as [`Lock::acquire_within`](crate::Lock::acquire_within).
+    ///
+    /// # Cancel safety
+    ///
+    /// Cancel-safe, as without a limit.
+    #[track_caller]
+    pub fn campaign_within(
+        &self,
+        value: &str,
+        limit: Duration,
+    ) -> impl Future<Output = Result<Leadership, LockError>> + use<> {
+        self.candidate(value.to_owned(), Limit::of(Some(limit)), Location::caller())
+    }
+
+    operates! {
+        /// The state of the election as a lock, with its candidates as waiters. [`leader`](Self::leader) says who leads.
+        inspect,
+        /// Ends the term of the leader. The next candidate leads at once.
+        force_release
     }
 
     fn candidate(
         &self,
         value: String,
+        limit: Limit,
         at: &'static Location<'static>,
     ) -> impl Future<Output = Result<Leadership, LockError>> + use<> {
         let checked = if value.len() > MAX_VALUE {
@@ -170,7 +198,7 @@ impl Election {
             Ok(())
         };
         let handle = self.handle.claiming(Claim::named(value));
-        let taking = handle.take(Limit::Forever, None, at);
+        let taking = handle.take(limit, None, at);
         async {
             checked?;
             taking.await.map(Leadership)
@@ -219,7 +247,7 @@ impl Election {
             loop {
                 self.until_fit(pause, at).await?;
                 pause = Duration::ZERO;
-                let leadership = match self.candidate(value.clone(), at).await {
+                let leadership = match self.candidate(value.clone(), Limit::Forever, at).await {
                     Err(LockError::Unavailable { .. }) => {
                         self.pause(A_MOMENT).await;
                         continue;

@@ -43,8 +43,9 @@ struct Observer {
     process: usize,
     /// Since when it is polled whenever it wants to be, and connected.
     runs: Option<Duration>,
-    /// The last that it has shown, if it has shown anything.
+    /// The last that it has shown, if it has shown anything, and since when: it may learn of a leader before the leader does.
     shown: Option<Leads>,
+    shown_at: Duration,
     highest: u64,
 }
 
@@ -112,6 +113,7 @@ impl Elections {
             process,
             runs: Some(now),
             shown: None,
+            shown_at: now,
             highest: 0,
         };
         self.observers.insert(ObserverId(self.next), observer);
@@ -137,6 +139,7 @@ impl Elections {
             return;
         };
         observer.shown = Some(Leads::of(leader.map(|(term, _)| term)));
+        observer.shown_at = world.now();
         let name = observer.name.clone();
         if let Some((term, _)) = leader {
             let highest = observer.highest;
@@ -200,7 +203,8 @@ impl Elections {
                 (Leads::NoLeader, None) => (election.since, election.ttl * 2),
                 (Leads::In(_), _) => (election.since, election.ttl),
             };
-            let lasts = now.saturating_sub(runs.max(since)).min(calm);
+            let began = runs.max(since).max(observer.shown_at);
+            let lasts = now.saturating_sub(began).min(calm);
             if lasts > rest + SHOWN_WITHIN && observer.shown != Some(leads) {
                 let Observer {
                     name,

@@ -38,6 +38,8 @@ election acquire     | held and queued for   | @E 60000 wait 5000 '' 0 leads    
 election release     | alone                 | @A                                 | held, named
 election release     | to others             | @A                                 | held, named, B and C
 election release     | to one                | @A                                 | held, named, C
+election force_release | to others           |                                    | held, named, B and C
+election force_release | to one              |                                    | held, named, C
 election extend      | the first time        | @A 60000 7 leads                   | held
 election extend      | once more             | @A 60000 7 leads                   | held, named
 latch count_down     | the first             | 2 60000 one                        | free

@@ -60,7 +60,9 @@ impl Case {
             "batch" => "@fence lock:b lock:a @other_queue @queue",
             "extend" | "permits extend" => "lock:a",
             "quorum announce" | "election extend" => "lock:a @leader",
-            "election acquire" | "election release" => "lock:a @queue @waiters @fence @leader",
+            "election acquire" | "election release" | "election force_release" => {
+                "lock:a @queue @waiters @fence @leader"
+            }
             "latch count_down" => "@latch",
             "reentrant acquire" => "lock:a @holds @fence",
             "reentrant extend" => "lock:a @holds",

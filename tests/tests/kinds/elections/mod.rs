@@ -34,6 +34,7 @@ stores! {
         the_next_leader_has_a_larger_term,
         a_candidate_that_withdraws_leaves_the_queue,
         no_default_wait_ends_a_campaign,
+        a_campaign_with_a_limit_ends_and_leaves_the_queue,
         a_lock_and_an_election_of_one_name_exclude_each_other,
     }
     observe {

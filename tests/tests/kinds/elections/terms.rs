@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use lock_core::LockError;
 use lock_tests::{LIMIT, eventually, in_time};
 
+use super::rig::TTL;
 use crate::rig::Rig;
 
 /// Proves P10.
@@ -86,4 +88,24 @@ pub(crate) async fn a_lock_and_an_election_of_one_name_exclude_each_other(rig: &
     guard.release().await.unwrap();
     let leader = in_time("it leads", candidate).await.unwrap().unwrap();
     assert!(leader.term() > token);
+}
+
+pub(crate) async fn a_campaign_with_a_limit_ends_and_leaves_the_queue(rig: &Rig) {
+    let locks = rig.manager().await;
+    let election = locks.election("e").ttl(TTL);
+    let leader = election.campaign("1").await.unwrap();
+    let limit = Duration::from_millis(100);
+    let late = election.campaign_within("2", limit).await.unwrap_err();
+    assert!(matches!(late, LockError::TimedOut { .. }), "{late}");
+    let tried = election.campaign_within("2", Duration::ZERO).await;
+    let busy = tried.unwrap_err();
+    assert!(busy.is_contention(), "{busy}");
+    let info = election.inspect().await.unwrap();
+    assert!(info.is_held());
+    assert_eq!(info.waiters(), 0);
+    leader.resign().await.unwrap();
+    let next = election.campaign_within("3", Duration::ZERO).await.unwrap();
+    assert!(election.force_release().await.unwrap());
+    in_time("it is lost", next.lost()).await;
+    assert!(!election.force_release().await.unwrap());
 }

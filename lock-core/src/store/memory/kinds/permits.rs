@@ -325,6 +325,9 @@ impl Permits {
         // The old holders are notified first, as by the server.
         let messages = revoked.iter().map(|holder| Message::Revoked(holder.token));
         common.outbox.extend(messages);
+        for (record, _) in revoked.iter().filter_map(|it| it.named.as_ref()) {
+            common.announce(&key.name_of(*record));
+        }
         self.serve(common, key, None);
         self.tidy(key, common.now);
         !revoked.is_empty()

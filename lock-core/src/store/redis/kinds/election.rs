@@ -8,9 +8,7 @@ use once_cell::sync::Lazy;
 use redis::Value;
 
 use super::exclusive;
-pub(in crate::store::redis) use super::exclusive::{
-    channel, force_release, guard, inspect, listed, page,
-};
+pub(in crate::store::redis) use super::exclusive::{channel, guard, inspect, listed, page};
 use crate::base::election::{LEADER, LeaderSnapshot};
 use crate::base::key::LockKey;
 use crate::base::refusal::Refusal;
@@ -41,6 +39,14 @@ static RELEASE: Lazy<Script> = script!(
     "mint.lua",
     "grant.lua",
     "release.lua"
+);
+static FORCE_RELEASE: Lazy<Script> = script!(
+    "election force_release",
+    "prelude.lua",
+    "election/lead.lua",
+    "mint.lua",
+    "grant.lua",
+    "force_release.lua"
 );
 static EXTEND: Lazy<Script> = script!(
     "election extend",
@@ -120,6 +126,10 @@ pub(crate) async fn extend(store: &RedisStore, renewals: &[Renewal<'_>]) -> Pars
     (held.len() == renewals.len())
         .then_some(held)
         .ok_or_else(garbled)
+}
+
+pub(crate) async fn force_release(store: &RedisStore, key: &LockKey) -> OrRefused<bool> {
+    reply::forced(store.run(&FORCE_RELEASE, &keys(store, key), &[]).await?)
 }
 
 /// A leader holds its lock, and the server has refused its record.
