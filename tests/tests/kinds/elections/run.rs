@@ -219,6 +219,18 @@ async fn a_candidate_that_must_not_lead_is_refused_what_is_wrong() {
 }
 
 #[tokio::test]
+async fn a_campaign_inside_a_run_of_its_election_is_a_deadlock_whatever_its_value() {
+    let locks = LockManager::connect("memory://").await.unwrap();
+    let election = locks.election("e");
+    for value in ["a", "b"] {
+        let inside = election.run("a", async |_| election.campaign(value).await.map(drop));
+        let refused = in_time("it is refused", inside).await.unwrap();
+        let error = refused.unwrap_err();
+        assert!(matches!(error, LockError::Deadlock { .. }), "{error}");
+    }
+}
+
+#[tokio::test]
 async fn a_candidate_is_asked_once_more_when_its_wait_is_over() {
     let locks = LockManager::connect("memory://").await.unwrap();
     let leader = locks.election("e").campaign("a").await.unwrap();

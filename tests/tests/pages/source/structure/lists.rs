@@ -148,7 +148,7 @@ pub(super) const LONG: &[&str] = &[
 pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("", 303, ""),
     ("base", 4_368, ""),
-    ("engine", 10_144, ""),
+    ("engine", 10_171, ""),
     ("face", 7_058, ""),
     ("guide", 799, ""),
     ("private", 796, ""),
@@ -156,7 +156,7 @@ pub(super) const LINES: &[(&str, usize, &str)] = &[
     ("store", 809, ""),
     ("store/memory", 1_459, ""),
     ("store/quorum", 5_576, ""),
-    ("store/redis", 7_553, ""),
+    ("store/redis", 7_557, ""),
     ("store/redis/cluster", 1_716, ""),
     ("store/redis/kinds", 1_157, ""),
 ];
